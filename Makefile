@@ -1,0 +1,59 @@
+# make run · make test · make test-fast · make test-jobs · make lint · make bench
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ARGS ?=
+
+.PHONY: run install test test-fast test-jobs lint format bench calibrate soak assets clean
+
+run: install
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/ddpwizard $(ARGS); else $(BIN)/ddpwizard --demo --plain $(ARGS); fi
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt __init__.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV); the first time takes a minute" >&2
+	@$(PIP) setuptools wheel
+	@$(PIP) torch numpy
+	@$(PIP) --no-build-isolation -e ".[torch,dev]"
+	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
+	@touch $@
+
+test: install
+	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu" $(ARGS)
+
+test-fast: install
+	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not slow" $(ARGS)
+
+test-jobs: install
+	$(BIN)/python -m pytest -m "jobs and not gpu" $(ARGS)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/basedpyright
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install
+	$(BIN)/python tests/bench $(ARGS)
+
+soak: install
+	$(BIN)/python tests/soak/fuzz_logs.py $(ARGS)
+	$(BIN)/python tests/soak/fuzz_records.py $(ARGS)
+
+# CASES: files of labelled cases, a JSON object with text, cause and also_ok in each line.
+calibrate: install
+	$(BIN)/python tests/bench/calibrate.py $(CASES) $(ARGS)
+
+assets: install
+	$(BIN)/python assets/make_pictures.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

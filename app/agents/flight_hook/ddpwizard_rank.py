@@ -1,0 +1,222 @@
+"""What ``ddpwizard run`` adds to a rank: torch's worker server on a unix socket, faulthandler on a free signal, a copy
+of what it prints, and a note that says who it is. Everything goes into the run's private folder; nothing here may
+disturb the job (Python >= 3.9, torch >= 2.1, standard library).
+"""
+
+import atexit
+import ctypes
+import faulthandler
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+FOLDER = os.environ["DDPWIZARD_FLIGHT_DIR"]
+KEPT = ("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "GLOO_", "SLURM_", "OMPI_", "PMI")
+KEPT += ("CUDA_VISIBLE", "OMP_NUM", "ACCELERATE", "DDPWIZARD_")
+LOG_LIMIT_BYTES = 8 * 1024 * 1024  # then the copy starts anew; one older part is kept
+LINE_LIMIT = 4096  # of a line that has no end yet
+SHOWN_AS = "<ddpwizard run>"  # the file of our frames in a stack: no code of the user's
+
+note = {}
+started = []  # pids in which everything was started: a child made by fork has none of it
+
+
+def imported(c10d):
+    """torch.distributed was imported: start at once where this is a rank, and in any case when it joins a group."""
+    if os.environ.get("RANK", "").isdigit() and "--multiprocessing-fork" not in command_line():
+        start()
+    original = c10d.init_process_group
+
+    def init_process_group(*args, **kwargs):
+        joining(kwargs)
+        result = original(*args, **kwargs)
+        joined(c10d)
+        return result
+
+    init_process_group.__code__ = init_process_group.__code__.replace(co_filename=SHOWN_AS)
+    c10d.init_process_group = functools.wraps(original)(init_process_group)
+
+
+def quiet(function):
+    """The function with every error written into the folder instead of raised."""
+
+    @functools.wraps(function)
+    def silent(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            tell("%s: %s: %s" % (function.__name__, type(error).__name__, error))
+
+    return silent
+
+
+@quiet
+def joining(arguments):
+    """About to join the default group; mp.spawn's children know their rank only now."""
+    start()
+    rank, world_size = arguments.get("rank", -1), arguments.get("world_size", -1)
+    if isinstance(rank, int) and rank >= 0:
+        write_note(rank=rank, world_size=world_size if isinstance(world_size, int) and world_size > 0 else None)
+
+
+@quiet
+def joined(c10d):
+    """The default group is there."""
+    write_note(rank=c10d.get_rank(), world_size=c10d.get_world_size())
+
+
+def start():
+    """Everything once in this process."""
+    if os.getpid() in started:
+        return
+    started[:] = [os.getpid()]
+    first_note()
+    record_more()
+    stacks_on_signal()
+    copy_output()
+    atexit.register(ended, os.getpid())
+    serve()
+
+
+@quiet
+def first_note():
+    torch = sys.modules["torch"]
+    with open("/proc/self/stat") as stat:
+        started_ticks = int(stat.read().rpartition(")")[2].split()[19])
+    environ = {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
+    rank, world_size = environ.get("RANK", ""), environ.get("WORLD_SIZE", "")
+    note.clear()
+    write_note(
+        pid=os.getpid(),
+        started_ticks=started_ticks,
+        rank=int(rank) if rank.isdigit() else None,
+        world_size=int(world_size) if world_size.isdigit() else None,
+        main_thread="0x%016x" % threading.main_thread().ident,
+        command=command_line(),
+        cwd=os.getcwd(),
+        python=sys.executable,
+        torch=str(getattr(torch, "__version__", "")),
+        environ=environ,
+    )
+
+
+@quiet
+def record_more():
+    """Older torch knows the recorder by other names, which newer ones warn about (renamed in 2.8)."""
+    version = note.get("torch", "").split(".")
+    if [int(part) if part.isdigit() else 0 for part in version[:2]] < [2, 8]:
+        for new, old in (
+            ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+            ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+        ):
+            if os.environ.get(new):
+                os.environ.setdefault(old, os.environ[new])
+
+
+@quiet
+def stacks_on_signal():
+    """faulthandler on the last real-time signal that nobody handles."""
+    for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            file = open(path(".stacks"), "w")  # noqa: SIM115  # open as long as the process lives
+            faulthandler.register(number, file=file, all_threads=True, chain=False)
+            write_note(signal=number)
+            return
+
+
+@quiet
+def copy_output():
+    """What print and logging write goes to its place as ever, and into the copy with the time."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            copy_stream(stream)
+
+
+def copy_stream(stream):
+    original, unfinished = stream.write, []
+
+    def write(text):
+        result = original(text)
+        if "\n" in text:
+            whole, _, rest = ("".join(unfinished) + text).rpartition("\n")
+            unfinished[:] = [rest]
+            append(whole)
+        elif "\r" in text:
+            unfinished[:] = [text.rpartition("\r")[2]]  # as a terminal shows it: the bar so far is overwritten
+        else:
+            unfinished[:] = [("".join(unfinished) + text)[-LINE_LIMIT:]]
+        return result
+
+    write.__code__ = write.__code__.replace(co_filename=SHOWN_AS)
+    stream.write = write
+
+
+@quiet
+def append(text):
+    now = time.time()
+    head = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now)) + ".%03d " % (now % 1 * 1000)
+    lines = "".join("%s%s\n" % (head, line) for line in text.split("\n"))
+    name = path(".log")
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(file, lines.encode(errors="backslashreplace"))
+        full = os.fstat(file).st_size > LOG_LIMIT_BYTES
+    finally:
+        os.close(file)
+    if full:
+        os.replace(name, name + ".1")
+
+
+@quiet
+def serve():
+    """torch's own server; it says on the process's standard error that it listens, which is not the job's affair."""
+    from torch._C._distributed_c10d import _WorkerServer
+
+    log = os.open(os.path.join(FOLDER, "hook.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    shown = os.dup(2)
+    try:
+        os.dup2(log, 2)
+        server = _WorkerServer(path(".sock"), -1)
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(log)
+    # Kept for good: its end would wait for its threads, which a child made by fork does not have.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+@quiet
+def ended(pid):
+    if os.getpid() == pid:
+        error = getattr(sys, "last_value", None)
+        what = "%s: %s" % (type(error).__name__, error) if error is not None else "exit"
+        write_note(ended=what[:500], ended_at=time.time())
+
+
+def command_line():
+    with open("/proc/self/cmdline", "rb") as file:
+        return file.read().rstrip(b"\0").decode(errors="replace").split("\0")
+
+
+def write_note(**more):
+    note.update(more)
+    draft = path(".draft")
+    with open(draft, "w") as file:
+        json.dump(note, file)
+    os.replace(draft, path(".json"))
+
+
+def tell(text):
+    try:
+        with open(os.path.join(FOLDER, "hook.log"), "a") as log:
+            log.write("pid %d: %s\n" % (os.getpid(), text))
+    except OSError:
+        pass
+
+
+def path(ending):
+    return os.path.join(FOLDER, "%d%s" % (os.getpid(), ending))

@@ -1,0 +1,68 @@
+"""Start-up hook of ``ddpwizard run``: wait for torch.distributed, then let ``ddpwizard_rank`` beside this file do its
+work. Python imports this module before any script, in every Python process of the job; so it does next to nothing,
+reads in any Python, leaves sys.path as it would be without it, and hands on to the user's own sitecustomize.
+"""
+
+import os
+import sys
+
+TARGET = "torch.distributed.distributed_c10d"
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Waiting(object):
+    """A finder that finds nothing itself: when TARGET is first imported, it has the real one followed by the hook."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != TARGET:
+            return None
+        sys.meta_path.remove(self)
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            try:
+                _then(spec.loader)
+            except Exception as error:
+                _tell(error)
+        return spec
+
+
+def _then(loader):
+    execute = loader.exec_module
+
+    def exec_module(module):
+        del loader.exec_module
+        execute(module)
+        _imported(module)
+
+    loader.exec_module = exec_module
+
+
+def _imported(module):
+    try:
+        sys.path.insert(0, HERE)
+        try:
+            import ddpwizard_rank
+        finally:
+            sys.path.remove(HERE)
+        ddpwizard_rank.imported(module)
+    except Exception as error:
+        _tell(error)
+
+
+def _tell(error):
+    """Into the run's folder: for the job the hook is silent, whatever happens."""
+    try:
+        with open(os.path.join(os.environ["DDPWIZARD_FLIGHT_DIR"], "hook.log"), "a") as log:
+            log.write("pid %d: %s: %s\n" % (os.getpid(), type(error).__name__, error))
+    except Exception:
+        pass
+
+
+if sys.version_info >= (3, 9) and os.path.isdir(os.environ.get("DDPWIZARD_FLIGHT_DIR", "")):
+    sys.meta_path.insert(0, Waiting())
+
+sys.path[:] = [entry for entry in sys.path if entry != HERE]
+sys.modules.pop("sitecustomize", None)
+import sitecustomize  # noqa: E402, F401  # the user's own; where there is none, site knows what that means

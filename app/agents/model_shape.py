@@ -1,0 +1,146 @@
+"""Agent: build a user's model on the meta device and tell its shape. Started as ``model_shape.py MODULE:FACTORY``, or
+with the factory's arguments as JSON behind it: ``[[…], {…}]``.
+
+Nothing is allocated for the weights and nothing is computed, but the module is imported and the factory called, as the
+user's own program would. The answer is one JSON object on the descriptor named by DDPWIZARD_ANSWER_FD; where it fails,
+``problem`` says why.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+
+ADDRESS_LIMIT_BYTES = 24 * 2**30  # torch alone maps some GiB
+CONFIG_LIMIT = 1000000  # characters
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups")
+HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
+
+
+def build(spec, arguments=((), {})):
+    """The model that ``package.module:factory`` gives with these arguments, its weights on the meta device."""
+    import torch
+
+    module_name, _, path = spec.partition(":")
+    factory = importlib.import_module(module_name)
+    for name in path.split("."):
+        factory = getattr(factory, name)
+    with torch.device("meta"):
+        model = factory(*arguments[0], **arguments[1])  # type: ignore[operator]
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError("%s gave a %s, not a torch.nn.Module" % (spec, type(model).__name__))
+    return model
+
+
+def refuse_network():
+    """Nothing is downloaded to make a plan: who asks for another host is refused at once, instead of waited for."""
+    import socket
+
+    connect, resolve = socket.socket.connect, socket.getaddrinfo
+
+    def refusal(address):
+        host = address[0] if isinstance(address, tuple) else address
+        return OSError("%r was asked for: nothing is downloaded while a plan is made" % (host,))
+
+    def refused(self, address):
+        if self.family != socket.AF_UNIX:
+            raise refusal(address)
+        return connect(self, address)
+
+    def unresolved(host, *rest, **more):
+        if host not in (None, "localhost", "127.0.0.1", "::1"):
+            raise refusal(host)
+        return resolve(host, *rest, **more)
+
+    socket.socket.connect = socket.socket.connect_ex = refused  # type: ignore[method-assign]
+    socket.getaddrinfo = unresolved
+
+
+def shape(model):
+    """What the planner needs: every parameter's shape, the repeated block, embeddings and attention heads."""
+    import torch
+
+    params = [
+        {"shape": list(p.shape), "bytes": p.element_size(), "trained": p.requires_grad, "meta": p.is_meta}
+        for p in model.parameters()
+    ]
+    tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
+    table = max(tables, key=lambda weight: weight.numel()) if tables else None
+    block, count = repeated_block(model)
+    linears = [m for m in (block or model).modules() if isinstance(m, torch.nn.Linear)]
+    head = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and table is not None]
+    tied = any(m.weight is table for m in head)
+    return {
+        "name": type(model).__name__,
+        "params": params,
+        "block": type(block).__name__ if block is not None else "",
+        "block_params": sum(p.numel() for p in block.parameters()) if block is not None else 0,
+        "layers": count,
+        "vocab": table.shape[0] if table is not None else 0,
+        "hidden": table.shape[1] if table is not None else min((m.in_features for m in linears), default=0),
+        "intermediate": max((m.out_features for m in linears), default=0),
+        "gated": sum(1 for m in linears if m.out_features == max(n.out_features for n in linears)) > 1,
+        "heads": known_as(model, HEADS),
+        "kv_heads": known_as(model, KV_HEADS),
+        "tied": tied,
+        "config": config_of(model),
+    }
+
+
+def repeated_block(model):
+    """The class of module that a list or a sequence of the model repeats and that holds most, and how often."""
+    import torch
+
+    best, count, held = None, 0, 0
+    for holder in model.modules():
+        if not isinstance(holder, (torch.nn.ModuleList, torch.nn.Sequential)):
+            continue
+        kinds = {}
+        for child in holder.children():
+            kinds.setdefault(type(child), []).append(child)
+        for children in kinds.values():
+            size = sum(p.numel() for child in children for p in child.parameters())
+            if len(children) > 1 and size > held:
+                best, count, held = children[0], len(children), size
+    return best, count
+
+
+def config_of(model):
+    """The config of a transformers model as plain data; empty for any other."""
+    config = getattr(model, "config", None)
+    if config is None or not (getattr(config, "model_type", None) and hasattr(config, "to_dict")):
+        return {}
+    try:
+        plain = json.dumps(config.to_dict(), default=str)
+    except Exception:  # it is no such config
+        return {}
+    return json.loads(plain) if len(plain) < CONFIG_LIMIT else {}
+
+
+def known_as(model, names):
+    """A number that a module or its config has under one of these names; 0 where none does."""
+    for holder in (getattr(model, "config", None), *model.modules()):
+        for name in names:
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return 0
+
+
+def main():
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_LIMIT_BYTES, ADDRESS_LIMIT_BYTES))
+    with open("/proc/self/oom_score_adj", "w") as score:  # where memory runs out, this goes first, not a job
+        score.write("1000")
+    sys.path.insert(0, os.getcwd())
+    refuse_network()
+    try:
+        answer = shape(build(sys.argv[1], *(json.loads(given) for given in sys.argv[2:3])))
+    except BaseException as error:  # whatever the user's code does, sys.exit too
+        answer = {"problem": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
+    with os.fdopen(int(os.environ["DDPWIZARD_ANSWER_FD"]), "w") as out:
+        json.dump(answer, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""``ddpwizard diagnose``: rank causes from logs, an error or a description."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ...knowledge.schema import Knowledge
+from ..errors import UserError
+from ..evidence import Because, Diagnosis, Evidence
+from ..logs import draw
+from ..logs.read import sources
+from ..logs.types import Timeline
+from ..logs.understand import Progress
+from ..probes.units import size_text
+from ..reading import read_into
+from ..wizard import Case
+from .common import (
+    OpenScreen,
+    Options,
+    common_options,
+    document,
+    knowledge_for,
+    print_json,
+    say,
+    target_python,
+    tell,
+)
+
+SHOWN_CAUSES = 3
+SHOWN_LINES = 4
+SHOWN_CHARACTERS = 160
+
+
+@click.command(name="diagnose")
+@click.argument("paths", nargs=-1, metavar="[PATH…|-]")
+@click.option("--script", metavar="FILE", help="The training script, reviewed as part of the case.")
+@click.option("--probe/--no-probe", default=False, help="Also look at this box (when the log is from here).")
+@click.option("--answer", "answers", metavar="ID=VALUE", multiple=True, help="Answer a question of the wizard.")
+@common_options
+def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequence[str], options: Options) -> int:
+    """Rank causes from logs, an error or a description. All paths are one case; - is standard input.
+
+    \b
+    Examples:
+      ddpwizard diagnose train.log
+      torchrun --nproc-per-node=4 train.py 2>&1 | ddpwizard diagnose -
+      ddpwizard diagnose logs/ --script train.py --json
+    """
+    if not paths and not answers and not script:
+        if sys.stdin.isatty() and not options.json:
+            raise OpenScreen("paste", options)
+        paths = ["-"]
+    knowledge = knowledge_for(options)
+    case = Case(knowledge)
+    told, timeline = _read_into(case, paths, script)
+    for answer in answers:
+        case.answer(*_parse_answer(answer, knowledge))
+    if probe:
+        case.add(_look(knowledge, options))
+    scope = told or bool(answers) or probe
+    diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
+    if options.json:
+        print_json(document("diagnosis", knowledge, diagnosis))
+    else:
+        for line in [*draw.lines(timeline), ""] if timeline else []:
+            say(line)
+        show(diagnosis, knowledge)
+    return 1 if scope and diagnosis.named(1) else 0
+
+
+def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bool, Timeline | None]:
+    """Take in all texts and the script: whether any of it is about distributed training, and the ranks' timeline."""
+    in_scope, timeline = False, None
+    if paths:
+        found = read_into(case, sources(paths), _progress())
+        in_scope, timeline = found.in_scope, found.timeline
+    if script:
+        from ..review.review import evidence_of, review_file
+
+        case.add(evidence_of(review_file(Path(script), case.knowledge)))
+        in_scope = True
+    return in_scope, timeline
+
+
+def _progress() -> Progress | None:
+    """A line on the terminal for what takes longer than a second, rewritten as it goes."""
+    if not sys.stderr.isatty():
+        return None
+    begun, told = time.monotonic(), [0.0]
+
+    def show(done_bytes: int, all_bytes: int) -> None:
+        now = time.monotonic()
+        if now - begun > 1 and now - told[0] > 0.2:
+            told[0] = now
+            of = f" of {size_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
+            end = "\n" if all_bytes and done_bytes >= all_bytes else ""
+            sys.stderr.write(f"\rread {size_text(done_bytes)}{of} {end}")
+            sys.stderr.flush()
+
+    return show
+
+
+def _parse_answer(given: str, knowledge: Knowledge) -> tuple[str, str]:
+    question, _, answer = given.partition("=")
+    spec = knowledge.questions.get(question)
+    if spec is None:
+        raise UserError(f"--answer {given}: no question {question!r}", "questions: " + ", ".join(knowledge.questions))
+    if answer not in spec.answers:
+        raise UserError(f"--answer {given}: {question} has no answer {answer!r}", "answers: " + ", ".join(spec.answers))
+    return question, answer
+
+
+def _readable_probes(knowledge: Knowledge) -> list[str]:
+    return [id_ for id_, spec in knowledge.probes.items() if spec.intrusiveness == "reads" and spec.findings]
+
+
+def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
+    import asyncio
+
+    from ..job.triage import evidence_of, triage
+    from ..probes.context import Context
+    from ..probes.look import judge, look, may_run
+
+    granted = options.allow or "reads"
+    context = Context(python=target_python(options), progress=tell)
+
+    async def look_at_all() -> list[Evidence]:
+        reports = await triage(allow=granted, progress=tell)
+        snapshot = await look(may_run(knowledge, granted), context, knowledge, granted=granted)
+        seen = [item for check in judge(snapshot) if (item := check.evidence())]
+        return seen + [item for report in reports for item in evidence_of(report)]
+
+    return asyncio.run(look_at_all())
+
+
+def _reason(line: Because) -> str:
+    """One line of the reckoning: its weight in nats, where it is from, what was seen, and where to look."""
+    what = line.what if len(line.what) <= SHOWN_CHARACTERS else line.what[: SHOWN_CHARACTERS - 1] + "…"
+    return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
+
+
+def show(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
+    """The ranking for people: the best causes with their reasons, what else was seen, what would tell more."""
+    if not diagnosis.in_scope:
+        say("This does not look like a problem of distributed training: nothing in it is known here.")
+        return
+    named = diagnosis.named(SHOWN_CAUSES)
+    if not named:
+        say("Nothing known here was recognised. More of the log, or one of these, would tell:")
+    for place, cause in enumerate(named, 1):
+        bar = "█" * max(1, round(cause.confidence * 20))
+        say(f"{place}  {cause.title}   {cause.confidence:.0%}  {bar}")
+        for line in cause.because[:SHOWN_LINES]:
+            say(_reason(line))
+        for line in cause.against[:2]:
+            say(_reason(line))
+        if place == 1:
+            say(f"     {knowledge.causes[cause.id].summary}")
+            say(f"     → ddpwizard explain {cause.id}")
+    if named:
+        say(f"–  something else   {diagnosis.other:.0%}")
+    for item in diagnosis.evidence:
+        kind, _, id_ = item.id.partition(":")
+        if kind == "message" and id_ in knowledge.messages:
+            say(f"   seen, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
+    probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
+    question = next((step for step in diagnosis.next if step.kind == "question"), None)
+    if probe:
+        say(f"next: look at {probe.text}   --probe")
+    if question:
+        say(f"next: {question.text}   --answer {question.id}=({' | '.join(knowledge.questions[question.id].answers)})")

@@ -1,0 +1,160 @@
+"""``ddpwizard doctor``: look at this box, or at a saved look, and say what is wrong with it."""
+
+import asyncio
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ...knowledge.schema import NATS, Intrusiveness, Knowledge
+from .. import redact
+from ..errors import CouldNotLook, UserError
+from ..evidence import Check
+from ..files import check_writable, write_whole
+from ..job.types import Job
+from ..probes.context import Context, allowed
+from ..probes.look import PROBES, judge, look, may_run
+from ..probes.units import count_text
+from ..snapshot import Snapshot, read
+from .common import (
+    Options,
+    common_options,
+    document,
+    json_bytes,
+    knowledge_for,
+    print_json,
+    target_python,
+    tell,
+)
+from .doctor_text import show
+
+WORST = ("fail", "warn", "unknown", "skip", "ok")
+BENCH = "allreduce"
+
+
+@click.command(name="doctor")
+@click.option("--full", is_flag=True, help="Show what is healthy too.")
+@click.option("--bench", is_flag=True, help="Also run a real all-reduce over the GPUs (or CPUs) of this box.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Save what was seen, as JSON.")
+@click.option("--replay", metavar="FILE", type=click.Path(path_type=Path), help="Judge a saved look instead.")
+@common_options
+def command(full: bool, bench: bool, save: Path | None, replay: Path | None, options: Options) -> int:
+    """Check this box: launch environment, torch, GPUs, port, network, limits, MASTER_ADDR.
+
+    Ends with 0 when nothing is wrong, 1 when something is, 3 when nothing could be looked at.
+
+    \b
+    Examples:
+      ddpwizard doctor
+      ddpwizard doctor --bench --save box.json
+      ddpwizard doctor --replay box.json
+    """
+    if replay and (bench or save):
+        raise UserError("--replay judges a saved look: there is nothing to run or save", "leave out --bench and --save")
+    knowledge = knowledge_for(options)
+    if save:
+        check_writable(save, "--save")
+    snapshot = _load(replay) if replay else _look(knowledge, options, bench)
+    if save:
+        write_whole(save, json_bytes(redact.record(msgspec.to_builtins(snapshot))), "--save")
+        tell(f"saved to {save}")
+    checks = sorted(judge(snapshot), key=lambda check: WORST.index(check.status))
+    if not any(getattr(snapshot, probe) is not None for probe in PROBES):
+        reasons = "; ".join(f"{PROBES.get(probe, probe)}: {why}" for probe, why in snapshot.failed.items())
+        raise CouldNotLook(
+            f"nothing could be looked at ({reasons or 'there is no section in it'})",
+            "mend the first of these, or name another --python",
+        )
+    if options.json:
+        print_json(document("doctor", knowledge, _body(snapshot, checks, knowledge)))
+    else:
+        show(snapshot, checks, full=full, ascii_only=options.ascii)
+    return 1 if any(check.status in ("fail", "warn") for check in checks) else 0
+
+
+def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
+    """Look at this box, as far as it is allowed; with a job running here at that job's environment."""
+    jobs = _jobs()
+    granted = options.allow or ("reads" if jobs else "allocates")
+    if bench and not allowed(knowledge.probes[BENCH].intrusiveness, granted):
+        granted = _asked(knowledge, granted, options)
+    probes = [probe for probe in may_run(knowledge, "perturbs") if bench or probe != BENCH]
+    if jobs:
+        count = count_text(len(jobs), "job")
+        tell(f"{count} running here: looking at the environment of {jobs[0].launcher} {jobs[0].launcher_pid or ''}")
+    context = Context(
+        python=_python_of(jobs, options),
+        pids=[process.pid for process in jobs[0].processes if process.environ] if jobs else [],
+        progress=tell,
+    )
+    tell(f"looking at {', '.join(PROBES[probe] for probe in probes)}")
+    return asyncio.run(look(probes, context, knowledge, granted=granted))
+
+
+def _jobs() -> list[Job]:
+    from ..job.find import discover
+
+    try:
+        return discover.find()
+    except CouldNotLook as error:
+        tell(str(error))
+        return []
+
+
+def _python_of(jobs: list[Job], options: Options) -> str:
+    """The interpreter that was named, else that of the job that runs here, else the usual one."""
+    of_job = next((process.python for job in jobs for process in job.processes if process.python), "")
+    return target_python(options) if options.python or not of_job else of_job
+
+
+def _asked(knowledge: Knowledge, granted: Intrusiveness, options: Options) -> Intrusiveness:
+    """The level after asking the person for more; without a terminal it stays as it is."""
+    needed = knowledge.probes[BENCH].intrusiveness
+    if options.allow or options.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return granted
+    question = "A job is running here; the all-reduce test takes memory and CPU beside it. Run it all the same?"
+    return needed if click.confirm(question, err=True) else granted
+
+
+def _load(path: Path) -> Snapshot:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path} is no regular file", "give a file written by ddpwizard doctor --save")
+        return read(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "give a file written by doctor --save") from error
+
+
+def cause_of(check: Check, knowledge: Knowledge) -> str | None:
+    """The cause that a finding which is wrong points at most, or None."""
+    if check.status not in ("fail", "warn") or not check.finding:
+        return None
+    weights = {
+        id_: NATS[cause.findings[check.finding]]
+        for id_, cause in sorted(knowledge.causes.items())
+        if check.finding in cause.findings
+    }
+    best = max(weights, key=lambda id_: weights[id_], default=None)
+    return best if best and weights[best] > 0 else None
+
+
+def _body(snapshot: Snapshot, checks: Iterable[Check], knowledge: Knowledge) -> dict[str, Any]:
+    return {
+        "snapshot": snapshot,
+        "checks": [
+            {
+                "id": check.id,
+                "status": check.status,
+                "title": check.title,
+                "detail": check.detail,
+                "cause": cause_of(check, knowledge),
+                "fix": check.fix or None,
+            }
+            for check in checks
+        ],
+        "bench": snapshot.allreduce.rows if snapshot.allreduce else [],
+    }

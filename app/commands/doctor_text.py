@@ -1,0 +1,73 @@
+"""How ``ddpwizard doctor`` reads on a terminal or in a file: failing first, healthy folded, 80 columns."""
+
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+import click
+
+from ..evidence import Check
+from ..probes.units import count_text, seconds_text, size_text
+from ..snapshot import BenchRow, Snapshot
+from .common import clean, glyph
+
+WIDTH = 80
+COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
+COUNTED = {"ok": "ok", "warn": "warn", "fail": "fail", "unknown": "could not look", "skip": "skipped"}
+
+
+def show(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only: bool) -> None:
+    """Print the checks (worst first, as they come) and the rows of the all-reduce test."""
+    worst = next((check.status for check in checks if check.status in ("fail", "warn", "unknown")), "ok")
+    counts = Counter(check.status for check in checks)
+    summary = " · ".join(f"{counts[status]} {word}" for status, word in COUNTED.items() if counts[status])
+    _line(f"This box  {snapshot.host}".ljust(WIDTH - len(summary) - 1) + " " + summary, worst)
+    for check in checks:
+        if full or check.status not in ("ok", "skip"):
+            _check(check, ascii_only)
+    folded = 0 if full else counts["ok"]
+    skipped = 0 if full else counts["skip"]
+    if folded or skipped:
+        parts = [f"{folded} ok"] * bool(folded) + [f"{skipped} skipped"] * bool(skipped)
+        _line(f"{glyph('ok' if folded else 'skip', ascii_only)} {', '.join(parts)} (--full shows them)", "")
+    if snapshot.allreduce and snapshot.allreduce.rows:
+        _bench(snapshot.allreduce.rows, ascii_only)
+
+
+def _check(check: Check, ascii_only: bool) -> None:
+    sign = glyph(check.status, ascii_only)
+    indent = " " * (len(sign) + 1)
+    _wrapped(check.title, f"{sign} ", indent, check.status)
+    for line in check.detail.splitlines():
+        _wrapped(line, indent, indent, "")
+    if check.fix:
+        _wrapped(check.fix, f"{indent}→ ", f"{indent}  ", "")
+
+
+def _bench(rows: Sequence[BenchRow], ascii_only: bool) -> None:
+    first = rows[0]
+    _line(f"\n{first.operation}, {count_text(first.ranks, 'rank')}, {first.backend}", "")
+    _line(f"  {'size':>9}  {'time':>9}  {'algbw':>11}  {'busbw':>11}", "")
+    for row in rows:
+        speed = f"{_gbps(row.algbw_gbps)}  {_gbps(row.busbw_gbps)}"
+        right = "" if row.correct else f"  {glyph('fail', ascii_only)} wrong data"
+        _line(f"  {size_text(row.bytes):>9}  {seconds_text(row.seconds):>9}  {speed}{right}", "")
+
+
+def _gbps(value: float) -> str:
+    return f"{value:>6.3g} GB/s" if value >= 0.001 else "<0.001 GB/s"
+
+
+def _wrapped(text: str, first: str, following: str, status: str) -> None:
+    lines = textwrap.wrap(clean(text), WIDTH - len(first), break_long_words=False, break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        _line((following if number else first) + line, status)
+
+
+def _line(text: str, status: str) -> None:
+    """One line on stdout; colour only where a terminal and its user take it."""
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    text = clean(text)
+    sys.stdout.write((click.style(text, fg=COLOURS[status]) if coloured and status in COLOURS else text) + "\n")

@@ -1,0 +1,207 @@
+"""``ddpwizard plan``: does it fit, which strategy is fastest, and why."""
+
+import asyncio
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ..errors import UserError
+from ..files import read_regular
+from ..plan import batch as batches
+from ..plan import exact as exactly
+from ..plan import question, spec
+from ..plan.choice import curve as curves
+from ..plan.choice.search import Row, plan
+from ..plan.choice.search import assumed as also_assumed
+from ..plan.choice.table import table
+from ..plan.question import Question
+from ..plan.runfiles.files import files, script_from
+from ..plan.runfiles.files import write as write_files
+from ..plan.training import said
+from .common import Options, common_options, document, print_json, say, target_python, tell
+from .plan_options import question_options
+
+if TYPE_CHECKING:
+    from ..plan.box.live import Box
+
+
+@click.command(name="plan")
+@click.option("--spec", "given", metavar="FILE", help="Everything as JSON; - is stdin.")
+@question_options
+@click.option("--reference-gpus", type=int, metavar="N", help="GPUs of a run before: what changes for its batch.")
+@click.option("--lr", type=float, metavar="RATE", help="Learning rate of that run.")
+@click.option("--keep-global-batch", is_flag=True, help="Take the accumulation that keeps that run's batch.")
+@click.option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
+@click.option("--write", metavar="DIR", help="Write the files of the best strategy: start line, configs, code.")
+@click.option(
+    "--script", metavar="FILE", default="train.py", help="The script the files start; the model is looked for in it."
+)
+@click.option(
+    "--check", multiple=True, metavar="PATH", help="Only look whether the files of a job agree: a directory or files."
+)
+@click.option("--exact", is_flag=True, help="Also train the module itself on fake tensors, and track its peak.")
+@click.option(
+    "--batch", "batch_from", metavar="PKG.MOD:FN", help="With --exact: gives the inputs of a micro-batch; else tokens."
+)
+@common_options
+def command(
+    given: str | None,
+    reference_gpus: int | None,
+    lr: float | None,
+    keep_global_batch: bool,
+    curve: bool,
+    write: str | None,
+    script: str,
+    check: tuple[str, ...],
+    exact: bool,
+    batch_from: str | None,
+    options: Options,
+    **values: Any,
+) -> int:
+    """DDP, FSDP or ZeRO for this model: what fits, in how much memory, and how fast.
+
+    Memory is computed from the model's shape, to within a tenth for most; times are estimates. Ends with 1 when
+    nothing fits, or nothing in practice.
+
+    \b
+    Examples:
+      ddpwizard plan --model Llama-3.1-8B --seq-len 4096 --gpus 8 --gpu H100
+      ddpwizard plan --checkpoint ./llama --machine p4d.24xlarge --nodes 2 --global-batch 512
+      ddpwizard plan --params 7e9 --layers 32 --hidden 4096 --vocab 32000 --gpus 4 --gpu-memory 24GB
+      ddpwizard plan --config ./llama --gpus 16 --nodes 2 --gpu H100 --reference-gpus 8 --lr 3e-4 --curve
+      ddpwizard plan --spec setting.json --json
+
+    \b
+    A setting.json:
+      {"model": {"params": 6.74e9, "layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000},
+       "train": {"dtype": "bf16", "micro_batch": 1, "seq_len": 4096},
+       "gpus": 8, "nodes": 1, "gpu": "H100"}
+    """
+    if check:
+        from .plan_check import check as look_at
+
+        asked_too = [name for name in ("spec", *values) if said({"spec": given, **values}, name)]
+        if asked_too:
+            raise UserError(
+                f"--{asked_too[0].replace('_', '-')} beside --check", "leave it out: --check looks at files only"
+            )
+        return look_at(check, options)
+    if batch_from and not exact:
+        raise UserError(
+            "--batch without --exact", "leave it out, or add --exact; --micro-batch says how large a batch is"
+        )
+    if (keep_global_batch or lr is not None) and reference_gpus is None:
+        raise UserError("compared with which run?", "name its GPUs with --reference-gpus N")
+    if keep_global_batch and values["global_batch"] is not None:
+        raise UserError("--keep-global-batch beside --global-batch: which batch?", "leave one of them out")
+    asked = _question(given, values | {"script": script}, options)
+    whole, links, assumed = asked.setting, asked.links, list(asked.assumed)
+    batch = None
+    if reference_gpus is not None:
+        batch = batches.batch(whole, reference_gpus, lr, values["global_batch"])
+    if batch and keep_global_batch:
+        whole, batch, kept = batches.keeping(whole, batch)
+        assumed.append(kept)
+    source = _source(asked, batch_from, options) if exact else None
+    rows = plan(whole, links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
+    assumed += also_assumed(rows, links, asked.host_bytes)
+    compared = _tracked(rows, source) if source else []
+    points = curves.points(whole, links, asked.host_bytes, asked.recompute) if curve else []
+    best, best_setting = rows[0]
+    if write and best.fits is False:
+        tell(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")
+    elif write:
+        from ..plan.runfiles.versions import versions
+
+        runs_with = versions(target_python(options))
+        written = _write(Path(write), files(best_setting, script_from(Path(write), script), batch, runs_with))
+        rows[0] = Row(msgspec.structs.replace(best, files=written), best_setting)
+        names = [Path(name).name for name in written]
+        if not Path(script).exists() and script not in names:
+            setup = next((name for name in names if name.endswith("_setup.py")), "")
+            instead = f"; {setup} is a whole script: --script {setup} starts it" if setup else ""
+            tell(f"{script} is not written, and not here: the files start it, so put yours there{instead}")
+    candidates = [row.candidate for row in rows]
+    if options.json:
+        body = {
+            "inputs": msgspec.to_builtins(whole) | {"links": links._asdict(), "assumed": assumed},
+            "candidates": msgspec.to_builtins(candidates),
+        }
+        body |= {"batch": msgspec.to_builtins(batch)} if batch else {}
+        body |= {"curve": msgspec.to_builtins(points)} if curve else {}
+        body |= {"exact": msgspec.to_builtins(compared)} if compared else {}
+        print_json(document("plan", None, body))
+    else:
+        more = [*(batches.lines(batch) if batch else []), *(curves.lines(points, options.ascii) if curve else [])]
+        more += exactly.lines(compared) if compared else []
+        for line in [*table(whole, candidates, assumed, options.ascii), *more]:
+            for part in _wrapped(line):
+                say(part)
+    if compared and all(each.problem for each in compared):
+        return 3
+    return 0 if any(each.fits is not False and each.in_practice for each in candidates) else 1
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line as lines that a terminal has room for; as it is where none reads it."""
+    if not sys.stdout.isatty():
+        return [line]
+    width = shutil.get_terminal_size().columns
+    lead = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, width, subsequent_indent=lead + "  ") if len(line) > width > len(lead) + 20 else [line]
+
+
+def _question(given: str | None, values: Mapping[str, Any], options: Options) -> Question:
+    if given:
+        return question.of_spec(_text(given), values)
+
+    def look() -> "Box":
+        from ..plan.box.live import box
+
+        return box(target_python(options))
+
+    return question.of_options(values, lambda: target_python(options), look, tell)
+
+
+def _source(asked: Question, batch: str | None, options: Options) -> exactly.Source:
+    return exactly.source(target_python(options), asked.directory.absolute(), asked.factory, asked.config, batch)
+
+
+def _tracked(rows: list[Row], source: exactly.Source) -> list[exactly.Tracked]:
+    """The rows that are worth it, tracked one after the other."""
+    tracked: list[exactly.Tracked] = []
+    for row in exactly.chosen(rows, source):
+        tell(f"importing {source.imports} to track {row.candidate.strategy}; some 20 s for 7 B parameters")
+        tracked.append(asyncio.run(exactly.track(row, source)))
+    return tracked
+
+
+def _write(directory: Path, made: dict[str, str]) -> list[str]:
+    """Write the files into a directory, over none that is there; their paths.
+
+    Raises:
+        UserError: One is there already, or cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {directory}: {error.strerror}", "name another directory with --write") from error
+    there = [name for name in made if (directory / name).exists()]
+    if there:
+        raise UserError(f"{directory / there[0]} is there already", "name an empty directory with --write")
+    write_files(directory, made, "--write")
+    for name in made:
+        tell(f"wrote {directory / name}")
+    return [str((directory / name).absolute()) for name in made]
+
+
+def _text(given: str) -> bytes:
+    if given == "-":
+        return sys.stdin.buffer.read(spec.LIMIT_BYTES + 1)
+    return read_regular(Path(given), spec.LIMIT_BYTES, "name a file with --spec, or - for stdin")

@@ -1,0 +1,202 @@
+"""``ddpwizard review PATH…``: find distributed-training bugs in scripts, show or apply the patches."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ... import __version__
+from ...knowledge.schema import Knowledge, Safety
+from .. import redact
+from ..errors import UserError
+from ..fixes.apply import Applied, apply
+from ..fixes.types import FilePatch, Fix
+from ..review import formats
+from ..review.patch import unified_diff
+from ..review.review import RULES, mended, review_text, scripts_in, shown_path
+from ..review.source import NEWLINE, decode, read_bytes
+from ..review.types import ReviewFinding
+from .common import Options, clean, common_options, document, knowledge_for, print_json, say, tell
+
+
+class _Script(msgspec.Struct):
+    """A file under review: its text now, what was found in it and what the patches make of it."""
+
+    path: Path
+    text: str
+    encoding: str
+    findings: list[ReviewFinding]
+    after: str
+    done: list[ReviewFinding]
+
+
+@click.command(name="review")
+@click.argument("paths", nargs=-1, metavar="PATH…", required=True, type=click.Path(path_type=Path))
+@click.option("--diff", is_flag=True, help="Print one patch with every fix, safe and unsafe; write nothing.")
+@click.option("--fix", is_flag=True, help="Apply the safe fixes; ddpwizard undo takes them back.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix: apply those too that may change what the script does.")
+@click.option("--rule", "rules", metavar="ID", multiple=True, help="Only this rule; may be given again.")
+@click.option(
+    "--format", "format_", type=click.Choice(["sarif", "github"]), help="For code scanning, or GitHub Actions."
+)
+@common_options
+def command(
+    paths: Sequence[Path],
+    diff: bool,
+    fix: bool,
+    unsafe_fixes: bool,
+    rules: Sequence[str],
+    format_: str | None,
+    options: Options,
+) -> int:
+    """Find distributed-training bugs in scripts. A directory means every .py file below it.
+
+    Exit code 1: something is left to mend.
+
+    \b
+    Examples:
+      ddpwizard review train.py
+      ddpwizard review train.py --diff | git apply
+      ddpwizard review src/ --fix --unsafe-fixes
+    """
+    _check(diff, fix, unsafe_fixes, rules, format_, options)
+    knowledge = knowledge_for(options)
+    safeties: list[Safety] = ["safe", "unsafe"] if unsafe_fixes or diff else ["safe"]
+    scripts, unread = _read(paths, knowledge, rules or None, safeties if fix or diff else [])
+    if fix:
+        applied = _apply(scripts)
+        for script in scripts if applied else []:
+            script.text, script.findings = (
+                script.after,
+                review_text(script.after, str(script.path), knowledge, rules or None),
+            )
+        _tell_applied(scripts, applied)
+    findings = [finding for script in scripts for finding in script.findings]
+    if unread and not findings:
+        raise UserError(unread[0], "give Python 3 scripts, or leave this one out")
+    for problem in unread:
+        tell(f"left out: {problem}")
+    if options.json:
+        body = {"findings": [formats.document_of(finding) for finding in findings]}
+        print_json(document("review", knowledge, body))
+    elif format_ == "sarif":
+        print_json(_plain(formats.sarif(findings, knowledge, __version__)))
+    elif format_ == "github":
+        for finding in findings:
+            say(formats.github(finding))
+    elif diff:
+        _show_patch(scripts)
+    else:
+        _show(scripts, knowledge, options.ascii)
+    return 1 if findings else 0
+
+
+def _check(
+    diff: bool, fix: bool, unsafe_fixes: bool, rules: Sequence[str], format_: str | None, options: Options
+) -> None:
+    for rule in rules:
+        if rule not in RULES:
+            raise UserError(f"--rule {rule}: no such rule", "rules: " + ", ".join(RULES))
+    if diff and fix:
+        raise UserError("--diff writes nothing and --fix writes", "give one of them")
+    if unsafe_fixes and not fix:
+        raise UserError("--unsafe-fixes says what --fix may apply", "give --fix too; --diff shows unsafe fixes anyway")
+    if format_ and (options.json or diff):
+        raise UserError("--format, --json and --diff each fill standard output", "give one of them")
+    if options.json and diff:
+        raise UserError("--json and --diff each fill standard output", "--json holds the diff of every fix already")
+
+
+def _read(
+    paths: Sequence[Path], knowledge: Knowledge, rules: Sequence[str] | None, safeties: Sequence[Safety]
+) -> tuple[list[_Script], list[str]]:
+    """Review every file; what cannot be read is an error where it was named, and told where a directory held it."""
+    scripts: list[_Script] = []
+    unread: list[str] = []
+    for path, named in scripts_in(paths):
+        try:
+            absolute = path.absolute()
+            text, encoding = decode(read_bytes(path), path)
+            findings = review_text(text, str(absolute), knowledge, rules)
+            after, done = (
+                mended(text, str(absolute), knowledge, rules, safeties) if findings and safeties else (text, [])
+            )
+            scripts.append(_Script(absolute, text, encoding, findings, after, done))
+        except UserError as error:
+            if named:
+                raise
+            unread.append(error.message)
+    return scripts, unread
+
+
+def _apply(scripts: list[_Script]) -> Applied | None:
+    """Write all patches together, so that one ``undo`` takes them back."""
+    changed = [script for script in scripts if script.after != script.text]
+    if not changed:
+        return None
+    causes = Counter(finding.cause for script in changed for finding in script.done)
+    fix = Fix(
+        id="review",
+        cause=causes.most_common(1)[0][0],
+        title="Patches of the review",
+        safety="unsafe",
+        patches=[FilePatch(path=str(s.path), before=s.text, after=s.after) for s in changed],
+    )
+    return apply(fix, Path.cwd())
+
+
+def _tell_applied(scripts: list[_Script], applied: Applied | None) -> None:
+    if not applied:
+        tell("nothing applied: no patch of the allowed safety")
+        return
+    for script in scripts:
+        for finding in script.done:
+            assert finding.fix
+            tell(f"applied {finding.fix.id} ({finding.rule}) to {shown_path(str(script.path))}")
+    tell(f"taken back with: ddpwizard undo {applied.id}")
+
+
+def _show(scripts: list[_Script], knowledge: Knowledge, ascii_only: bool) -> None:
+    findings = [finding for script in scripts for finding in script.findings]
+    for script in scripts:
+        lines = NEWLINE.split(script.text)
+        for finding in script.findings:
+            for line in formats.lines(finding, lines, knowledge, ascii_only):
+                say(line)
+            say()
+    files = f"{len(scripts)} file{'s' if len(scripts) != 1 else ''}"
+    if not findings:
+        say(f"Nothing found in {files}. Rules: {', '.join(RULES)}.")
+        return
+    safeties = Counter(finding.fix.safety for finding in findings if finding.fix)
+    patches = safeties["safe"] + safeties["unsafe"]
+    say(f"{len(findings)} found in {files}; {patches} with a patch ({safeties['unsafe']} of them unsafe)")
+    if patches:
+        unsafe = " --unsafe-fixes" if safeties["unsafe"] else ""
+        say(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo takes it back")
+
+
+def _show_patch(scripts: list[_Script]) -> None:
+    """The patch on stdout, in each file's own encoding; what it mends and what stays on stderr."""
+    for script in scripts:
+        for finding in script.findings:
+            safety = finding.fix.safety if finding.fix else "display"
+            why = f": {finding.fix.why_unsafe}" if finding.fix and finding.fix.why_unsafe else ""
+            tell(f"{shown_path(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
+        patch = unified_diff(script.text, script.after, shown_path(str(script.path)))
+        if sys.stdout.isatty():
+            sys.stdout.write(clean(patch))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(patch.encode(script.encoding, "surrogateescape"))
+    sys.stdout.flush()
+
+
+def _plain(document_: dict[str, Any]) -> dict[str, Any]:
+    cleaned = redact.data(document_)
+    assert isinstance(cleaned, dict)
+    return cleaned

@@ -1,0 +1,152 @@
+"""``ddpwizard run -- COMMAND``: start a job so that it can be looked at when it hangs, and look when it does."""
+
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from ..errors import CouldNotLook, UserError
+from ..files import check_writable
+from ..flight.start import DUMP_PREFIX, environment
+from ..flight.telling import words
+from ..flight.watch import Told, Wishes, watch
+from ..job.find import folder
+from ..within import within
+from .common import Options, common_options, tell
+
+HANG_AFTER_S = 300.0
+LOOK_LIMIT_S = 60.0
+
+
+@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--hang-after",
+    "hang_after_s",
+    type=click.FloatRange(min=0),
+    default=HANG_AFTER_S,
+    show_default="300",
+    metavar="SECONDS",
+    help="Look at the job when no rank has moved for so long; 0: never.",
+)
+@click.option(
+    "--then",
+    type=click.Choice(["keep", "stop"]),
+    default="keep",
+    show_default=True,
+    help="Leave a job that hangs, or end it.",
+)
+@click.option("--on-hang", metavar="CMD", help="Run this with the verdict (as triage --json) on its stdin; no shell.")
+@click.option("--report", metavar="FILE", type=click.Path(path_type=Path), help="Write the verdict: .json, else text.")
+@click.option(
+    "--warn-signal",
+    "warn_signals",
+    multiple=True,
+    default=["USR1"],
+    show_default="USR1",
+    metavar="NAME",
+    help="Look when this signal comes (a scheduler's warning); none: never. May be given again.",
+)
+@click.argument("words_of_command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
+@common_options
+def command(
+    hang_after_s: float,
+    then: Literal["keep", "stop"],
+    on_hang: str | None,
+    report: Path | None,
+    warn_signals: tuple[str, ...],
+    words_of_command: tuple[str, ...],
+    options: Options,
+) -> int:
+    """Run a job, unchanged, so that its ranks can be looked at without any right to trace them; look when it hangs.
+
+    Each rank gets torch's worker server on a private socket, the flight recorder and a copy of what it prints. Standard
+    output belongs to the job, with --json too: the verdict is told on standard error, by --report and by --on-hang.
+    The exit code is the job's (128+n for a signal), 1 where a hung job was ended, 127 where there is no such command.
+
+    \b
+    Examples:
+      ddpwizard run -- torchrun --nproc-per-node=8 train.py
+      ddpwizard run --hang-after 600 --then stop --report hang.json -- accelerate launch train.py
+    """
+    if not words_of_command:
+        raise UserError("run: no command", "ddpwizard run -- torchrun --nproc-per-node=2 train.py")
+    wishes = Wishes(hang_after_s=hang_after_s, then=then, warn_signals=_signals(warn_signals))
+    on_hang_words = words(on_hang) if on_hang else []
+    if on_hang_words and not shutil.which(on_hang_words[0]):
+        raise UserError(f"--on-hang {on_hang_words[0]}: no such program", "give a program that is on the PATH")
+    if report:
+        check_writable(report, "--report")
+    try:
+        private = folder.make()
+    except OSError as error:
+        raise CouldNotLook(f"no private folder can be made: {error.strerror}", "make room in /tmp") from None
+    keep = False
+    try:
+        code, keep = watch(
+            words_of_command,
+            environment(os.environ, private),
+            private,
+            wishes,
+            lambda pid, why: _look(pid, why, report, on_hang_words, options),
+            _say,
+        )
+    finally:
+        if (keep and any(private.iterdir())) or any(private.glob(f"{DUMP_PREFIX}*")):
+            _say(f"what each rank printed and left is in {private}")
+        else:
+            shutil.rmtree(private, ignore_errors=True)
+    return code
+
+
+def _say(line: str) -> None:
+    with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the job is watched all the same
+        tell(f"ddpwizard: {line}".rstrip())
+
+
+def _signals(names: tuple[str, ...]) -> frozenset[int]:
+    """The signals by their names (USR1, SIGUSR1) or numbers; those of ``TAKEN`` can be had."""
+    from ..flight.watch import TAKEN
+
+    able = {number.name.removeprefix("SIG"): number for number in TAKEN if number != signal.SIGCHLD}
+    able |= {str(int(number)): number for number in able.values()}
+    found: set[int] = set()
+    for name in names:
+        if name.lower() == "none":
+            continue
+        number = able.get(name.upper().removeprefix("SIG"))
+        if number is None:
+            raise UserError(
+                f"--warn-signal {name}: not one of {', '.join(n for n in able if n.isalnum() and not n.isdigit())}"
+            )
+        found.add(number)
+    return frozenset(found)
+
+
+def _look(pid: int, why: str, report: Path | None, on_hang: list[str], options: Options) -> Told:
+    """Look at the job and do with the verdict what was asked for. Loads the knowledge only now."""
+    import asyncio
+
+    from ..flight import telling
+    from ..job.triage import triage
+    from .common import document, json_bytes, knowledge_for
+    from .triage import as_json, render
+
+    try:
+        looking = triage(pid=pid, allow=options.allow or "reads")
+        reports = asyncio.run(within(LOOK_LIMIT_S, looking))
+        knowledge = knowledge_for(options)
+        body = {"why": why, "jobs": [as_json(each, knowledge) for each in reports]}
+        lines = [line for each in reports for line in render(each, knowledge)]
+    except UserError as error:
+        return Told("unknown", [str(error)])
+    except asyncio.TimeoutError:
+        return Told("unknown", [f"the look at the job took more than {LOOK_LIMIT_S:.0f} s and was given up"])
+    verdict = json_bytes(document("triage", knowledge, body))
+    more = [telling.write_report(report, verdict, [why, "", *lines])] if report else []
+    if on_hang and (problem := telling.hand_to(on_hang, verdict)):
+        more.append(problem)
+    return Told(reports[0].verdict.state if reports else "unknown", lines + more)

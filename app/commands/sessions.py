@@ -1,0 +1,96 @@
+"""``ddpwizard sessions``: what was asked and found before; take it up again, or hand it on as a page."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UserError
+from ..files import write_whole
+from ..session import Session, all_sessions
+from .common import OpenScreen, Options, common_options, document, knowledge_for, print_json, say, tell
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> int | None:
+    """List, resume or export sessions. Every step of the wizard is saved the moment it is taken."""
+    if ctx.invoked_subcommand is None:
+        return ctx.invoke(list_sessions)
+    return None
+
+
+@command.command("list")
+@common_options
+def list_sessions(options: Options) -> int:
+    """The sessions there are, newest first."""
+    rows = [_row(session) for session in all_sessions()]
+    if options.json:
+        print_json(document("sessions", None, {"sessions": rows}))
+        return 0
+    if not rows:
+        tell("no sessions yet: ddpwizard begins one")
+    for row in rows:
+        state = "" if row["open"] else "  closed"
+        say(f"{row['id']}  {_ago(row['updated_at'])}  {row['steps']:>3} steps{state}  {row['about']}")
+    return 0
+
+
+@command.command("resume")
+@click.argument("id_", metavar="ID", default="last")
+@common_options
+def resume(id_: str, options: Options) -> int:
+    """Take up a session where it stood. ID may be its beginning; without one, the newest."""
+    if options.json:
+        raise UserError("a session is resumed by a person: --json has nothing to say", "sessions export ID")
+    session = Session.load(id_)
+    raise OpenScreen("resume", options, id=session.id)
+
+
+@command.command("export")
+@click.argument("id_", metavar="ID", default="last")
+@click.option("--format", "form", type=click.Choice(["md", "html"]), default="md", help="Markdown or one HTML page.")
+@click.option("--public", is_flag=True, help="Rename hosts, addresses, user names and paths.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@common_options
+def export(id_: str, form: str, public: bool, output: Path | None, options: Options) -> int:
+    """A session as a page to hand on, secrets taken out. ID may be its beginning; without one, the newest."""
+    from .. import report
+
+    session = Session.load(id_)
+    write = report.html if form == "html" else report.markdown
+    text = write(session, public, knowledge_for(options))
+    if output:
+        write_whole(output, text.encode(), "--output")
+        tell(f"written: {output.absolute()}")
+    if options.json:
+        body = {"id": session.id, "format": form, "public": public, "path": str(output.absolute()) if output else None}
+        print_json(document("export", None, body | ({} if output else {"text": text})))
+    elif not output:
+        click.echo(text, nl=False)
+    return 0
+
+
+def _row(session: Session) -> dict[str, Any]:
+    events = session.events
+    answers = {event.data["question"]: event.data["answer"] for event in events if event.kind == "answer"}
+    diagnosed = session.last("diagnosis")
+    best = diagnosed.data.get("causes") if diagnosed else None
+    proof = session.last("proof")
+    about = [f"{question}={answer}" for question, answer in answers.items() if answer][:1]
+    about += [best[0][0]] if best else []
+    about += [] if proof is None else ["proved" if proof.data.get("passed") else "not proved"]
+    return {
+        "id": session.id,
+        "path": str(session.path),
+        "begun_at": events[0].at if events else 0.0,
+        "updated_at": events[-1].at if events else 0.0,
+        "steps": len(events),
+        "open": session.last("closed") is None,
+        "about": ", ".join(about),
+    }
+
+
+def _ago(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

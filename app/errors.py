@@ -1,0 +1,24 @@
+"""The two ways the wizard says no: what happened and where, and what to do next, in one line."""
+
+
+class UserError(Exception):
+    """A request that cannot be met as given: bad usage, unreadable input, a target that is gone.
+
+    ``message`` says what happened and where; ``next_step`` what the person can do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message} → {self.next_step}" if self.next_step else self.message
+
+
+class CouldNotLook(UserError):
+    """The request is fine, but the machine does not let us look (permission, missing tool, no /proc)."""
+
+    exit_code = 3

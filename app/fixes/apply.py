@@ -1,0 +1,207 @@
+"""Write a fix to disk, whole or not at all, and take it back.
+
+What was there is kept under the state directory with a record of each apply, before anything changes. A file that is
+not what the fix was made for (or, for ``undo``, what the fix left) is never touched.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..errors import UserError
+from ..review.source import decode, read_bytes
+from .types import Fix
+from .writing import Write, locked, save_bytes, write_all
+
+RECORD = "record.json"
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """One apply: which fix for which cause, the files it changed or made, and when (seconds since the epoch)."""
+
+    id: str
+    fix: str
+    cause: str
+    paths: list[str]
+    at: float
+
+
+class _Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of an apply. ``before`` names the backup beside the record; "" where the file was not there."""
+
+    path: str
+    before: str
+    after_sha256: str
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    applied: Applied
+    changes: list[_Change]
+    made_directories: list[str] = []
+    undone_at: float | None = None
+
+
+def apply(fix: Fix, directory: Path) -> Applied:
+    """Make the changes of ``fix``: its patches (a relative path counts from ``directory``) and its new files there.
+
+    Raises:
+        UserError: A file is missing, changed since the fix was made, or cannot be written; a new file is there with
+            other content; nothing is left half-done then.
+    """
+    writes = [*_patched(fix, directory), *_new(fix, directory)]
+    paths = [write.path for write in writes]
+    if len(set(paths)) != len(paths):
+        raise UserError(f"the fix {fix.id} changes one file twice", "apply its parts one after the other")
+    if not writes:
+        raise UserError(f"the fix {fix.id} changes no file here", "it is there already, or is to be done by hand")
+    with locked() as home:
+        id_ = time.strftime("%Y%m%d-%H%M%S") + "-" + secrets.token_hex(2)
+        applied = Applied(id=id_, fix=fix.id, cause=fix.cause, paths=[str(path) for path in paths], at=time.time())
+        kept = _keep(home / id_, applied, writes)
+        try:
+            write_all(writes)
+        except BaseException:
+            _forget(home / id_, kept)
+            raise
+    return applied
+
+
+def undo(id_: str | None = None) -> Applied:
+    """Take back the last apply, or the one whose id is or begins with ``id_``.
+
+    Raises:
+        UserError: There is none, it was taken back already, or a file changed since; nothing is changed then.
+    """
+    with locked() as home:
+        folder, record = _find(home, id_)
+        write_all([_reverse(folder, record, change) for change in record.changes])
+        _remove_directories(record.made_directories)
+        _save(folder, msgspec.structs.replace(record, undone_at=time.time()))
+    return record.applied
+
+
+def _reverse(folder: Path, record: _Record, change: _Change) -> Write:
+    """The write that takes one change back."""
+    path = Path(change.path)
+    now = path.read_bytes() if path.is_file() else None
+    if now is None or hashlib.sha256(now).hexdigest() != change.after_sha256:
+        what = "was changed" if now is not None else "was removed"
+        raise UserError(
+            f"{path} {what} since the fix {record.applied.id} was applied",
+            f"the original is in {folder / change.before}" if change.before else "remove it by hand",
+        )
+    before = (folder / change.before).read_bytes() if change.before else None
+    return Write(path=path, before=now, after=before)
+
+
+def _patched(fix: Fix, directory: Path) -> Iterator[Write]:
+    for patch in fix.patches:
+        path = (directory / Path(patch.path).expanduser()).resolve()
+        data = read_bytes(path)
+        text, encoding = decode(data, path)
+        if text != patch.before:
+            raise UserError(f"{path} is not what the fix was made for: it changed since", "look again, then apply")
+        try:
+            after = patch.after.encode(encoding)
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{path}: the fix has a character that {encoding} cannot hold", "save the file as UTF-8, then apply"
+            ) from error
+        if after != data:
+            yield Write(path=path, before=data, after=after)
+
+
+def _new(fix: Fix, directory: Path) -> Iterator[Write]:
+    root = directory.resolve()
+    if fix.files and not root.is_dir():
+        raise UserError(f"{directory}: no such directory", "make it, or give another")
+    for name, content in fix.files.items():
+        path = (root / name).resolve()
+        if not path.is_relative_to(root):
+            raise UserError(f"{name} would be written outside {root}", "give the directory it belongs in")
+        after = content.encode()
+        if path.exists():
+            if path.is_file() and path.read_bytes() == after:
+                continue
+            raise UserError(
+                f"{path} is there already, with other content", "move it away, or write to another directory"
+            )
+        yield Write(path=path, before=None, after=after)
+
+
+# ---- the record
+
+
+def _keep(folder: Path, applied: Applied, writes: list[Write]) -> _Record:
+    """Keep what is there now, make the directories new files need, and write the record."""
+    changes: list[_Change] = []
+    made: list[str] = []
+    try:
+        folder.mkdir(mode=0o700)
+        for number, write in enumerate(writes):
+            name = f"{number}-{write.path.name}"[:200] if write.before is not None else ""
+            if write.before is not None:
+                save_bytes(folder / name, write.before)
+            digest = hashlib.sha256(write.after or b"").hexdigest()
+            changes.append(_Change(path=str(write.path), before=name, after_sha256=digest))
+        for write in writes:
+            for parent in reversed([p for p in write.path.parents if not p.exists()]):
+                parent.mkdir()
+                made.append(str(parent))
+        record = _Record(applied=applied, changes=changes, made_directories=made)
+        _save(folder, record)
+    except OSError as error:
+        _forget(folder, _Record(applied=applied, changes=changes, made_directories=made))
+        raise UserError(
+            f"cannot write {error.filename}: {error.strerror}; nothing was changed", "check permissions and free space"
+        ) from error
+    return record
+
+
+def _save(folder: Path, record: _Record) -> None:
+    save_bytes(folder / f"{RECORD}.new", msgspec.json.encode(record))
+    (folder / f"{RECORD}.new").replace(folder / RECORD)
+
+
+def _forget(folder: Path, record: _Record) -> None:
+    _remove_directories(record.made_directories)
+    with suppress(OSError):
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+def _remove_directories(paths: list[str]) -> None:
+    for path in reversed(paths):
+        with suppress(OSError):  # not empty: somebody else put something there
+            Path(path).rmdir()
+
+
+def _find(home: Path, id_: str | None) -> tuple[Path, _Record]:
+    records = [(folder, record) for folder in home.iterdir() if (record := _load(folder)) is not None]
+    records.sort(key=lambda item: item[1].applied.at)
+    if id_ is None:
+        left = [item for item in records if item[1].undone_at is None]
+        if not left:
+            raise UserError("nothing to take back: no fix is applied", "ddpwizard review --fix applies some")
+        return left[-1]
+    named = [i for i in records if i[1].applied.id == id_] or [i for i in records if i[1].applied.id.startswith(id_)]
+    if not id_ or len(named) != 1:
+        what = "no apply" if not id_ or not named else f"{len(named)} applies"
+        last = ", ".join(record.applied.id for _, record in records[-3:])
+        raise UserError(f"{what} with the id {id_!r}", f"the last ones: {last}" if last else "nothing was applied yet")
+    if named[0][1].undone_at is not None:
+        raise UserError(f"{named[0][1].applied.id} was taken back already", "nothing is left to do")
+    return named[0]
+
+
+def _load(folder: Path) -> _Record | None:
+    try:
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError):
+        return None  # no apply, or one that never came to its end

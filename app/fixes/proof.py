@@ -1,0 +1,191 @@
+"""A fix is proved by the check that failed: the job started again on a patched copy, or the same probe once more."""
+
+import asyncio
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from os.path import realpath
+from pathlib import Path
+
+import msgspec
+
+from ...knowledge.schema import Cause, Intrusiveness, Knowledge
+from ..errors import UserError
+from ..job import words
+from ..job.find import discover, procfs
+from ..job.look import stacks
+from ..job.look.observe import observation
+from ..job.standing import user_frames
+from ..job.types import Job, JobReport, Sample
+from ..job.verdict import judge
+from ..probes.context import Context
+from ..probes.runner import Outcome, run
+from .course import Course
+from .relaunch import prepare
+from .types import Fix
+
+Progress = Callable[[str], None]
+MARK = "DDPWIZARD_PROOF"  # in the environment of the relaunched job, to know its processes by
+TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
+LOOK_EVERY_S = 1.0
+# A new hang is told when nothing has moved for so long (seconds) and the verdict is so sure: ranks that contradict
+# each other will not get better, one that only stands still may yet go on.
+HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
+ENDS_WITHIN_S = 10.0
+TORCHRUNS_OWN = "torch/distributed/elastic/"
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it. ``what`` is one line, ``detail`` the circumstances (what was left out, the last lines);
+    ``findings`` are the ids of what the check showed."""
+
+    passed: bool
+    what: str
+    detail: str
+    elapsed_s: float
+    findings: list[str] = []
+
+
+async def prove_job(report: JobReport, fix: Fix, *, limit_s: float = 60, progress: Progress | None = None) -> Proof:
+    """Start the job again on a patched copy, on a free port; passed when it ends with 0 or every rank got past the
+    line the culprit stood at. It is ended in any case, and the copy is removed.
+
+    Raises:
+        UserError: The job cannot be started again from here; the message says why.
+    """
+    tell = progress or (lambda _line: None)
+    started = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="ddpwizard-proof-", dir=TEMP))
+    mark = secrets.token_hex(8)
+    task: asyncio.Task[Outcome] | None = None
+    try:
+        tell("copying the job's files and applying the fix to the copy")
+        relaunch = await asyncio.to_thread(prepare, report.job, fix, directory / "job")
+        tell("starting it again: " + " ".join(relaunch.command))
+        task = asyncio.ensure_future(
+            run(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
+        )
+        passed, what, detail = await _watch(task, Course(report, relaunch, fix), mark, report.world_size, tell)
+        if relaunch.left_out:
+            detail = f"not copied: {', '.join(relaunch.left_out[:5])}. {detail}".rstrip()
+        return Proof(
+            passed=passed,
+            what=what,
+            detail=detail,
+            elapsed_s=round(time.monotonic() - started, 1),
+            findings=["job.all-ranks-moved"] if passed else [],
+        )
+    finally:
+        if task:
+            task.cancel()
+            await asyncio.wait([task])
+            await _until_gone(mark)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def prove_probe(cause: Cause, context: Context, knowledge: Knowledge, granted: Intrusiveness) -> Proof:
+    """Run the probe that the cause names again: passed when what it must no longer show is gone, and what it must show
+    is there. A probe that could not look proves nothing.
+
+    Raises:
+        UserError: The cause is proved by a job or a script, not by a probe of this box.
+    """
+    from ..probes.look import judge as judge_snapshot
+    from ..probes.look import look
+
+    verify = cause.verify
+    if verify.probe not in knowledge.probes or verify.probe in ("job", "review"):
+        raise UserError(f"{cause.id} is proved by {verify.probe}, not by a probe of this box", "start the job again")
+    started = time.monotonic()
+    title = knowledge.probes[verify.probe].title
+    snapshot = await look([verify.probe], context, knowledge, granted=granted)
+    checks = judge_snapshot(snapshot, [verify.probe])
+    shown = {check.finding: check for check in checks if check.finding}
+    still = [shown[id_] for id_ in verify.gone if id_ in shown]
+    unseen = [id_ for id_ in verify.seen if id_ not in shown]
+    if problem := snapshot.failed.get(verify.probe):
+        passed, what, detail = False, f"could not look at {title}", problem
+    elif still:
+        passed, what, detail = False, f"still there: {still[0].title}", still[0].detail
+    elif unseen:
+        passed, what, detail = False, f"not seen yet: {knowledge.findings()[unseen[0]]}", ""
+    else:
+        passed, what, detail = True, f"looked at {title} again: it is gone", "; ".join(c.title for c in checks[:3])
+    return Proof(
+        passed=passed,
+        what=what,
+        detail=detail,
+        elapsed_s=round(time.monotonic() - started, 1),
+        findings=sorted(shown),
+    )
+
+
+async def _watch(
+    task: asyncio.Task[Outcome], course: Course, mark: str, world_size: int, tell: Progress
+) -> tuple[bool, str, str]:
+    """Look at the relaunched ranks until they have passed, hang again, or the run is over."""
+    looks: list[tuple[Job, dict[int, Sample]]] = []
+    told = 0
+    while not task.done():
+        await asyncio.wait([task], timeout=LOOK_EVERY_S)
+        job = _marked(mark)
+        if task.done() or job is None:
+            continue
+        look = await stacks.sample(job.processes)
+        course.see({p.rank: user_frames(look[p.pid].stack) for p in job.processes if p.rank is not None})
+        if len(course.passed) > told:
+            told = len(course.passed)
+            tell(f"{words.ranks(sorted(course.passed))} got past {words.short(course.line)}")
+        if len(course.passed) == world_size:
+            return True, f"every rank got past {words.short(course.line)}", "the job was ended after that"
+        looks = [(j, s) for j, s in looks if s.keys() == look.keys()] + [(job, look)]
+        if hung := _hung(looks):
+            return False, f"it hangs again: {hung}", ""
+    outcome = task.result()
+    if outcome.status == "ok":
+        return True, "the job ran to its end with code 0", _last_lines(outcome.log)
+    if outcome.status == "timed_out":
+        seen = f"{len(course.passed)} of {world_size} ranks were seen past {words.short(course.line)}"
+        return False, f"not finished within {outcome.elapsed_s:.0f} s", f"it did not hang; {seen}"
+    return False, f"the job ended with code {outcome.code}", _last_lines(outcome.log)
+
+
+def _hung(looks: list[tuple[Job, dict[int, Sample]]]) -> str:
+    """Why the relaunched job hangs, or empty text as long as it does not."""
+    job, last = looks[-1]
+    for still_s, sure in HUNG_AFTER:
+        first = next((look for _, look in reversed(looks) if _at(last) - _at(look) >= still_s), None)
+        if first is None:
+            return ""
+        verdict = judge(observation(job, [first, last])).verdict
+        if verdict.state == "hung" and verdict.confidence >= sure:
+            return verdict.why
+    return ""
+
+
+def _at(look: dict[int, Sample]) -> float:
+    return next(iter(look.values())).at if look else 0.0
+
+
+def _marked(mark: str) -> Job | None:
+    found = discover.find()
+    return next((job for job in found if any(p.environ.get(MARK) == mark for p in job.processes)), None)
+
+
+async def _until_gone(mark: str) -> None:
+    until = time.monotonic() + ENDS_WITHIN_S
+    while _alive(mark) and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+def _alive(mark: str) -> bool:
+    return any(proc.environ.get(MARK) == mark for proc in procfs.all_processes().values())
+
+
+def _last_lines(log: str) -> str:
+    """The last lines of the ranks; torchrun's own summary of a failure says less than what came before it."""
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith("***")]
+    summary = next((i for i, line in enumerate(lines) if TORCHRUNS_OWN in line), len(lines))
+    return "\n".join((lines[:summary] or lines)[-6:])

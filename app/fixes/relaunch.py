@@ -1,0 +1,217 @@
+"""How to start a job again on a copy: its files, its command line on a free port, its environment."""
+
+import shutil
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import UserError
+from ..job.find.launchers import target_index
+from ..job.types import Job, Process
+from .types import Fix
+
+# Left out of the copy: what is fetched, built or written again, and what is too large to be code.
+NOT_COPIED = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", "wandb"}
+FILE_LIMIT_BYTES = 4_000_000
+TREE_LIMIT_BYTES = 100_000_000
+TREE_LIMIT_FILES = 4000
+CODE = {".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt"}
+
+# Where the ranks meet is chosen anew; logs of the launcher are not written into the person's directory.
+TORCHRUN_DROPPED = ["standalone", "nnodes", "node-rank", "local-addr", "master-addr", "master-port", "log-dir"]
+TORCHRUN_DROPPED += ["rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf"]
+ACCELERATE_DROPPED = ["main-process-ip", "main-process-port"]
+DEEPSPEED_DROPPED = ["master-addr", "master-port"]
+WITHOUT_VALUE = ["standalone"]
+LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCH_PREFIXES = ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
+
+
+BY_THEIR_PARENT = ("spawn", "frames", "order")  # where the rank of a process is known from
+
+
+class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """A job ready to be started on a copy. ``left_out`` names what was not copied; ``root`` is what was."""
+
+    command: list[str]
+    cwd: Path
+    environ: dict[str, str]
+    root: Path
+    copy: Path
+    left_out: list[str]
+
+    def in_copy(self, path: str | Path) -> str:
+        """Where a file of the original stands in the copy; a file outside of it stays where it is."""
+        return _moved(str(path), self.root, self.copy)
+
+
+def prepare(job: Job, fix: Fix, copy: Path) -> Relaunch:
+    """Copy the job's files to ``copy``, apply the fix there, and work out how to start it.
+
+    Raises:
+        UserError: The job spans several hosts, a file changed since the fix was made, or the code cannot be copied.
+    """
+    process = next((process for process in job.processes if process.command), None)
+    words = _started_by(job, process) if process else []
+    index = target_index(words)
+    if process is None or index is None:
+        raise UserError("this job's command line is not known", "start it again yourself with the fix applied")
+    local = process.environ.get("LOCAL_WORLD_SIZE", "")
+    if local.isdecimal() and int(local) < job.world_size:
+        raise UserError(
+            f"the job has {job.world_size} ranks, {local} of them on this host", "start it again yourself on all hosts"
+        )
+    cwd = Path(job.launcher_cwd or process.cwd).resolve()
+    is_module = words[index - 1] == "-m"
+    script = (cwd / words[index]).resolve()
+    root = cwd if is_module or script.is_relative_to(cwd) else script.parent
+    left_out = _copy(root, copy)
+    if left_out is None:
+        root, left_out = (cwd if is_module else script.parent), ["everything but code and configuration"]
+        shutil.rmtree(copy)
+        _copy_code(root, copy)
+    relaunch = Relaunch(
+        command=_command(job, process, words, lambda word: _moved(word, root, copy, cwd)),
+        cwd=copy,
+        environ=_environ(process, lambda path: _moved(path, root, copy)),
+        root=root,
+        copy=copy,
+        left_out=left_out,
+    )
+    _patch(fix, relaunch)
+    return relaunch
+
+
+def _patch(fix: Fix, relaunch: Relaunch) -> None:
+    for patch in fix.patches:
+        target = Path(relaunch.in_copy(patch.path))
+        if target == Path(patch.path):
+            raise UserError(
+                f"{patch.path} lies outside of {relaunch.root}", "start the job again yourself with the fix"
+            )
+        try:
+            present = target.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot read {patch.path}: {error.strerror}", "look at the job again") from error
+        if present not in (patch.before, patch.after):
+            raise UserError(f"{patch.path} changed since the fix was made", "look at the job again for a new fix")
+        target.write_text(patch.after, encoding="utf-8")
+    for name, text in fix.files.items():
+        (relaunch.copy / Path(name).name).write_text(text, encoding="utf-8")
+
+
+def _started_by(job: Job, process: Process) -> list[str]:
+    """The command line that names the script: the rank's own, or, where a program spawned its ranks, that program's."""
+    return job.launcher_command if process.rank_from in BY_THEIR_PARENT else process.command
+
+
+def _command(job: Job, process: Process, words: Sequence[str], move: Callable[[str], str]) -> list[str]:
+    """The launcher's own command line with another meeting point; a program that spawns its ranks as it is; without a
+    launcher we are torchrun."""
+    index = target_index(words) or 0
+    rank_words = words[index:]
+    if process.rank_from in BY_THEIR_PARENT:
+        return [*words[:index], *(move(word) for word in rank_words)]
+    launcher = job.launcher_command
+    at = len(launcher) - len(rank_words)
+    known = job.launcher in DROPPED and at > 0 and Path(launcher[at]).name == Path(rank_words[0]).name
+    target = target_index(launcher) if known else None
+    if target is None:
+        flag = ["-m"] if words[index - 1] == "-m" else []
+        options = ["--standalone", f"--nproc-per-node={job.world_size}"]
+        start = [process.python, "-m", "torch.distributed.run", *options, *flag]
+    else:
+        dropped, added = DROPPED[job.launcher]
+        start = [*launcher[: target + 1], *added(), *_without(launcher[target + 1 : at], dropped)]
+        if Path(launcher[target]).name in ("accelerate", "accelerate.commands.accelerate_cli"):
+            start = [*launcher[: target + 2], *added(), *_without(launcher[target + 2 : at], dropped)]
+    return [*start, *(move(word) for word in rank_words)]
+
+
+def _without(options: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    left: list[str] = []
+    skip = False
+    for word in options:
+        if skip:
+            skip = False
+            continue
+        name = word.lstrip("-").partition("=")[0].replace("_", "-")
+        if word.startswith("-") and name in dropped:
+            skip = "=" not in word and name not in WITHOUT_VALUE
+        else:
+            left.append(word)
+    return left
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+DROPPED: dict[str, tuple[list[str], Callable[[], list[str]]]] = {
+    "torchrun": (TORCHRUN_DROPPED, lambda: ["--standalone"]),
+    "accelerate": (ACCELERATE_DROPPED, lambda: [f"--main_process_port={free_port()}"]),
+    "deepspeed": (DEEPSPEED_DROPPED, lambda: [f"--master_port={free_port()}"]),
+}
+
+
+def _environ(process: Process, move: Callable[[str], str]) -> dict[str, str]:
+    """The rank's environment without what its launcher put there, module paths pointing into the copy."""
+    kept = {
+        name: value
+        for name, value in process.environ.items()
+        if name not in LAUNCH_VARIABLES and not name.startswith(LAUNCH_PREFIXES)
+    }
+    if path := kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = ":".join(move(part) for part in path.split(":"))
+    return kept
+
+
+def _moved(word: str, root: Path, copy: Path, cwd: Path | None = None) -> str:
+    """A path below ``root`` as its twin below ``copy``; any other word as it is. A relative one only counts where it
+    names a file seen from ``cwd`` that is not the copied directory itself."""
+    path = Path(word)
+    if not path.is_absolute():
+        if cwd is None or cwd == root or not (cwd / path).is_file():
+            return word
+        path = cwd / path
+    inside = next((p for p in (path, path.resolve()) if p.is_relative_to(root)), None)
+    return str(copy / inside.relative_to(root)) if inside else word
+
+
+def _copy(root: Path, copy: Path) -> list[str] | None:
+    """Copy a directory without data; the names of what was left out, or None where it is too large for a copy."""
+    left_out: list[str] = []
+    total_bytes = files = 0
+    copy.mkdir(parents=True, exist_ok=True)
+    queue = [root]
+    while queue:
+        directory = queue.pop()
+        for entry in sorted(directory.iterdir()) if directory != copy else []:
+            if entry.name in NOT_COPIED or entry == copy or (entry.is_symlink() and entry.is_dir()):
+                continue
+            target = copy / entry.relative_to(root)
+            if entry.is_dir():
+                target.mkdir(exist_ok=True)
+                queue.append(entry)
+            elif entry.is_file():
+                size = entry.stat().st_size
+                if size > FILE_LIMIT_BYTES:
+                    left_out.append(str(entry.relative_to(root)))
+                    continue
+                total_bytes, files = total_bytes + size, files + 1
+                if total_bytes > TREE_LIMIT_BYTES or files > TREE_LIMIT_FILES:
+                    return None
+                shutil.copyfile(entry, target)
+    return left_out
+
+
+def _copy_code(root: Path, copy: Path) -> None:
+    copy.mkdir(parents=True, exist_ok=True)
+    for entry in root.iterdir():
+        if entry.is_file() and entry.suffix in CODE and entry.stat().st_size <= FILE_LIMIT_BYTES:
+            shutil.copyfile(entry, copy / entry.name)

@@ -1,0 +1,38 @@
+"""A fix as plain data: text-range edits on an original, or whole files, with their level of safety."""
+
+import msgspec
+
+from ...knowledge.schema import Safety
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """Replace ``start``..``end`` (character offsets into the original text) by ``text``."""
+
+    start: int
+    end: int
+    text: str
+
+
+class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of one file: the text it was made for (a file that changed since is refused) and what it becomes."""
+
+    path: str
+    before: str
+    after: str
+
+
+class Fix(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that mends a cause, ready to be shown. Exactly what it holds is what is shown and written.
+
+    ``patches`` change files that are there; ``files`` (name to content) are new ones; ``commands`` are lines to run.
+    """
+
+    id: str
+    cause: str
+    title: str
+    safety: Safety
+    why_unsafe: str = ""
+    text: str = ""
+    commands: list[str] = []
+    files: dict[str, str] = {}
+    patches: list[FilePatch] = []

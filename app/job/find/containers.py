@@ -1,0 +1,26 @@
+"""The container a process runs in, by the path of its control group."""
+
+import re
+
+from . import procfs
+
+# Docker ("/docker/ID", "docker-ID.scope"), containerd and CRI-O under Kubernetes ("cri-containerd-ID.scope",
+# "/kubepods/…/ID"), Podman ("libpod-ID.scope"): an id of 64 hexadecimal digits; LXC and systemd-nspawn have names.
+CONTAINER_ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)")
+NAMED = re.compile(r"/lxc(?:\.payload[./]|/)([^/\n]+)|/machine-?([^/\n]+)\.scope")
+SHOWN = 12  # digits of an id, as `docker ps` shows it
+
+
+def container(pid: int) -> str:
+    """The short id or the name of its container, empty where it is in none that shows."""
+    return container_of(procfs.text(pid, "cgroup"))
+
+
+def container_of(cgroups: str) -> str:
+    """The same, from the text of /proc/PID/cgroup."""
+    for line in cgroups.splitlines():
+        if found := CONTAINER_ID.search(line):
+            return found[1][:SHOWN]
+        if found := NAMED.search(line):
+            return found[1] or found[2]
+    return ""

@@ -1,0 +1,104 @@
+"""Rules for a job that moves: as a whole, at the pace of one rank, or one rank at work while all others wait."""
+
+from collections.abc import Sequence
+
+from .. import words
+from ..code.branch import find_branch
+from ..doing import GRADIENTS, collective_of
+from ..standing import Stand
+from ..types import Sample, Verdict
+from .scene import INIT, Scene, numbers, they_wait, told
+
+OTHERS_WAIT = 0.75  # the share of the other ranks' looks that show them in a collective, where one rank paces them
+BUSIER = 2.0  # times as much CPU time as any other rank
+LOOKS_THAT_SUFFICE = 3  # without a further sign
+JOINING_S = 30.0  # who has not joined by then is late
+
+
+def moving(scene: Scene) -> Verdict | None:
+    """Something moves."""
+    if not scene.moving:
+        return None
+    if scene.waiting and not scene.idle:
+        return _some_wait(scene)
+    if slow := straggler(scene):
+        others = [stand for stand in scene.living if stand.rank != slow.rank]
+        text = (
+            f"The job moves at the pace of rank {slow.rank}: whenever looked at, it was at work at "
+            f"{words.short(slow.row.where)}, {words.within(words.ranks(numbers(others), 'wait'))} for it."
+        )
+        sure = 0.75 if len(_looks(slow)) >= LOOKS_THAT_SUFFICE else 0.6
+        return told("progressing", text, sure, ["job.straggler"], cause="straggler-rank", culprits=[slow])
+    text = "The ranks move." if len(scene.living) > 1 else "The process moves."
+    if scene.gone:
+        text += f" {words.ranks(numbers(scene.gone), 'have')} ended or not started."
+    return told("progressing", text, 0.9, ["job.progressing"])
+
+
+def _some_wait(scene: Scene) -> Verdict:
+    """Some did not move between the looks and wait for those that are at work."""
+    busy = scene.moving
+    text = (
+        f"{words.ranks(numbers(busy), 'are')} at work (last seen at {words.short(busy[0].row.where)}), "
+        f"{words.within(they_wait(scene.waiting))}."
+    )
+    if len(busy) > 1 or busy[0].collective or len(scene.waiting) + 1 < scene.world_size:
+        return told("progressing", text, 0.7, ["job.progressing"])
+    if all(stand.collective == INIT for stand in scene.waiting) and scene.age_s < JOINING_S:
+        return told("starting", text, 0.7)
+    looks = len(_looks(busy[0]))
+    if looks >= LOOKS_THAT_SUFFICE and not all(map(_stood_all_the_time, scene.waiting)):
+        return told("progressing", text, 0.7, ["job.progressing"])
+    branch = find_branch(scene.waiting, busy, scene.world_size, scene.sources)
+    sure = bool(branch and branch.sure)
+    once = not any(scene.sources[frame.path].loops(frame.line) for frame in busy[0].frames)
+    if busy[0].rank == 0 or (sure and once):
+        finding, cause = "job.rank0-alone-at-work", "rank0-slow-work"
+    else:
+        finding, cause = "job.straggler", "straggler-rank"
+    return told(
+        "progressing",
+        text,
+        0.85 if sure else 0.75 if looks >= LOOKS_THAT_SUFFICE else 0.6,
+        [finding],
+        cause=cause,
+        culprits=busy,
+        branch=branch if sure else None,
+        waiting=scene.waiting,
+    )
+
+
+def straggler(scene: Scene) -> Stand | None:
+    """The one rank that is outside of collectives in every look while the others are mostly in one."""
+    stands = [stand for stand in scene.living if stand.seen]
+    outside = [stand for stand in stands if not any(_is_in_collective(look) for look in _looks(stand))]
+    if len(stands) < 2 or len(outside) != 1:
+        return None
+    slow = outside[0]
+    others = [look for stand in stands if stand is not slow for look in _looks(stand)]
+    if not others or sum(map(_is_in_collective, others)) / len(others) < OTHERS_WAIT:
+        return None
+    enough = len(_looks(slow)) >= LOOKS_THAT_SUFFICE
+    sleeps = slow.doing is not None and slow.doing.kind in ("sleep", "loader", "files", "service", "lock")
+    busier = _cpu_s(slow) > BUSIER * max((_cpu_s(stand) for stand in stands if stand is not slow), default=0.0)
+    return slow if enough or sleeps or busier else None
+
+
+def _stood_all_the_time(stand: Stand) -> bool:
+    looks = _looks(stand)
+    return (stand.row.since_s or 0.0) + 0.2 >= looks[-1].at - looks[0].at
+
+
+def _looks(stand: Stand) -> Sequence[Sample]:
+    return [look for look in stand.seen.samples if look.stack] if stand.seen else []
+
+
+def _cpu_s(stand: Stand) -> float:
+    looks = _looks(stand)
+    return looks[-1].cpu_s - looks[0].cpu_s if len(looks) > 1 else 0.0
+
+
+def _is_in_collective(look: Sample) -> bool:
+    """Whether a look shows a rank in a collective; a backward pass may compute as well as wait."""
+    name, via = collective_of(look.stack)
+    return name is not None and (via != GRADIENTS or look.process_state == "S")

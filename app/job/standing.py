@@ -1,0 +1,253 @@
+"""Where each rank stands, from its samples: the user's own frames, the collective it is in, and whether it moved."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from .code.source import Sources
+from .doing import (
+    CHILD,
+    CLIENTS,
+    ELSEWHERE,
+    GRADIENTS,
+    NOT_THE_USERS,
+    Doing,
+    bare,
+    collective_of,
+    doing,
+    in_kernel,
+    inner_frames,
+    is_idle,
+    polled_for,
+    user_frames,
+)
+from .frame import Frame
+from .liveness import STOPPED_OR_GONE, moved, state, still_at_one_place, still_for_s
+from .types import Child, Job, Observation, RankRow, Sample, Seen
+
+__all__ = ["STOPPED_OR_GONE", "Stand", "collective_of", "stands", "user_frames"]
+
+GPU_MARK = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
+GPU_QUEUE = "work queued on the GPU"
+WAITS_OF_PYTHON = ("/queue.py", "/threading.py", "/multiprocessing/queues.py", "/concurrent/futures/_base.py")
+ASKS_AGAIN = ("person", "service", "lock", "loader")  # waits that wake up now and then to look once more
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank as the verdict sees it. ``frames`` are the user's, outermost first; ``via`` says how a collective that
+    the user did not write came about; ``doing`` what it waits for outside of any, where that can be told."""
+
+    row: RankRow
+    seen: Seen | None  # None: no such process was found
+    frames: list[Frame]
+    collective: str | None
+    via: str
+    moved: bool
+    doing: Doing | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.row.rank
+
+    @property
+    def waits(self) -> bool:
+        """In a collective, and nothing moved."""
+        return self.collective is not None and not self.moved and self.row.state in ("waiting", "blocked_io")
+
+    @property
+    def leaves(self) -> bool:
+        """On its way out of Python, or taking its process group down."""
+        return self.collective == "destroy_process_group" or bool(self.doing and self.doing.kind == "exit")
+
+    @property
+    def place(self) -> tuple[str | None, str, str | None]:
+        """Ranks with equal places stand at the same point of the program."""
+        return self.collective, self.via, self.row.where
+
+
+def stands(observed: Observation, sources: Sources) -> list[Stand]:
+    """Every rank of the job, the missing ones too, in order."""
+    job = observed.job
+    found = [_stand(job, seen, sources) for seen in observed.seen]
+    left = [_is_left_over(stand) for stand in found]
+    if not all(left):
+        found = [_ended(stand) if is_left else stand for stand, is_left in zip(found, left, strict=True)]
+    present = {stand.rank for stand in found}
+    elsewhere = on_other_hosts(observed)
+    found += [_absent(job, rank, rank in elsewhere) for rank in range(job.world_size) if rank not in present]
+    return sorted(found, key=lambda stand: stand.rank)
+
+
+def _is_left_over(stand: Stand) -> bool:
+    """Whether the process that carries a rank's variables is one that the rank had started itself: it outlived it."""
+    if stand.seen is None or stand.seen.process.rank_from != "environ" or stand.collective:
+        return False
+    stack = stand.seen.samples[-1].stack if stand.seen.samples else []
+    return any(frame.path.endswith("/multiprocessing/process.py") and bare(frame) == "_bootstrap" for frame in stack)
+
+
+def _ended(stand: Stand) -> Stand:
+    """A rank of which only a process that it had started is left."""
+    note = f"it has ended; a process it had started (pid {stand.row.pid}) is left"
+    row = msgspec.structs.replace(
+        stand.row, state="dead", where=None, function=None, collective=None, since_s=None, note=note
+    )
+    return Stand(row=row, seen=stand.seen, frames=[], collective=None, via="", moved=False)
+
+
+def on_other_hosts(observed: Observation) -> set[int]:
+    """The ranks of hosts that were not looked at, as torchrun's variables place them (those of one host are numbered
+    in a row)."""
+    job = observed.job
+    everybody, here = set(range(job.world_size)), set[int]()
+    for process in (seen.process for seen in observed.seen):
+        local_world, rank, local = process.environ.get("LOCAL_WORLD_SIZE", ""), process.rank, process.local_rank
+        if local_world.isdecimal() and rank is not None and local is not None:
+            here |= set(range(rank - local, rank - local + int(local_world)))
+    if here:
+        return everybody - here
+    if job.master and not re.match(r"(localhost|127\.|::1)", job.master):
+        return everybody - {seen.process.rank for seen in observed.seen if seen.process.rank is not None}
+    return set()
+
+
+def _stand(job: Job, seen: Seen, sources: Sources) -> Stand:
+    process, looks = seen.process, seen.samples
+    last = looks[-1] if looks else None
+    has_moved = moved(looks[-2:])
+    shown = state(looks, has_moved, process.started_at)
+    stack = _stack_that_counts(last) if last else []
+    frames = _from_breakpoint(stack, user_frames(stack), sources)
+    collective, via = _collective(stack, frames, bool(last and last.gpu), sources)
+    if via == GRADIENTS and (has_moved or job.world_size == 1):
+        collective, via = None, ""  # a backward pass at work computes
+    found: Doing | None = None
+    if last and collective is None:
+        found, asks_again = _doing(last, stack, frames, has_moved, sources)
+        if has_moved and asks_again and still_at_one_place(looks):
+            has_moved, shown = False, "waiting"
+    if found == CHILD and any(Path(word).name in CLIENTS for child in seen.children for word in child.command[:1]):
+        found = ELSEWHERE
+    if _works_through_a_child(seen, found, sources):
+        has_moved, shown = True, "running" if shown == "waiting" else shown
+    if found and found.kind == "lock" and (loop := _loop_fed(frames, sources)):
+        found = Doing("loader", f"{found.what}, which should give the next item to {loop}")
+    inner = frames[-1] if frames else None
+    row = RankRow(
+        rank=process.rank if process.rank is not None else 0,
+        local_rank=process.local_rank,
+        pid=process.pid,
+        host=seen.host,
+        state=shown,
+        where=f"{inner.path}:{inner.line}" if inner else None,
+        function=inner.function if inner else None,
+        collective=collective,
+        since_s=None if has_moved else still_for_s(looks),
+        since_from="samples",
+        note=(last.problem if last else "") or via or (f"waits {found.what}" if found and not has_moved else ""),
+    )
+    return Stand(row=row, seen=seen, frames=frames, collective=collective, via=via, moved=has_moved, doing=found)
+
+
+def _collective(stack: Sequence[Frame], frames: Sequence[Frame], gpu: bool, sources: Sources) -> tuple[str | None, str]:
+    """The collective a stack stands in: by its frames, or by the handle that its line waits for."""
+    collective, via = collective_of(stack)
+    if collective or not frames or stack[0] != frames[-1]:
+        return collective, via
+    source, line = sources[frames[-1].path], frames[-1].line
+    if awaited := source.awaited(line):
+        return awaited, ""
+    if gpu and GPU_MARK.search(source.statement(line)):
+        return "all_reduce", GPU_QUEUE
+    return None, ""
+
+
+def _from_breakpoint(stack: Sequence[Frame], frames: list[Frame], sources: Sources) -> list[Frame]:
+    """The user's frames, the innermost at the ``breakpoint()`` that has it in Python's debugger."""
+    if not frames or not any(frame.path.endswith(("/bdb.py", "/pdb.py")) for frame in inner_frames(stack)):
+        return frames
+    inner = frames[-1]
+    line = sources[inner.path].breakpoint_of(inner.line)
+    return [*frames[:-1], msgspec.structs.replace(inner, line=line)] if line else frames
+
+
+def _doing(
+    sample: Sample, stack: Sequence[Frame], frames: Sequence[Frame], has_moved: bool, sources: Sources
+) -> tuple[Doing | None, bool]:
+    """What a rank outside of any collective waits for, and whether such a wait wakes up now and then to ask again."""
+    if not stack:
+        return None, False
+    inner = frames[-1] if frames else None
+    source = sources[inner.path] if inner else None
+    found = doing(stack, source.statement(inner.line) if source and inner else "")
+    asks_again = found is not None and found.kind in ASKS_AGAIN
+    if found and found.kind == "sleep" and source and inner:
+        poll = source.poll_around(inner.line)
+        found, asks_again = polled_for(poll) or found, bool(poll)
+    if not has_moved and (found is None or found.kind == "files"):
+        found = in_kernel(sample.waits_in) or found
+    if _is_on_its_way_out(sample, sources):
+        found = Doing("exit", f"{found.what if found else 'in Python itself'}, on the way out")
+    return found, asks_again
+
+
+def _stack_that_counts(sample: Sample) -> list[Frame]:
+    """The main thread's; on top of it that of a thread it waits for, where that one stands in a collective."""
+    collective, _ = collective_of(sample.stack)
+    if collective is None and (found := doing(sample.stack, "")) and found.kind in ("lock", "exit"):
+        for thread in sample.others:
+            if collective_of(thread.frames)[0] and user_frames(thread.frames):
+                return [*thread.frames, *sample.stack]
+    if sample.stack and not user_frames(sample.stack):
+        busy = [thread.frames for thread in sample.others if user_frames(thread.frames)]
+        kept = next((frames for frames in busy if not is_idle(frames)), busy[0] if busy else [])
+        return [*sample.stack, *kept]  # on its way out, it waits for what this thread does
+    return sample.stack
+
+
+def _is_on_its_way_out(sample: Sample, sources: Sources) -> bool:
+    """Whether the script is over, and a function runs that was to be called at exit: the user's, or one of a queue or
+    a thread (``atexit.register(queue.join)``), below which no script stands any more."""
+    if not sample.stack:
+        return False
+    outermost = sample.stack[-1]
+    if bare(outermost) in ("<module>", "_run_module_as_main"):
+        return False
+    if NOT_THE_USERS.search(outermost.path):
+        return outermost.path.endswith(WAITS_OF_PYTHON) and not user_frames(sample.stack)
+    return sources[outermost.path].registers_exit()
+
+
+def _loop_fed(frames: Sequence[Frame], sources: Sources) -> str | None:
+    """The place that waits for the next item of an iterator the user wrote: the rank is in its own data pipeline."""
+    for outer, inner in pairwise(frames):
+        made = sources[inner.path].is_generator(inner.line) and sources[outer.path].iterates(outer.line)
+        if made or bare(inner) in ("__next__", "__anext__"):
+            return f"{Path(outer.path).name}:{outer.line}"
+    return None
+
+
+def _works_through_a_child(seen: Seen, found: Doing | None, sources: Sources) -> bool:
+    """Whether a rank waits for a process it started that is itself at work."""
+    kind = {"lock": "other", "service": "other", "loader": "loader"}.get(found.kind) if found else None
+    return any(child.moved and not _child_waits(child, sources) for child in seen.children if child.kind == kind)
+
+
+def _child_waits(child: Child, sources: Sources) -> bool:
+    mine = user_frames(child.stack)
+    text = sources[mine[-1].path].statement(mine[-1].line) if mine and child.stack[0] == mine[-1] else ""
+    return is_idle(child.stack) or doing(child.stack[:1], text) is not None
+
+
+def _absent(job: Job, rank: int, elsewhere: bool) -> Stand:
+    row = RankRow(
+        rank=rank,
+        host="" if elsewhere else job.host,
+        state="unreadable" if elsewhere else "missing",
+        since_from="samples",
+        note="on another host" if elsewhere else "no process of this rank lives here",
+    )
+    return Stand(row=row, seen=None, frames=[], collective=None, via="", moved=False)

@@ -1,0 +1,164 @@
+"""One line of a log: who wrote it, when, and what is left without the marks before it.
+
+Launchers and loggers put marks before a line, often several of them: ``[rank3]:``, ``[default0]:``, Slurm's ``3: ``,
+``worker-1: `` of pdsh, ``[pod/job-0/main] ``, ``name | `` of docker compose, NCCL's ``host:pid:tid [gpu]``, glog's and
+the usual times. Marks that could be anything (``3: ``, ``worker-1: ``, ``name | ``) count only in texts where most
+lines have them: ``Style`` says so.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from .types import Voice
+
+MOST_MARKS = 6
+MARK = re.compile(
+    r"""
+      \[rank:?[ ]?(?P<rank>\d{1,6})\](?::[ ]?|[ ])?
+    | \[(?P<role>[a-z_]{1,24})(?P<local>\d{1,6})\]:[ ]?
+    | \[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err)>:[ ]?
+    | \[(?P<std>\d{1,6})\]<std(?:out|err)>:[ ]?
+    | \[pod/(?P<pod>[^\s/\]]{1,100})(?:/[^\s\]]{1,100})?\][ ]?
+    | \([\w.]{1,60}[ ]pid=(?P<pid>\d{1,10})(?:,[ ]ip=(?P<ip>[\da-fA-F.:]{3,45}))?\)[ ]?
+    | \[?[EWIFCD](?P<month>\d{1,2})(?P<day>\d\d)[ ](?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)[ ][^\]\n]{1,120}\][ ]?
+    | \[(?:PG[ ][^\]\n]{0,160}[ ])?Rank[ ](?P<own>\d{1,6})\][ ]?
+    | \[?(?:\d{4})[-/](?P<imonth>\d\d)[-/](?P<iday>\d\d)[ T_](?P<iclock>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)
+      (?:Z|[+-]\d\d:?\d\d)?\]?(?:[ ]std(?:out|err)[ ][FP](?=[ ]))?(?:[ ]-(?=[ ]))?[ ]?
+    | \[?(?P<umonth>\d\d)/(?P<uday>\d\d)/\d{4}[ ](?P<uclock>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)\]?(?:[ ]-(?=[ ]))?[ ]?
+    | \[\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\][ ]?
+    | \[[\w.]{1,60}\.py:\d{1,6}(?::\w{1,60})?\][ ](?=\[Rank)
+    | \[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\][ ](?=\[)
+    """,
+    re.VERBOSE,
+)
+STARTS = frozenset("[(EWIFCD0123456789")
+NCCL = re.compile(
+    r"(?P<nhost>[\w.-]{1,64}):(?P<npid>\d{1,10}):\d{1,10} (?:\[(?P<gpu>\d{1,3})\] )?(?=NCCL |[\w/]{1,80}\.cc:\d)"
+)
+LOOSE = {
+    "task": re.compile(r" {0,5}(?P<task>\d{1,6}): ?"),
+    "node": re.compile(r"(?P<node>(?=[^:\s]{0,63}[\d.])[a-z][\w.-]{0,63}|\d{1,3}(?:\.\d{1,3}){3}): ?"),
+    "container": re.compile(r"(?P<container>[\w.-]{1,64}) +\| ?"),
+}
+NOT_HOSTS = re.compile(r"(?:python|cuda|step|epoch|iter|gpu|line|bash|sh)[\d.:]*|[\w.-]*\.(?:py|sh|cc|cpp|h)")
+INSIDE = re.compile(r"(?<=.)\[(?:rank|default)\d{1,6}\]:")
+PROGRESS = re.compile(r"\d{1,3}%|\bit/s|\bs/it")
+DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
+LEAST_LINES = 3
+SHARE = 0.55
+RANK_GROUPS = ("rank", "mpi", "std", "own", "task")
+HOST_GROUPS = ("pod", "ip", "nhost", "node", "container")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A piece of a log line: ``text`` without marks, ``token`` the mark itself as it stands in the log."""
+
+    text: str
+    voice: Voice
+    time_s: float | None = None
+    token: str = ""
+    pid: str = ""
+    mapped: tuple[str, int] | None = None  # (host, local rank) that stands on the line beside the global rank
+
+
+class Style(msgspec.Struct):
+    """Which of the loose marks a text uses."""
+
+    loose: set[str] = msgspec.field(default_factory=set)
+
+    def learn(self, lines: Iterable[str]) -> None:
+        """Switch on the loose marks that most of ``lines`` have, each mark on several lines."""
+        shown = [line for line in lines if line.strip()]
+        if len(shown) < LEAST_LINES:
+            return
+        for name, pattern in LOOSE.items():
+            if name in self.loose:
+                continue
+            seen = Counter(m[1] for line in shown if (m := pattern.match(line)) and not NOT_HOSTS.fullmatch(m[1]))
+            if sum(seen.values()) >= SHARE * len(shown) and 2 * len(seen) <= sum(seen.values()):
+                self.loose.add(name)
+
+
+def read(raw: str, style: Style, default: Voice) -> Iterator[Line]:
+    """A raw line as one piece, or more: where another rank cuts in, and of a progress bar only the last state."""
+    states = [raw]
+    if "\r" in raw:
+        states = [state for state in raw.split("\r") if state]
+        states = [state for state in states[:-1] if not PROGRESS.search(state)] + states[-1:]
+    for state in states:
+        line = parse(state, style, default)
+        while "]:" in line.text and (cut := INSIDE.search(line.text)):
+            yield msgspec.structs.replace(line, text=line.text[: cut.start()])
+            line = parse(line.text[cut.start() :], style, default)
+        yield line
+
+
+def parse(piece: str, style: Style, default: Voice) -> Line:
+    """Take the marks off the start of a piece of a line."""
+    at, token, pid = 0, "", ""
+    rank: int | None = None
+    local: int | None = None
+    host, time_s = "", None
+    for _ in range(MOST_MARKS):
+        found = _mark(piece, at) or (_loose(piece, at, style) if style.loose else None)
+        if found is None or found.end() == at:
+            break
+        at = found.end()
+        kind = found.lastgroup or ""
+        if kind == "own" and rank is not None:
+            continue  # its number in one of the groups
+        if kind in RANK_GROUPS:
+            token = found[0] if rank is None else token
+            rank = int(found[kind])
+        elif kind == "local":
+            local, token = int(found[kind]), token or found[0]
+        elif kind.endswith("clock"):
+            time_s = _seconds(found, kind) if time_s is None else time_s
+        elif kind:
+            given = found.groupdict()
+            host = next((value for name in HOST_GROUPS if (value := given.get(name))), host)
+            token, pid = token or found[0], given.get("pid") or given.get("npid") or pid
+            if local is None and given.get("gpu"):
+                local = int(given["gpu"])
+    voice = default
+    if rank is not None:
+        voice = Voice(rank)
+    elif default.local and default.rank is not None:
+        voice = default  # the file is one process's
+    elif local is not None:
+        voice = Voice(local, host or default.host, local=True)
+    elif host:
+        voice = Voice(default.rank, host, default.local)
+    mapped = (host or default.host, local) if rank is not None and local is not None else None
+    return Line(piece[at:], voice, time_s, token.rstrip(), pid, mapped)
+
+
+def _mark(piece: str, at: int) -> re.Match[str] | None:
+    first = piece[at : at + 1]
+    return (MARK.match(piece, at) if first in STARTS else None) or (NCCL.match(piece, at) if first.isalnum() else None)
+
+
+def _loose(piece: str, at: int, style: Style) -> re.Match[str] | None:
+    for name in style.loose:
+        found = LOOSE[name].match(piece, at)
+        if found and not NOT_HOSTS.fullmatch(found[1]):
+            return found
+    return None
+
+
+def _seconds(found: re.Match[str], kind: str) -> float | None:
+    """Seconds since January 1 of a time stamp; of a bare clock nothing, its day is not known."""
+    prefix = kind.removesuffix("clock")
+    month, day = int(found[f"{prefix}month"]), int(found[f"{prefix}day"])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return (DAYS_BEFORE[month - 1] + day - 1) * 86400 + clock(found[kind])
+
+
+def clock(text: str) -> float:
+    """``12:34:56.789`` in seconds."""
+    hours, minutes, seconds = text.replace(",", ".").split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)

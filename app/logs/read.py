@@ -1,0 +1,208 @@
+"""Read what people hand in: files, a directory, or standard input; never block, never choke on a byte.
+
+A text comes in chunks, so that a log of any size fits: unpacked where it is gzip, without terminal sequences.
+"""
+
+import os
+import re
+import select
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import CouldNotLook, UserError
+from .places import Place, places
+
+STDIN = "<stdin>"
+ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
+LONGEST_SEQUENCE = 512
+BINARY_PROBE_BYTES = 8192
+BINARY_SHARE = 0.05  # of control bytes; torch itself prints a NUL after some messages of its loader workers
+CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
+GZIP = b"\x1f\x8b"
+SILENT_LIMIT_S = 10.0
+CHUNK_BYTES = 8 << 20
+STREAM_LIMIT_BYTES = 16 << 30  # a pipe or a gzip may have no end
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where a text comes from: a file, standard input, or the text itself (``content``).
+
+    ``size_bytes`` is 0 where it is not known beforehand; ``packed`` texts grow while they are read.
+    """
+
+    origin: str
+    path: str = ""
+    content: bytes | None = None
+    size_bytes: int = 0
+    place: Place = Place()
+
+
+def sources(paths: Sequence[str]) -> list[Source]:
+    """All texts behind ``paths``, not read yet; ``-`` is standard input, a directory stands for the files in it.
+
+    Raises:
+        UserError: A path is missing, or a directory holds no text.
+    """
+    files = [file for given in paths for file in ([Path(STDIN)] if given == "-" else _files(Path(given)))]
+    names = [STDIN if str(file) == STDIN else str(file.absolute()) for file in files]
+    return [
+        Source(name) if name == STDIN else Source(name, path=str(file), size_bytes=_size(file), place=place)
+        for name, file, place in zip(names, files, places(names), strict=True)
+    ]
+
+
+def of_text(text: str, origin: str) -> Source:
+    """A text that is already here (pasted, typed)."""
+    content = text.encode("utf-8", errors="replace")
+    return Source(origin, content=content, size_bytes=len(content))
+
+
+def chunks(source: Source) -> Iterator[bytes]:
+    """The bytes of a source, some megabytes at a time, unpacked and without terminal sequences.
+
+    Raises:
+        UserError: Missing, unreadable or binary.
+        CouldNotLook: A pipe stayed open and nothing came for ``SILENT_LIMIT_S`` seconds.
+    """
+    if source.content is not None:
+        raw: Iterable[bytes] = [source.content]
+    elif source.origin == STDIN:
+        raw = iter(lambda: sys.stdin.buffer.read(CHUNK_BYTES), b"")
+    else:
+        raw = _file(Path(source.path))
+    total, kept, first = 0, b"", True
+    for chunk in _unpacked(raw, source.origin):
+        if first and _is_binary(chunk) and source.content is None:
+            what = "binary data" if source.origin == STDIN else "a binary file"
+            raise UserError(f"{source.origin}: looks like {what}, not a log", "give the text that the job printed")
+        first = False
+        total += len(chunk)
+        chunk, kept = _split_at_sequence(kept + chunk)
+        yield ANSI.sub(b"", chunk) if b"\x1b" in chunk else chunk
+        if total >= max(STREAM_LIMIT_BYTES, source.size_bytes):
+            break
+    if kept:
+        yield ANSI.sub(b"", kept)
+
+
+def nothing_in(paths: Sequence[str]) -> UserError:
+    """The error for texts that are all empty."""
+    return UserError(f"{', '.join(paths)}: nothing in it", "give a log, an error text or a description")
+
+
+def clean(content: bytes) -> str:
+    """Text without terminal sequences, the states of a progress bar one a line."""
+    text = ANSI.sub(b"", content).decode("utf-8", errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
+    """Hold back a terminal sequence that the end of the chunk may cut."""
+    at = chunk.rfind(b"\x1b", -LONGEST_SEQUENCE)
+    whole = ANSI.match(chunk, at) if at >= 0 else None
+    if at < 0 or (whole and whole[0] != b"\x1b]"):  # which may be the start of a title
+        return chunk, b""
+    return chunk[:at], chunk[at:]
+
+
+def _unpacked(raw: Iterable[bytes], origin: str) -> Iterator[bytes]:
+    """The chunks as they are, or, where the first begins like gzip, what is packed in them."""
+    unpack = None
+    for number, chunk in enumerate(raw):
+        if number == 0 and chunk.startswith(GZIP):
+            unpack = zlib.decompressobj(wbits=31)
+        if unpack is None:
+            yield chunk
+            continue
+        while chunk:
+            try:
+                out = unpack.decompress(chunk, CHUNK_BYTES)
+            except zlib.error as error:
+                if number == 0:
+                    raise UserError(f"{origin}: a damaged gzip file: {error}", "unpack it first") from error
+                return
+            if out:
+                yield out
+            chunk = unpack.unconsumed_tail
+            if unpack.eof:
+                chunk, unpack = unpack.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
+    if unpack is not None and (rest := unpack.flush()):
+        yield rest
+
+
+def _files(path: Path) -> list[Path]:
+    try:
+        if not path.is_dir():
+            return [path]
+        found = sorted(p for p in path.rglob("*") if p.is_file() and not _is_binary(_head(p)))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
+    if not found:
+        raise UserError(f"{path}: no text file in this directory", "give the directory the job writes its logs to")
+    return found
+
+
+def _is_binary(content: bytes) -> bool:
+    head = content[:BINARY_PROBE_BYTES]
+    return len(head) - len(head.translate(None, CONTROL_BYTES)) > BINARY_SHARE * len(head)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        head = file.read(BINARY_PROBE_BYTES)
+    if not head.startswith(GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, BINARY_PROBE_BYTES)
+    except zlib.error:
+        return b"\0"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    """The bytes of a file; a pipe is read as long as something comes."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            yield from iter(lambda: os.read(fd, CHUNK_BYTES), b"")
+        else:
+            yield from _until_silent(fd, path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "give a text file") from error
+    finally:
+        os.close(fd)
+
+
+def _until_silent(fd: int, path: Path) -> Iterator[bytes]:
+    """What a pipe gives, gathered into chunks, until it ends."""
+    gathered = bytearray()
+    until = time.monotonic() + SILENT_LIMIT_S
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            raise CouldNotLook(f"{path}: a pipe that stayed open and silent", "give a file, or pipe into: diagnose -")
+        read = os.read(fd, 1 << 20)
+        if not read:
+            break
+        gathered += read
+        until = time.monotonic() + SILENT_LIMIT_S
+        if len(gathered) >= CHUNK_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)

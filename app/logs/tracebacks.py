@@ -1,0 +1,157 @@
+"""Put Python tracebacks back together, one for each rank, though the ranks' lines are mixed.
+
+Of a chain of exceptions the first one is told: what was raised before "During handling of the above exception", and
+what a loader's worker raised ("Original Traceback"). The frame told is the innermost one of the user's own code.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from .lines import Line
+from .types import Frame, Traceback, Voice
+
+HEADER = "Traceback (most recent call last)"
+ORIGINAL = "Original Traceback"
+FRAME = re.compile(r'\s+File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,200}))?')
+BOXED = re.compile(r"\s*[│|]\s(?P<file>[^\s:]{1,1000}):(?P<line>\d{1,9}) in (?P<function>\S{1,200})")
+EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]{0,200})(?:: ?(?P<message>.*))?$")
+NAME = re.compile(r".*\.\w|\w*(?:Error|Exception|Interrupt|Exit|Warning)$|[A-Z]+[a-z]\w*[A-Z]")
+LINKS = ("During handling of the above exception", "The above exception was the direct cause")
+LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/lib/python3|^<|[/\\]torch[/\\](?:distributed|nn|utils|_)|^torch[/\\]|/bin/\w+$"
+)
+COLLECTIVES = "torch/distributed/distributed_c10d.py"
+WRAPPERS = ("wrapper", "func_wrapper")
+MOST_FRAMES = 200
+MOST_NOISE = 40  # lines of others that nobody's mark stands on, in the middle of a traceback
+MOST_BETWEEN = 6  # lines between an exception and the word that another follows from it
+MESSAGE_CHARACTERS = 500
+
+
+class _Part(msgspec.Struct):
+    """One traceback of a chain."""
+
+    frames: list[Frame] = msgspec.field(default_factory=list)
+    exception: str = ""
+    message: str = ""
+    original: bool = False
+    said_line: int = 0
+
+
+class _Open(msgspec.Struct):
+    """The chain of tracebacks that a voice is writing."""
+
+    first_line: int
+    last_line: int
+    time_s: float | None
+    stamped: bool  # whether its lines have times of their own
+    parts: list[_Part]
+    others: int = 0  # lines since the last that belonged to it
+    linked: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.parts[-1].exception)
+
+
+class Assembler:
+    """Takes the lines of all voices in order, gives tracebacks as they become whole."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[Voice, str], _Open] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a traceback is still being written."""
+        return bool(self._open)
+
+    def feed(self, line: Line, number: int, time_s: float | None = None) -> Iterator[Traceback]:
+        """Take a line; what it brought to an end comes back. ``time_s``: when it was written, if it does not say."""
+        key = (line.voice, line.pid)
+        current = self._open.get(key)
+        text = line.text
+        if HEADER in text:
+            part = _Part(original=ORIGINAL in text)
+            if current and (current.linked or part.original):
+                current.parts.append(part)
+                current.linked, current.others, current.last_line = False, 0, number
+                return
+            if current:
+                yield from self._close(key)
+            when = line.time_s if line.time_s is not None else time_s
+            self._open[key] = _Open(number, number, when, line.time_s is not None, [part])
+        elif current is None:
+            return
+        elif current.finished:
+            yield from self._after(key, current, text, number)
+        else:
+            foreign = line.time_s is not None and not current.stamped
+            yield from self._inside(key, current, text, number, foreign=foreign)
+
+    def end(self) -> Iterator[Traceback]:
+        """Whatever is still open, as far as it goes."""
+        for key in list(self._open):
+            yield from self._close(key)
+
+    def _inside(
+        self, key: tuple[Voice, str], current: _Open, text: str, number: int, *, foreign: bool
+    ) -> Iterator[Traceback]:
+        part = current.parts[-1]
+        if not foreign and (found := FRAME.match(text) or BOXED.match(text)):
+            if len(part.frames) < MOST_FRAMES:
+                frame = Frame(found["file"], int(found["line"]), (found["function"] or "").strip())
+                part.frames.append(frame)
+        elif not foreign and (not text or text[0] in " \t│╭╰|"):
+            pass
+        elif not foreign and part.frames and (ended := EXCEPTION.match(text)) and NAME.match(ended["name"]):
+            part.exception, part.said_line = ended["name"], number
+            part.message = (ended["message"] or "")[:MESSAGE_CHARACTERS]
+        else:
+            current.others += 1
+            if current.others > MOST_NOISE:
+                yield from self._close(key)
+            return
+        current.others, current.last_line = 0, number
+
+    def _after(self, key: tuple[Voice, str], current: _Open, text: str, number: int) -> Iterator[Traceback]:
+        """After an exception's line: its further lines, or the word that another exception follows from it."""
+        if text.startswith(LINKS):
+            current.linked, current.last_line, current.others = True, number, 0
+            return
+        current.others += bool(text.strip())
+        part = current.parts[-1]
+        if current.others == 1 and not part.message and text.strip():
+            part.message = text.strip()[:MESSAGE_CHARACTERS]
+        if current.others > MOST_BETWEEN:
+            yield from self._close(key)
+
+    def _close(self, key: tuple[Voice, str]) -> Iterator[Traceback]:
+        current = self._open.pop(key)
+        parts = [part for part in current.parts if part.exception]
+        if not parts:
+            return
+        originals = [part for part in parts if part.original]
+        root = originals[-1] if originals else parts[0]
+        frames = [part.frames for part in (root, *parts) if part.frames]
+        own = [[frame for frame in some if not LIBRARY.search(frame.file)] for some in frames]
+        frame = next((some[-1] for some in own if some), frames[0][-1] if frames else None)
+        last = parts[-1].exception
+        yield Traceback(
+            root.exception,
+            root.message,
+            frame,
+            key[0],
+            current.first_line,
+            parts[0].said_line,
+            current.last_line,
+            current.time_s,
+            outer=last if last != root.exception else "",
+            collective=_collective(parts[0].frames),
+        )
+
+
+def _collective(frames: list[Frame]) -> str:
+    inside = (frame.function for frame in reversed(frames) if frame.file.replace("\\", "/").endswith(COLLECTIVES))
+    return next((function for function in inside if function not in WRAPPERS), "")

@@ -1,0 +1,50 @@
+"""Which versions a log names, and whether a signature's wording belongs to them."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ...knowledge.schema import Knowledge
+from ..graph.rank import signature_id
+from .collect import Hit
+
+MARKS = {"mark:torch-version": "torch", "mark:nccl-version": "NCCL"}
+NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,3}")
+
+
+def named(hits: Iterable[Hit]) -> dict[str, str]:
+    """The versions of torch and NCCL that a log names; one that it names in two ways is not known."""
+    found: dict[str, set[str]] = {}
+    for hit in hits:
+        if hit.needle.id in MARKS and "value" in hit.event.values:
+            found.setdefault(MARKS[hit.needle.id], set()).add(hit.event.values["value"])
+    return {what: values.pop() for what, values in found.items() if len(values) == 1}
+
+
+def foreign(knowledge: Knowledge, versions: Mapping[str, str]) -> set[str]:
+    """The ids of the signatures whose wording no version that the log names prints."""
+    if not versions:
+        return set()
+    return {
+        signature_id(cause, index)
+        for cause in knowledge.causes.values()
+        for index, signature in enumerate(cause.signatures)
+        if not fits(signature.since, signature.until, versions)
+    }
+
+
+def fits(since: str, until: str, versions: Mapping[str, str]) -> bool:
+    """Whether wording of these versions (``torch 2.5``; ``until`` is the last that has it) can come from those named.
+
+    What is not named, or not said, fits. Limits count as far as they are written: 2.4.1 is within ``torch 2.4``.
+    """
+    for limit, is_first in ((since, True), (until, False)):
+        what, _, number = limit.partition(" ")
+        bound, version = _numbers(number), _numbers(versions.get(what, ""))[: len(_numbers(number))]
+        if bound and version and (version < bound if is_first else version > bound):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = NUMBERS.match(version)
+    return tuple(map(int, found[0].split("."))) if found else ()

@@ -1,0 +1,201 @@
+"""Hear what a person's own words say: clues, answers given unasked, and likeness to the causes' symptoms.
+
+SQLite's full-text search does the reading (FTS5: Porter stems, phrases, BM25), so nothing a person types is a pattern:
+every term is quoted, and the time is linear in the text.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ...knowledge.schema import Cause, Knowledge
+from ..evidence import Evidence
+from ..graph.rank import answer_id, clue_id, words_id
+
+WORD = re.compile(r"[a-z][a-z0-9]+")
+HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+")
+# The table torchrun ends with.
+SUMMARY = re.compile(
+    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \()"
+)
+# A frame of a Python traceback with its line of code: what was called is not what somebody says.
+FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$')
+# An option of a shell command with its value.
+OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
+COMMAND_OPTIONS = 3  # a line with so many is a command, and what a command asks for is not what went wrong
+# Porter's stems make "on" of "one": "one gpu" would be heard in "on GPU 0".
+ONE, NOT_ON = re.compile(r"\b(o)ne\b", re.IGNORECASE), re.compile(r"\b(o)nne\b", re.IGNORECASE)
+TOKENIZER = "tokenize='porter unicode61 remove_diacritics 2'"
+WINDOW_CHARACTERS = 700  # what "close together" means
+WINDOW_STEP = 350
+HEARD_STRENGTH = 0.6  # an answer taken from a text may be misheard
+COMPARED = 10  # a likeness is what a cause has before the one in this place
+FULL_LEAD_BM25 = 20.0
+LEAST_STRENGTH = 0.1
+MOST_TOKENS = 400
+STOP_WORDS = """
+a an and are as at be been but by can could do does for from get gets had has have how i if in into is it its just me my
+no not of on or our so some than that the their then there they this to too up us was we what when which while why will
+with would you your after all also always any very same still use using used error run runs running trying try code file
+line most recent call last traceback python self
+"""
+STOP = frozenset(STOP_WORDS.split())
+
+
+def hear(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
+    """What a short text says by its words, each piece with the line it stands in."""
+    text = _without_machine_lines(in_english(text, knowledge), knowledge)
+    said = _Said(text, knowledge.synonyms)
+    try:
+        return [
+            *_clues(said, origin, knowledge),
+            *_answers(said, origin, knowledge),
+            *_likeness(text, origin, knowledge),
+        ]
+    finally:
+        said.close()
+
+
+def in_english(text: str, knowledge: Knowledge) -> str:
+    """The text with the terms of the glossary replaced by the words they mean; what is left of Chinese goes."""
+    if text.isascii():
+        return text
+    for term in sorted(knowledge.glossary, key=len, reverse=True):
+        text = text.replace(term, f" {knowledge.glossary[term]} ")
+    return HAN.sub(" ", text)
+
+
+def speaks_of_several(text: str, knowledge: Knowledge) -> bool:
+    """Whether anything in the text hints at several ranks, GPUs or machines."""
+    return any(re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.several)
+
+
+def _without_machine_lines(text: str, knowledge: Knowledge) -> str:
+    """The text with blank lines for what no person says: stack frames, launchers' summaries, messages that are known
+    to follow from something else or to mean nothing."""
+    for message in knowledge.messages.values():
+        if message.literal in text:
+            text = re.sub(message.pattern, " ", text)
+    lines = FRAME.sub("\n", text).split("\n")
+    return "\n".join("" if SUMMARY.match(line) else line for line in lines)
+
+
+def tokens(text: str) -> set[str]:
+    """The lower-case words of a text, as they stand."""
+    return set(re.findall(r"[a-z][a-z0-9_]+", text.lower()))
+
+
+class _Said:
+    """A text laid out for searching, in overlapping passages."""
+
+    def __init__(self, text: str, groups: list[list[str]]) -> None:
+        self._text = text
+        self._synonyms = _synonyms(groups)
+        self._base = sqlite3.connect(":memory:")
+        self._base.execute(f"CREATE VIRTUAL TABLE said USING fts5(body, {TOKENIZER})")
+        starts = range(0, max(1, len(text) - WINDOW_STEP), WINDOW_STEP)
+        passages = [(_stemmed_apart(text[start : start + WINDOW_CHARACTERS]),) for start in starts]
+        self._base.executemany("INSERT INTO said(body) VALUES (?)", passages)
+
+    def find(self, terms: list[str]) -> tuple[str, int] | None:
+        """Where every term stands close together: the words around it, and the number of their line."""
+        row = self._base.execute(
+            "SELECT snippet(said, 0, '', '', '', 12) FROM said WHERE said MATCH ? LIMIT 1",
+            (query(terms, self._synonyms),),
+        ).fetchone()
+        if row is None:
+            return None
+        words = NOT_ON.sub(r"\1ne", row[0])
+        start = max(0, self._text.find(words))
+        return " ".join(words.split()), self._text.count("\n", 0, start) + 1
+
+    def close(self) -> None:
+        self._base.close()
+
+
+def _synonyms(groups: list[list[str]]) -> dict[str, str]:
+    """For a word of a group, all words of it as alternatives of a search."""
+    found: dict[str, str] = {}
+    for group in groups:
+        every = " OR ".join(_quoted(word) for word in group)
+        found |= dict.fromkeys(group, every)
+    return found
+
+
+def _stemmed_apart(text: str) -> str:
+    return ONE.sub(r"\1nne", text) if "one" in text.lower() else text
+
+
+@lru_cache(maxsize=1 << 15)
+def _quoted(term: str) -> str:
+    bare = _stemmed_apart(term.strip().removesuffix("*").replace('"', " "))
+    return f'"{bare}"*' if term.strip().endswith("*") else f'"{bare}"'
+
+
+def query(terms: list[str], synonyms: dict[str, str]) -> str:
+    """The search that finds a passage holding every term (``a|b``: either)."""
+    return " AND ".join(
+        "(" + " OR ".join(synonyms.get(part.strip().lower(), _quoted(part)) for part in term.split("|")) + ")"
+        for term in terms
+    )
+
+
+def _clues(said: _Said, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+    for cause in knowledge.causes.values():
+        for index, clue in enumerate(cause.clues):
+            if found := said.find(clue.all):
+                words, line = found
+                what = f"the text says “{words}”"
+                yield Evidence(clue_id(cause, index), "description", what, where=f"{origin}:{line}")
+
+
+def _answers(said: _Said, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+    for id_, question in knowledge.questions.items():
+        for answer, ways in question.heard.items():
+            if found := next(filter(None, map(said.find, ways)), None):
+                words, line = found
+                what = f"{question.ask} {question.answers[answer]} (the text says “{words}”)"
+                where = f"{origin}:{line}"
+                yield Evidence(answer_id(id_, answer), "description", what, where=where, strength=HEARD_STRENGTH)
+
+
+def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
+    """The causes whose symptoms are most like the text; ``strength`` grows with BM25's lead before the field."""
+    said = _without_options(text).lower()
+    asked = list(dict.fromkeys(word for word in WORD.findall(said) if word not in STOP))[:MOST_TOKENS]
+    if not asked:
+        return []
+    index = sqlite3.connect(":memory:")
+    try:
+        index.execute(f"CREATE VIRTUAL TABLE causes USING fts5(id UNINDEXED, title, symptoms, {TOKENIZER})")
+        rows = [
+            (cause.id, _stemmed_apart(cause.title), _stemmed_apart("\n".join(cause.symptoms)))
+            for cause in knowledge.causes.values()
+        ]
+        index.executemany("INSERT INTO causes VALUES (?, ?, ?)", rows)
+        found = index.execute(
+            "SELECT id, -bm25(causes, 0, 1.0, 1.0) FROM causes WHERE causes MATCH ? ORDER BY 2 DESC LIMIT ?",
+            (" OR ".join(_quoted(word) for word in asked), COMPARED),
+        ).fetchall()
+    finally:
+        index.close()
+    field = found[-1][1] if len(found) == COMPARED else 0.0
+    leads = [(knowledge.causes[id_], min(1.0, (score - field) / FULL_LEAD_BM25)) for id_, score in found]
+    return [
+        Evidence(words_id(cause), "description", _told(cause, asked), where=origin, strength=round(lead, 2))
+        for cause, lead in leads
+        if lead >= LEAST_STRENGTH
+    ]
+
+
+def _without_options(text: str) -> str:
+    """The text without the options of the commands in it (also those continued with a backslash)."""
+    lines = text.replace("\\\n", " ").split("\n")
+    return "\n".join(OPTION.sub(" ", ln) if len(OPTION.findall(ln)) >= COMMAND_OPTIONS else ln for ln in lines)
+
+
+def _told(cause: Cause, asked: list[str]) -> str:
+    """The cause's symptom that shares most words with what was said."""
+    phrase = max(cause.symptoms, key=lambda symptom: len(set(WORD.findall(symptom.lower())).intersection(asked)))
+    return f"the words are like “{phrase}”"

@@ -1,0 +1,112 @@
+"""The candidates of a plan as lines of text: a table, and what the best of them is made of."""
+
+from ..memory.peaks import SPARE, parts_text
+from ..types import GIB, Candidate, Setting
+from .figures import NOT_IN_PRACTICE
+from .levers import times
+from .search import MOST_SEQUENCES
+
+SHOWN = 12
+SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}
+ASCII_SIGNS = {True: "OK", "tight": "~", False: "FAIL", None: "?"}
+SLOW = "!"  # it fits, but not in practice
+LEGEND = {
+    True: "✓ fits",
+    "tight": f"~ tight (under {SPARE:.0%} of the GPU may be left)",
+    False: "✗ does not fit",
+    None: "? not known",
+}
+RECOMPUTED = {"none": "no", "full": "all", "selective-op": "some", "selective-layer": "some"}
+HEAD = ("", "strategy", "recompute", "on GPU", "most", "step", "tokens/s", "slower")
+SHORTER = {
+    " without resharding": ", no reshard",
+    " resharding to ": ", reshard to ",
+    "ZeroRedundancyOptimizer": "ZeRO optimizer",
+    " + optimizer on ": ", optim. on ",
+}
+RIGHT = range(3, len(HEAD))  # columns of numbers
+
+
+def shown(candidates: list[Candidate]) -> list[Candidate]:
+    """What a table shows: the best ones, without those that another of their family beats in time and in memory."""
+    return [each for each in candidates if not each.dominated_by or each is candidates[0]][:SHOWN]
+
+
+def table(setting: Setting, candidates: list[Candidate], assumed: list[str], ascii_only: bool = False) -> list[str]:
+    """The table of the candidates and what the best is made of, as lines."""
+    signs = ASCII_SIGNS if ascii_only else SIGNS
+    model = setting.model
+    memory = f" of {setting.gpu_memory_gib:.0f} GiB" if setting.gpu_memory_gib else ""
+    gpus = f"{setting.gpus} GPU{'s' if setting.gpus > 1 else ''}"
+    lines = [f"{model.name or 'model'} · {model.params / 1e9:.2f} B parameters · {gpus}{memory}", ""]
+    best = candidates[0]
+    nothing_fits = best.fits is False or not best.in_practice
+    if nothing_fits:
+        nothing = "Nothing fits" if best.fits is False else "Nothing fits in practice"
+        lines += [f"{nothing}. Nearest to it: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
+    listed = shown(candidates)
+    rows = [HEAD, *(_row(each, SLOW if _is_slow(each) else signs[each.fits], ascii_only) for each in listed)]
+    used = [column for column in range(len(HEAD)) if column < 2 or any(row[column] for row in rows[1:])]
+    widths = {column: max(len(row[column]) for row in rows) for column in used}
+    for row in rows:
+        cells = (row[at].rjust(widths[at]) if at in RIGHT else row[at].ljust(widths[at]) for at in used)
+        sign, *rest = cells
+        lines.append(f"  {sign} {'  '.join(rest)}".rstrip())
+    if len(candidates) > len(listed):
+        lines.append(f"  … {len(candidates) - len(listed)} more that are slower or need more, all of them with --json")
+    told = {each.fits for each in listed if not _is_slow(each)}
+    legend = [words for fits, words in LEGEND.items() if fits in told]
+    legend += [f"{SLOW} over {NOT_IN_PRACTICE:.0f} times the ideal step"] if any(map(_is_slow, listed)) else []
+    lines.append(f"  {', '.join(legend)}; memory in GiB")
+    if best.slower_than_ideal is not None:
+        lines.append("  most: sequences per GPU that fit; slower: than the arithmetic alone, each once, without a wait")
+    lines += ["", *([] if nothing_fits else [f"{best.strategy}: {best.why}."])]
+    lever, split, further = best.lever.partition(". ")  # what comes after sharding is a sentence of its own
+    lines += [f"GiB at the peak: {parts_text(best)}.", f"The peak is at the {best.peak_phase}; {lever}."]
+    lines += [f"{further}."] if split else []
+    lines += [f"assumed {line}" for line in assumed]
+    return [*lines, "Memory is computed, times are estimated; one real step tells more than both."]
+
+
+def _is_slow(each: Candidate) -> bool:
+    return each.fits is not False and not each.in_practice
+
+
+def _row(each: Candidate, sign: str, ascii_only: bool) -> tuple[str, ...]:
+    name, most = each.strategy, each.largest_micro_batch
+    for long, short in SHORTER.items():
+        name = name.replace(long, short)
+    searched = ("" if most != MOST_SEQUENCES else ">=" if ascii_only else "≥") if most is not None else ""
+    return (
+        sign,
+        name,
+        RECOMPUTED[each.recompute],
+        _gib(each.device_used_bytes_per_gpu),
+        f"{searched}{most}" if most is not None else "",
+        _seconds(each.step_seconds) if each.step_seconds is not None else "",
+        f"{_rounded(each.tokens_per_s):,.0f}" if each.tokens_per_s is not None else "",
+        _slower(each),
+    )
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.1f}" if size_bytes < 1000 * GIB else f"{size_bytes / GIB:,.0f}"
+
+
+def _slower(each: Candidate) -> str:
+    if each.slower_than_ideal is None:
+        return ""
+    slower = each.slower_than_ideal
+    return f"{times(1 + slower)} x" if slower >= 1 else f"{slower:.0%}"
+
+
+def _seconds(value: float) -> str:
+    """``38 ms``, ``0.43 s``, ``1,240 s``."""
+    if value < 0.0995:
+        return f"{1000 * value:.3g} ms" if value < 0.01 else f"{1000 * value:.0f} ms"
+    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def _rounded(value: float) -> float:
+    """To three digits: it is an estimate."""
+    return float(f"{value:.3g}")

@@ -1,0 +1,55 @@
+"""A product with its numbers filled in, as a person reads it: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
+
+import math
+from typing import NamedTuple
+
+from ..types import GIB, MIB
+
+UNITS = {"MiB": MIB, "GiB": GIB}
+
+
+class Factor(NamedTuple):
+    """A number of a product and what it counts; ``divides``: the product is divided by it. One of bytes that ``what``
+    names in MiB or GiB is shown in them."""
+
+    value: float
+    what: str = ""
+    divides: bool = False
+
+    def __str__(self) -> str:
+        what = self.what[:-1] if self.value == 1 and self.what.endswith("s") else self.what
+        return f"{number(self.value / UNITS.get(what.partition(' ')[0], 1))} {what}".rstrip()
+
+
+class Term(NamedTuple):
+    """One product. ``part``: the field of the breakdown it belongs to; ``what``: what it is, in words."""
+
+    part: str
+    what: str
+    factors: tuple[Factor, ...]
+
+    @property
+    def bytes(self) -> float:
+        """The product."""
+        return math.prod(1 / each.value if each.divides else each.value for each in self.factors)
+
+    @property
+    def formula(self) -> str:
+        """``8.03 B weights × 4 bytes ÷ 8 ranks``."""
+        said = str(self.factors[0])
+        for each in self.factors[1:]:
+            said += f" {'÷' if each.divides else '×'} {each}"
+        return said
+
+
+def number(value: float) -> str:
+    """A number to four digits: ``8.03 B``, ``128,256``, ``1.12``, ``25.2 M``."""
+    for unit, size in (("B", 1e9), ("M", 1e6)):
+        if value >= size:
+            return f"{value / size:,.4g} {unit}" if value < 1e4 * size else f"{value / size:,.0f} {unit}"
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+def size(value_bytes: float) -> str:
+    """Bytes in their unit."""
+    return f"{value_bytes / GIB:,.2f} GiB" if value_bytes >= 0.1 * GIB else f"{value_bytes / MIB:,.1f} MiB"

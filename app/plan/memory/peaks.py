@@ -1,0 +1,202 @@
+"""The peak of a rank: the highest of three moments, as PyTorch allocates it, reserves it, and the driver shows it."""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ..types import GIB, Band, Breakdown, Candidate, Setting, Strategy
+from . import activations, working
+from .states import States, states
+
+# Reserved over allocated, on the high side of what is published: of all together 1.12 to 1.24 (torchtitan, fsdp_qlora),
+# of which states, in blocks of their own, take little. FSDP2 waits for its streams before it frees and leaves fewer
+# gaps than FSDP1 does (torchtitan's docs/fsdp.md; its own figures: 1.13 to 1.22).
+STATE_SLACK = 1.05
+LOW, USUAL, HIGH = 1.02, 1.28, 1.40
+STREAMS_WAITED_FOR = 1.22
+EXPANDABLE = 1.05  # usual with expandable_segments
+# The loss's copies are few, large and of one size: each takes the place of the one before. Where streams of their own
+# gather and reduce, they share the usual gaps; where batches are padded to another length each time, they hardly find
+# a place again (from one source alone, ms-swift's benchmark with batches of 2 and 4: 3 times what is allocated).
+ONE_STREAM, UNEQUAL = 1.05, 3.0
+UNEQUAL_LIKELY = 1.8  # for the band of one sequence per batch: all of one length, or not (1.5 to 2.6 for ms-swift)
+# Near the limit PyTorch gives its gaps back before it gives up: what counts there is what is allocated.
+TIGHT, SAFE = 1.02, 1.10
+SPARE = 0.05  # of the GPU, free besides where it surely fits
+
+Phase = Literal["loss", "backward", "step"]
+
+
+def candidate(setting: Setting) -> Candidate:
+    """The figures of a complete setting with its strategy."""
+    kept = states(setting)
+    moments = _moments(setting, kept)
+    phase = max(moments, key=lambda name: _sum(moments[name]))
+    parts = moments[phase]
+    allocated = _sum(parts)
+    outside = working.outside_bytes(setting)
+    held = [_held(each) for each in moments.values()]
+
+    def reserved_bytes(slack: float, loss_slack: float) -> float:
+        return max(each.reserved_bytes(slack, loss_slack) for each in held)
+
+    usual, high = _slacks(setting)
+    reserved = reserved_bytes(usual, _loss_slack(setting, usual))
+    strategy = setting.layout
+    loss_high = UNEQUAL_LIKELY if activations.lengths_vary(setting.train) and not _expandable(setting) else high
+    shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside)
+    fitting = fits(setting.gpu_memory_gib, allocated, reserved, outside)
+    if fitting and not activations.counted(setting.model):
+        fitting = None
+    return Candidate(
+        strategy=name(strategy),
+        fits=fitting,
+        model_state_bytes_per_gpu=kept.total,
+        peak_allocated_bytes_per_gpu=allocated,
+        peak_reserved_bytes_per_gpu=shown,
+        device_used_bytes_per_gpu=shown + outside,
+        band=Band(min(shown, reserved_bytes(LOW, LOW)), max(reserved, reserved_bytes(high, loss_high))),
+        peak_phase=phase,
+        breakdown=Breakdown(**parts, context=outside, gaps=shown - allocated),
+        host_bytes=kept.host,
+    )
+
+
+def over_bytes(setting: Setting) -> float:
+    """How much more than a GPU has it needs to fit surely; negative where that much is left."""
+    held = [_held(each) for each in _moments(setting, states(setting)).values()]
+    slack = _slacks(setting)[0]
+    loss_slack = _loss_slack(setting, slack)
+    allocated = max(each.allocated for each in held)
+    reserved = max(each.reserved_bytes(slack, loss_slack) for each in held)
+    return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, reserved, working.outside_bytes(setting))
+
+
+def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: float) -> float:
+    return max(allocated * SAFE, reserved) + outside - memory_gib * GIB * (1 - SPARE)
+
+
+class _Held(NamedTuple):
+    """What is allocated at one moment, bytes: what stays, the loss, and what comes and goes besides."""
+
+    allocated: float
+    still: float
+    loss: float
+
+    def reserved_bytes(self, slack: float, loss_slack: float) -> float:
+        """What PyTorch's allocator holds for it."""
+        moving = self.allocated - self.still - self.loss
+        return self.still * STATE_SLACK + self.loss * loss_slack + moving * slack
+
+
+def _held(parts: dict[str, float]) -> _Held:
+    return _Held(_sum(parts), parts["params"] + parts["grads"] + parts["optimizer"], parts["loss"])
+
+
+def _expandable(setting: Setting) -> bool:
+    return setting.train.alloc == "expandable_segments"
+
+
+def _slacks(setting: Setting) -> tuple[float, float]:
+    """Reserved over allocated of what comes and goes: usually, and at most."""
+    if _expandable(setting):
+        return EXPANDABLE, USUAL
+    if activations.lengths_vary(setting.train) and not activations.recomputes(setting.train):
+        return HIGH, HIGH  # each batch keeps tensors of another size
+    return (STREAMS_WAITED_FOR if setting.layout.is_fully_shard else USUAL), HIGH
+
+
+def _loss_slack(setting: Setting, usual: float) -> float:
+    """Reserved over allocated, of the logits and their copies. Expandable segments take blocks of any size again."""
+    if _expandable(setting):
+        return usual
+    if activations.padded(setting.train):
+        return UNEQUAL
+    return ONE_STREAM if setting.layout.kind == "single" or setting.layout.replicates else usual
+
+
+def _on_this_gpu(memory_gib: float | None, allocated: float, reserved: float, outside: float) -> float:
+    """What is reserved on a GPU of that size, or would have to be: where it is full, gaps are given back."""
+    if memory_gib is None:
+        return reserved
+    room = memory_gib * GIB - outside
+    return min(reserved, max(room, allocated * TIGHT))
+
+
+def fits(memory_gib: float | None, allocated: float, reserved: float, outside: float) -> bool | Literal["tight"] | None:
+    """Whether it fits; "tight" where only hardly."""
+    if memory_gib is None:
+        return None
+    room = memory_gib * GIB - outside
+    surely = _over_bytes(memory_gib, allocated, reserved, outside) <= 0
+    return True if surely else "tight" if allocated * TIGHT <= room else False
+
+
+def parts_text(found: Candidate) -> str:
+    """What the figure on the GPU is made of, GiB; the parts add up to it."""
+    sizes = {part: round(size / GIB, 1) for part, size in msgspec.structs.asdict(found.breakdown).items()}
+    whole = round(found.device_used_bytes_per_gpu / GIB, 1)
+    sizes["gaps"] = 0.0
+    left = round(whole - sum(sizes.values()), 1)
+    sizes["gaps" if left > 0 else max(sizes, key=lambda part: sizes[part])] += left
+    return " · ".join(f"{part} {size:,.1f}" for part, size in sizes.items() if size) + f" = {whole:,.1f}"
+
+
+def name(strategy: Strategy) -> str:
+    """How a strategy is called."""
+    offloaded = _offloaded(strategy)
+    if strategy.kind == "deepspeed":
+        return f"ZeRO-{strategy.stage or 0}{offloaded}"
+    names = {"single": "single GPU", "ddp": "DDP", "zero-optimizer": "DDP + ZeroRedundancyOptimizer"}
+    after = strategy.reshard_after_forward
+    kept = " without resharding" if after is False else f" resharding to {after}" if after and after > 1 else ""
+    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded
+
+
+def _offloaded(strategy: Strategy) -> str:
+    where = "NVMe" if "nvme" in (strategy.offload_optimizer, strategy.offload_param) else "CPU"
+    if strategy.stage == 3 and strategy.offload_optimizer and not strategy.offload_param:
+        return f" + optimizer on {where}"
+    return f" + {where} offload" if strategy.offloads else ""
+
+
+def _moments(setting: Setting, kept: States) -> dict[Phase, dict[str, float]]:
+    """What is in memory at the peak of the loss, in the backward pass, and in the optimizer's step.
+
+    Through the backward pass activations go and gradients come, both evenly: it is highest with its first block, with
+    its last, or after that, where FSDP reduces embedding and head.
+    """
+    train = setting.train
+    saved, again = activations.kept_bytes(setting), activations.recomputed_bytes(setting)
+    gathered, autocast = working.gathered_bytes(setting), working.autocast_bytes(setting)
+    grads = 0.0 if train.optimizer_in_bwd else kept.grads
+    before = grads if (train.grad_accum or 1) > 1 or working.leaves_gradients(setting) else 0.0
+    none = {"activations": 0.0, "loss": 0.0, "buffers": 0.0, "temporaries": 0.0}
+    base = {"params": kept.params, "grads": grads, "optimizer": kept.optimizer} | none
+    in_block = again + activations.flow_bytes(setting) + working.unpacked_bytes(setting)
+    first = {"grads": before, "activations": saved, "temporaries": in_block}
+    last = {"activations": 0.0 if again else min(saved, activations.block_bytes(setting)), "temporaries": in_block}
+    backward = [
+        base | first | {"buffers": gathered + (0.0 if again else autocast)},
+        base | last | {"buffers": gathered},
+        base | {"buffers": working.ending_bytes(setting)},
+    ]
+    return {
+        "loss": base
+        | {
+            "grads": before or working.head_grad_bytes(setting),
+            "activations": saved,
+            "loss": activations.logits_bytes(setting),
+            "buffers": working.at_loss_bytes(setting) + autocast,
+        },
+        "backward": max(backward, key=_sum),
+        "step": base
+        | {
+            "buffers": gathered if setting.layout.replicates or setting.layout.kind == "deepspeed" else 0.0,
+            "temporaries": working.step_bytes(setting),
+        },
+    }
+
+
+def _sum(parts: dict[str, float]) -> float:
+    return sum(parts.values())

@@ -1,0 +1,195 @@
+"""A model's shape from the tensors of its checkpoint: parameters exactly, the rest as far as names and shapes tell.
+
+Names as transformers, Llama's own code, GPT-NeoX, timm and torchtitan give them. What they do not tell (heads, experts
+per token) comes from a ``config.json`` beside the checkpoint, where there is one.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from ...errors import UserError
+from ..types import Model
+from . import hf_config, safetensors
+from .safetensors import Tensor
+
+NUMBERED = re.compile(r"^(.*?(?:^|\.))(\d+)\.")
+EXPERT = re.compile(r"\bexperts\.(\d+)\.")
+TOGETHER = re.compile(r"\bexperts\.(gate_up_proj|gate_and_up_proj|up_proj|w1)$")  # all experts in one tensor
+EMBEDDING = re.compile(r"(^|[._])(embed_tokens|wte|word_embeddings|shared|tok_embeddings|embed_in|token_embd)\.weight$")
+HEAD = re.compile(r"(^|\.)(lm_head|output|embed_out|lm_head\.linear)\.weight$")
+QUERY = re.compile(r"\.(q_proj|wq|query|q_lin|q)\.weight$")
+KEY = re.compile(r"\.(k_proj|wk|key|k_lin|k)\.weight$")
+QUERY_NORM = re.compile(r"\.(q_norm|q_layernorm)\.weight$")
+GATE = re.compile(r"\.(gate_proj|gate_up_proj|w3|wi_1|gate_and_up_proj)(\.weight)?$")
+FUSED_GATE = re.compile(r"\.(gate_up_proj|gate_and_up_proj)(\.weight)?$")
+UP = re.compile(
+    r"\.(up_proj|gate_up_proj|gate_and_up_proj|w1|wi|wi_0|fc1|c_fc|dense_h_to_4h|fc_in|lin1|intermediate\.dense)"
+    r"(\.weight)?$"
+)
+# What is saved beside the weights: places and masks, and the scales of quantised ones.
+NO_WEIGHT = re.compile(
+    r"(rotary_emb\.inv_freq|position_ids|masked_bias|num_batches_tracked|running_(mean|var)|qzeros|scales|g_idx"
+    r"|(nested_)?(absmax|quant_map)|quant_state\..*|(weight|input)_scale(_inv)?|e_score_correction_bias)$"
+)
+ADAPTER = re.compile(r"\.lora_[AB]\.")
+PACKED_IN_INT32, PACKED_IN_BYTE = 8, 2  # 4-bit weights of one number: GPTQ and AWQ; bitsandbytes and MXFP4
+
+
+def read(path: Path) -> tuple[Model, list[str]]:
+    """The model of a checkpoint, and what had to be assumed.
+
+    Raises:
+        UserError: It cannot be read, or holds no model.
+    """
+    tensors = safetensors.read(path)
+    directory = path if path.is_dir() else path.parent
+    if sum(bool(ADAPTER.search(name)) for name in tensors) * 2 > len(tensors):
+        raise UserError(f"{path} holds adapters, not the model they belong to", "name the model, and --lora R")
+    name = directory.absolute().name if path.is_dir() or path.name.startswith("model") else path.stem
+    config = directory / "config.json"
+    if not config.exists():
+        return model_of(tensors, name)
+    try:
+        shape, told = hf_config.read(config)
+    except UserError as error:
+        model, told = model_of(tensors, name)
+        return model, [f"config.json beside it is not understood: {error.message}", *told]
+    return _with_config(tensors, shape, name, told)
+
+
+def _with_config(tensors: Mapping[str, Tensor], shape: Model, name: str, told: list[str]) -> tuple[Model, list[str]]:
+    """The parameters of the header, the rest from the config."""
+    _, embedded = _largest(tensors, EMBEDDING)
+    of_this = embedded is not None and embedded.shape == [shape.vocab, shape.hidden]
+    counted, more = _params(tensors, shape.tied and of_this)
+    if abs(counted - shape.params) > 0.01 * counted:
+        more.append(
+            f"params: {counted:,} are in the checkpoint, config.json gives {shape.params:,.0f}; the first count"
+        )
+    active = shape.active_params * counted / shape.params if shape.active_params else None
+    model = msgspec.structs.replace(shape, params=float(counted), active_params=active, name=shape.name or name)
+    return model, [*more, *told]
+
+
+def model_of(tensors: Mapping[str, Tensor], name: str = "") -> tuple[Model, list[str]]:
+    """The model of these tensors, and what had to be assumed."""
+    embedding, embedded = _largest(tensors, EMBEDDING)
+    head, _ = _largest(tensors, HEAD)
+    counted, told = _params(tensors, False)
+    blocks, layers = _blocks(tensors)
+    inside = {name: tensor for name, tensor in tensors.items() if name.startswith(blocks)} if blocks else {}
+    hidden = embedded.shape[1] if embedded else _narrowest(inside)
+    query, key = (_rows(_largest(inside, pattern)[1], hidden) for pattern in (QUERY, KEY))
+    _, norm = _largest(inside, QUERY_NORM, dimensions=1)
+    head_dim = norm.shape[0] if norm else _likely_head(hidden, query, key)
+    if query and head_dim and not norm:
+        told.append(f"heads: {query // head_dim} of {head_dim}, a guess, as a checkpoint does not tell them")
+    together, all_experts = _largest(inside, TOGETHER, dimensions=3)
+    experts = len({found[1] for tensor in inside if (found := EXPERT.search(tensor))})
+    experts = experts or (all_experts.shape[0] if all_experts else 0)
+    if experts:
+        told.append(f"experts: {experts} in a layer; how many a token passes through is not known, so all")
+    inner = _inner(inside, hidden)
+    if all_experts and hidden in all_experts.shape[1:]:
+        side = all_experts.shape[1] if all_experts.shape[2] == hidden else all_experts.shape[2]
+        inner = side // 2 if FUSED_GATE.search(together) else side
+    pair = bool(blocks) and len(blocks) > 1
+    model = Model(
+        name=name,
+        params=float(counted),
+        layers=layers or None,
+        hidden=hidden,
+        heads=query // head_dim if query and head_dim and query % head_dim == 0 else None,
+        kv_heads=key // head_dim if query and key and head_dim and key % head_dim == 0 else None,
+        head_dim=head_dim if query and hidden and head_dim and query != hidden else None,
+        intermediate=inner * max(experts, 1) if inner else None,
+        vocab=embedded.shape[0] if embedded else None,
+        tied=bool(embedding) and not head,
+        mlp=("swiglu" if any(GATE.search(name) for name in inside) else "gelu") if inside else None,
+        kind="encoder-decoder" if pair else None,
+        experts=experts or None,
+    )
+    missing = [field for field in ("layers", "hidden", "vocab", "intermediate") if getattr(model, field) is None]
+    if missing:
+        told.append(
+            f"{', '.join(missing)}: not seen in the names of the tensors; give them, or a config.json beside it"
+        )
+    return model, told
+
+
+def _params(tensors: Mapping[str, Tensor], tied: bool) -> tuple[int, list[str]]:
+    """Parameters of a model, and what was left out of them. ``tied``: head and embedding are one."""
+    counted, packed = 0, 0
+    for name, tensor in tensors.items():
+        if NO_WEIGHT.search(name) or (name.endswith(".attn.bias") and len(tensor.shape) == 4):
+            continue
+        times = 1
+        if name.endswith(".qweight") and tensor.dtype == "I32":
+            times = PACKED_IN_INT32
+        elif tensor.dtype == "U8" and (f"{name}.absmax" in tensors or name.endswith("_blocks")):
+            times = PACKED_IN_BYTE
+        packed += times > 1
+        counted += tensor.count * times
+    told = [f"{packed} of the tensors are packed in 4 bit, counted unpacked"] if packed else []
+    embedding, embedded = _largest(tensors, EMBEDDING)
+    head, of_head = _largest(tensors, HEAD)
+    if tied and embedding and head and embedded and of_head and embedded.shape == of_head.shape:
+        counted -= of_head.count
+        told.append(f"{head} is in the checkpoint, but tied to {embedding}: counted once")
+    return counted, told
+
+
+def _largest(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], dimensions: int = 2) -> tuple[str, Tensor | None]:
+    """The largest tensor of that name."""
+    fitting = [(name, t) for name, t in tensors.items() if pattern.search(name) and len(t.shape) == dimensions]
+    return max(fitting, key=lambda found: found[1].count, default=("", None))
+
+
+def _blocks(tensors: Mapping[str, Tensor]) -> tuple[tuple[str, ...], int]:
+    """Under which names the repeated blocks lie, and how many there are: those with most weights, and of an
+    encoder-decoder both rows."""
+    sizes: dict[str, int] = {}
+    numbers: dict[str, set[str]] = {}
+    for name, tensor in tensors.items():
+        if found := NUMBERED.match(name):
+            sizes[found[1]] = sizes.get(found[1], 0) + tensor.count
+            numbers.setdefault(found[1], set()).add(found[2])
+    if not sizes:
+        return (), 0
+    most = max(sizes, key=lambda prefix: sizes[prefix])
+    other = most.replace("decoder.", "encoder.") if "decoder." in most else most.replace("encoder.", "decoder.")
+    prefixes = (most, other) if other != most and other in sizes else (most,)
+    return prefixes, sum(len(numbers[prefix]) for prefix in prefixes)
+
+
+def _rows(tensor: Tensor | None, hidden: int | None) -> int | None:
+    """The side of a matrix that is not the hidden size; that, where both are."""
+    if tensor is None or not hidden or hidden not in tensor.shape:
+        return None
+    first, second = tensor.shape
+    return first if second == hidden else second
+
+
+def _likely_head(hidden: int | None, query: int | None, key: int | None) -> int | None:
+    """The size of a head where nothing tells it: what large models have, and small ones."""
+    if not hidden or not query:
+        return None
+    sizes = (128, 64) if hidden >= 2048 else (64, 32)
+    return next((size for size in sizes if query % size == 0 and (key or query) % size == 0), None)
+
+
+def _narrowest(inside: Mapping[str, Tensor]) -> int | None:
+    """The hidden size, where there is no embedding: the smallest side of the blocks' matrices."""
+    return min((min(t.shape) for t in inside.values() if len(t.shape) == 2 and min(t.shape) > 1), default=None)
+
+
+def _inner(inside: Mapping[str, Tensor], hidden: int | None) -> int | None:
+    """Width of the feed-forward part."""
+    name, tensor = _largest(inside, UP)
+    if tensor is None or not hidden:
+        return None
+    width = _rows(tensor, hidden)
+    return width // 2 if width and FUSED_GATE.search(name) else width

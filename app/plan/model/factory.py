@@ -1,0 +1,129 @@
+"""A model's shape from the user's own code: built on the meta device, in a child of the user's interpreter."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import CouldNotLook, UserError
+from ...probes.runner import run
+from ..types import Model
+from . import hf_config
+
+AGENT = Path(__file__).parent.parent.parent / "agents" / "model_shape.py"
+LIMIT_S = 60.0
+SAME = 0.05  # of the parameters: adapters or a head for a task may come on top
+OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+NONE: Arguments = ((), {})
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter: its shape, bytes of an element, and whether it has a gradient."""
+
+    shape: list[int]
+    bytes: int
+    trained: bool
+    meta: bool
+
+    @property
+    def count(self) -> int:
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent tells of a model. ``layers``: how often its largest repeated ``block`` is there."""
+
+    problem: str = ""
+    name: str = ""
+    params: list[Parameter] = []
+    block: str = ""
+    block_params: int = 0
+    layers: int = 0
+    vocab: int = 0
+    hidden: int = 0
+    intermediate: int = 0
+    gated: bool = False
+    heads: int = 0
+    kv_heads: int = 0
+    tied: bool = False
+    config: dict[str, Any] = {}
+
+
+async def look(
+    factory: str, python: str, directory: Path, arguments: Arguments = NONE, limit_s: float = LIMIT_S
+) -> Shape:
+    """Build ``package.module:factory`` in ``directory`` with that interpreter, from these arguments. Libraries are told
+    to download nothing.
+
+    Raises:
+        UserError: It is no such thing, or building the model failed.
+        CouldNotLook: The child did not answer in time, or died.
+    """
+    module, colon, name = factory.partition(":")
+    if not (colon and name and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
+        raise UserError(f"--model {factory} names no function", "give it as package.module:build_model")
+    command = [python, str(AGENT), factory, json.dumps(arguments)]
+    outcome = await run(command, limit_s=limit_s, cwd=directory, answers=True, env={**os.environ, **OFFLINE})
+    if not outcome.answer:
+        raise CouldNotLook(f"building {factory} {outcome.why}", "try it by hand in the same interpreter")
+    try:
+        shape = msgspec.json.decode(outcome.answer, type=Shape)
+    except msgspec.MsgspecError as error:
+        raise CouldNotLook(f"building {factory} gave no readable answer: {error}", "check --python") from error
+    if shape.problem:
+        raise UserError(f"building {factory} failed: {shape.problem}", "try it by hand in the same interpreter")
+    return shape
+
+
+def model_of(shape: Shape) -> Model:
+    """The shape as the planner takes it. Of a transformers model its config says more than its modules: experts, wide
+    heads; it is believed where it gives as many parameters as there are."""
+    params = float(sum(parameter.count for parameter in shape.params))
+    told = _by_config(shape)
+    if told and abs(told.params - params) <= SAME * params:
+        active = told.active_params * params / told.params if told.active_params else None
+        return msgspec.structs.replace(told, params=params, active_params=active, block=shape.block or told.block)
+    return Model(
+        name=shape.name,
+        params=params,
+        layers=shape.layers or None,
+        hidden=shape.hidden or None,
+        heads=shape.heads or None,
+        kv_heads=shape.kv_heads or None,
+        intermediate=shape.intermediate or None,
+        vocab=shape.vocab or None,
+        tied=shape.tied,
+        mlp="swiglu" if shape.gated else "gelu",
+        block=shape.block,
+    )
+
+
+def _by_config(shape: Shape) -> Model | None:
+    try:
+        return hf_config.model_of(shape.config, shape.name)[0] if shape.config else None
+    except UserError:
+        return None
+
+
+def frozen_share(shape: Shape) -> float:
+    """What share of the weights has no gradient."""
+    return sum(each.count for each in shape.params if not each.trained) / sum(each.count for each in shape.params)
+
+
+def fsdp2_elements(shape: Shape, ranks: int, rank: int = 0) -> int:
+    """Elements of all parameters that one rank keeps under FSDP2: rows of each, split as torch.chunk does
+    (torch 2.13, ``FSDPParam._init_sharded_param``)."""
+    kept = 0
+    for parameter in shape.params:
+        rows = parameter.shape[0] if parameter.shape else 1
+        chunk = -(-rows // ranks)
+        mine = max(0, min(rows - chunk * rank, chunk))
+        kept += mine * (parameter.count // rows if rows else 0)
+    return kept

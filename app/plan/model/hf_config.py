@@ -1,0 +1,260 @@
+"""A model's shape and number of parameters from its Hugging Face ``config.json``.
+
+Exact for the families that ``hf_counts`` knows; another one is counted as a Llama-like decoder, and that is told, as
+are fields that nothing is made of.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ...errors import UserError
+from ...files import read_regular
+from ..types import Model
+from . import hf_counts
+from .hf_blocks import BLOCKS
+from .hf_fields import MOST, Config, some, tied, whole
+from .hf_towers import gated_pair, patches
+
+LIMIT_BYTES = 1_000_000
+NEXT_STEP = "name a Hugging Face config.json"
+SHOWN = 6
+POSITIONS = {"gpt2": 1024, "bert": 512, "electra": 512, "distilbert": 512}  # of those that keep a table of them
+TEXT, VISION = ("text_config", "llm_config", "language_config"), "vision_config"
+# Fields without weights: tokens, generation, start values, how attention counts places, bookkeeping.
+OF_NO_WEIGHT = re.compile(
+    r"_token(_id|_index|s)?s?$|token_id$|^_|rope|rotary|drop|init|_std$|eps(ilon)?$|_act(_fn)?$|activation|dtype$"
+    r"|^transformers|architectures|auto_map|use_cache|^output_|return_dict|^is_|^id2label|^label2id|problem_type"
+    r"|window|sliding|softcap|scal(ar|ing|e)$|layer_types|position|pretraining_tp|cache_|gradient_checkpointing"
+    r"|aux_loss|router_|topk|top_k|factor$|^n_(group|ctx)$|scoring_func|seq_aux|^ep_size$|layer_freq|norm_type"
+    r"|^model_(max|name|type)|^tokenizer|classifier|summary_|^scale|^reorder|residual|prefix|task_specific|max_length"
+    r"|num_beams|early_stopping|decoder_start|force|suppress|bad_words|chunk_size|cross_attention|^layerdrop|norm_first"
+    r"|norm_before|max_distance|pad_|^mask_|apply_|layerscale|encoder_stride|out_(features|indices)|stage_names"
+    r"|logit|^alibi$|attn_implementation|^do_|nextn_predict|mscale|^pruned|elementwise_affine|qk_head_dim|swiglu_"
+    r"|^gate_|^clip_qkv$|max_source|max_target|decoder_attention_heads|slow_but_exact|^reshape_|projection_dim"
+    r"|bidirectional|sinusoidal|^hidden_act|^vision_feature|^finetuning|^num_hidden_layers$"
+)
+# Language models inside of others, which are built as these.
+ALIASES = {"qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2"}
+ALIASES |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+
+
+class Seen(Mapping[str, Any]):
+    """A config that remembers which of its fields were asked for."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return self._config[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._config)
+
+    def __len__(self) -> int:
+        return len(self._config)
+
+
+def read(path: Path) -> tuple[Model, list[str]]:
+    """The model of a ``config.json`` (or of a directory with one), and what had to be assumed.
+
+    Raises:
+        UserError: It cannot be read, is none, or a field is no sensible number.
+    """
+    file = path / "config.json" if _is_directory(path) else path
+    content = read_regular(file, LIMIT_BYTES, NEXT_STEP)
+    try:
+        config = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file} is no JSON: {error}", NEXT_STEP) from error
+    if not isinstance(config, dict):
+        raise UserError(f"{file} holds no object", NEXT_STEP)
+    return model_of(config, name=str(config.get("_name_or_path") or file.absolute().parent.name)[:80])
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # one above it may not be read; a null byte in it
+        return False
+
+
+def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
+    """The model of a parsed config; of one for text and pictures, both parts.
+
+    Raises:
+        UserError: A field is missing or no sensible number.
+    """
+    for inner in TEXT:
+        part = config.get(inner)
+        if isinstance(part, dict) and part:
+            text, told = filled({"tie_word_embeddings": config.get("tie_word_embeddings")} | part, inner)
+            return _several(config, text, inner, name, told)
+    if isinstance(config.get(VISION), dict):
+        text = {field: value for field, value in config.items() if field != VISION}
+        return _several(config, text, "the text", name, [])
+    family = str(config.get("model_type") or "")
+    family = ALIASES.get(family, family)
+    of_class = _of_class(config, family)
+    said = {field: value for field, value in config.items() if value is not None}
+    seen = Seen(said | of_class | {"model_type": family})
+    try:
+        model = _model(seen, name)
+    except UserError as error:
+        words = "".join(f" ({field} {value} is transformers' default)" for field, value in of_class.items())
+        raise UserError(f"{error.message}{words}", error.next_step) from error
+    told = [] if family in hf_counts.FAMILIES else [_as_llama(family)]
+    if of_class:
+        words = ", ".join(f"{field} {value}" for field, value in of_class.items())
+        told.append(f"{words}: not in the config, so as transformers has it")
+    if "quantization_config" in config:
+        seen.asked.add("quantization_config")
+        told.append("quantization_config: left aside; say --quant nf4 where the base is kept in 4 bit")
+    left = sorted(
+        field for field, value in config.items() if value and field not in seen.asked and not OF_NO_WEIGHT.search(field)
+    )
+    if left:
+        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+        names = ", ".join(field[:40] for field in left[:SHOWN])
+        told.append(f"nothing of {names}{more}: no known field of a config")
+    return model, told
+
+
+def _as_llama(family: str) -> str:
+    return f"model_type {family[:40] or 'missing'}: counted as a Llama-like decoder"
+
+
+def filled(part: Config, where: str) -> tuple[Config, list[str]]:
+    """A part with what its family's config class has where nothing is said: transformers leaves that out of parts.
+    ``where``: the part in words."""
+    usual = hf_counts.DEFAULTS.get(str(part.get("model_type") or ""), {})
+    missing = {field: value for field, value in usual.items() if part.get(field) is None}
+    words = ", ".join(f"{field} {value}" for field, value in missing.items())
+    inside = {field: value for field, value in part.items() if field not in (*TEXT, VISION)}
+    return inside | missing, [f"{words}: not in {where}, so as transformers has it"] if missing else []
+
+
+def _of_class(config: Config, family: str) -> dict[str, int]:
+    """Sizes of attention that are not in the config, and are not what the others give where they are left out."""
+    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    share = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
+    following = {"num_key_value_heads": heads, "head_dim": share}
+    return {
+        field: values[family]
+        for field, values in hf_counts.OF_CLASS.items()
+        if family in values and field not in config and values[family] != following[field]
+    }
+
+
+def _several(config: Config, text: Config, inner: str, name: str, told: list[str]) -> tuple[Model, list[str]]:
+    """A model of several parts: its language model, and a vision tower whose family is known."""
+    model, more = model_of({field: value for field, value in text.items() if value is not None}, name)
+    vision = config.get(VISION)
+    if not isinstance(vision, dict):
+        return model, [f"{inner}: only this part is counted", *told, *more]
+    family = str(vision.get("model_type") or "")
+    if family not in hf_counts.VISION:
+        named = family[:40] or "no model_type"
+        return model, [f"vision_config ({named}): not known, so its parameters are not counted", *told, *more]
+    vision, of_vision = filled(vision, VISION)
+    tower = hf_counts.count({field: value for field, value in vision.items() if value is not None}, family).params
+    active = model.active_params + tower if model.active_params else None
+    both = msgspec.structs.replace(model, params=model.params + tower, active_params=active)
+    tower_words = f"vision tower: {tower / 1e6:.0f} M parameters, counted"
+    told = [f"{tower_words}; what joins it to the text, and its activations, are not", *told, *of_vision]
+    return both, [*told, *more]
+
+
+def _model(config: Config, name: str) -> Model:
+    family = str(config.get("model_type") or "")
+    pair = family in hf_counts.PAIRS
+    hidden = whole(config, "hidden_size", "n_embd", "n_embed", "d_model", "dim")
+    heads = whole(config, "num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads")
+    layers = whole(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+    if pair:
+        layers += whole(config, "num_decoder_layers", "decoder_layers", default=layers)
+    elif "head_dim" not in config and hidden % heads:
+        raise UserError(f"hidden_size {hidden} is no multiple of num_attention_heads {heads}", "correct the config")
+    keys = whole(config, "num_key_value_heads", "num_kv_heads", default=heads)
+    if family == "falcon" and config.get("multi_query", True) and not config.get("new_decoder_architecture"):
+        keys = 1
+    if heads % keys:
+        raise UserError(
+            f"num_attention_heads {heads} is no multiple of num_key_value_heads {keys}", "correct the config"
+        )
+    found = hf_counts.count(config, family)
+    experts, used = _experts(config)
+    head = whole(config, "head_dim", "d_kv", default=hidden // heads)
+    vision = family in hf_counts.VISION
+    return Model(
+        name=name or family,
+        params=float(found.params),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=keys,
+        intermediate=_inner(config, hidden, family, used),
+        vocab=whole(config, "vocab_size", default=0) or None,
+        tied=not vision and tied(config, family),
+        mlp=_mlp(config, family),
+        note="no LM head" if vision or family in hf_counts.ENCODERS else "",
+        kind="vision"
+        if vision
+        else "encoder-decoder"
+        if pair
+        else "encoder"
+        if family in hf_counts.ENCODERS
+        else "decoder",
+        head_dim=head if head * heads != hidden else None,
+        experts=experts,
+        experts_per_token=used,
+        active_params=float(found.active) if found.active != found.params else None,
+        positions=patches(config) + 1 if vision else None,
+        max_positions=None if vision else _max_positions(config, family),
+        block=BLOCKS.get(family, ""),
+    )
+
+
+def _max_positions(config: Config, family: str) -> int | None:
+    """Tokens of the longest sequence; T5's positions are relative, and RoBERTa's table begins at the third place."""
+    if family in ("t5", "mt5", "umt5"):
+        return None
+    names = ("n_positions", "max_position_embeddings", "n_ctx")
+    found = next((config[name] for name in names if name in config), POSITIONS.get(family))
+    if isinstance(found, bool) or not isinstance(found, int) or not 2 < found < MOST:
+        return None
+    return found - 2 if family in ("roberta", "xlm-roberta", "camembert") else found
+
+
+def _experts(config: Config) -> tuple[int | None, int | None]:
+    """Experts of a layer, and how many of them a token passes through."""
+    experts = some(config, "num_local_experts", "num_experts", "n_routed_experts")
+    used = whole(config, "num_experts_per_tok", "experts_per_token", default=1)
+    return (experts, min(used, experts)) if experts > 1 else (None, None)
+
+
+def _inner(config: Config, hidden: int, family: str, experts: int | None) -> int:
+    """Width of the feed-forward part that a token passes through."""
+    names = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "encoder_ffn_dim", "hidden_dim")
+    if family == "dinov2":
+        return hidden * whole(config, "mlp_ratio", default=4)
+    if not experts:
+        return whole(config, *names, default=4 * hidden)
+    each = whole(config, "moe_intermediate_size", *names, default=4 * hidden)
+    shared = some(config, "shared_expert_intermediate_size") or each * some(config, "n_shared_experts")
+    return each * experts + shared
+
+
+def _mlp(config: Config, family: str) -> Literal["swiglu", "gated-gelu", "gelu", "relu"]:
+    if family in ("t5", "mt5", "umt5"):
+        return "gated-gelu" if gated_pair(config) else "relu"
+    if family not in hf_counts.PLAIN_MLP:
+        return "swiglu"
+    usual = "relu" if family == "opt" else "gelu"
+    return "relu" if config.get("activation_function", config.get("hidden_act", usual)) == "relu" else "gelu"

@@ -1,0 +1,289 @@
+"""How many parameters a model has that a Hugging Face config describes, by family.
+
+Each function counts what transformers' modules hold (5.23; ``tests/plan/test_hf_counts.py`` builds them on the meta
+device and compares): decoders and encoder-decoders with their language-model head, encoders and vision models without a
+head for a task.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from . import hf_towers
+from .hf_fields import Config, plain, plain_block, some, tied, whole
+
+
+class Count(NamedTuple):
+    """Parameters, and those that one token passes through: fewer where it is sent to some of the experts."""
+
+    params: int
+    active: int
+
+
+def count(config: Config, family: str) -> Count:
+    """The parameters of a family; one that is not known is counted as a Llama-like decoder.
+
+    Raises:
+        UserError: A field is missing or no sensible number.
+    """
+    found = FAMILIES.get(family, _llama)(config)
+    return found if isinstance(found, Count) else Count(found, found)
+
+
+# -- decoders with a gated feed-forward part
+
+
+class Sizes(NamedTuple):
+    """What decoders have in common."""
+
+    hidden: int
+    layers: int
+    heads: int
+    keys: int
+    head: int
+    vocab: int
+
+    @property
+    def queries(self) -> int:
+        return self.heads * self.head
+
+
+def _sizes(config: Config, head: int = 0) -> Sizes:
+    hidden, heads = whole(config, "hidden_size", "d_model"), whole(config, "num_attention_heads")
+    return Sizes(
+        hidden,
+        whole(config, "num_hidden_layers"),
+        heads,
+        whole(config, "num_key_value_heads", default=heads),
+        whole(config, "head_dim", default=head or hidden // heads),
+        whole(config, "vocab_size"),
+    )
+
+
+def _attention(sizes: Sizes, bias: bool = False, out_bias: bool = False) -> int:
+    kept = 2 * sizes.keys * sizes.head
+    weights = 2 * sizes.hidden * sizes.queries + sizes.hidden * kept
+    return weights + (sizes.queries + kept if bias else 0) + (sizes.hidden if out_bias else 0)
+
+
+def _gated(hidden: int, inner: int, bias: bool = False) -> int:
+    return 3 * hidden * inner + (2 * inner + hidden if bias else 0)
+
+
+def _with_head(sizes: Sizes, layers: int, last_norm: int, config: Config, family: str) -> int:
+    return layers + last_norm + sizes.vocab * sizes.hidden * (1 if tied(config, family) else 2)
+
+
+def _llama(config: Config) -> Count:
+    """Llama and its kin: no biases unless told, experts beside a router where there are any."""
+    family = str(config.get("model_type", ""))
+    sizes = _sizes(config, HEAD.get(family, 0))
+    hidden = sizes.hidden
+    bias = bool(config.get("attention_bias", False))
+    asks_bias = bias or family == "qwen2" or (family == "qwen2_moe" and bool(config.get("qkv_bias", True)))
+    fixed = _attention(sizes, asks_bias, bias and family != "glm4")
+    fixed += {"gemma2": 4, "gemma3_text": 4, "glm4": 4}.get(family, 2) * hidden
+    if family in ("qwen3", "qwen3_moe", "gemma3_text"):
+        fixed += 2 * sizes.head  # norms of queries and keys
+    if family in ("olmo2", "olmoe"):
+        fixed += sizes.queries + sizes.keys * sizes.head
+    dense = _gated(hidden, whole(config, "intermediate_size", default=4 * hidden), bool(config.get("mlp_bias")))
+    experts = some(config, "num_local_experts", "num_experts")
+    if experts < 2:
+        each = Count(dense, dense)
+        layers = sizes.layers
+    else:
+        each = _experts(config, hidden, experts)
+        layers = _sparse_layers(config, sizes.layers)
+    plain = (sizes.layers - layers) * dense + sizes.layers * fixed
+    return Count(
+        *(_with_head(sizes, plain + layers * of_layer, hidden, config, family) for of_layer in each),
+    )
+
+
+def _experts(config: Config, hidden: int, experts: int) -> Count:
+    """The feed-forward part of a layer with experts: they, their router, and what all tokens pass through."""
+    inner = whole(config, "moe_intermediate_size", "intermediate_size")
+    always = experts * hidden
+    if shared := some(config, "shared_expert_intermediate_size"):
+        always += _gated(hidden, shared) + hidden  # and its gate
+    used = min(experts, whole(config, "num_experts_per_tok", default=1))
+    return Count(always + experts * _gated(hidden, inner), always + used * _gated(hidden, inner))
+
+
+def _sparse_layers(config: Config, layers: int) -> int:
+    """How many layers have experts (Qwen's MoE: each ``decoder_sparse_step``-th, without ``mlp_only_layers``)."""
+    step, dense = whole(config, "decoder_sparse_step", default=1), config.get("mlp_only_layers") or []
+    if layers > 10_000 or not isinstance(dense, list):
+        return layers
+    return sum((layer + 1) % step == 0 and layer not in dense for layer in range(layers))
+
+
+def _deepseek(config: Config) -> Count:
+    """DeepSeek V2 and V3: latent attention (arXiv 2405.04434), first layers dense; without the extra layer that
+    predicts one token more, which transformers leaves out."""
+    sizes = _sizes(config, 64)
+    hidden, heads = sizes.hidden, sizes.heads
+    rope, nope = whole(config, "qk_rope_head_dim"), whole(config, "qk_nope_head_dim")
+    value, latent = whole(config, "v_head_dim"), whole(config, "kv_lora_rank")
+    per_head = nope + rope
+    if rank := some(config, "q_lora_rank"):
+        attention = hidden * rank + rank + rank * heads * per_head
+    else:
+        attention = hidden * heads * per_head
+    attention += hidden * (latent + rope) + latent + latent * heads * (nope + value) + heads * value * hidden
+    experts, inner = whole(config, "n_routed_experts"), whole(config, "moe_intermediate_size")
+    always = experts * hidden
+    if shared := some(config, "n_shared_experts"):
+        always += _gated(hidden, inner * shared)
+    used = whole(config, "num_experts_per_tok", default=1)
+    dense_layers = some(config, "first_k_dense_replace")
+    dense = _gated(hidden, whole(config, "intermediate_size"))
+    plain = sizes.layers * (attention + 2 * hidden) + min(dense_layers, sizes.layers) * dense
+    sparse = max(0, sizes.layers - dense_layers)
+    return Count(
+        *(
+            _with_head(sizes, plain + sparse * (always + n * _gated(hidden, inner)), hidden, config, "deepseek")
+            for n in (experts, used)
+        )
+    )
+
+
+def _gpt_oss(config: Config) -> Count:
+    sizes = _sizes(config, 64)
+    hidden, inner = sizes.hidden, whole(config, "intermediate_size")
+    experts = whole(config, "num_local_experts")
+    bias = bool(config.get("attention_bias", True))
+    fixed = _attention(sizes, bias, bias) + sizes.heads + 2 * hidden + experts * (hidden + 1)  # sinks; router
+    each = 3 * hidden * inner + 2 * inner + hidden
+    used = whole(config, "num_experts_per_tok", "experts_per_token", default=4)
+    return Count(
+        *(
+            _with_head(sizes, sizes.layers * (fixed + n * each), hidden, config, "gpt_oss")
+            for n in (experts, min(experts, used))
+        )
+    )
+
+
+# -- decoders with a plain feed-forward part and biases
+
+
+def _gpt2(config: Config) -> int:
+    hidden, layers = whole(config, "n_embd", "hidden_size"), whole(config, "n_layer", "num_hidden_layers")
+    block = plain_block(hidden, whole(config, "n_inner", default=4 * hidden))
+    table = whole(config, "vocab_size") * hidden * (1 if tied(config, "gpt2") else 2)
+    return layers * block + 2 * hidden + table + whole(config, "n_positions", default=1024) * hidden
+
+
+def _gptj(config: Config) -> int:
+    hidden, layers = whole(config, "n_embd"), whole(config, "n_layer")
+    block = 4 * hidden * hidden + plain(hidden, whole(config, "n_inner", default=4 * hidden)) + 2 * hidden
+    vocab = whole(config, "vocab_size")
+    return layers * block + 2 * hidden + vocab * hidden * 2 + vocab
+
+
+def _gpt_neox(config: Config) -> int:
+    sizes = _sizes(config)
+    block = plain_block(sizes.hidden, whole(config, "intermediate_size"))
+    if not config.get("attention_bias", True):
+        block -= 4 * sizes.hidden
+    return _with_head(sizes, sizes.layers * block, 2 * sizes.hidden, config, "gpt_neox")
+
+
+def _opt(config: Config) -> int:
+    sizes = _sizes(config)
+    hidden, bias = sizes.hidden, bool(config.get("enable_bias", True))
+    block = plain_block(hidden, whole(config, "ffn_dim"), bias)
+    width = whole(config, "word_embed_proj_dim", default=hidden)
+    projections = 2 * hidden * width if width != hidden else 0
+    last = 0 if not config.get("do_layer_norm_before", True) or config.get("_remove_final_layer_norm") else 2 * hidden
+    tables = sizes.vocab * width * (1 if tied(config, "opt") else 2)
+    positions = (whole(config, "max_position_embeddings") + 2) * hidden
+    return sizes.layers * block + last + tables + positions + projections
+
+
+def _bloom(config: Config) -> int:
+    hidden = whole(config, "hidden_size", "n_embed")
+    layers, vocab = whole(config, "n_layer", "num_hidden_layers"), whole(config, "vocab_size")
+    return layers * plain_block(hidden, 4 * hidden) + 4 * hidden + vocab * hidden * (1 if tied(config, "bloom") else 2)
+
+
+def _falcon(config: Config) -> int:
+    sizes = _sizes(config)
+    hidden, new = sizes.hidden, bool(config.get("new_decoder_architecture", False))
+    keys = whole(config, "num_kv_heads", default=sizes.heads) if new else sizes.heads
+    keys = 1 if config.get("multi_query", True) and not new else keys
+    inner = whole(config, "ffn_hidden_size", default=4 * hidden)
+    bias = bool(config.get("bias", False))
+    block = _attention(sizes._replace(keys=keys, head=hidden // sizes.heads), bias, bias) + plain(hidden, inner, bias)
+    parallel = bool(config.get("parallel_attn", True))
+    norms = whole(config, "num_ln_in_parallel_attn", default=2) if new else 1 if parallel else 2
+    return _with_head(sizes, sizes.layers * (block + norms * 2 * hidden), 2 * hidden, config, "falcon")
+
+
+def _starcoder2(config: Config) -> int:
+    sizes, bias = _sizes(config), bool(config.get("use_bias", True))
+    block = _attention(sizes, bias, bias) + plain(sizes.hidden, whole(config, "intermediate_size"), bias)
+    return _with_head(sizes, sizes.layers * (block + 4 * sizes.hidden), 2 * sizes.hidden, config, "starcoder2")
+
+
+def _stablelm(config: Config) -> int:
+    sizes = _sizes(config)
+    block = _attention(sizes, bool(config.get("use_qkv_bias", False)))
+    block += _gated(sizes.hidden, whole(config, "intermediate_size"))
+    norms = 2 if config.get("use_parallel_residual", False) else 4
+    return _with_head(sizes, sizes.layers * (block + norms * sizes.hidden), 2 * sizes.hidden, config, "stablelm")
+
+
+def _phi(config: Config) -> int:
+    sizes = _sizes(config)
+    block = _attention(sizes, True, True) + plain(sizes.hidden, whole(config, "intermediate_size")) + 2 * sizes.hidden
+    return _with_head(sizes, sizes.layers * block, 2 * sizes.hidden, config, "phi") + sizes.vocab
+
+
+def _cohere(config: Config) -> int:
+    sizes, bias = _sizes(config), bool(config.get("attention_bias", False))
+    block = _attention(sizes, bias, bias) + _gated(sizes.hidden, whole(config, "intermediate_size")) + sizes.hidden
+    if config.get("use_qk_norm", False):
+        block += sizes.queries + sizes.keys * sizes.head
+    return _with_head(sizes, sizes.layers * block, sizes.hidden, config, "cohere")
+
+
+LLAMA_LIKE = (
+    *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
+    *("phi3", "olmo2", "olmoe", "glm4"),
+)
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+PAIRS = ("t5", "mt5", "umt5", "bart")
+VISION = ("vit", "dinov2", "clip_vision_model", "siglip_vision_model")
+FAMILIES: dict[str, Callable[[Config], Count | int]] = dict.fromkeys(LLAMA_LIKE, _llama)
+FAMILIES |= {"deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "gpt_oss": _gpt_oss}
+FAMILIES |= {"gpt2": _gpt2, "gptj": _gptj, "gpt_neox": _gpt_neox, "opt": _opt, "bloom": _bloom, "falcon": _falcon}
+FAMILIES |= {"starcoder2": _starcoder2, "stablelm": _stablelm, "phi": _phi, "cohere": _cohere}
+FAMILIES |= dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), hf_towers.bert)
+FAMILIES |= {"electra": hf_towers.electra, "distilbert": hf_towers.distilbert, "bart": hf_towers.bart}
+FAMILIES |= dict.fromkeys(("t5", "mt5", "umt5"), hf_towers.t5)
+FAMILIES |= {
+    "vit": hf_towers.vit,
+    "dinov2": hf_towers.dinov2,
+    "clip_vision_model": hf_towers.clip_vision,
+    "siglip_vision_model": hf_towers.siglip_vision,
+}
+PLAIN_MLP = (
+    *("gpt2", "gptj", "gpt_neox", "opt", "bloom", "falcon", "starcoder2", "phi", "bart", "dinov2"),
+    *(*ENCODERS, "vit", "clip_vision_model", "siglip_vision_model"),
+)
+# What the config class of a family has (transformers 5.23), for parts of a config that leave it out.
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+DEFAULTS: dict[str, dict[str, int]] = {
+    "llama": dict(zip((*SIZES, "vocab_size"), (4096, 11008, 32, 32, 32000), strict=True)),
+    "mistral": dict(zip((*SIZES, "vocab_size"), (4096, 14336, 32, 32, 32000), strict=True)),
+    "gemma3_text": dict(zip((*SIZES, "vocab_size"), (2304, 9216, 26, 8, 262208), strict=True)),
+    "clip_vision_model": dict(zip((*SIZES, "patch_size"), (768, 3072, 12, 12, 32), strict=True)),
+    "siglip_vision_model": dict(zip((*SIZES, "patch_size"), (768, 3072, 12, 12, 16), strict=True)),
+}
+# The same where a family has a number of its own for these, whatever the other sizes; else they follow from them: as
+# many key-value heads as heads, and heads that share the hidden size.
+KEYS = {"mistral": 8, "mixtral": 8, "qwen2": 32, "qwen2_moe": 16, "qwen3": 32, "qwen3_moe": 4, "gemma": 16}
+KEYS |= {"gemma2": 4, "gemma3_text": 4, "glm4": 2, "deepseek_v3": 128, "gpt_oss": 8, "starcoder2": 2, "stablelm": 32}
+HEAD = {"qwen3": 128, "gemma": 256, "gemma2": 256, "gemma3_text": 256, "glm4": 128, "gpt_oss": 64}
+OF_CLASS = {"num_key_value_heads": KEYS, "head_dim": HEAD}

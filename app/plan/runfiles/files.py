@@ -1,0 +1,173 @@
+"""The files to run a candidate with: start lines, launcher configurations, set-up code, job scripts, a manifest.
+
+Each is made by the generators of the fix screen, for the box of the plan instead of the one at hand.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...files import write_whole
+from ...fixes import accelerate, deepspeed, launch
+from ...fixes.box import Box
+from ..batch import Batch
+from ..types import GIB, Setting
+from . import cluster_jobs, setup_code, zero_json
+from .manifest import FILE as MANIFEST
+from .manifest import manifest
+
+__all__ = ["files", "manifest", "script_from", "write"]
+
+HEAD = "node-1"  # stands for the address of the first node
+MODES = {"launch.sh": 0o755, cluster_jobs.SLURM_FILE: 0o755}
+OMP_THREADS = 4
+HOSTFILE_HEAD = (
+    "# For deepspeed --hostfile: the nodes, which it reaches by ssh, and the GPUs of each. Put your names in.\n"
+)
+
+
+def files(
+    setting: Setting,
+    script: str = "train.py",
+    batch: Batch | None = None,
+    versions: Mapping[str, str | None] | None = None,
+) -> dict[str, str]:
+    """Name to content, for a complete setting with its strategy. ``batch``: of the run it continues; ``versions``: of
+    the packages it will run with."""
+    strategy = setting.layout
+    box = _box(setting)
+    with_zero = strategy.kind == "deepspeed"
+    script = f"./{script}" if script.startswith("-") else script
+    target = [script, "--deepspeed", deepspeed.FILE] if with_zero else [script]
+    made = {
+        "launch.sh": _launch(box, target, with_zero),
+        "env.sh": _environment(setting),
+        MANIFEST: manifest(setting, batch, versions),
+    }
+    if with_zero:
+        made |= zero_json.configs(setting, box)
+        made["deepspeed_setup.py"] = setup_code.with_deepspeed(setting, box, batch)
+        if setting.nodes > 1:
+            made[deepspeed.HOSTFILE] = HOSTFILE_HEAD + "".join(
+                f"node-{n + 1} slots={box.ranks}\n" for n in range(setting.nodes)
+            )
+    elif strategy.kind in ("fsdp2", "hsdp"):
+        made["fsdp2_setup.py"] = setup_code.fsdp2(setting, box, batch)
+    elif strategy.kind in ("ddp", "zero-optimizer"):
+        made["ddp_setup.py"] = setup_code.ddp(setting, box, batch)
+    if configuration := _accelerate(setting, box, script):
+        made[accelerate.FILE] = configuration
+    variables = _variables()
+    made[cluster_jobs.SLURM_FILE] = cluster_jobs.slurm(box, target)
+    made[cluster_jobs.PYTORCHJOB_FILE] = cluster_jobs.pytorchjob(box, target, variables)
+    made[cluster_jobs.JOBSET_FILE] = cluster_jobs.jobset(box, target, variables)
+    return made
+
+
+def script_from(directory: Path, script: str) -> str:
+    """The script as the start line in ``directory`` names it: one that is here is found from there."""
+    return os.path.relpath(script, directory) if Path(script).exists() else script
+
+
+def write(directory: Path, made: dict[str, str], option: str) -> None:
+    """Write the files; those that are run can be.
+
+    Raises:
+        UserError: The directory cannot be written.
+    """
+    for name, content in made.items():
+        write_whole(directory / name, content.encode(), option, MODES.get(name, 0o644))
+
+
+def _box(setting: Setting) -> Box:
+    return Box(
+        gpu_count=setting.gpus // setting.nodes,
+        gpu_memory_bytes=int((setting.gpu_memory_gib or 0) * GIB),
+        gpu_name=setting.gpu or "",
+        nodes=setting.nodes,
+        head=HEAD,
+    )
+
+
+def _launch(box: Box, target: list[str], with_zero: bool) -> str:
+    if with_zero:
+        line, where = deepspeed.start(box, target), "on the node"
+        if box.nodes > 1:
+            where = "on the first node; it reaches the others by ssh, and takes\n# variables there from .deepspeed_env"
+    elif box.nodes > 1:
+        line, where = launch.torchrun_nodes(box, target), f"on each node, with the address of the first for {HEAD}"
+    else:
+        line, where = launch.torchrun(box, target), "on the node"
+    what = f"{box.ranks * box.nodes} ranks" if box.ranks * box.nodes > 1 else "one process"
+    return f'#!/bin/sh\n# Starts {what}. Run it {where}.\nset -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
+
+
+def _variables() -> dict[str, str]:
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": str(OMP_THREADS)}
+
+
+def _environment(setting: Setting) -> str:
+    why = {
+        "PYTORCH_CUDA_ALLOC_CONF": "Memory that is free in pieces can be used for something larger: fewer gaps.",
+        "OMP_NUM_THREADS": "Threads of each rank for what runs on the CPU; torchrun takes 1 unless told.",
+    }
+    lines = ["# The environment of every rank: launch.sh and job.slurm read it."]
+    for name, value in _variables().items():
+        lines += [f"# {why[name]}", f"export {name}={shlex.quote(value)}"]
+    if setting.nodes > 1:
+        lines += ["# The interface that the nodes reach each other by, where NCCL takes another:"]
+        lines += ["# export NCCL_SOCKET_IFNAME=eth0"]
+    return "\n".join(lines) + "\n"
+
+
+def _accelerate(setting: Setting, box: Box, script: str) -> str | None:
+    """``accelerate.yaml``; None for a layout that Accelerate does not have."""
+    train, strategy = setting.train, setting.layout
+    precision = zero_json.precision(setting)
+    notes: list[str] = []
+    if strategy.kind == "deepspeed":
+        plain = accelerate.deepspeed_config(box, deepspeed.AUTO_FILE, stage=strategy.stage)
+        notes.append(f"Precision, stage, offload and buckets stand in {deepspeed.AUTO_FILE}.")
+    elif strategy.kind in ("fsdp2", "hsdp"):
+        hybrid = strategy.kind == "hsdp"
+        plain = accelerate.fsdp2_config(
+            box,
+            precision=precision,
+            reshard=strategy.reshard_after_forward is not False,
+            offload=strategy.cpu_offload,
+            recompute=train.act_ckpt == "full",
+            shard_size=(strategy.shard_size or box.ranks) if hybrid else None,
+            block=setting.model.block,
+        )
+        block = setting.model.block.replace(",", " and ")
+        notes.append(
+            f"Each {block} becomes a unit; where your blocks are of another class, name that."
+            if block
+            else "For a transformer take TRANSFORMER_BASED_WRAP and fsdp_transformer_layer_cls_to_wrap: YourBlock."
+        )
+        if hybrid:
+            notes.append("parallelism_config needs Accelerate 1.10 or newer.")
+        if type(strategy.reshard_after_forward) is int:
+            notes.append(f"It cannot reshard to {strategy.reshard_after_forward} ranks; fsdp2_setup.py does.")
+    elif strategy.kind in ("ddp", "zero-optimizer"):
+        plain = accelerate.ddp_config(box, precision)
+        if strategy.kind == "zero-optimizer":
+            notes.append("It does not shard optimizer states: your script must, as ddp_setup.py does.")
+    elif strategy.kind == "single":
+        plain = accelerate.config(box, "NO") | {"mixed_precision": precision}
+    else:
+        return None
+    if train.dtype in ("bf16-pure", "fp16-pure") and strategy.kind != "deepspeed":
+        plain["mixed_precision"] = "no"
+        notes.append(f"Load the model in {precision}: its weights are to be in 16 bit.")
+    if (train.grad_accum or 1) > 1:
+        notes.append(f"In the script: Accelerator(gradient_accumulation_steps={train.grad_accum}).")
+    in_yaml = train.act_ckpt == "full" and strategy.kind in ("fsdp2", "hsdp")
+    if train.act_ckpt not in (None, "none") and not in_yaml:
+        notes.append("Recomputed activations are your model's matter: gradient_checkpointing_enable() of transformers.")
+    rank = " --machine_rank N" if box.nodes > 1 else ""
+    head = f"accelerate launch --config_file {accelerate.FILE}{rank} {shlex.quote(script)}"
+    if box.nodes > 1:
+        notes.insert(0, f"On each node, with N from 0; {HEAD} stands for the address of the first.")
+    return "".join(f"# {line}\n" for line in [head, *notes]) + accelerate.text(plain)

@@ -1,0 +1,142 @@
+"""Which model a plan is for: a name, a config, a checkpoint, a function or a script of the user's own, or numbers."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import UserError
+from ..files import expanded
+from .model import factory, hf_config, known, script
+from .model.factory import NONE, Arguments
+from .named import Located, located, of_checkpoint, of_config
+from .near import meant
+from .types import Model
+
+SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
+WAYS = "name one: --model NAME or PKG.MOD:FN, --config PATH, --checkpoint PATH, --script train.py, --params N"
+SCRIPT = "train.py"  # where nothing else is said
+
+
+class Source(NamedTuple):
+    """A model and where it is from. ``factory`` (in ``directory``) and ``config`` (a path, or JSON) build the module
+    itself, where they are not empty; ``frozen``: share of its weights without a gradient; ``told``: what had to be
+    assumed."""
+
+    model: Model
+    told: list[str]
+    factory: str = ""
+    config: str = ""
+    directory: Path = Path()
+    frozen: float = 0.0
+
+
+def source(given: Mapping[str, Any], python: Callable[[], str], tell: Callable[[str], None]) -> Source:
+    """The model of the options; sizes that are given too take the place of those found. ``tell`` says what is imported
+    before it is.
+
+    Raises:
+        UserError: None is named, several are, or it is not what it is said to be.
+        CouldNotLook: A function of the user's own did not answer.
+    """
+    ways = [f"--{name}" for name in ("model", "config", "checkpoint") if given.get(name) is not None]
+    if len(ways) > 1:
+        raise UserError(f"{' and '.join(ways)}: which model?", "name one of them")
+    shape = {name: given[name] for name in SHAPE if given.get(name) is not None}
+    if given.get("config") is not None:
+        found = _at(of_config(expanded(given["config"])))
+    elif given.get("checkpoint") is not None:
+        found = _at(of_checkpoint(expanded(given["checkpoint"])))
+    elif given.get("model") is not None:
+        found = named(given["model"], python, tell)
+    elif "params" in shape:
+        return Source(msgspec.convert(shape, Model), [])
+    else:
+        found = _of_script(given, python, tell)
+    _check(shape)
+    return found._replace(model=msgspec.structs.replace(found.model, **shape))
+
+
+def _check(shape: Mapping[str, Any]) -> None:
+    wrong = next(((name, value) for name, value in shape.items() if not 0 < value < 1e16), None)
+    if wrong:
+        raise UserError(f"model.{wrong[0]} is {wrong[1]:g}", "give a positive number of a sensible size")
+
+
+def named(name: str, python: Callable[[], str], tell: Callable[[str], None], directory: Path | None = None) -> Source:
+    """The model of a well-known name, of a path, or of a function of the user's own (with a colon).
+
+    Raises:
+        UserError: It is none of these.
+    """
+    here = directory or Path.cwd()
+    if ":" in name and not name.startswith(("/", ".", "~", ":")):
+        return _of_factory(name, NONE, here, python, tell)
+    try:
+        path = here / expanded(name)
+        there = bool(name.strip()) and path.exists()
+    except (OSError, ValueError):
+        raise UserError(f"model {name[:60]!r} is no name and no path", WAYS) from None
+    if there:
+        return _at(located(path))
+    if found := known.find(name):
+        of_tokens = found.kind in (None, "decoder", "encoder")
+        return Source(found, [], config=json.dumps(known.CONFIGS[found.name]) if of_tokens else "")
+    raise UserError(
+        f"model {name[:60] or 'is empty'}: not known, and no such path",
+        f"{meant(known.near(name))} Else a path, or pkg.mod:build_model; docs/plan.md has all names",
+    )
+
+
+def _at(found: Located) -> Source:
+    return Source(found.model, found.told, config=str(found.config) if found.config else "")
+
+
+def _of_script(given: Mapping[str, Any], python: Callable[[], str], tell: Callable[[str], None]) -> Source:
+    """The model that a training script loads or builds; the script itself is not run."""
+    path = expanded(given["script"])
+    if not path.exists():
+        raise UserError("which model?" if given["script"] == SCRIPT else f"{path}: no such script", WAYS)
+    found = script.find(path)
+    where = f"{path}:{found.line}"
+    directory = path.absolute().parent
+    if isinstance(found, script.Name):
+        try:
+            of_name = named(found.name, python, tell, directory)
+        except UserError as error:
+            raise UserError(f"{where} loads {found.name[:60]}: {error.message}", script.NEXT_STEP) from error
+        return of_name._replace(told=[f"model: {found.name}, as {where} loads it", *of_name.told])
+    if isinstance(found, script.Config):
+        try:
+            config, of_class = hf_config.filled(found.config, "the script")
+            model, told = hf_config.model_of(config, found.config["model_type"])
+        except UserError as error:
+            raise UserError(f"{where}: {error.message}", script.NEXT_STEP) from error
+        return Source(model, [f"model: the config that {where} makes", *of_class, *told])
+    of_factory = _of_factory(found.spec, (found.args, found.keywords), directory, python, tell, where)
+    return of_factory._replace(told=[f"model: {found.spec}, as {where} builds it", *of_factory.told])
+
+
+def _of_factory(
+    spec: str,
+    arguments: Arguments,
+    directory: Path,
+    python: Callable[[], str],
+    tell: Callable[[str], None],
+    where: str = "",
+) -> Source:
+    interpreter = python()
+    as_in = f", as {where} does" if where else ""
+    module = spec.partition(":")[0]
+    tell(f"importing {module} in {directory} with {interpreter} to build the model{as_in}, without its weights")
+    shape = asyncio.run(factory.look(spec, interpreter, directory, arguments))
+    if not shape.params:
+        raise UserError(f"{spec} has no parameters", "name what builds the whole model")
+    told = [f"layers: the {shape.layers} {shape.block} modules"] if shape.block else []
+    frozen = factory.frozen_share(shape)
+    told += [f"frozen: {frozen:.1%} of the weights, those without requires_grad"] if frozen else []
+    plain = not arguments[0] and not arguments[1]
+    return Source(factory.model_of(shape), told, spec if plain else "", directory=directory, frozen=frozen)

@@ -1,0 +1,189 @@
+"""A question to the planner as JSON: read, checked, and completed with the usual defaults, each of them told."""
+
+import math
+import re
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from ..errors import UserError
+from .model.shape import is_encoder_decoder
+from .types import Lora, Model, Setting, Strategy, Train
+
+LIMIT_BYTES = 1_000_000
+MIXED = {"bf16": "bf16-mixed", "fp16": "fp16-mixed"}
+# What is common where nothing is said: long texts for decoders, short pairs of texts for T5 and its kin.
+SIZES = ("shard_size", "reduce_bucket_size", "allgather_bucket_size")
+SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
+MORE_SHAPE = ("head_dim", "experts", "experts_per_token", "active_params", "positions")
+SEQ_LEN, SEQ_LEN_PAIRS, SEQ_LEN_ENCODER = 2048, 64, 512
+RANK = 16  # of adapters on a quantised base, where none is said
+MOST = 1_000_000  # GPUs, and nodes
+PER_NODE = 8  # GPUs of a usual server, where nothing is said
+UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention before 5.0
+
+
+def read(text: bytes) -> Setting:
+    """A specification.
+
+    Raises:
+        UserError: It is not one; the message names the field.
+    """
+    if len(text) > LIMIT_BYTES:
+        raise UserError(f"the specification has {len(text)} bytes", "name a file with one JSON object of a few lines")
+    try:
+        setting = msgspec.convert(_stated(msgspec.json.decode(text)), type=Setting)
+    except (msgspec.DecodeError, RecursionError) as error:
+        taken = _taken(str(error))
+        next_step = f"it is one of {', '.join(taken)}" if taken else "docs/plan.md has its keys"
+        raise UserError(f"the specification is not understood: {error}", next_step) from error
+    check(setting)
+    return setting
+
+
+def _taken(problem: str) -> list[str]:
+    """The words that the field takes which msgspec's message names; none where it takes no words."""
+    kind: Any = Setting
+    found = re.search(r"`\$\.([\w.]+)`$", problem)
+    for name in found[1].split(".") if found else ():
+        hints = get_type_hints(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else {}
+        kind = hints.get(name)
+        if type(None) in get_args(kind):
+            kind = next(each for each in get_args(kind) if each is not type(None))
+    return [str(word) for word in get_args(kind) if isinstance(word, str | int)]
+
+
+def _stated(value: Any) -> Any:
+    """A value without the fields that are null, which means that nothing is said, and with 8.0 as 8."""
+    if isinstance(value, dict):
+        return {name: _stated(each) for name, each in value.items() if each is not None}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def unknown(text: bytes) -> list[str]:
+    """The keys of a specification that mean nothing here; they are left aside."""
+    plain = msgspec.json.decode(text)
+    found = _unknown(plain, Setting, "")
+    for name, kind in (("model", Model), ("train", Train), ("strategy", Strategy)):
+        found += _unknown(plain.get(name) or {}, kind, f"{name}.")
+    return found + _unknown(plain.get("train", {}).get("lora") or {}, Lora, "train.lora.")
+
+
+def _unknown(plain: dict[str, Any], kind: type[msgspec.Struct], where: str) -> list[str]:
+    return [f"{where}{name}"[:80] for name in plain if name not in kind.__struct_fields__]
+
+
+def count_of(text: str) -> float:
+    """``7e9``, ``7B`` or ``350m`` as a number.
+
+    Raises:
+        ValueError: It is none.
+    """
+    plain = text.strip().lower()
+    value = float(plain[:-1]) * UNITS[plain[-1]] if plain[-1:] in UNITS else float(plain)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def nodes_for(gpus: int, per_node: int = PER_NODE) -> int:
+    """The fewest nodes of equal size that hold the GPUs; one where the number makes no sense."""
+    if not 0 < gpus <= MOST:
+        return 1
+    return next(nodes for nodes in range(-(-gpus // per_node), gpus + 1) if gpus % nodes == 0)
+
+
+def check(setting: Setting) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        UserError: A number is not positive, or the heads do not divide the hidden size.
+    """
+    for name, value in _numbers(setting):
+        if value is not None and not 0 < value < 1e16:
+            raise UserError(f"{name} is {value:g}", "give a positive number of a sensible size")
+    model = setting.model
+    divides = not (model.hidden and model.heads and model.hidden % model.heads)
+    if not (divides or model.head_dim or is_encoder_decoder(model)):
+        raise UserError(f"hidden ({model.hidden}) is no multiple of heads ({model.heads})", "correct one of them")
+    if model.heads and model.kv_heads and model.heads % model.kv_heads:
+        raise UserError(f"heads ({model.heads}) is no multiple of kv_heads ({model.kv_heads})", "correct one of them")
+    if setting.train.frozen is not None and not 0 <= setting.train.frozen < 1:
+        raise UserError(f"train.frozen is {setting.train.frozen:g}", "give the share that is not trained, such as 0.9")
+    for name, count in (("gpus", setting.gpus), ("nodes", setting.nodes)):
+        if count > MOST:
+            raise UserError(f"{name} is {count}", f"give at most {MOST:,}")
+    if setting.gpus % setting.nodes:
+        raise UserError(f"gpus ({setting.gpus}) is no multiple of nodes ({setting.nodes})", "give the GPUs in all")
+
+
+def complete(setting: Setting) -> tuple[Setting, list[str]]:
+    """The setting with the usual default for what was not said, and a line for each default."""
+    assumed: list[str] = []
+    strategy = setting.strategy or Strategy(kind="ddp")
+    train = _train(setting.train, setting.model, strategy, assumed)
+    if train.lora and not (setting.model.layers and setting.model.hidden):
+        assumed.append("adapters: not counted either, as layers and hidden are not given")
+    return msgspec.structs.replace(setting, model=_model(setting.model, assumed), train=train), assumed
+
+
+def _train(train: Train, model: Model, strategy: Strategy, assumed: list[str]) -> Train:
+    def told(name: str, value: Any) -> Any:
+        if (given := getattr(train, name)) is not None:
+            return given
+        assumed.append(f"{name}: {value}")
+        return value
+
+    if train.quant and not (train.lora or train.frozen):
+        train = msgspec.structs.replace(train, lora=Lora(r=RANK, target="all-linear"))
+        assumed.append(f"lora: rank {RANK} on all linear layers, as weights in {train.quant} cannot be trained")
+    seq_len = model.positions or (SEQ_LEN_PAIRS if is_encoder_decoder(model) else SEQ_LEN)
+    seq_len = SEQ_LEN_ENCODER if model.kind == "encoder" else seq_len
+    values: dict[str, Any] = {
+        "dtype": _dtype(told("dtype", "bf16"), train, strategy),
+        "optimizer": told("optimizer", "adamw"),
+        "optimizer_impl": train.optimizer_impl or "foreach",
+        "micro_batch": told("micro_batch", 1),
+        "seq_len": told("seq_len", seq_len),
+        "grad_accum": train.grad_accum or 1,
+        "act_ckpt": told("act_ckpt", "none"),
+        "attention": train.attention or ("eager" if is_encoder_decoder(model) else "flash"),
+        "loss": train.loss or "eager",
+        "dropout": train.dropout if train.dropout is not None else DROPOUT_PAIRS if is_encoder_decoder(model) else 0.0,
+    }
+    return msgspec.structs.replace(train, **values)
+
+
+def _dtype(dtype: str, train: Train, strategy: Strategy) -> str:
+    """What "bf16" without more means: what the framework does. Adapters are trained in fp32 on a 16-bit base."""
+    if dtype not in MIXED:
+        return dtype
+    if strategy.kind == "deepspeed":
+        return f"{dtype}-deepspeed"
+    return dtype if train.lora else MIXED[dtype]
+
+
+def _model(model: Model, assumed: list[str]) -> Model:
+    if not (model.layers and model.hidden):
+        assumed.append("layers and hidden: not given, so activations and the loss are not counted")
+    elif not model.vocab and model.kind != "vision":
+        assumed.append("vocab: not given, so the logits of the loss are not counted")
+    if model.layers and model.hidden and not model.intermediate:
+        assumed.append(f"intermediate: {4 * model.hidden}")
+        return msgspec.structs.replace(model, intermediate=4 * model.hidden)
+    return model
+
+
+def _numbers(setting: Setting) -> list[tuple[str, float | None]]:
+    model, train, strategy = setting.model, setting.train, setting.layout
+    return [
+        *((f"strategy.{name}", getattr(strategy, name)) for name in SIZES),
+        ("train.lora.r", train.lora.r if train.lora else None),
+        ("model.largest_layer", model.largest_layer),
+        *((f"model.{name}", getattr(model, name)) for name in (*SHAPE, *MORE_SHAPE)),
+        *((f"train.{name}", getattr(train, name)) for name in ("micro_batch", "seq_len", "grad_accum")),
+        ("gpus", setting.gpus),
+        ("nodes", setting.nodes),
+        ("gpu_memory_gib", setting.gpu_memory_gib),
+    ]

@@ -1,0 +1,241 @@
+"""The live test: a real all-reduce over real processes under torchrun, in the target interpreter.
+
+NCCL with one rank per GPU where its torch sees GPUs, gloo otherwise. Every element is checked on every rank. The
+ranks write into a private directory, since torchrun hands no descriptors on to them.
+"""
+
+import asyncio
+import json
+import re
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import CouldNotLook
+from ..evidence import Check
+from ..snapshot import AllreduceSection, Snapshot
+from . import software
+from .allreduce_ranks import TIMED_OUT, RankLog, bench_rows, exit_codes, verdict_of
+from .context import Context
+from .runner import run
+from .units import ranks_text, seconds_text, size_text
+
+AGENT = Path(__file__).parent.parent / "agents" / "allreduce.py"
+LIMIT_S = 90.0
+CPU_RANKS = 2
+COLLECTIVE_SHARE = 1 / 3  # of the limit: after that a collective counts as hung
+COLLECTIVE_LIMIT_S = 30.0
+POLL_S = 0.1
+GRACE_S = 5.0  # after the first rank has failed: time for the others to say what they saw
+LAST_LINES = 5
+RANK_PREFIX = re.compile(r"^\[rank\d+\]: *")
+LAUNCH_VARIABLE = re.compile(r"(PET_|TORCHELASTIC_|LOCAL_|GROUP_|ROLE_)|(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)$")
+
+# What a log says, and the finding it stands for; the first that is found counts. Sources: NCCL's transport/shm.cc,
+# bootstrap.cc, init.cc (2.18 to 2.30), gloo's transport/tcp/device.cc, torch 2.13's ProcessGroupGloo and
+# ProcessGroupNCCL. SIGBUS is how a write into a full /dev/shm ends.
+SIGNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    (
+        "duplicate-gpu",
+        "start one rank per GPU, and let each take the GPU of its LOCAL_RANK",
+        re.compile(r"Duplicate GPU detected|Multiple Ranks are using the same GPU"),
+    ),
+    (
+        "shm-error",
+        "give the container more shared memory: --shm-size=16g",
+        re.compile(r"/dev/shm|shared memory segment|No space left on device|SIGBUS"),
+    ),
+    (
+        "interface-error",
+        "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to an interface that is up, or unset them",
+        re.compile(
+            r"Unable to find address for|no socket interface found|No usable listening interface|connectFullMesh failed"
+            r"|[Uu]nable to resolve hostname|Cannot assign requested address"
+        ),
+    ),
+)
+
+
+async def collect(context: Context) -> AllreduceSection:
+    """Run the test; ``context.ranks`` overrides how many processes take part.
+
+    Raises:
+        CouldNotLook: The interpreter has no torch that can do it, or torchrun cannot be started.
+    """
+    started = time.monotonic()
+    limit_s = context.limit_s or LIMIT_S
+    context.progress("all-reduce: asking the interpreter what it has")
+    facts = await software.collect(msgspec.structs.replace(context, limit_s=limit_s))
+    backend, ranks = choose(facts.backends, facts.gpu_count_torch, context.ranks)
+    if not backend:
+        reason = facts.problem or "its torch has neither gloo nor NCCL"
+        raise CouldNotLook(f"no all-reduce in {context.python}: {reason}", "name another interpreter with --python")
+    left_s = limit_s - (time.monotonic() - started)
+    with tempfile.TemporaryDirectory(prefix="ddpwizard-", ignore_cleanup_errors=True) as name:
+        test = _Test(Path(name), backend, ranks, context)
+        await test.run(left_s, min(COLLECTIVE_LIMIT_S, limit_s * COLLECTIVE_SHARE))
+        return test.section(time.monotonic() - started)
+
+
+def choose(backends: list[str], gpus: int, ranks: int | None) -> tuple[str, int]:
+    """Backend and number of ranks: NCCL while each rank has a GPU of its own. No backend: empty text."""
+    if "nccl" in backends and gpus and (ranks or 1) <= gpus:
+        return "nccl", ranks or gpus
+    return ("gloo" if "gloo" in backends else ""), ranks or CPU_RANKS
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without what a launcher set for another job; NCCL says what goes wrong."""
+    kept = {name: value for name, value in environ.items() if not LAUNCH_VARIABLE.match(name)}
+    return {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "WARN"} | kept
+
+
+class _Test:
+    """One run of the test and what its ranks have told."""
+
+    def __init__(self, directory: Path, backend: str, ranks: int, context: Context) -> None:
+        self.directory, self.backend, self.context = directory, backend, context
+        self.logs = {rank: RankLog() for rank in range(ranks)}
+        self.torchrun: deque[str] = deque(maxlen=500)
+        self.timed_out = False
+        self._taken_bytes = dict.fromkeys(self.logs, 0)
+
+    async def run(self, limit_s: float, collective_limit_s: float) -> None:
+        command = [self.context.python, "-m", "torch.distributed.run", "--standalone"]
+        command += [f"--nproc-per-node={len(self.logs)}", "--redirects=3", f"--log-dir={self.directory / 'logs'}"]
+        command += [str(AGENT), str(self.directory), self.backend, str(collective_limit_s)]
+        self.context.progress(f"all-reduce: starting {ranks_text(list(self.logs))}, {self.backend}")
+        env = environment(self.context.environ)
+        child = asyncio.ensure_future(
+            run(command, limit_s=limit_s, env=env, cwd=self.directory, on_output=self.torchrun.append)
+        )
+        try:
+            await self._watch(child)
+        finally:
+            child.cancel()
+            await asyncio.wait([child])
+        if child.cancelled():
+            return  # a rank failed and the launcher did not come to its end
+        outcome = child.result()
+        if outcome.status == "not_started":
+            raise CouldNotLook(f"{self.context.python} {outcome.why}", "check --python")
+        self.timed_out = outcome.status == "timed_out"
+        for rank, code in exit_codes(self.torchrun).items():
+            self.logs[rank].exit_code = code
+
+    async def _watch(self, child: "asyncio.Future[Any]") -> None:
+        """Take in what the ranks tell until the launcher ends, or for a while after the first rank has failed."""
+        give_up_at = float("inf")
+        while not child.done() and time.monotonic() < give_up_at:
+            await asyncio.wait([child], timeout=POLL_S)
+            self._look()
+            if give_up_at == float("inf") and any(log.error for log in self.logs.values()):
+                give_up_at = time.monotonic() + GRACE_S
+
+    def _look(self) -> None:
+        for rank, log in self.logs.items():
+            for event in self._new_events(rank):
+                log.take(event)
+                if rank == 0 and event["event"] == "row":
+                    took = seconds_text(event["seconds"])
+                    self.context.progress(f"all-reduce: {size_text(event['bytes'])} in {took}")
+            if log.pid is not None:
+                log.process_state = process_state(log.pid) or log.process_state
+
+    def _new_events(self, rank: int) -> list[dict[str, Any]]:
+        try:
+            data = (self.directory / f"rank{rank}.jsonl").read_bytes()[self._taken_bytes[rank] :]
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._taken_bytes[rank] += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def section(self, elapsed_s: float) -> AllreduceSection:
+        said = next((line.strip() for line in reversed(self.torchrun) if line.strip("=- ")), "")
+        ended, culprits, verdict = verdict_of(self.logs, self.timed_out, said)
+        lines = {rank: last_lines(self.directory, rank) for rank in self.logs}
+        return AllreduceSection(
+            backend=self.backend,
+            ranks=len(self.logs),
+            rows=bench_rows(self.backend, self.logs),
+            verdict=verdict,
+            ended=ended,
+            culprits=culprits,
+            last_lines={rank: of_rank for rank, of_rank in lines.items() if of_rank},
+            elapsed_s=round(elapsed_s, 2),
+        )
+
+
+def process_state(pid: int) -> str:
+    """The letter of /proc/PID/stat, or "" where the process is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return ""
+    return stat.rpartition(b")")[2].split()[0].decode()
+
+
+def last_lines(directory: Path, rank: int) -> list[str]:
+    """The last lines a rank wrote to stdout or stderr, as torchrun has kept them."""
+    lines: list[str] = []
+    for name in ("stdout.log", "stderr.log"):
+        for path in sorted(directory.glob(f"logs/*/attempt_*/{rank}/{name}")):
+            text = path.read_bytes()[-65536:].decode(errors="replace")
+            lines += [line.rstrip() for line in text.splitlines() if line.strip()]
+    return lines[-LAST_LINES:]
+
+
+def judge(snapshot: Snapshot) -> list[Check]:
+    """One check: it went through with every element right, or what went wrong and on which rank."""
+    test = snapshot.allreduce
+    if test is None:
+        return []
+    of = f"{test.ranks} rank{'s' * (test.ranks > 1)}, {test.backend}"
+    if test.ended == "done" and not test.verdict:
+        return [Check("allreduce", "ok", f"all-reduce, {of}: correct", _fastest(test), finding="allreduce.correct")]
+    if test.ended == "done":
+        return [
+            Check(
+                "allreduce",
+                "fail",
+                f"all-reduce, {of}: wrong data",
+                test.verdict,
+                finding="allreduce.wrong-data",
+                fix="do not train on this box; repeat with NCCL_P2P_DISABLE=1 to see whether peer copies are at fault",
+            )
+        ]
+    name, fix = sign(test)
+    title = f"all-reduce, {of}: {'did not finish' if test.ended == 'hung' else 'failed'}"
+    return [Check("allreduce", "fail", title, _with_lines(test), finding=f"allreduce.{name}", fix=fix)]
+
+
+def sign(test: AllreduceSection) -> tuple[str, str]:
+    """The finding of a test that did not go through, and what mends it."""
+    text = "\n".join([test.verdict, *(line for lines in test.last_lines.values() for line in lines)])
+    for name, fix, pattern in SIGNS:
+        if pattern.search(text):
+            return name, fix
+    return ("hung" if test.ended == "hung" or TIMED_OUT.search(text) else "failed"), ""
+
+
+def _fastest(test: AllreduceSection) -> str:
+    if not test.rows or test.ranks == 1:
+        return "one rank: nothing crosses a link"
+    row = max(test.rows, key=lambda r: r.busbw_gbps)
+    return f"every element right; {row.busbw_gbps:.3g} GB/s bus bandwidth at {size_text(row.bytes)}"
+
+
+def _with_lines(test: AllreduceSection) -> str:
+    """The verdict, then what the ranks said last and the verdict does not say already."""
+    said: dict[str, list[int]] = {}
+    for rank, lines in sorted(test.last_lines.items()):
+        last = RANK_PREFIX.sub("", lines[-1]) if lines else ""
+        if last and last not in test.verdict:
+            said.setdefault(last, []).append(rank)
+    return "\n".join([test.verdict, *(f"{ranks_text(ranks)}: {line}" for line, ranks in said.items())])

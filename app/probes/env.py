@@ -1,0 +1,139 @@
+"""The launch environment: what the shell, or each rank of a running job, was started with; and nccl.conf."""
+
+import os
+import stat
+from collections.abc import Mapping
+
+from .. import redact
+from ..errors import CouldNotLook
+from ..evidence import Check
+from ..job.find import procfs
+from ..snapshot import EnvSection, Snapshot
+from .apart import Look, apart
+from .context import Context
+from .env_rules import contract_checks, job_checks
+from .env_settings import setting_checks
+from .variables import HOME, concerns_launching, number
+
+LIMIT_S = 4.0
+CONF_LIMIT_BYTES = 64 * 1024
+SYSTEM_CONF = "/etc/nccl.conf"
+
+
+async def collect(context: Context) -> EnvSection:
+    """The variables of the shell, or with ``context.pids`` those the processes were started with.
+
+    Raises:
+        CouldNotLook: No process of the job is there any more, or none may be read.
+    """
+    return await apart(read, EnvSection, context, limit_s=LIMIT_S, subject="the launch environment")
+
+
+def judge(snapshot: Snapshot) -> list[Check]:
+    """Whether the variables make a launch contract, agree over the ranks, and say what their readers understand."""
+    env = snapshot.env
+    if env is None:
+        return []
+    checks = job_checks(env) if env.ranks else contract_checks(env)
+    return [*checks, *setting_checks(env, snapshot.gpus)]
+
+
+def read(look: Look) -> EnvSection:
+    """The section, read here and now (the child's side)."""
+    owner, environ, ranks, unreadable = launch_environment(look)
+    conf, files, problems = nccl_conf(environ)
+    return EnvSection(
+        owner=owner,
+        variables=_shown(environ),
+        ranks={pid: _shown(variables) for pid, variables in ranks.items()},
+        nccl_conf=redact.environment({name: value for name, value in conf.items() if name not in environ}),
+        nccl_conf_files=files,
+        nccl_conf_problems=problems,
+        unreadable=unreadable,
+    )
+
+
+def launch_environment(look: Look) -> tuple[str, dict[str, str], dict[int, dict[str, str]], list[int]]:
+    """Whose environment counts, and its variables: the job's lowest rank's, else the shell's; each process's own
+    (helpers that a rank started itself left out); the pids that may not be read.
+
+    Raises:
+        CouldNotLook: No process of the job is there any more, or none may be read.
+    """
+    if not look.pids:
+        return "this shell", look.environ, {}, []
+    found = {pid: proc for pid in look.pids if (proc := procfs.process(pid)) and proc.state != "Z"}
+    if not found:
+        raise CouldNotLook(f"the job has ended (pid {_few(look.pids)})", "start it again, or leave out --pid")
+    ranks = {pid: proc.environ for pid, proc in found.items()}
+    unreadable = [pid for pid, proc in found.items() if proc.denied]
+    for pid in unreadable:
+        del ranks[pid]
+    if not ranks:
+        raise CouldNotLook(f"the environment of pid {_few(list(found))} may not be read", "run ddpwizard as its user")
+    ranks = {
+        pid: environ
+        for pid, environ in ranks.items()
+        if not (environ.get("RANK") and ranks.get(found[pid].parent, {}).get("RANK") == environ["RANK"])
+    }
+    ranked = [(rank, pid) for pid, environ in ranks.items() if (rank := number(environ.get("RANK"))) is not None]
+    first = min(ranked)[1] if ranked else min(ranks)
+    return redact.text(found[first].name), ranks[first], ranks, unreadable
+
+
+def nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
+    """The settings of nccl.conf, the files they stand in, and what is wrong with these.
+
+    NCCL reads NCCL_CONF_FILE (since 2.23) or else ~/.nccl.conf, then /etc/nccl.conf; who comes first wins, and the
+    environment wins over both (src/misc/param.cc). It takes each line as it is: blanks belong to name and value.
+    """
+    home = environ.get(HOME, "")
+    own = environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else "")
+    settings: dict[str, str] = {}
+    files: list[str] = []
+    problems: list[str] = []
+    for path in filter(None, (own, SYSTEM_CONF)):
+        try:
+            lines = read_regular(path, CONF_LIMIT_BYTES).decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+            continue
+        files.append(path)
+        for at, line in enumerate(lines, 1):
+            name, equals, value = line.partition("=")
+            if line.startswith("#") or not line.strip():
+                continue
+            if not equals or name != name.strip() or " " in name or value != value.strip():
+                problems.append(
+                    f"{path}:{at}: {redact.text(line)[:80]!r} is not NAME=value; NCCL takes blanks as part of it"
+                )
+            if equals:
+                settings.setdefault(name, value)
+    return settings, files, problems
+
+
+def read_regular(path: str, limit_bytes: int) -> bytes:
+    """The start of a regular file; a FIFO or a device is refused instead of waited for.
+
+    Raises:
+        OSError: It cannot be read; ``strerror`` says why.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(0, "is no regular file; NCCL waits for ever when it opens it")
+        return os.read(fd, limit_bytes)
+    finally:
+        os.close(fd)
+
+
+def _shown(environ: Mapping[str, str]) -> dict[str, str]:
+    return redact.environment(
+        {name: value for name, value in environ.items() if concerns_launching(name) and name != HOME}
+    )
+
+
+def _few(pids: list[int]) -> str:
+    return ", ".join(map(str, pids[:4])) + (", …" if len(pids) > 4 else "")

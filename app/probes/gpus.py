@@ -1,0 +1,139 @@
+"""GPUs through NVML, in a child that can be killed: what they are, who holds their memory, which rank takes which."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from .. import redact
+from ..errors import CouldNotLook
+from ..snapshot import Gpu, GpuProcess, GpuSection
+from .apart import Look, apart
+from .context import Context
+from .env import launch_environment
+from .gpus_judge import judge, visible_devices
+from .nvml import read_nvml
+
+__all__ = ["collect", "judge", "section", "visible_devices"]
+
+LIMIT_S = 10.0
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = "0x03"  # PCI class of GPUs: 0x0300 VGA, 0x0302 3D controller
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # Linux: PROC_PID_INIT_INO, include/linux/proc_ns.h
+COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+# nvml.h, nvmlClocksEventReasons. Not told: idle, clocks set by hand, sync boost, and the software power cap, which
+# every GPU under full load runs into.
+THROTTLE_BITS = {0x8: "hw-slowdown", 0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "hw-power-brake"}
+
+
+async def collect(context: Context) -> GpuSection:
+    """Ask NVML. No driver is no failure: the section says so.
+
+    Raises:
+        CouldNotLook: NVML did not answer in time or broke.
+    """
+    return await apart(read, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
+
+
+def read(look: Look) -> GpuSection:
+    """The child's part: call NVML here."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise CouldNotLook(f"the module pynvml cannot be imported: {error}", "pip install nvidia-ml-py") from error
+    return section(read_nvml(pynvml), look)
+
+
+def section(answer: dict[str, Any], look: Look) -> GpuSection:
+    """What NVML answered, with what this system knows of the processes it names."""
+    environ, local_world_size = _launch(look)
+    known = _processes({entry["pid"] for gpu in answer["gpus"] for entry in gpu["processes"]})
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return GpuSection(
+        driver=answer["driver"],
+        gpus=[_gpu(gpu, known) for gpu in answer["gpus"]],
+        visible=environ.get("CUDA_VISIBLE_DEVICES"),
+        local_world_size=local_world_size,
+        problem=answer["problem"],
+        on_pci_bus=_on_pci_bus(),
+        sees_all_pids=namespace == INITIAL_PID_NAMESPACE,
+    )
+
+
+def _gpu(raw: dict[str, Any], known: dict[int, GpuProcess]) -> Gpu:
+    bits = raw["throttle_bits"] or 0
+    processes = [replace(known[entry["pid"]], used_bytes=entry["used_bytes"]) for entry in raw["processes"]]
+    as_it_is = {name: value for name, value in raw.items() if name != "throttle_bits"}
+    return Gpu(
+        **as_it_is
+        | {
+            "processes": processes,
+            "throttle": [name for bit, name in THROTTLE_BITS.items() if bits & bit],
+            "compute_mode": COMPUTE_MODES.get(raw["compute_mode"], "default"),
+        }
+    )
+
+
+def _processes(pids: set[int]) -> dict[int, GpuProcess]:
+    """Who these pids are; one that is not there is told as not alive."""
+    if not pids:
+        return {}
+    import psutil
+
+    from ..job.find import discover
+
+    try:
+        jobs = discover.find()
+    except CouldNotLook:
+        jobs = []
+    found: dict[int, GpuProcess] = {}
+    for pid in pids:
+        command, user, alive = "", "", False
+        try:
+            process = psutil.Process(pid)
+            command, user = redact.text(" ".join(process.cmdline()))[:200], process.username()
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except psutil.AccessDenied:
+            alive = True
+        except psutil.Error:
+            alive = False
+        found[pid] = GpuProcess(pid=pid, used_bytes=None, command=command, user=user, alive=alive)
+    for job in jobs:
+        launcher = f"{job.launcher} {job.launcher_pid}" if job.launcher_pid else f"{job.launcher} {job.master}"
+        for process in job.processes:
+            if process.pid in found:
+                told = replace(found[process.pid], rank=process.rank, job=launcher, orphan=job.launcher_gone)
+                found[process.pid] = told
+    return found
+
+
+def _launch(look: Look) -> tuple[Mapping[str, str], int | None]:
+    """The variables of the job that was given or of the shell, and how many ranks they put on this host."""
+    try:
+        _, environ, ranks, _ = launch_environment(look)
+    except CouldNotLook:  # the job is gone; the GPUs are still there
+        environ, ranks = look.environ, {}
+    text = environ.get("LOCAL_WORLD_SIZE", "")
+    return environ, len(ranks) or (int(text) if text.isascii() and text.isdigit() else None)
+
+
+def _on_pci_bus() -> int:
+    try:
+        devices = list(Path("/sys/bus/pci/devices").iterdir())
+    except OSError:
+        return 0
+    return sum(
+        _text(device / "vendor") == NVIDIA_VENDOR and _text(device / "class").startswith(DISPLAY_CLASS)
+        for device in devices
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,268 @@
+"""What the GPUs of a snapshot are good for: pure functions over its section."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ..evidence import Check, Status
+from ..snapshot import Gpu, GpuProcess, GpuSection, Snapshot
+from .units import count_text, ranks_text, size_text
+
+UNEXPLAINED_BYTES = 1 << 30  # memory in use that no process accounts for: below this it is the driver's own
+
+
+class Visible(msgspec.Struct, frozen=True):
+    """One device a CUDA process would see: a GPU, or with ``slice`` one MIG slice of it."""
+
+    gpu: Gpu
+    slice: str = ""
+
+
+def visible_devices(section: GpuSection) -> tuple[list[Visible], str]:
+    """The devices CUDA would show, in its order, and what is odd about CUDA_VISIBLE_DEVICES (empty: nothing).
+
+    CUDA's rules (CUDA C++ Programming Guide, "CUDA environment variables"; torch.cuda._parse_visible_devices): a list
+    of indices or of UUID prefixes; it ends at the first entry that is not there; one named twice hides them all.
+    """
+    if section.visible is None:
+        return [Visible(gpu) for gpu in section.gpus], ""
+    entries = [entry.strip() for entry in section.visible.split(",")]
+    if entries in ([""], ["-1"]):
+        return [], f"is {section.visible!r}: it hides all GPUs"
+    find = _by_uuid if entries[0].startswith(("GPU-", "MIG-")) else _by_index
+    found: list[Visible] = []
+    for entry in entries:
+        device = find(section.gpus, entry)
+        if device is None:
+            rest = "no GPU is visible" if not found else f"only the {len(found)} before it are visible"
+            return found, f"names {entry or 'nothing'!r}, which is not there: {rest}"
+        if device in found:
+            return [], f"names {entry!r} twice: CUDA then shows no GPU at all"
+        found.append(device)
+    return found, ""
+
+
+def _by_index(gpus: list[Gpu], entry: str) -> Visible | None:
+    digits = entry[: next((i for i, c in enumerate(entry) if c not in "0123456789"), len(entry))]
+    index = int(digits) if digits else -1  # CUDA reads like strtoul: "1x" is 1
+    return next((Visible(gpu) for gpu in gpus if gpu.index == index), None)
+
+
+def _by_uuid(gpus: list[Gpu], entry: str) -> Visible | None:
+    """A UUID may be cut short while it stays the only one that begins so."""
+    if entry.startswith("GPU-"):
+        matches = [Visible(gpu) for gpu in gpus if gpu.uuid.startswith(entry)]
+    elif entry.startswith("MIG-GPU-"):  # drivers before 470: MIG-GPU-<uuid>/<instance>/<instance>
+        matches = [Visible(gpu, entry) for gpu in gpus if entry.split("/")[0] == f"MIG-{gpu.uuid}"]
+    elif entry.startswith("MIG-"):
+        matches = [Visible(gpu, uuid) for gpu in gpus for uuid in gpu.mig_uuids if uuid.startswith(entry)]
+    else:
+        matches = []
+    return matches[0] if len(matches) == 1 else None
+
+
+def judge(snapshot: Snapshot) -> list[Check]:
+    """GPUs, their state, who holds them, and whether each rank has one of its own."""
+    section = snapshot.gpus
+    if section is None:
+        return []
+    if not section.gpus:
+        return [_none(section)]
+    job_pids = set(snapshot.env.ranks) if snapshot.env else set()
+    checks = [_inventory(section), *_conditions(section), *_memory(section, job_pids)]
+    if section.problem:
+        checks.append(Check("gpus.lost", "fail", "a GPU does not answer", section.problem, fix="look at dmesg for Xid"))
+    return checks + list(_ranks(section, snapshot))
+
+
+def _none(section: GpuSection) -> Check:
+    problem = section.problem or "NVML shows no GPU"
+    if section.on_pci_bus:
+        return Check(
+            "gpus.driver",
+            "fail",
+            f"{count_text(section.on_pci_bus, 'NVIDIA GPU')} on the PCI bus, but no driver answers",
+            problem,
+            finding="gpus.none",
+            fix="load the NVIDIA driver; in a container start it with --gpus all",
+        )
+    return Check("gpus.driver", "skip", "no NVIDIA driver answers", f"{problem}; gloo on the CPU is what is left",
+                 finding="gpus.none")  # fmt: skip
+
+
+def _inventory(section: GpuSection) -> Check:
+    models = Counter(f"{gpu.name} {size_text(gpu.memory_total_bytes)}" for gpu in section.gpus)
+    devices, _ = visible_devices(section)
+    takes = ", ".join(f"{rank} → {_device(device)}" for rank, device in enumerate(devices))
+    detail = f"driver {section.driver}; local rank → device: {takes}" if takes else f"driver {section.driver}"
+    if len(models) > 1:
+        detail += "; CUDA orders different models by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set"
+    return Check("gpus", "ok", ", ".join(f"{count} × {model}" for model, count in models.items()), detail)
+
+
+def _device(device: Visible) -> str:
+    return f"GPU {device.gpu.index} {device.gpu.pci_id}" + (f" {device.slice[:12]}" if device.slice else "")
+
+
+Reason = Callable[[Gpu], str]
+# finding, status, what it means, of one GPU what was seen (empty: nothing), what mends it
+CONDITIONS: tuple[tuple[str, Status, str, Reason, str], ...] = (
+    (
+        "ecc-errors",
+        "fail",
+        "uncorrected ECC errors",
+        lambda gpu: f"{gpu.ecc_uncorrected} since the driver was loaded" if gpu.ecc_uncorrected else "",
+        "take the node out of service and reset the GPU (nvidia-smi --gpu-reset); if they come back, have it replaced",
+    ),
+    (
+        "throttled",
+        "warn",
+        "throttled by heat or power: every rank waits for the slowest",
+        lambda gpu: f"{', '.join(gpu.throttle)} at {gpu.temperature_c} °C" if gpu.throttle else "",
+        "check cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+    ),
+    (
+        "exclusive-mode",
+        "warn",
+        "compute mode lets at most one process in",
+        lambda gpu: gpu.compute_mode if gpu.compute_mode != "default" else "",
+        "nvidia-smi -c DEFAULT (as root)",
+    ),
+    (
+        "mig-on",
+        "warn",
+        "MIG is on: a process sees one slice, and NCCL cannot connect slices of one GPU",
+        lambda gpu: f"{len(gpu.mig_uuids)} slices" if gpu.mig else "",
+        "for training over whole GPUs: nvidia-smi -i INDEX -mig 0 (as root, GPU idle)",
+    ),
+)
+
+
+def _conditions(section: GpuSection) -> Iterator[Check]:
+    """One check per condition, all GPUs in it."""
+    for finding, status, means, reason, fix in CONDITIONS:
+        seen = [(gpu, text) for gpu in section.gpus if (text := reason(gpu))]
+        if seen:
+            yield Check(
+                f"gpus.{finding}",
+                status,
+                f"{_gpus([gpu for gpu, _ in seen])}: {means}",
+                "; ".join(f"GPU {gpu.index} ({gpu.pci_id}): {text}" for gpu, text in seen),
+                finding=f"gpus.{finding}",
+                fix=fix,
+            )
+
+
+def _memory(section: GpuSection, job_pids: set[int]) -> Iterator[Check]:
+    """Memory held by others than ranks of a job that runs, or by nobody that is still there."""
+    held: list[tuple[Gpu, str]] = []
+    gone: list[tuple[Gpu, str]] = []
+    pids: set[int] = set()
+    for gpu in section.gpus:
+        used = size_text(gpu.memory_used_bytes)
+        for process in gpu.processes:
+            if process.alive and not _of_a_job(process, job_pids):
+                held.append((gpu, _holder(process)))
+                pids.add(process.pid)
+            elif not process.alive and section.sees_all_pids:
+                gone.append((gpu, f"{used} by pid {process.pid}, which has ended"))
+        unseen = not section.sees_all_pids and not any(process.alive for process in gpu.processes)
+        if unseen and gpu.memory_used_bytes > UNEXPLAINED_BYTES:
+            held.append((gpu, f"{used} by something outside this container"))
+        elif not gpu.processes and gpu.memory_used_bytes > UNEXPLAINED_BYTES:
+            gone.append((gpu, f"{used} by no process that the driver lists"))
+    if held:
+        yield Check(
+            "gpus.memory-held",
+            "warn",
+            f"{_gpus([gpu for gpu, _ in held])}: memory is held by a process of no running job",
+            "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in held),
+            finding="gpus.memory-held",
+            where=", ".join(f"pid {pid}" for pid in sorted(pids)),
+            fix=f"if it is a left-over of yours: kill {' '.join(map(str, sorted(pids)))}" if pids else "",
+        )
+    if gone:
+        yield Check(
+            "gpus.holder-gone",
+            "fail",
+            f"{_gpus([gpu for gpu, _ in gone])}: memory is held by a process that is gone",
+            "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in gone),
+            finding="gpus.holder-gone",
+            fix="fuser -v /dev/nvidia* (as root) shows who keeps the device open; end it, or reset the GPU",
+        )
+
+
+def _of_a_job(process: GpuProcess, job_pids: set[int]) -> bool:
+    return process.pid in job_pids or (process.rank is not None and not process.orphan)
+
+
+def _holder(process: GpuProcess) -> str:
+    size = f"{size_text(process.used_bytes)} by " if process.used_bytes else ""
+    who = f"pid {process.pid} ({process.command[:60] or 'unreadable'})"
+    rank = f", rank {process.rank} of a job whose launcher is gone" if process.orphan else ""
+    return size + who + (f" of {process.user}" if process.user else "") + rank
+
+
+def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
+    """Whether each rank of this host has a GPU of its own."""
+    devices, odd = visible_devices(section)
+    if odd:
+        yield Check(
+            "gpus.visible",
+            "fail",
+            f"CUDA_VISIBLE_DEVICES {odd}",
+            f"CUDA_VISIBLE_DEVICES={section.visible}; this box has {count_text(len(section.gpus), 'NVIDIA GPU')}",
+            finding="env.visible-devices-odd",
+            where="CUDA_VISIBLE_DEVICES",
+            fix="unset CUDA_VISIBLE_DEVICES, or name each GPU of this box once",
+        )
+    shared = list(_shared(section, snapshot))
+    yield from shared
+    ranks = section.local_world_size
+    if ranks is None:
+        return
+    if ranks > len(devices):
+        yield Check(
+            "gpus.ranks",
+            "fail",
+            f"{count_text(ranks, 'rank')} on this host, {count_text(len(devices), 'visible GPU')}",
+            "the ranks beyond that fail with an invalid device, or pile up on one GPU",
+            finding="gpus.fewer-than-ranks",
+            fix=f"--nproc-per-node={len(devices)}" if devices else "make the GPUs visible",
+        )
+    elif not shared:
+        detail = "; ".join(f"local rank {i}: {_device(device)}" for i, device in enumerate(devices[:ranks]))
+        yield Check("gpus.ranks", "ok", "each rank has a GPU of its own", detail, finding="gpus.one-to-one")
+
+
+def _shared(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
+    environments = snapshot.env.ranks if snapshot.env else {}
+    for gpu in section.gpus:
+        jobs: dict[str, dict[int, int]] = {}  # job -> rank -> pid
+        for process in gpu.processes:
+            rank = process.rank if process.rank is not None else _rank(environments.get(process.pid))
+            if rank is not None and process.alive and not gpu.mig:
+                jobs.setdefault(process.job, {})[rank] = process.pid
+        for pids in jobs.values():
+            if len(pids) > 1:
+                yield Check(
+                    "gpus.shared",
+                    "fail",
+                    f"GPU {gpu.index}: {ranks_text(list(pids))} of one job hold memory on it",
+                    "; ".join(f"rank {rank} is pid {pid}" for rank, pid in sorted(pids.items()))
+                    + ": NCCL refuses that, or the GPU runs out of memory while others stand idle",
+                    finding="gpus.shared-device",
+                    where=gpu.pci_id,
+                    fix='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything uses CUDA',
+                )
+
+
+def _rank(variables: dict[str, str] | None) -> int | None:
+    text = (variables or {}).get("RANK", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _gpus(gpus: list[Gpu]) -> str:
+    numbers = sorted({gpu.index for gpu in gpus})
+    return f"GPU{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

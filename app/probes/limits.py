@@ -1,0 +1,174 @@
+"""Shared memory, locked memory, open files, the container's memory limit, and whether other processes may be read."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..job.find import procfs
+from ..snapshot import LimitsSection
+from .apart import Look, apart
+from .context import Context
+from .env import launch_environment
+from .limits_judge import judge
+
+__all__ = ["collect", "judge"]
+
+LIMIT_S = 4.0
+UNLIMITED_V1_BYTES = 1 << 62  # cgroup v1 says "no limit" as the largest multiple of the page size
+CAP_SYS_PTRACE = 19
+MARKS = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
+VARIABLES = {
+    "KUBERNETES_SERVICE_HOST": "kubernetes",
+    "APPTAINER_CONTAINER": "apptainer",
+    "SINGULARITY_CONTAINER": "apptainer",
+}
+CGROUP_WORDS = {
+    "kubepods": "kubernetes",
+    "docker": "docker",
+    "libpod": "podman",
+    "containerd": "containerd",
+    "lxc": "lxc",
+}
+
+Memory = tuple[int | None, int | None, int | None]  # limit and use in bytes, processes killed
+
+
+async def collect(context: Context) -> LimitsSection:
+    """The limits of this process, or with ``context.pids`` of the job's first one.
+
+    Raises:
+        CouldNotLook: They could not be read in time.
+    """
+    return await apart(read, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host")
+
+
+def read(look: Look) -> LimitsSection:
+    """The section, read here and now (the child's side)."""
+    _, environ, _, _ = launch_environment(look)
+    pid = next((pid for pid in look.pids if procfs.process(pid)), 0)
+    proc = Path("/proc", str(pid) if pid else "self")
+    root = proc / "root" if pid and os.access(proc / "root", os.X_OK) else Path("/")
+    shm = _shm(root)
+    limit, used, kills = _cgroup_memory(proc)
+    memory = _fields("/proc/meminfo")
+    scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
+    limits = _rlimits(proc)
+    return LimitsSection(
+        shm_total_bytes=shm[0],
+        shm_free_bytes=shm[1],
+        shm_problem=shm[2],
+        memlock_bytes=limits[0],
+        open_files=limits[1],
+        cgroup_memory_limit_bytes=limit,
+        cgroup_memory_used_bytes=used,
+        cgroup_oom_kills=kills,
+        memory_total_bytes=memory.get("MemTotal", 0) * 1024,
+        memory_available_bytes=memory.get("MemAvailable", 0) * 1024,
+        cpus=len(os.sched_getaffinity(pid)),
+        container=_container(environ, proc, root),
+        ptrace_scope=int(scope) if scope else None,
+        can_ptrace=_can_ptrace(int(scope or 0)),
+        rdma_devices=sorted(path.name for path in Path("/sys/class/infiniband").glob("*")),
+    )
+
+
+def _shm(root: Path) -> tuple[int | None, int | None, str]:
+    """Size and room of /dev/shm below ``root`` in bytes, and why it cannot be used."""
+    path = root / "dev/shm"
+    try:
+        state = os.statvfs(path)
+    except OSError as error:
+        return None, None, f"/dev/shm: {error.strerror}"
+    problem = ""
+    if state.f_flag & os.ST_RDONLY:
+        problem = "/dev/shm is mounted read-only"
+    elif not os.access(path, os.W_OK | os.X_OK):
+        problem = "/dev/shm may not be written by this user"
+    return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, problem
+
+
+def _rlimits(proc: Path) -> tuple[int | None, int | None]:
+    """Soft limits on locked memory (bytes) and open files; None: unlimited."""
+    found: dict[str, int | None] = {}
+    for line in _text(proc / "limits").splitlines()[1:]:
+        soft = line[26:].split()[0]  # names hold blanks; the kernel pads them to 26 columns
+        found[line[:26].strip()] = None if soft == "unlimited" else int(soft)
+    return found["Max locked memory"], found["Max open files"]
+
+
+def _cgroup_memory(proc: Path) -> Memory:
+    """The tightest memory limit from the process's control group upwards, what is used there without the page cache
+    that can be given back, and how many processes were killed for want of memory."""
+    paths: dict[str, str] = {}
+    for line in _text(proc / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths |= dict.fromkeys(controllers.split(","), path)
+    if "memory" in paths:
+        return _tightest("/sys/fs/cgroup/memory", paths["memory"], _v1)
+    if "" in paths:
+        return _tightest("/sys/fs/cgroup", paths[""], _v2)
+    return None, None, None
+
+
+def _tightest(mount: str, path: str, read_one: Callable[[Path], Memory]) -> Memory:
+    here = Path(mount, path.lstrip("/"))
+    groups = [group for group in (here, *here.parents) if group.is_relative_to(mount) and group.is_dir()]
+    found = [read_one(group) for group in groups or [Path(mount)]]
+    limit, used, _ = min(found, key=lambda one: (one[0] is None, one[0] or 0))
+    return limit, used, found[0][2]
+
+
+def _v1(group: Path) -> Memory:
+    limit, used = _number(group / "memory.limit_in_bytes"), _number(group / "memory.usage_in_bytes")
+    cache = _fields(group / "memory.stat").get("total_inactive_file", 0)
+    kills = _fields(group / "memory.oom_control").get("oom_kill")
+    limit = None if limit is None or limit >= UNLIMITED_V1_BYTES else limit
+    return limit, None if used is None else max(0, used - cache), kills
+
+
+def _v2(group: Path) -> Memory:
+    used = _number(group / "memory.current")  # the root group has none
+    cache = _fields(group / "memory.stat").get("inactive_file", 0)
+    kills = _fields(group / "memory.events").get("oom_kill")
+    return _number(group / "memory.max"), None if used is None else max(0, used - cache), kills
+
+
+def _container(environ: Mapping[str, str], proc: Path, root: Path) -> str:
+    """What kind of container this is, empty text where none shows."""
+    for name, kind in VARIABLES.items():
+        if environ.get(name):
+            return kind
+    for mark, kind in MARKS.items():
+        if (root / mark).exists():
+            return kind
+    groups = _text(proc / "cgroup")
+    return _text(root / "run/systemd/container") or next((k for word, k in CGROUP_WORDS.items() if word in groups), "")
+
+
+def _can_ptrace(scope: int) -> bool:
+    """Whether stacks of processes of the same user that are no children of ours can be read.
+
+    Yama (Documentation/admin-guide/LSM/Yama.rst): 0 all of the same user, 1 only descendants, 2 only with
+    CAP_SYS_PTRACE, 3 nobody.
+    """
+    effective = next(line for line in _text(Path("/proc/self/status")).splitlines() if line.startswith("CapEff"))
+    capable = bool(int(effective.split()[1], 16) >> CAP_SYS_PTRACE & 1)
+    return scope == 0 or (capable and scope < 3)
+
+
+def _fields(path: "str | Path") -> dict[str, int]:
+    """Lines of ``name number …`` or ``name: number …``."""
+    pairs = (line.split() for line in _text(Path(path)).splitlines())
+    return {pair[0].rstrip(":"): int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdigit() else None  # "max": no limit
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,124 @@
+"""Network interfaces, and which of them NCCL and gloo would take with the present variables."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ..snapshot import Interface, InterfaceKind, NetworkSection
+from .apart import Look, apart
+from .context import Context
+from .env import launch_environment, nccl_conf
+from .lookup import lookup
+from .network_judge import judge
+from .selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, gloo_choice, nccl_choice
+from .variables import nodes
+
+__all__ = ["collect", "judge"]
+
+LIMIT_S = 9.0
+RESOLVE_LIMIT_S = 5.0  # a resolver asks each server twice for 5 s; a name that takes longer is trouble of its own
+NET = Path("/sys/class/net")
+# Link types of the kernel (include/uapi/linux/if_arp.h).
+ARPHRD_INFINIBAND, ARPHRD_LOOPBACK = 32, 772
+ARPHRD_TUNNELS = {512, 768, 769, 776, 778, 823, 65534}  # ppp, ipip, ip6tnl, sit, gre, ip6gre, none (tun, wireguard)
+
+
+async def collect(context: Context) -> NetworkSection:
+    """The interfaces, this host's name, and what the libraries would choose.
+
+    Raises:
+        CouldNotLook: The interfaces could not be read in time.
+    """
+    section, name = await asyncio.gather(
+        apart(read, NetworkSection, context, limit_s=LIMIT_S, subject="the network interfaces"),
+        lookup(socket.gethostname(), resolve_s=min(RESOLVE_LIMIT_S, context.limit_s or LIMIT_S)),
+    )
+    return replace(
+        section,
+        hostname_addresses=name.addresses,
+        hostname_problem=name.problem,
+        gloo_would_use=gloo_choice(section.gloo_selector, section.interfaces, name.addresses),
+    )
+
+
+def read(look: Look) -> NetworkSection:
+    """The section but for what this host's name resolves to, read here and now (the child's side)."""
+    _, environ, _, _ = launch_environment(look)
+    settings = nccl_conf(environ)[0] | environ
+    interfaces = _interfaces()
+    selector = settings.get(NCCL_SOCKET_IFNAME)
+    return NetworkSection(
+        hostname=socket.gethostname(),
+        hostname_addresses=[],
+        interfaces=interfaces,
+        nccl_selector=selector,
+        gloo_selector=environ.get(GLOO_SOCKET_IFNAME),
+        nccl_would_use=nccl_choice(selector, interfaces, settings.get("NCCL_SOCKET_FAMILY", "")),
+        nodes=nodes(environ),
+    )
+
+
+def _interfaces() -> list[Interface]:
+    """Every interface of this network namespace, in the kernel's order."""
+    import psutil
+
+    # The kernel is asked about the links, not /sys: in a container /sys may show another network namespace.
+    addresses, states = psutil.net_if_addrs(), psutil.net_if_stats()
+    defaults = _default_routes()
+    return [
+        Interface(
+            name=name,
+            up=states[name].isup,  # up and with a carrier (IFF_RUNNING), which NCCL asks for
+            speed_mbps=states[name].speed or None,
+            mtu=states[name].mtu,
+            addresses=[
+                entry.address.partition("%")[0]
+                for entry in addresses.get(name, [])
+                if entry.family in (socket.AF_INET, socket.AF_INET6)
+            ],
+            kind=_kind(name),
+            default_route=name in defaults,
+        )
+        for _, name in sorted(socket.if_nameindex())
+        if name in states  # else gone in the meantime
+    ]
+
+
+def _kind(name: str) -> InterfaceKind:
+    link = NET / name
+    type_ = next((int(line) for line in _lines(link / "type") if line.isdigit()), 0)
+    if type_ == ARPHRD_LOOPBACK:
+        return "loopback"
+    if type_ == ARPHRD_INFINIBAND:
+        return "infiniband"
+    if type_ in ARPHRD_TUNNELS or (link / "tun_flags").exists():
+        return "tunnel"
+    if (link / "bridge").exists():
+        return "bridge"
+    # A VLAN or a bond is as real as what lies below it.
+    below = [lower.name.removeprefix("lower_") for lower in link.glob("lower_*")]
+    real = (link / "device").exists() or any((NET / lower / "device").exists() for lower in below)
+    return "physical" if real else "virtual"
+
+
+def _default_routes() -> set[str]:
+    """Interfaces that hold an IPv4 or IPv6 default route."""
+    found: set[str] = set()
+    for line in _lines("/proc/net/route")[1:]:
+        name, destination, _, flags, *_, mask = line.split()[:8]
+        if destination == mask == "00000000" and int(flags, 16) & 1:
+            found.add(name)
+    for line in _lines("/proc/net/ipv6_route"):
+        fields = line.split()
+        if fields[0] == "0" * 32 and fields[1] == "00" and fields[9] != "lo":
+            found.add(fields[9])
+    return found
+
+
+def _lines(path: "str | Path") -> list[str]:
+    try:
+        return Path(path).read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,255 @@
+"""What is judged about the interfaces that NCCL and gloo would take."""
+
+from ..evidence import Check, Status
+from ..snapshot import Interface, NetworkSection, Snapshot
+from .selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, is_loopback, nccl_matches
+
+REAL = ("physical", "infiniband")
+
+
+def judge(snapshot: Snapshot) -> list[Check]:
+    """Whether both libraries take one real interface that is up, and why not. On one node most of it only informs."""
+    network = snapshot.network
+    if network is None:
+        return []
+    nccl = [*_no_match(network), *_virtual(network), *_several(network), *_slow(network)]
+    return [*(nccl or [_clear(network)]), *_gloo(network), *_hostname(network)]
+
+
+def _no_match(network: NetworkSection) -> list[Check]:
+    """Selectors that name nothing, or only what is down."""
+    checks: list[Check] = []
+    if network.nccl_selector and len(network.nccl_selector) > 1 and not network.nccl_would_use:
+        down = [i.name for i in network.interfaces if not i.up and nccl_matches(network.nccl_selector, i.name)]
+        said = 'NCCL ends with "Bootstrap : no socket interface found"'
+        checks.append(_unmatched(network, NCCL_SOCKET_IFNAME, network.nccl_selector, down, said))
+    if network.gloo_selector and len(network.gloo_selector) > 1:
+        names = {i.name: i for i in network.interfaces}
+        missing = [name for name in network.gloo_selector.split(",") if name not in network.gloo_would_use]
+        down = [name for name in network.gloo_would_use if not names[name].up]
+        if missing or down:
+            said = (
+                f'gloo ends with "Unable to find address for: {missing[0]}"' if missing else "gloo cannot reach anyone"
+            )
+            checks.append(
+                _unmatched(network, GLOO_SOCKET_IFNAME, network.gloo_selector, down if not missing else [], said)
+            )
+    return checks
+
+
+def _unmatched(network: NetworkSection, variable: str, value: str, down: list[str], said: str) -> Check:
+    best = _best(network)
+    have = ", ".join(i.name for i in network.interfaces if i.up and i.addresses) or "none"
+    id_ = "network.link-down" if down else "network.selector-matches-nothing"
+    what = f"names {', '.join(down)}, which is down" if down else "matches no interface with an address"
+    return Check(
+        id_,
+        "fail",
+        f"{variable}={value} {what}",
+        f"{said}. Up, with an address: {have}.",
+        id_,
+        where=variable,
+        fix=(f"ip link set {down[0]} up, or " if down else "")
+        + (f"export {variable}={best.name}" if best else f"unset {variable}"),
+    )
+
+
+def _virtual(network: NetworkSection) -> list[Check]:
+    """A bridge, tunnel or the like among those taken, although there is a real interface or a way out."""
+    taken = dict.fromkeys(network.nccl_would_use, "NCCL")
+    for name in network.gloo_would_use:
+        if network.gloo_selector or _kind_of(network, name) != "loopback":  # loopback by name is told by _hostname
+            taken[name] = "NCCL and gloo" if name in taken else "gloo"
+    odd = [i for i in network.interfaces if i.name in taken and not _fine(i, network)]
+    if not odd:
+        return []
+    best = _best(network)
+    names = ",".join(i.name for i in odd)
+    told = ", ".join(f"{i.name} ({i.kind}, {_address(i)}; {taken[i.name]})" for i in odd)
+    return [
+        _between_nodes(
+            network,
+            "network.virtual-selected",
+            "fail" if odd[0].name in network.nccl_would_use[:1] else "warn",
+            f"{taken[odd[0].name]} would use {names.replace(',', ', ')}",
+            f"{told}: other nodes cannot reach such an address. NCCL uses every interface that matches, the first to "
+            "meet, all for data; ranks wait for a connection that never comes.",
+            where=odd[0].name,
+            fix=_pin(best) if best else f"export {NCCL_SOCKET_IFNAME}=^{names}",
+        )
+    ]
+
+
+def _several(network: NetworkSection) -> list[Check]:
+    real = [i for i in network.interfaces if i.name in network.nccl_would_use and i.kind in REAL]
+    if len(real) < 2:
+        return []
+    told = ", ".join(f"{i.name} ({_address(i)}, {_speed(i)})" for i in real)
+    return [
+        _between_nodes(
+            network,
+            "network.several-candidates",
+            "warn",
+            f"NCCL would use {len(real)} interfaces at once",
+            f"{told}. It meets the others over {network.nccl_would_use[0]} and spreads data over all: right only if "
+            "each reaches every node.",
+            where=real[0].name,
+            fix=_pin(_best(network) or real[0]),
+        )
+    ]
+
+
+def _slow(network: NetworkSection) -> list[Check]:
+    taken = [i for i in network.interfaces if i.name in network.nccl_would_use and i.speed_mbps]
+    fastest = max((i for i in network.interfaces if _usable(i)), key=_mbps, default=None)
+    if not taken or not fastest or _mbps(fastest) <= max(map(_mbps, taken)):
+        return []
+    chosen = max(taken, key=_mbps)
+    return [
+        _between_nodes(
+            network,
+            "network.slow-selected",
+            "warn",
+            f"NCCL would use {chosen.name} with {_speed(chosen)}, {fastest.name} has {_speed(fastest)}",
+            "Gradients between nodes go over the slower link.",
+            where=chosen.name,
+            fix=_pin(fastest),
+        )
+    ]
+
+
+def _gloo(network: NetworkSection) -> list[Check]:
+    """NCCL is told which interface to take, gloo would take another."""
+    nccl, gloo = network.nccl_would_use, network.gloo_would_use
+    if not network.nccl_selector or network.gloo_selector or not nccl or not gloo or gloo[0] in nccl:
+        return []
+    if any(i.name == nccl[0] and not _fine(i, network) for i in network.interfaces):
+        return []  # NCCL's own choice has to be mended first, and that fix pins both
+    return [
+        _between_nodes(
+            network,
+            "network.gloo-selector-missing",
+            "warn",
+            f"NCCL is pinned to {nccl[0]}, gloo would use {gloo[0]}",
+            "CPU collectives, monitored_barrier and TORCH_DISTRIBUTED_DEBUG=DETAIL run over gloo, which goes by this "
+            f"host's name, {network.hostname}.",
+            where=gloo[0],
+            fix=f"export {GLOO_SOCKET_IFNAME}={nccl[0]}",
+        )
+    ]
+
+
+def _hostname(network: NetworkSection) -> list[Check]:
+    """This host's own name leads nowhere else, which gloo binds to and torchrun gives to the other nodes."""
+    if network.hostname_addresses and not is_loopback(network.hostname_addresses[0]):
+        return []
+    best = _best(network)
+    fix = (
+        f"put '{best.addresses[0]} {network.hostname}' into /etc/hosts" if best else "give this host's name an address"
+    )
+    if best and not network.gloo_selector:
+        fix += f", or export {GLOO_SOCKET_IFNAME}={best.name}"
+    if network.hostname_addresses:
+        title = f"this host's name, {network.hostname}, resolves to {network.hostname_addresses[0]}"
+        detail = (
+            "gloo binds there, and torchrun may tell it to other nodes, which then look for this host in themselves: "
+            '"Gloo connectFullMesh failed", or a rendezvous that waits.'
+        )
+    else:
+        title = f"this host's name, {network.hostname}, has no address"
+        detail = (
+            f"{network.hostname_problem}. gloo falls back to loopback, and other nodes cannot find this one by name."
+        )
+    return [
+        _between_nodes(
+            network,
+            "network.hostname-loopback",
+            "warn" if network.gloo_selector else "fail",
+            title,
+            detail,
+            where=network.hostname,
+            fix=fix,
+        )
+    ]
+
+
+def _clear(network: NetworkSection) -> Check:
+    names = network.nccl_would_use
+    chosen = next((i for i in network.interfaces if names and i.name == names[0]), None)
+    if chosen is None or chosen.kind == "loopback":
+        return Check(
+            "network.loopback-only",
+            "fail" if (network.nodes or 1) > 1 else "warn",
+            "only loopback is up" if chosen else "no interface is up",
+            "Other nodes cannot be reached." if chosen else "NCCL and gloo cannot start: not even loopback is there.",
+            where="lo",
+            fix="" if chosen else "ip link set lo up",
+        )
+    why = f"{NCCL_SOCKET_IFNAME}={network.nccl_selector}" if network.nccl_selector else "Chosen by NCCL itself"
+    gloo = f"; gloo uses {', '.join(network.gloo_would_use)}" if network.gloo_would_use else ""
+    clear = len(names) == 1 and (chosen.kind in REAL or chosen.default_route)
+    return Check(
+        "network.clear-choice" if clear else "network.choice",
+        "ok",
+        f"NCCL would use {', '.join(names)} ({_address(chosen)}, {_speed(chosen)}, MTU {chosen.mtu})",
+        f"{why}{gloo}.",
+        "network.clear-choice" if clear else "",
+        where=chosen.name,
+    )
+
+
+def _between_nodes(
+    network: NetworkSection, id_: str, worst: Status, title: str, detail: str, *, where: str, fix: str
+) -> Check:
+    """A check of what matters only between nodes: ``worst`` for several, a warning where nobody knows, told on one."""
+    if network.nodes == 1:
+        return Check(id_, "ok", title, f"{detail} This job runs on one node, where it does no harm.", where=where)
+    if network.nodes is None:
+        return Check(id_, "warn", title, f"{detail} On one node it does no harm.", id_, where, fix)
+    return Check(id_, worst, title, detail, id_, where, fix)
+
+
+def _fine(interface: Interface, network: NetworkSection) -> bool:
+    """A real interface; whatever holds the default route (a container's veth, a host's bridge) but a tunnel; or a
+    container's veth or loopback where there is nothing better."""
+    if interface.kind in REAL or (interface.default_route and interface.kind != "tunnel"):
+        return True
+    better = any(
+        _usable(other) or (other.up and other.default_route) for other in network.interfaces if other != interface
+    )
+    return interface.kind in ("virtual", "loopback") and not better
+
+
+def _usable(interface: Interface) -> bool:
+    return interface.up and interface.kind in REAL and bool(interface.addresses)
+
+
+def _best(network: NetworkSection) -> Interface | None:
+    """The interface to recommend: real, up, fastest; of equals the one with the default route."""
+    usable = [i for i in network.interfaces if _usable(i)] or [
+        i for i in network.interfaces if i.up and i.addresses and i.default_route
+    ]
+    return max(usable, key=lambda i: (_mbps(i), i.default_route), default=None)
+
+
+def _kind_of(network: NetworkSection, name: str) -> str:
+    return next((i.kind for i in network.interfaces if i.name == name), "")
+
+
+def _mbps(interface: Interface) -> int:
+    return interface.speed_mbps or 0
+
+
+def _speed(interface: Interface) -> str:
+    if not interface.speed_mbps:
+        return "speed unknown"
+    return f"{interface.speed_mbps / 1000:g} Gb/s" if interface.speed_mbps >= 1000 else f"{interface.speed_mbps} Mb/s"
+
+
+def _address(interface: Interface) -> str:
+    return interface.addresses[0] if interface.addresses else "no address"
+
+
+def _pin(interface: Interface) -> str:
+    name = interface.name
+    return f"on each node its own name: export {NCCL_SOCKET_IFNAME}={name} {GLOO_SOCKET_IFNAME}={name}"

@@ -1,0 +1,101 @@
+"""Everything the GPU probe takes from NVML, as plain data. Called in a child only: an NVML call can hang.
+
+What a GPU or its driver does not support is None. The module ``pynvml`` is a parameter, so that recorded data can
+stand in for it.
+"""
+
+from typing import Any
+
+Answer = dict[str, Any]
+
+
+def read_nvml(nvml: Any) -> Answer:
+    """{driver, gpus, problem}: ``problem`` says why no driver answers, or which GPU does not."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return {"driver": "", "gpus": [], "problem": str(error)}
+    gpus: list[Answer] = []
+    problems: list[str] = []
+    try:
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                gpus.append(_gpu(nvml, index))
+            except nvml.NVMLError as error:  # one that fell off the bus must not hide the others
+                problems.append(f"GPU {index}: {error}")
+    except nvml.NVMLError as error:
+        return {"driver": "", "gpus": [], "problem": str(error)}
+    finally:
+        nvml.nvmlShutdown()
+    return {"driver": driver, "gpus": gpus, "problem": "; ".join(problems)}
+
+
+def _gpu(nvml: Any, index: int) -> Answer:
+    """One GPU. Identity and memory must be there; for the rest None is an answer."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(name: str, *arguments: Any) -> Any:
+        function = getattr(nvml, name, None)  # an older pynvml, or an older driver, lacks some
+        try:
+            return function(handle, *arguments) if function else None
+        except nvml.NVMLError:
+            return None
+
+    try:  # since driver 510: without what the driver keeps for itself
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
+    except (nvml.NVMLError, AttributeError, TypeError):
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    mig = ask("nvmlDeviceGetMigMode")
+    throttle = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    return {
+        "index": index,
+        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+        "name": _text(nvml.nvmlDeviceGetName(handle)),
+        "pci_id": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
+        "memory_total_bytes": memory.total,
+        "memory_used_bytes": memory.used,
+        "processes": [
+            {"pid": process.pid, "used_bytes": process.usedGpuMemory}
+            for process in ask("nvmlDeviceGetComputeRunningProcesses") or []
+        ],
+        "mig": bool(mig and mig[0]),
+        "mig_uuids": _mig_uuids(nvml, handle, ask("nvmlDeviceGetMaxMigDeviceCount")) if mig and mig[0] else [],
+        "ecc_uncorrected": ask(
+            "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        ),
+        "throttle_bits": ask("nvmlDeviceGetCurrentClocksThrottleReasons") if throttle is None else throttle,
+        "temperature_c": ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        "compute_mode": ask("nvmlDeviceGetComputeMode"),
+        "nvlinks": _nvlinks(nvml, handle),
+    }
+
+
+def _nvlinks(nvml: Any, handle: Any) -> int | None:
+    """Links of NVLink that are up, 0 on a GPU without; None where this pynvml cannot tell."""
+    ask = getattr(nvml, "nvmlDeviceGetNvLinkState", None)
+    if ask is None:
+        return None
+    links = 0
+    for link in range(getattr(nvml, "NVML_NVLINK_MAX_LINKS", 18)):
+        try:
+            links += ask(handle, link) == nvml.NVML_FEATURE_ENABLED
+        except nvml.NVMLError:  # no such link, or no NVLink at all
+            break
+    return links
+
+
+def _mig_uuids(nvml: Any, handle: Any, slots: int | None) -> list[str]:
+    """The UUIDs of a GPU's MIG slices; a slot without a slice raises."""
+    uuids: list[str] = []
+    for slot in range(slots or 0):
+        try:
+            uuids.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot))))
+        except nvml.NVMLError:
+            continue
+    return uuids
+
+
+def _text(value: Any) -> str:
+    """pynvml gave bytes up to version 11.4."""
+    return value.decode() if isinstance(value, bytes) else value

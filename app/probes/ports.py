@@ -1,0 +1,189 @@
+"""The rendezvous port: MASTER_PORT or 29500; whether rank 0 could listen there, who does already, and which is free."""
+
+import errno
+import os
+import pwd
+import socket
+from pathlib import Path
+
+import msgspec
+
+from .. import redact
+from ..errors import CouldNotLook
+from ..evidence import Check
+from ..job.find import procfs
+from ..snapshot import PortSection, Snapshot
+from .apart import Look, apart
+from .context import Context
+from .env import launch_environment
+from .variables import number
+
+LIMIT_S = 4.0
+DEFAULT_PORT = 29500  # torch's static rendezvous, torch.distributed.launch, accelerate, deepspeed
+LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp (proc(5))
+
+
+class Socket(msgspec.Struct, frozen=True):
+    """One line of /proc/net/tcp or tcp6."""
+
+    port: int
+    state: str
+    uid: int
+    inode: int
+
+
+async def collect(context: Context) -> PortSection:
+    """Who holds the port.
+
+    Raises:
+        CouldNotLook: There is no /proc/net/tcp, or it could not be read in time.
+    """
+    return await apart(read, PortSection, context, limit_s=LIMIT_S, subject="the rendezvous port")
+
+
+def judge(snapshot: Snapshot) -> list[Check]:
+    """Whether rank 0 can listen on the port."""
+    ports = snapshot.ports
+    if ports is None:
+        return []
+    name = f"port {ports.port} ({'MASTER_PORT' if ports.from_variable else 'the default'})"
+    where = f"port {ports.port}"
+    if ports.ours:
+        return [Check("ports.held-by-job", "ok", f"{name} is held by the job itself", ports.holder, where=where)]
+    if snapshot.resolve and snapshot.resolve.addresses and not snapshot.resolve.ours:
+        master = snapshot.resolve.master_addr
+        return [Check("ports.elsewhere", "skip", f"{name} matters on {master}", "Rank 0 listens there.", where=where)]
+    if ports.free:
+        return [Check("ports.free", "ok", f"{name} is free", "Rank 0 can listen on it.", "ports.free", where=where)]
+    if ports.problem:
+        return [
+            Check(
+                "ports.refused",
+                "fail",
+                f"{name} cannot be listened on",
+                f"{ports.problem}. Rank 0 fails when it opens its store, and the others wait for it.",
+                where=where,
+                fix=f"export MASTER_PORT={ports.free_alternative}",
+            )
+        ]
+    end = f"if it is left over, end it: kill {ports.holder_pid}; or " if ports.holder_pid else ""
+    return [
+        Check(
+            "ports.busy",
+            "fail",
+            f"{name} is taken by {ports.holder or 'a process that cannot be told'}",
+            "Rank 0 of a job that wants it ends with EADDRINUSE (errno 98); the others join the wrong job or wait. "
+            "(torchrun on one node without --master-port takes a free port by itself since torch 2.12.)",
+            "ports.busy",
+            where=f"pid {ports.holder_pid}" if ports.holder_pid else where,
+            fix=f"{end}take another port: torchrun --master-port {ports.free_alternative} …, "
+            "or on one node let torchrun choose: torchrun --standalone …",
+        )
+    ]
+
+
+def read(look: Look) -> PortSection:
+    """The section, read here and now (the child's side)."""
+    _, environ, _, _ = launch_environment(look)
+    given = number(environ.get("MASTER_PORT"))
+    from_variable = given is not None and 0 < given < 65536
+    port = given if given is not None and from_variable else DEFAULT_PORT
+    sockets = _sockets()
+    problem = _bind_problem(port)
+    listeners = [entry for entry in sockets if entry.port == port and entry.state == LISTENING]
+    taken = bool(listeners) or problem == errno.EADDRINUSE
+    section = PortSection(
+        port=port,
+        from_variable=from_variable,
+        free=not taken and not problem,
+        free_alternative=_free_port(port, sockets),
+        problem="" if taken or not problem else _why(port, problem),
+    )
+    if not taken:
+        return section
+    holders = listeners or [entry for entry in sockets if entry.port == port and entry.inode]
+    pid = _holder({entry.inode for entry in holders})
+    holder = procfs.process(pid) if pid else None
+    if not holder:
+        users = sorted({_user(entry.uid) for entry in holders})
+        whose = f"a process of {' or '.join(users)} that this user may not look into" if users else ""
+        return msgspec.structs.replace(section, holder=whose)
+    return msgspec.structs.replace(
+        section, holder_pid=holder.pid, holder=redact.text(holder.name), ours=_belongs(holder.pid, look.pids)
+    )
+
+
+def _sockets() -> list[Socket]:
+    """Every TCP socket of this network namespace that is bound and listening or connected.
+
+    Raises:
+        CouldNotLook: There is no /proc/net/tcp.
+    """
+    found: list[Socket] = []
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path("/proc/net", name).read_text(encoding="ascii").splitlines()[1:]
+        except FileNotFoundError:
+            if name == "tcp":
+                raise CouldNotLook("there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted") from None
+            continue  # a kernel without IPv6
+        for fields in map(str.split, lines):
+            found.append(Socket(int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), int(fields[9])))
+    return found
+
+
+def _bind_problem(port: int) -> int:
+    """The errno of binding the port, 0 where it works. Nothing listens, so no start in the meantime is disturbed."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store does
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return error.errno
+    return 0
+
+
+def _why(port: int, number: int) -> str:
+    if number == errno.EACCES:
+        return f"ports below 1024 need root, and {port} is one" if port < 1024 else "the kernel refuses this user"
+    return os.strerror(number)
+
+
+def _free_port(above: int, sockets: list[Socket]) -> int:
+    """The first port after ``above`` that no socket uses and that can be bound."""
+    used = {entry.port for entry in sockets}
+    candidates = (
+        [*range(above + 1, 65536), *range(DEFAULT_PORT, above)] if above >= 1024 else range(DEFAULT_PORT, 65536)
+    )
+    return next((port for port in candidates if port not in used and not _bind_problem(port)), 0)
+
+
+def _holder(inodes: set[int]) -> int | None:
+    """The lowest pid with one of these sockets open, among the processes this user may look into."""
+    wanted = {f"socket:[{inode}]" for inode in inodes if inode}
+    for pid in sorted(procfs.all_processes()):
+        try:
+            if any(str(fd.readlink()) in wanted for fd in Path(f"/proc/{pid}/fd").iterdir()):
+                return pid
+        except OSError:
+            continue
+    return None
+
+
+def _belongs(pid: int, job: list[int]) -> bool:
+    """Whether ``pid`` is one of the job's processes or started one of them (torchrun's agent hosts the store)."""
+    if not job:
+        return False
+    processes = procfs.all_processes()
+    return pid in job or any(pid == ancestor.pid for member in job for ancestor in procfs.ancestors(member, processes))
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user id {uid}"

@@ -1,0 +1,251 @@
+"""A session as a page one can hand on: what was said and seen, what it means, what was done, and whether it helped."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..knowledge.loader import load
+from ..knowledge.schema import Knowledge
+from . import facts, redact
+from .document import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
+from .evidence import Because, Check, Diagnosis
+from .files import write_new
+from .job import view
+from .job.types import JobReport
+from .probes.units import rank_numbers
+from .public import Aliases
+from .session import Event, Session
+from .snapshot import from_plain
+from .wizard import Case
+
+MOST_CAUSES = 5
+STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? unknown", "skip": "– skipped"}
+
+
+def markdown(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
+    """The session as Markdown. ``public`` renames hosts, addresses, users and paths; secrets never leave."""
+    return to_markdown(document(session, public, knowledge))
+
+
+def html(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
+    """The session as one self-contained HTML page without scripts; ``public`` as for ``markdown``."""
+    return to_html(document(session, public, knowledge))
+
+
+def save(session: Session, knowledge: Knowledge) -> Path:
+    """Write the session as an HTML page beside itself; its path.
+
+    Raises:
+        UserError: The state directory cannot be written.
+    """
+    return write_new(f"{session.id}.html", html(session, False, knowledge), session.path.parent)
+
+
+def document(session: Session, public: bool, knowledge: Knowledge | None) -> Document:
+    """What both forms say. The ranking is made anew from the session's evidence."""
+    told = Session(session.path, [Event(e.at, e.kind, redact.record(e.data)) for e in session.events])
+    if public:
+        aliases = Aliases()
+        aliases.learn([event.data for event in told.events])
+        told = Session(told.path, [Event(e.at, e.kind, _renamed(aliases, e.data)) for e in told.events])
+    known = knowledge or load()
+    diagnosis = Case(known, told).diagnosis()
+    sections = [
+        Section("What was said", _answers(told, known)),
+        Section("The job", _job(told)),
+        Section("Most likely", _ranking(diagnosis)),
+        Section("What was done about it", _fixes(told)),
+        Section("The box", _box(told)),
+        Section("Everything that was observed", _evidence(diagnosis)),
+        Section("About this report", _about(told, known, public)),
+    ]
+    return Document("ddpwizard report", _lead(told, diagnosis), [s for s in sections if s.blocks])
+
+
+def triage_event(reports: Sequence[JobReport]) -> dict[str, Any]:
+    """What a session keeps of a triage: the public fields of each job, and the source its verdict speaks of."""
+    jobs: list[dict[str, Any]] = []
+    source: list[str] = []
+    for report in reports:
+        plain = msgspec.to_builtins(report)
+        kept = {key: plain[key] for key in ("launcher", "world_size", "nodes", "ranks", "verdict")}
+        rows = [f"{'>' if line.mark else ' '} {line.number or '…':>5}  {line.text}" for line in view.excerpt(report)]
+        jobs.append(kept | {"id": report.job.id})
+        source += ["\n".join(rows)] if rows else []
+    return {"jobs": jobs, "source": source}
+
+
+def _renamed(aliases: Aliases, data: dict[str, Any]) -> dict[str, Any]:
+    renamed = aliases.data(data)
+    assert isinstance(renamed, dict)
+    return renamed
+
+
+def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
+    """The answer before its proof."""
+    lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
+    if diagnosis.causes and diagnosis.causes[0].because:
+        best = diagnosis.causes[0]
+        lines.append(f"Most likely: {best.title} ({facts.share_text(best.confidence)}).")
+    else:
+        lines.append("What was observed does not point at one cause.")
+    proof = session.last("proof")
+    if proof:
+        lines.append(f"{'Proved' if proof.data.get('passed') else 'Not proved'}: {proof.data.get('what', '')}.")
+    return lines
+
+
+def _answers(session: Session, knowledge: Knowledge) -> list[Block]:
+    given: dict[str, str] = {}
+    for event in session.events:
+        if event.kind == "answer":
+            given.pop(event.data["question"], None)
+            if event.data["answer"] is not None:
+                given[event.data["question"]] = event.data["answer"]
+    rows: list[list[str]] = []
+    for question, answer in given.items():
+        spec = knowledge.questions.get(question)
+        said = spec.answers.get(answer, answer) if spec else answer
+        rows.append([spec.ask if spec else question, said])
+    notes = [event.data.get("text", "") for event in session.events if event.kind == "note"]
+    blocks: list[Block] = [Table(["Question", "Answer"], rows)] if rows else []
+    return [*blocks, *(Code(note) for note in notes if note)]
+
+
+def _job(session: Session) -> list[Block]:
+    blocks: list[Block] = []
+    for job in _jobs(session):
+        verdict = job["verdict"]
+        blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
+        lines = [(verdict["why"], f"confidence {facts.share_text(verdict['confidence'])}")]
+        if verdict["culprits"]:
+            lines.append((f"Culprits: {rank_numbers(verdict['culprits'])}", verdict.get("where") or ""))
+        if verdict.get("branch"):
+            lines.append(("The condition that sent it there", verdict["branch"]))
+        blocks.append(Bullets([line for line in lines if line[0]]))
+        blocks.append(Table(["Rank", "State", "Where", "In", "Last moved"], list(_rank_rows(job["ranks"]))))
+    newest = session.last("triage")
+    return [*blocks, *(Code(part) for part in newest.data.get("source", []))] if newest else blocks
+
+
+def _rank_rows(ranks: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """Ranks that stand at the same place are one row."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in ranks:
+        key = (row["state"], row.get("where"), row.get("function"), row.get("collective"), row.get("note", ""))
+        groups.setdefault(key, []).append(row)
+    for (state, where, function, collective, note), rows in groups.items():
+        since = [row["since_s"] for row in rows if row.get("since_s") is not None]
+        known = any(row.get("since_from") in ("recorder", "log") for row in rows)
+        moved = f"{'' if known else '≥ '}{min(since):.0f} s ago" if since else ""
+        place = " ".join(part for part in (where, function) if part) or note
+        yield [rank_numbers([row["rank"] for row in rows]), state, place, collective or "", moved]
+
+
+def _jobs(session: Session) -> list[dict[str, Any]]:
+    """The jobs of the newest triage, worst first."""
+    event = session.last("triage")
+    return [job for job in event.data.get("jobs", []) if "verdict" in job] if event else []
+
+
+def _ranking(diagnosis: Diagnosis) -> list[Block]:
+    blocks: list[Block] = []
+    causes = diagnosis.named(MOST_CAUSES)
+    if causes:
+        rows = [[facts.share_text(cause.confidence), cause.title, cause.id] for cause in causes]
+        blocks.append(
+            Table(["Share", "Cause", "Id"], [*rows, [facts.share_text(diagnosis.other), "none of these", ""]])
+        )
+    for cause in causes:
+        blocks.append(f"{cause.title}, because:")
+        blocks.append(Bullets([_reason(line) for line in (*cause.because, *cause.against)]))
+    return blocks
+
+
+def _reason(line: Because) -> tuple[str, str]:
+    where = f"{line.where}, " if line.where else ""
+    return line.what, f"{line.source}, {where}{line.weight:+.1f} nats"
+
+
+def _fixes(session: Session) -> list[Block]:
+    blocks: list[Block] = []
+    for event in session.events:
+        data = event.data
+        if event.kind == "fix":
+            files = f": {', '.join(data['paths'])}" if data.get("paths") else ""
+            title = data.get("title") or data["id"]
+            blocks.append(f"{_clock(event)} {data['action']}: {title} (for {data['cause']}){files}.")
+            if data.get("diff"):
+                blocks.append(Code(data["diff"], "diff"))
+        elif event.kind == "proof":
+            verdict = "✓ proved" if data.get("passed") else "✗ not proved"
+            blocks.append(f"{_clock(event)} {verdict}: {data.get('what', '')}.")
+            if data.get("detail"):
+                blocks.append(Code(data["detail"]))
+    return blocks
+
+
+def _box(session: Session) -> list[Block]:
+    from .probes.look import judge, merge
+
+    snapshots = [from_plain(event.data) for event in session.events if event.kind == "snapshot"]
+    if not snapshots:
+        return []
+    snapshot = snapshots[0]
+    for newer in snapshots[1:]:
+        snapshot = merge(snapshot, newer)
+    checks = judge(snapshot)
+    rows = [[fact.name, fact.text, _said(fact.status, fact.problem)] for fact in facts.box(snapshot, checks)]
+    bad = [check for check in checks if check.status in facts.WORSE]
+    blocks: list[Block] = [f"{snapshot.host}, looked at {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
+    if bad:
+        blocks.append(Bullets([_check(check) for check in bad]))
+    good = sum(check.status == "ok" for check in checks)
+    return [*blocks, f"{good} more checked and found in order."] if good else blocks
+
+
+def _said(status: str, problem: str) -> str:
+    return f"{STATUS[status]}: {problem}" if status else ""
+
+
+def _check(check: Check) -> tuple[str, str]:
+    what = ". ".join(part.rstrip(".") for part in (check.title, check.detail) if part)
+    return f"{STATUS[check.status]}: {what}." + (f" → {check.fix}" if check.fix else ""), check.where
+
+
+def _evidence(diagnosis: Diagnosis) -> list[Block]:
+    rows: list[list[str]] = []
+    for item in diagnosis.evidence:
+        place = ", ".join(
+            part
+            for part in (item.where, item.host, f"rank {item.rank}" if item.rank is not None else "")
+            + ((f"pid {item.pid}",) if item.pid else ())
+            if part
+        )
+        rows.append([item.source, item.what, place, item.id])
+    return [Table(["From", "What", "Where", "Id"], rows)] if rows else []
+
+
+def _about(session: Session, knowledge: Knowledge, public: bool) -> list[Block]:
+    opened = next((event for event in session.events if event.kind == "opened"), None)
+    lines: list[str] = [f"Session {session.id}"]
+    if opened:
+        command = " ".join(["ddpwizard", *map(str, opened.data.get("argv", []))])
+        lines[0] += f", begun {_date(opened.at)} with ddpwizard {opened.data.get('version', '')}"
+        lines.append(f"Started as: {command}" + (f", in {opened.data['cwd']}" if opened.data.get("cwd") else ""))
+    lines.append(f"Knowledge {knowledge.version}")
+    lines.append("Secrets in environments and command lines are taken out.")
+    if public:
+        lines.append("Hosts, addresses, user names and paths are renamed: the same alias is the same thing.")
+    return [Bullets(lines)]
+
+
+def _clock(event: Event) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(event.at))
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))

@@ -1,0 +1,142 @@
+"""Where a model is when it is wrapped: on the CPU, moved already, or unknown."""
+
+import ast
+import re
+from collections.abc import Iterator, Set
+from typing import Literal
+
+from .script import Script
+from .syntax import FUNCTIONS, argument, dotted, own_nodes
+
+Place = Literal["cpu", "moved", "unknown"]
+Position = tuple[int, int]
+END: Position = (10**9, 0)
+DEVICE_LIKE = re.compile(r"device|cuda|gpu|rank", re.IGNORECASE)
+MADE_ON_CPU = re.compile(r"torchvision\.models\.\w+|torch\.nn\.(?!parallel)\w+|timm\.(?:models\.)?create_model")
+# Functions that take a model and leave it where it is, and methods that do not move it.
+HARMLESS = re.compile(r"print|len|sum|isinstance|hasattr|getattr|type|repr|str|id|list|iter|deepcopy")
+MODEL_METHODS = re.compile(
+    r"train|eval|requires_grad_|float|half|bfloat16|apply|load_state_dict|(?:named_)?parameters|state_dict|zero_grad"
+    r"|(?:named_)?modules|(?:named_)?children|buffers|share_memory"
+)
+SAME_MODEL = {"torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm"}
+WRAPPERS = {"DDP", "DistributedDataParallel", "DataParallel", "DistributedDataParallelCPU"}
+
+
+def place_of(script: Script, model: ast.expr, before: Position, seen: frozenset[ast.AST] = frozenset()) -> Place:
+    """Where ``model`` is at a position of the text. ``moved`` also where it may have been."""
+    if isinstance(model, ast.Call):
+        return _place_of_made(script, model, before, seen)
+    if not isinstance(model, (ast.Name, ast.Attribute)):
+        return "unknown"
+    places = set(_touches(script, model, before))
+    for value in _values(script, model, before):
+        if value not in seen:
+            places.add(_place_of_value(script, value, before, seen | {value}) if value else "unknown")
+    return _worst(places)
+
+
+def is_move(expr: ast.AST) -> bool:
+    """Whether ``expr`` is ``X.cuda(…)``, or ``X.to(…)`` with something that is a device by its look."""
+    if not isinstance(expr, ast.Call) or not isinstance(expr.func, ast.Attribute):
+        return False
+    if expr.func.attr == "cuda":
+        return True
+    target = argument(expr, "device", 0)
+    if expr.func.attr != "to" or target is None:
+        return False
+    text = ast.unparse(target)
+    return bool(DEVICE_LIKE.search(text)) and "dtype" not in text and text.strip("'\"") != "cpu"
+
+
+def position(node: ast.expr | ast.stmt) -> Position:
+    """Where a node begins."""
+    return node.lineno, node.col_offset
+
+
+def _worst(places: Set[Place]) -> Place:
+    if "moved" in places:
+        return "moved"
+    return "cpu" if places == {"cpu"} else "unknown"
+
+
+def _values(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[ast.expr | ast.arg | None]:
+    """What the model was bound to before; its wraps and later moves are left aside, None is what cannot be followed."""
+    for binding in script.names.bindings(model):
+        if isinstance(binding.at, ast.arg):
+            yield binding.at
+        elif binding.value is None or binding.place is not None:
+            yield None
+        elif not (_wraps(binding.value) or (is_move(binding.value) and position(binding.value) > before)):
+            yield binding.value
+
+
+def _place_of_value(script: Script, value: ast.expr | ast.arg, before: Position, seen: frozenset[ast.AST]) -> Place:
+    if not isinstance(value, ast.arg):
+        return place_of(script, value, before, seen)
+    function = script.source.parents[script.source.parents[value]]
+    calls = script.names.arguments.get(function, []) if isinstance(function, FUNCTIONS) else []
+    given = [(call, values[value.arg]) for call, values in calls if value.arg in values]
+    places: set[Place] = {place_of(script, expr, position(call), seen) for call, expr in given}
+    return _worst(places) if places else "moved"
+
+
+def _place_of_made(script: Script, call: ast.Call, before: Position, seen: frozenset[ast.AST]) -> Place:
+    """Where the model is that ``call`` gives."""
+    names = script.names
+    full = names.qualified(call.func)
+    if is_move(call) or _on_a_device(script, call):
+        return "moved"
+    if isinstance(call.func, ast.Attribute) and MODEL_METHODS.fullmatch(call.func.attr) and not full:
+        return place_of(script, call.func.value, before, seen)
+    if full in SAME_MODEL and call.args:
+        return place_of(script, call.args[0], before, seen)
+    if any(DEVICE_LIKE.search(ast.unparse(part)) for part in (*call.args, *call.keywords)):
+        return "moved"  # a device goes in: it may be made there
+    if any(keyword.arg is None for keyword in call.keywords):
+        return "unknown"
+    if owner := names.class_of(call):
+        return "unknown" if DEVICE_LIKE.search(script.source.code(owner)) else "cpu"
+    if function := names.function(call):
+        if any(is_move(node) for node in own_nodes(function)):
+            return "moved"
+        returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value]
+        places: set[Place] = {place_of(script, e, END, seen | {e}) for e in returned if e not in seen}
+        return _worst(places)
+    return "cpu" if MADE_ON_CPU.fullmatch(full) else "unknown"
+
+
+def _on_a_device(script: Script, call: ast.AST) -> bool:
+    """Whether ``call`` runs under ``with torch.device(…):`` or in a script that sets a default device."""
+    node: ast.AST | None = call
+    while node is not None:
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                if DEVICE_LIKE.search(ast.unparse(item.context_expr)):
+                    return True
+        node = script.source.parents.get(node)
+    return "set_default_device" in script.source.text or "set_default_tensor_type" in script.source.text
+
+
+def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[Place]:
+    """What else is done with the model in its function, before the position, that may move it."""
+    path = dotted(model)
+    for node in own_nodes(script.names.enclosing_function(model) or script.source.tree):
+        if not isinstance(node, ast.Call) or position(node) >= before:
+            continue
+        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) == path:
+            if is_move(node) or node.func.attr == "to_empty":
+                yield "moved"
+            elif not MODEL_METHODS.fullmatch(node.func.attr) and node.func.attr != "to":
+                yield "unknown"
+        elif any(dotted(value) == path for value in [*node.args, *(keyword.value for keyword in node.keywords)]):
+            name = dotted(node.func).rpartition(".")[2]
+            if not (HARMLESS.fullmatch(name) or script.names.qualified(node.func) in SAME_MODEL or _wraps(node)):
+                yield "moved"  # whoever gets the model may move it
+
+
+def _wraps(expr: ast.expr) -> bool:
+    """Whether a DDP wrap, of whatever kind, is what ``expr`` is made of."""
+    return any(
+        isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in WRAPPERS for node in ast.walk(expr)
+    )

@@ -1,0 +1,185 @@
+"""Static review of training scripts: run the rules, and offer only patches that were tried.
+
+A patch is tried on the text: the result has to parse, the finding has to be gone, no new one may appear, and no name
+may be read that is bound nowhere.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from ...knowledge.schema import Knowledge
+from ..errors import UserError
+from ..evidence import Evidence
+from ..fixes.types import Edit
+from . import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
+from .patch import Overlap, apply_edits, unified_diff
+from .script import Check, Found, Patch, Script
+from .source import decode, read_bytes
+from .types import ReviewFinding, RuleFix
+
+RULES: dict[str, Check] = {
+    "DW101": device_by_global_rank.check,
+    "DW201": wrap_before_device.check,
+    "DW203": missing_set_epoch.check,
+    "DW401": conditional_collective.check,
+}
+NOT_OURS = {".venv", "venv", ".git", "__pycache__", "node_modules", "site-packages", ".tox", ".eggs"}
+MOST_ROUNDS = 10
+
+
+def review_text(
+    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
+) -> list[ReviewFinding]:
+    """What the rules (all, or those named) find in ``text``, by line; ``path`` is only named.
+
+    Raises:
+        UserError: ``text`` is no Python; names the line.
+    """
+    script = Script(text, path)
+    found = list(_detect(script))
+    told = [_told(rule, finding, script, found, knowledge) for rule, finding in found if rules is None or rule in rules]
+    return sorted(told, key=lambda finding: (finding.line, finding.column, finding.rule))
+
+
+def review_file(path: Path, knowledge: Knowledge, rules: Collection[str] | None = None) -> list[ReviewFinding]:
+    """What the rules find in a file.
+
+    Raises:
+        UserError: It is missing, binary, not in its own encoding, or no Python.
+    """
+    return review_text(decode(read_bytes(path), path)[0], str(path), knowledge, rules)
+
+
+def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """The files to review, each once, and whether it was named itself (not found in a directory).
+
+    Raises:
+        UserError: A path is missing, or a directory holds no Python file.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        named = not path.is_dir()
+        files = (
+            [path] if named else sorted(f for f in path.rglob("*.py") if not NOT_OURS & set(f.relative_to(path).parts))
+        )
+        if not files:
+            raise UserError(f"{path}: no Python file in this directory", "give a script, or the directory it is in")
+        for file in files:
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file, named
+
+
+def mended(
+    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None, safeties: Collection[str]
+) -> tuple[str, list[ReviewFinding]]:
+    """``text`` with every patch of these levels of safety applied, and the findings they mended.
+
+    Patches that overlap are made one after the other.
+    """
+    done: list[ReviewFinding] = []
+    for _ in range(MOST_ROUNDS):
+        edits: list[Edit] = []
+        taken: list[ReviewFinding] = []
+        for finding in review_text(text, path, knowledge, rules):
+            if finding.fix and finding.fix.edits and finding.fix.safety in safeties:
+                try:
+                    apply_edits(text, [*edits, *finding.fix.edits])
+                except Overlap:
+                    continue
+                edits += finding.fix.edits
+                taken.append(finding)
+        if not taken:
+            break
+        text = apply_edits(text, edits)
+        done += taken
+    return text, done
+
+
+def evidence_of(findings: Iterable[ReviewFinding]) -> list[Evidence]:
+    """The findings as evidence (``review.<rule>``)."""
+    return [
+        Evidence(f"review.{f.rule}", "review", f.message, where=f"{f.path}:{f.line}", strength=f.confidence)
+        for f in findings
+    ]
+
+
+def _detect(script: Script) -> Iterator[tuple[str, Found]]:
+    for rule, check in RULES.items():
+        yield from ((rule, found) for found in check(script))
+
+
+def _told(
+    rule: str, found: Found, script: Script, all_found: list[tuple[str, Found]], knowledge: Knowledge
+) -> ReviewFinding:
+    spec = knowledge.rules[rule]
+    return ReviewFinding(
+        rule=rule,
+        cause=spec.cause,
+        path=script.source.path,
+        line=found.line,
+        column=found.column,
+        end_line=found.end_line,
+        message=found.message,
+        why=spec.why,
+        severity=found.severity or spec.severity,
+        confidence=round(found.confidence, 2),
+        branch=found.branch,
+        fix=_fix(rule, found, script, all_found) if found.patch else None,
+    )
+
+
+def _fix(rule: str, found: Found, script: Script, all_found: list[tuple[str, Found]]) -> RuleFix:
+    patch = found.patch
+    assert patch
+    diff = ""
+    if patch.edits:
+        problem, after = _tried(rule, found, patch, script, all_found)
+        if problem:
+            patch = Patch(
+                id=patch.id, safety="display", why_unsafe=f"the patch was tried and is not offered: {problem}"
+            )
+        else:
+            diff = unified_diff(script.source.text, after, shown_path(script.source.path))
+    return RuleFix(
+        id=patch.id, safety=patch.safety, why_unsafe=patch.why_unsafe or None, edits=list(patch.edits), diff=diff
+    )
+
+
+def _tried(
+    rule: str, found: Found, patch: Patch, script: Script, all_found: list[tuple[str, Found]]
+) -> tuple[str, str]:
+    """What is wrong with a patch ("" when nothing), and the text it gives."""
+    try:
+        after = apply_edits(script.source.text, patch.edits)
+        result = Script(after, script.source.path)
+    except Overlap as error:
+        return str(error), ""
+    except UserError as error:
+        return error.message, ""
+    if unbound := result.names.unresolved() - script.names.unresolved():
+        return f"it would read {', '.join(sorted(unbound))}, which is bound nowhere", ""
+    before, left = _keys(script, all_found), _keys(result, _detect(result))
+    if left[_key(script, rule, found)] >= before[_key(script, rule, found)]:
+        return "the finding would stay", ""
+    if new := sorted(key[0] for key in left if left[key] > before[key]):
+        return f"it would bring {new[0]}", ""
+    return "", after
+
+
+def _keys(script: Script, found: Iterable[tuple[str, Found]]) -> Counter[tuple[str, str]]:
+    return Counter(_key(script, rule, finding) for rule, finding in found)
+
+
+def _key(script: Script, rule: str, found: Found) -> tuple[str, str]:
+    """A finding, wherever its line has moved to."""
+    return rule, script.source.line(found.line).strip()
+
+
+def shown_path(path: str) -> str:
+    """A path as people and ``git apply`` want it: relative where it lies below the working directory."""
+    try:
+        return Path(path).absolute().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path

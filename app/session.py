@@ -1,0 +1,151 @@
+"""A session: an append-only log of events in one JSONL file. Everything else (resume, report, replay) reads it.
+
+Each event is written and flushed to the disk the moment it happens, so that a lost connection costs nothing.
+Secrets are taken out on the way in.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from . import locations, redact
+from .errors import UserError
+
+Kind = Literal[
+    "opened",  # {argv, version, cwd}
+    "step",  # {screen, detail}: where the person is, to come back to
+    "answer",  # {question, answer}
+    "evidence",  # an Evidence
+    "snapshot",  # a Snapshot
+    "triage",  # a triage document
+    "diagnosis",  # {causes: [[id, confidence]], other}
+    "fix",  # {id, cause, action: written|applied|undone, paths, backup}
+    "proof",  # {passed, what, detail}
+    "note",  # {text}
+    "text",  # {origin, words, errors: [[where, line]]}: what was handed in
+    "timeline",  # a Timeline of the logs handed in
+    "truth",  # {cause, was}: what a person says of a cause: was it that or not
+    "closed",  # {}
+]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of a session: when, what kind, and its plain data."""
+
+    at: float
+    kind: Kind
+    data: dict[str, Any]
+
+
+class Session:
+    """The log being written. ``events`` holds what the file holds."""
+
+    def __init__(self, path: Path, events: list[Event]) -> None:
+        self.path = path
+        self.events = events
+
+    @property
+    def id(self) -> str:
+        return self.path.stem
+
+    @classmethod
+    def new(cls, **opened: Any) -> "Session":
+        """Start a session in the state directory; its id is the time and a random end."""
+        id_ = time.strftime("%Y%m%d-%H%M%S") + "-" + secrets.token_hex(2)
+        session = cls(locations.sessions_dir() / f"{id_}.jsonl", [])
+        session.append("opened", **opened)
+        return session
+
+    @classmethod
+    def load(cls, id_: str) -> "Session":
+        """Read the session with this id, or the only one whose id begins so; ``last`` is the newest.
+
+        A torn last line (the power went) is left out.
+
+        Raises:
+            UserError: There is no such session, or more than one begins with ``id_``.
+        """
+        path = _find(id_)
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)
+        return cls(path, list(_decoded(path, content)))
+
+    def append(self, kind: Kind, /, **data: Any) -> Event:
+        """Write one event to the end of the file before returning.
+
+        Raises:
+            UserError: The state directory cannot be written.
+        """
+        return self.append_all(kind, [data])[0]
+
+    def append_all(self, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> list[Event]:
+        """As ``append``, for several events of a kind in one write.
+
+        Raises:
+            UserError: The state directory cannot be written.
+        """
+        events = [Event(time.time(), kind, redact.record(msgspec.to_builtins(row))) for row in rows]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(fd, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise UserError(
+                f"cannot write the session file {self.path}: {error.strerror}",
+                "set XDG_STATE_HOME to a directory you can write",
+            ) from error
+        self.events += events
+        return events
+
+    def last(self, kind: Kind) -> Event | None:
+        """The newest event of a kind."""
+        return next((event for event in reversed(self.events) if event.kind == kind), None)
+
+
+def all_sessions() -> Iterator[Session]:
+    """Every session there is, newest first, each read when it comes; files that cannot be read are left out."""
+    for path in sorted(locations.sessions_dir().glob("*.jsonl"), reverse=True):
+        try:
+            yield Session(path, list(_decoded(path, path.read_bytes())))
+        except (OSError, UserError):
+            continue
+
+
+def _find(id_: str) -> Path:
+    paths = sorted(locations.sessions_dir().glob("*.jsonl"))
+    matching = (
+        paths[-1:]
+        if id_ == "last"
+        else [p for p in paths if p.stem == id_] or [p for p in paths if p.stem.startswith(id_)]
+    )
+    if len(matching) == 1:
+        return matching[0]
+    what = f"no session {id_!r}" if not matching else f"{len(matching)} sessions begin with {id_!r}"
+    raise UserError(what, "ddpwizard sessions list shows them")
+
+
+def _decoded(path: Path, content: bytes) -> Iterator[Event]:
+    decoder = msgspec.json.Decoder(Event)
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            yield decoder.decode(line)
+        except msgspec.DecodeError as error:
+            if number == len(lines):
+                return
+            raise UserError(
+                f"{path}:{number}: not a session event ({error})", "leave this session, start a new one"
+            ) from error

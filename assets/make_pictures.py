@@ -1,0 +1,154 @@
+"""``make assets``: the pictures of the README, taken of the real app while it works on the demo's real job.
+
+Each is an SVG in ``assets/pictures``. Only the name of this machine is replaced.
+"""
+
+import asyncio
+import html
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from ddpwizard.app.commands.common import Options
+from ddpwizard.app.demo import DemoJob
+from ddpwizard.app.job.triage import triage
+from ddpwizard.app.job.types import JobReport
+from ddpwizard.app.probes.context import Context
+from ddpwizard.app.probes.look import look
+from ddpwizard.app.snapshot import Snapshot
+from ddpwizard.knowledge.schema import Intrusiveness
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.desk import Desk
+from textual.pilot import Pilot
+
+PICTURES = Path(__file__).parent / "pictures"
+SIZE = (80, 24)
+HOST = "node-07"
+LIMIT_S = 120.0
+LOOK_AGAIN_S = 0.1
+ERROR = (
+    "[rank1]: RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
+    "This error indicates that your module has parameters that were not used in producing loss."
+)
+
+
+class PictureDesk(Desk):
+    """The desk of this box under another name, which sees no other job than ``pid``."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        super().__init__(Options(allow="reads"), triage=self._the_job)
+        self._pid = pid
+
+    async def _look(self, probes: list[str], context: Context, granted: Intrusiveness) -> Snapshot:
+        found = msgspec.json.encode(await look(probes, context, self.knowledge, granted=granted)).decode()
+        renamed = re.sub(rf"\b{re.escape(socket.gethostname())}\b", HOST, found)
+        return msgspec.json.decode(renamed, type=Snapshot)
+
+    async def _the_job(self, pid: int | None) -> list[JobReport]:
+        return await triage(pid=pid or self._pid) if pid or self._pid else []
+
+
+async def hung_job() -> None:
+    """Home, the verdict, the fix and its proof, on a job that hangs."""
+    async with DemoJob(sys.executable) as job:
+        app = WizardApp(PictureDesk(job.pid), "home")
+        async with app.run_test(size=SIZE) as pilot:
+            await until_gone(pilot, "looking at this box")
+            await until(pilot, "looks hung")
+            save(app, "home")
+            await pilot.press("1")
+            await until(pilot, "Cause:")
+            save(app, "triage")
+            await pilot.press("f")
+            await until(pilot, "@@")
+            save(app, "fix")
+            await pilot.press("v")
+            await until(pilot, "Proved:")
+            save(app, "proof")
+
+
+async def other_cases() -> None:
+    """An error and what it means; then a question, in the light theme."""
+    app = WizardApp(PictureDesk(), "home")
+    async with app.run_test(size=SIZE) as pilot:
+        await until_gone(pilot, "looking at this box")
+        await pilot.press("tab", *ERROR, "enter")
+        await until(pilot, "For it")
+        save(app, "diagnosis")
+        await pilot.press("escape")
+        await until(pilot, "What is wrong?")
+        await pilot.press("escape", "4")
+        await until(pilot, "Why I ask")
+        await pilot.press("ctrl+t")
+        await pilot.pause(LOOK_AGAIN_S)
+        save(app, "question-light")
+
+
+async def planner() -> None:
+    """The strategies for a model on a server of eight GPUs, and what one of them is made of."""
+    app = WizardApp(PictureDesk(), "plan")
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, "(16 on 2")
+        save(app, "plan")
+        await pilot.press("enter")
+        await until(pilot, "÷ 8 ranks")
+        save(app, "plan-why")
+
+
+async def until(pilot: Pilot[int], words: str) -> None:
+    """Wait until the screen shows ``words``.
+
+    Raises:
+        TimeoutError: It never did.
+    """
+    await _wait(pilot, lambda shown: words in shown, words)
+
+
+async def until_gone(pilot: Pilot[int], words: str) -> None:
+    """Wait until the screen has shown ``words`` and shows them no more."""
+    await until(pilot, words)
+    await _wait(pilot, lambda shown: words not in shown, f"end of {words}")
+
+
+async def _wait(pilot: Pilot[int], seen: Callable[[str], bool], what: str) -> None:
+    for _ in range(round(LIMIT_S / LOOK_AGAIN_S)):
+        await pilot.pause(LOOK_AGAIN_S)
+        if seen(shown(pilot.app.export_screenshot())):
+            return
+    raise TimeoutError(f"{what!r} did not come; the screen:\n{shown(pilot.app.export_screenshot())}")
+
+
+def shown(svg: str) -> str:
+    """The words of a picture, a line of it on each line."""
+    lines = re.findall(r"<text[^>]*>(.*?)</text>", svg)
+    return html.unescape("\n".join(lines)).replace("\u00a0", " ")
+
+
+def save(app: WizardApp, name: str) -> None:
+    """Write the screen as it is; fonts are the reader's own, nothing is loaded from elsewhere."""
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", app.export_screenshot(title="ddpwizard"), flags=re.DOTALL)
+    path = PICTURES / f"{name}.svg"
+    path.write_text(svg, encoding="utf-8")
+    sys.stdout.write(f"{path}\n")
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as state:
+        os.environ |= {
+            "XDG_STATE_HOME": f"{state}/state",
+            "XDG_CONFIG_HOME": f"{state}/config",
+            "COLORTERM": "truecolor",
+        }
+        asyncio.run(hung_job())
+        asyncio.run(other_cases())
+        asyncio.run(planner())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Which parameters get no gradient, by name: made by ddpwizard. Try it as it is, in one process, without DDP:
+
+    python find_unused.py
+
+Then call unused_parameters with your model and one batch. The cure, best first: use the parameter in the loss; leave
+it out of the model, or set requires_grad_(False) before DDP wraps it; where the branch taken changes from step to step,
+DistributedDataParallel(..., find_unused_parameters=True), which walks the graph in every step.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+
+def unused_parameters(model: torch.nn.Module, loss_of: Callable[[torch.nn.Module], torch.Tensor]) -> list[str]:
+    """Names of parameters that want a gradient and get none from one forward and backward of the unwrapped model."""
+    model.zero_grad(set_to_none=True)
+    loss_of(model).backward()
+    names = [name for name, value in model.named_parameters() if value.requires_grad and value.grad is None]
+    model.zero_grad(set_to_none=True)
+    return names
+
+
+class Example(torch.nn.Module):
+    """A model with a head that its forward leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(8, 8)
+        self.head = torch.nn.Linear(8, 1)
+        self.spare_head = torch.nn.Linear(8, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(inputs))
+
+
+if __name__ == "__main__":
+    for name in unused_parameters(Example(), lambda model: model(torch.randn(4, 8)).sum()):
+        print(name)

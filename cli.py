@@ -1,0 +1,167 @@
+"""The command line. Nothing heavy is imported here: each command's module is loaded when it is called."""
+
+import errno
+import importlib
+import logging
+import os
+import sys
+import traceback
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from . import __version__
+from .app.errors import UserError
+
+UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no name: of a stream
+# command: (module under app.commands, one line for --help)
+COMMANDS = {
+    "diagnose": "Rank causes from logs, an error or a description.",
+    "doctor": "Check this box.",
+    "explain": "Everything known about one cause.",
+    "kb": "Check, list or draw the knowledge base.",
+    "plan": "DDP, FSDP or ZeRO: what fits, in how much memory, how fast.",
+    "review": "Find distributed-training bugs in scripts.",
+    "run": "Run a job so that it can be looked at when it hangs, and look.",
+    "sessions": "List, resume or export sessions.",
+    "triage": "The jobs running here: which rank, which line, why.",
+    "undo": "Take back the last applied fix, or a named one.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f".app.commands.{cmd_name}", __package__).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ddpwizard")
+@click.option("--demo", is_flag=True, help="Start a real four-process job that hangs, and mend it.")
+@click.option("--plain", is_flag=True, help="Numbered questions instead of the full screen.")
+@click.option("--ascii", is_flag=True, help="Only ASCII characters.")
+@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@click.option("--python", metavar="PATH", help="The interpreter with the torch to look at.")
+@click.option("--knowledge", metavar="DIR", multiple=True, help="Further knowledge entries.")
+@click.option(
+    "--allow",
+    type=click.Choice(["reads", "connects", "allocates", "perturbs"]),
+    help="How far probes may go.",
+)
+@click.pass_context
+def group(ctx: click.Context, demo: bool, **given: Any) -> None:
+    """From a symptom of a distributed PyTorch job to a named cause and a proved fix.
+
+    Without a command the wizard starts: type ddpwizard, and it looks at this box while you read.
+    """
+    if ctx.invoked_subcommand is None:
+        from pathlib import Path
+
+        from .app.commands.common import OpenScreen, Options
+
+        given["knowledge"] = tuple(Path(path) for path in given["knowledge"])
+        raise OpenScreen("demo" if demo else "home", Options(**given))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The ``ddpwizard`` command."""
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:
+        sys.exit(_refuse("standard output is closed", "leave it open, or send it to a file or /dev/null", 2, False))
+    sys.exit(_flushed(run(sys.argv[1:] if argv is None else argv)))
+
+
+def _flushed(code: int) -> int:
+    """The exit code, once all that was said is written; 3 where it could not be, with a line that says so."""
+    try:
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        found = code
+    except OSError as error:
+        found = _unwritten(error)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end
+    return found
+
+
+def _unwritten(error: OSError) -> int:
+    return _refuse(f"standard output cannot be written: {error.strerror}", "send it elsewhere", 3, False)
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and return its exit code: 0 nothing found, 1 something found, 2 usage or unreadable
+    input, 3 could not look, 130 interrupted. No exception leaves it."""
+    wants_json = "--json" in argv
+    try:
+        result = group.main(argv, prog_name="ddpwizard", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Abort:
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except click.ClickException as error:
+        return _refuse(error.format_message(), "ddpwizard --help lists what there is", 2, wants_json)
+    except UserError as error:
+        return _refuse(error.message, error.next_step, error.exit_code, wants_json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITABLE:
+            return _unwritten(error)
+        if type(error).__name__ == "OpenScreen":
+            return _open(error)
+        return _refuse(f"{type(error).__name__}: {error}", f"the traceback is in {_log_traceback()}", 2, wants_json)
+
+
+def _open(request: Any) -> int:
+    from .screens.start import start
+
+    try:
+        return start(request.screen, request.options, request.arguments)
+    except KeyboardInterrupt:
+        return 130
+    except UserError as error:
+        return _refuse(error.message, error.next_step, error.exit_code, False)
+    except Exception as error:
+        return _refuse(f"{type(error).__name__}: {error}", f"the traceback is in {_log_traceback()}", 2, False)
+
+
+def _refuse(message: str, next_step: str, code: int, wants_json: bool) -> int:
+    if wants_json:
+        from .app.commands.common import print_json
+
+        with suppress(OSError):  # main says that it cannot be written
+            print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
+    sys.stderr.write(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else "") + "\n")
+    return code
+
+
+def _log_traceback() -> str:
+    from .app import locations
+
+    path = locations.log_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as log:
+            log.write(traceback.format_exc() + "\n")
+    except OSError as error:
+        logging.getLogger(__name__).debug("no log file: %s", error)
+        return "no file: the state directory cannot be written"
+    return str(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""The app: which screen is shown, the theme, and the keys that work everywhere. All behaviour is on the screens."""
+
+import asyncio
+import importlib
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
+from textual.worker import WorkerCancelled, WorkerFailed
+
+from ..app.commands.common import target_python
+from ..app.errors import UserError
+from ..app.within import within
+from . import theme
+from .base import WizardScreen
+from .desk import Desk
+
+# name: (module, class). A screen is imported when it is first shown.
+PLACES = {
+    "home": ("home", "HomeScreen"),
+    "step": ("step", "StepScreen"),
+    "paste": ("paste", "PasteScreen"),
+    "diagnosis": ("diagnosis", "DiagnosisScreen"),
+    "browse": ("browser", "BrowserScreen"),
+    "check": ("check", "CheckScreen"),
+    "triage": ("triage", "TriageScreen"),
+    "fix": ("fix", "FixScreen"),
+    "plan": ("plan", "PlanScreen"),
+    "demo": ("demo", "DemoScreen"),
+}
+ASK_AGAIN_S = 5.0
+CLEAN_UP_LIMIT_S = 5.0
+DEMO = "demo"  # the group of the worker that holds the demo's job
+
+
+class WizardApp(App[int]):
+    """The wizard on a whole terminal."""
+
+    TITLE = "ddpwizard"
+    ENABLE_COMMAND_PALETTE = False  # ours is calm: no blinking cursor, no loading indicator
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+p", "palette", "all commands", show=False, id="palette", tooltip="Find any action by its name"),
+        Binding(
+            "ctrl+t", "next_theme", "colours", show=False, id="theme", tooltip="Dark, light, or the terminal's own"
+        ),
+        Binding("ctrl+q", "leave", "quit", show=False, priority=True, id="quit-anywhere", tooltip="Leave at once"),
+        Binding(
+            "ctrl+c",
+            "interrupt",
+            "cancel",
+            show=False,
+            priority=True,
+            id="interrupt",
+            tooltip="End what runs; when nothing does, twice to leave",
+        ),
+    ]
+
+    def __init__(self, desk: Desk, start: str = "home", **arguments: Any) -> None:
+        self.desk = desk
+        self._start, self._arguments = start, arguments
+        self._asked_at = -ASK_AGAIN_S
+        self.problem: Exception | None = None
+        # The first screen's style must be named here: Textual loads a screen's own only when it is pushed.
+        super().__init__(css_path=["app.tcss", screen_class(start).CSS_PATH])
+        self.animation_level = "none"
+        for ours in (theme.DARK, theme.LIGHT):
+            self.register_theme(ours)
+        self.theme = theme.at_start(os.environ)
+        self._line_filters = theme.filters(desk.options.ascii)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return theme.DEFAULTS
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *self._line_filters]
+
+    def get_default_screen(self) -> WizardScreen:
+        return make(self._start, **self._arguments)
+
+    @property
+    def current(self) -> WizardScreen:
+        """The screen on top."""
+        assert isinstance(self.screen, WizardScreen)
+        return self.screen
+
+    async def open(self, place: str, **arguments: Any) -> None:
+        """Show a screen on top of the present one; going home uncovers it."""
+        if place == "home":
+            await self.home()
+        else:
+            await self.push_screen(make(place, **arguments))
+
+    async def back(self) -> None:
+        """Uncover the screen below; from a first screen that is not Home, go there."""
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+        elif not is_home(self.screen):
+            await self.push_screen(make("home"))
+
+    async def home(self) -> None:
+        """To Home, whatever lies on top of it."""
+        while len(self.screen_stack) > 1 and not is_home(self.screen):
+            await self.pop_screen()
+        if not is_home(self.screen):
+            await self.push_screen(make("home"))
+
+    def show_help(self) -> None:
+        """Help for what is focused."""
+        from .help import help_screen
+
+        self.push_screen(help_screen(self.current))
+
+    def start_demo(self) -> None:
+        """Start the demo's job; it lives as long as the wizard, and no longer."""
+        self.run_worker(self._demo(), group=DEMO)
+
+    async def _demo(self) -> None:
+        from ..app.demo import DemoJob
+        from .demo import DemoScreen
+
+        async with DemoJob(target_python(self.desk.options)) as demo:
+            self.screen_stack[0].post_message(DemoScreen.Started(demo.pid))
+            await asyncio.Event().wait()
+
+    async def leave(self, code: int = 0) -> None:
+        """End the wizard: cancel what runs and let it clean up; the keeper ends what it started."""
+        running = [worker for worker in self.workers if not worker.is_finished]
+        if any(worker.group == DEMO for worker in running):
+            self.current.say("Ending the demo's job.")
+        for worker in running:
+            worker.cancel()
+        for worker in running:
+            with suppress(WorkerCancelled, WorkerFailed, asyncio.TimeoutError):
+                await within(CLEAN_UP_LIMIT_S, worker.wait())
+        self.exit(code, return_code=code)
+
+    def refuse(self, error: UserError) -> None:
+        """Say on the present screen why something could not be done."""
+        self.current.say(f"{error.message} → {error.next_step}" if error.next_step else error.message)
+
+    async def action_open(self, place: str) -> None:
+        await self.open(place)
+
+    def action_palette(self) -> None:
+        from .palette import PaletteScreen
+
+        if not isinstance(self.screen, PaletteScreen):
+            self.push_screen(PaletteScreen(self.current), callback=PaletteScreen.run)
+
+    def action_next_theme(self) -> None:
+        at = theme.CYCLE.index(self.theme) if self.theme in theme.CYCLE else -1
+        self.theme = theme.CYCLE[(at + 1) % len(theme.CYCLE)]
+
+    async def action_leave(self) -> None:
+        await self.leave()
+
+    async def action_interrupt(self) -> None:
+        if self.current.cancel_running():
+            self.current.say("Cancelled.")
+        elif time.monotonic() - self._asked_at < ASK_AGAIN_S:
+            await self.leave(130)
+        else:
+            self._asked_at = time.monotonic()
+            self.current.say("ctrl+c again leaves the wizard. What you did so far is saved.")
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.problem = error.error if isinstance(error, WorkerFailed) else error  # type: ignore[assignment]
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        # Textual would print a traceback with local variables, which may hold secrets; the caller logs ours.
+        self._close_messages_no_wait()
+
+
+def is_home(screen: object) -> bool:
+    """Whether this is the screen one begins at."""
+    return type(screen).__name__ == PLACES["home"][1]
+
+
+def make(place: str, **arguments: Any) -> WizardScreen:
+    """A screen by its name."""
+    return screen_class(place)(**arguments)
+
+
+def screen_class(place: str) -> type[Any]:
+    """The class of a screen, imported now."""
+    module, name = PLACES[place]
+    return getattr(importlib.import_module(f".{module}", __package__), name)

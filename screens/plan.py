@@ -1,0 +1,310 @@
+"""Which strategy: a form of a few lines, the strategies ranked as one types, and what the marked one is made of."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+from ..app.errors import UserError
+from ..app.plan.choice.search import Row
+from ..app.plan.types import GIB
+from ..app.snapshot import Snapshot
+from . import plan_answers as answers
+from . import plan_bars as bars
+from . import plan_question as asks
+from .base import WizardScreen
+from .plan_form import NEXT_WORD, OneOf, PlanForm
+from .plan_rows import Rows
+from .plan_table import Table, row_ids, sentence
+from .widgets.choices import Choice, Choices
+from .widgets.words import middle, text
+
+MARGIN = 2
+WORD = 12  # cells that wrapping may lose at the end of a row
+GOES_ON = " … (enter)"
+
+
+class PlanScreen(WizardScreen):
+    """The planner."""
+
+    CSS_PATH = "plan.tcss"
+    TITLE = "Which strategy?"
+    ABOUT = (
+        "Say what is trained on what; the strategies are ranked as you type. The bar is the memory of one GPU: what it "
+        "is made of, in the signs named below the list, and a line where the GPU ends. Before the name: ✓ fits, ! only "
+        "just or too slow, ✗ does not, ? not known. context: what CUDA and NCCL take; gaps: what PyTorch holds and "
+        "cannot use. recompute: activations that are computed again instead of kept. HSDP: copies over nodes, shards "
+        "within one. The model is a known name, the path of a Hugging Face config.json, or plain numbers: parameters, "
+        "layers, hidden size, vocabulary. m shows other fields, F2 while one types. Memory is computed, times are "
+        "estimates."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "edit", id="plan.next", tooltip="Go to the next field, or back to the list"),
+        Binding("w", "write", "write", id="plan.write", tooltip="Show the files of the marked strategy, to write them"),
+        Binding("m", "page", "more", id="plan.page", tooltip="Other fields (F2 while one types): recompute, LoRA …"),
+        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="What if there were still more GPUs"),
+        Binding("minus", "gpus(-1)", "fewer", show=False, id="plan.fewer", tooltip="What if there were fewer of them"),
+        Binding("c", "pair", "compare", id="plan.pair", tooltip="Mark a row to compare; on a second, compare"),
+        Binding("space", "pair", "compare", show=False, id="plan.pair-space", tooltip="As c, on the list"),
+        Binding("f2", "page_writing", "more fields", id="plan.page-writing", tooltip="Other fields, while one types"),
+    ]
+
+    class Answered(Message):
+        """A plan was made, or why there is none. ``number``: of the question."""
+
+        def __init__(self, number: int, answer: answers.Answer | None, error: UserError | None = None) -> None:
+            super().__init__()
+            self.number, self.answer, self.error = number, answer, error
+
+    class Looked(Message):
+        """The GPUs and the memory of this box were looked at."""
+
+        def __init__(self, found: Snapshot) -> None:
+            super().__init__()
+            self.found = found
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen = asks.Place()
+        self._asked: dict[str, str] = {}
+        self._number = self._shown = 0  # of the question that was asked last, and of the one that is answered
+        self._answer: answers.Answer | None = None
+        self._error: UserError | None = None
+        self._first_of_pair = ""
+        self._is_moved = False  # the marker, to a row that somebody wants to follow
+        self._more_by_keys = ""  # what + and - wrote into the form
+
+    def body(self) -> Iterable[Widget]:
+        self._seen = asks.seen(self.desk.snapshot)
+        yield PlanForm(asks.at_first(self._seen, Path.cwd()) | self.desk.plan_form)
+        yield Rows(id="answers")
+        yield Rows(id="names")
+        yield Choices(numbered=False, verb="why", id="strategies")
+        yield Rows(id="made-of")
+
+    def on_mount(self) -> None:
+        self._ask()
+        if self.desk.snapshot is None or self.desk.snapshot.gpus is None:
+            self.run_worker(self._look(), group="look")
+
+    async def _look(self) -> None:
+        self.post_message(self.Looked(await self.desk.look(["gpus", "limits"], self.desk.context(), "reads")))
+
+    @on(Looked)
+    def _looked(self, event: Looked) -> None:
+        """Take what the box says into the fields that nobody has written into yet."""
+        self.desk.saw(event.found)
+        before, self._seen = asks.at_first(self._seen, Path.cwd()), asks.seen(self.desk.snapshot)
+        form = self.query_one(PlanForm)
+        written = form.values()
+        for name, value in asks.at_first(self._seen, Path.cwd()).items():
+            if written[name] == before[name] != value:
+                form.set(name, value)
+        self._asked = {}  # the same words may mean another box
+        self._ask()
+        self._say_hint()
+
+    # -- computing
+
+    @on(PlanForm.Changed)
+    def _ask(self) -> None:
+        """Plan for what the form says now, beside the screen; a later question takes the place of an earlier one."""
+        form = self.query_one(PlanForm)
+        values = form.values()
+        if values == self._asked:
+            return
+        if self._asked and self._asked["gpus"] != values["gpus"] and values["more"] == self._more_by_keys != "":
+            values["more"] = self._more_by_keys = ""  # they were of those GPUs
+            form.set("more", "")
+        self.desk.plan_form = values
+        self._asked, self._number = values, self._number + 1
+        form.show_usual(asks.usual(values, self._seen))
+        self.run_worker(self._plan(self._number, values), group="plan", exclusive=True)
+
+    async def _plan(self, number: int, values: dict[str, str]) -> None:
+        try:
+            found = await asyncio.to_thread(lambda: answers.answer(asks.question(values, self._seen)))
+            self.post_message(self.Answered(number, found))
+        except UserError as error:
+            self.post_message(self.Answered(number, None, error))
+
+    def _think_of_more(self, number: int, found: answers.Answer) -> None:
+        """Plan for more GPUs too, when the table is painted: it has to wait for nothing but itself."""
+        if number == self._number:
+            self.run_worker(self._plan_more(number, found), group="plan", exclusive=True)
+
+    async def _plan_more(self, number: int, found: answers.Answer) -> None:
+        self.post_message(self.Answered(number, await asyncio.to_thread(answers.answer_more, found)))
+
+    @on(Answered)
+    def _answered(self, event: Answered) -> None:
+        if event.number != self._number:
+            return
+        self._shown = event.number
+        before, self._error = self._answer, event.error
+        self._answer = event.answer or before
+        if event.answer and before and before.rows is event.answer.rows:
+            self._show_answers()
+            return
+        self._show()
+        if event.answer:
+            self.call_after_refresh(self._think_of_more, event.number, event.answer)
+
+    # -- showing
+
+    @property
+    def _rows(self) -> list[Row]:
+        return self._answer.rows if self._answer else []
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self._show()
+
+    def on_descendant_focus(self) -> None:
+        super().on_descendant_focus()
+        self._say_hint()
+
+    def _say_hint(self) -> None:
+        """What can stand in the field one is in."""
+        focused, inside = self.focused, self.size.width - MARGIN
+        if focused and focused.id in asks.ALL:
+            self.say(text(asks.hint(focused.id, inside), "$muted"))
+        else:
+            self.say(text(asks.assumed(self.query_one(PlanForm).values(), self._seen), "$muted"))
+
+    def _show(self) -> None:
+        self._show_answers()
+        table, ids = self._table(), row_ids(self._rows)
+        if self._first_of_pair not in ids:
+            self._first_of_pair = ""
+        head = [table.head("as it was" if self._error else "strategy")] if self._rows else []
+        self.query_one("#names", Rows).show(head)
+        rows = zip(ids, self._rows, strict=True)
+        choices = [Choice(id_, table.row(row, id_ == self._first_of_pair)) for id_, row in rows]
+        self.query_one("#strategies", Choices).set_items(choices, first=not self._is_moved)
+        self._show_parts()
+        if self._rows:
+            setting = self._rows[0].setting
+            model = f"{setting.model.params / 1e9:.3g} B parameters"
+            nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
+            taken = ", assumed" if asks.assumed(self._asked, self._seen) else ""
+            self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}")
+
+    def _show_answers(self) -> None:
+        """The three answers; what is not known yet stays as it was for that moment."""
+        shown, rows = self.query_one("#answers", Rows), self._three(self.size.width - MARGIN)
+        if self._answer and answers.is_thinking(self._answer) and not self._error:
+            rows = [*rows[:-1], *(shown.rows[2:] or rows[-1:])]
+        shown.show(rows)
+
+    def _three(self, width: int) -> list[Content]:
+        """The three answers; or what is wrong with the question, and what to do."""
+        if self._error:
+            wrong = text(middle(self._error.message, 2 * width - WORD), "$warning").wrap(width)[:2]
+            return [*wrong, *text(f"→ {self._error.next_step or 'correct it'}").wrap(width)]
+        said = answers.lines(self._answer) if self._answer else []
+        return [Content.assemble((line.lead, "bold"), text(f": {line.within(width)}")) for line in said]
+
+    def _table(self) -> Table:
+        memory_gib = self._rows[0].setting.gpu_memory_gib if self._rows else None
+        return Table(self.size.width, (memory_gib or 1.0) * GIB, self.ascii_only)
+
+    @on(Choices.Marked)
+    def _marked(self, event: Choices.Marked) -> None:
+        self._is_moved = event.choices.highlighted > 0
+        self._show_parts()
+
+    def _show_parts(self) -> None:
+        row, shown = self._of_marked(), self.query_one("#made-of", Rows)
+        if row is None:
+            shown.show([])
+            return
+        found = row.candidate
+        most = found.largest_micro_batch
+        width = self.size.width - MARGIN
+        room = [text(f"at most {most} sequence{'s' * (most != 1)}")] if most else []
+        room += [text("! only just fits", "$warning")] if found.fits == "tight" else []
+        parts = bars.flowed([*bars.legend(found, self.ascii_only), *room], width)
+        said = Content.assemble(f"{sentence(found.why)}. ", (f"{sentence(found.lever)}.", "$muted")).wrap(width)
+        rows, height = [*parts, *said], shown.size.height
+        if 0 < height < len(rows) and len(parts) < height:
+            rows[height - 1] = Content.assemble(rows[height - 1].truncate(width - len(GOES_ON)), (GOES_ON, "$muted"))
+        shown.show(rows)
+
+    def _of_marked(self) -> Row | None:
+        marked = self.query_one("#strategies", Choices).marked
+        return self._row_of(marked.id) if marked else None
+
+    def _row_of(self, id_: str) -> Row | None:
+        return next((row for found, row in zip(row_ids(self._rows), self._rows, strict=True) if found == id_), None)
+
+    # -- actions
+
+    def shown_bindings(self) -> Iterator[Binding]:
+        if isinstance(self.focused, OneOf):
+            yield NEXT_WORD
+        yield from super().shown_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        focused = self.focused
+        writing = focused is not None and focused.check_consume_key("a", "a")
+        return writing if action == "page_writing" else True
+
+    def action_page(self) -> None:
+        self.query_one(PlanForm).other_page()
+
+    def action_page_writing(self) -> None:
+        self.action_page()
+
+    def action_gpus(self, by: int) -> None:
+        """Think of twice as many GPUs more, or of half as many."""
+        if self._answer:
+            asked = self._answer.question
+            wanted = asked.more_gpus * 2 if by > 0 else asked.more_gpus // 2
+            self._more_by_keys = str(answers.whole(asked.setting.gpus, asked.per_node, wanted, by > 0))
+            self.query_one(PlanForm).set("more", self._more_by_keys)
+
+    @on(Choices.Picked)
+    def _picked(self, event: Choices.Picked) -> None:
+        from .plan_details import PlanTermsScreen
+
+        ids = row_ids(self._rows)
+        self.wizard.push_screen(PlanTermsScreen(self._rows, ids.index(event.id)))
+
+    def action_pair(self) -> None:
+        from .plan_details import PlanPairScreen
+
+        marked = self.query_one("#strategies", Choices).marked
+        if marked is None:
+            return
+        first, second = self._row_of(self._first_of_pair), self._row_of(marked.id)
+        if first is None:
+            self._first_of_pair = marked.id
+            self.say("Marked. Go to another row and press c again to compare the two.")
+        elif self._first_of_pair == marked.id:
+            self._first_of_pair = ""
+            self.say("")
+        elif second is not None:
+            self._first_of_pair = ""
+            self.say("")
+            self.wizard.push_screen(PlanPairScreen(first, second))
+        self._show()
+
+    def action_write(self) -> None:
+        from .plan_write import PlanWriteScreen
+
+        row = self._of_marked()
+        if self._error:
+            self.wizard.refuse(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
+        elif row is not None:
+            self.wizard.push_screen(PlanWriteScreen(row), callback=self._wrote)
+
+    def _wrote(self, said: str | None) -> None:
+        if said:
+            self.say(said)

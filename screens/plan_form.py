@@ -1,0 +1,174 @@
+"""The planner's form: fields to write into, fields that are one of some words, on two pages."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Grid
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import Reactive
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from .plan_question import ALL, FIELDS, MORE_FIELDS
+from .widgets.choices import Choices
+from .widgets.leaf import Leaf
+from .widgets.line_input import LineInput
+from .widgets.words import text
+
+LIST = "#strategies"  # that up and down move while one is in a field
+NEXT_WORD = Binding("space,right,pagedown", "take(1)", "next word", id="one-of.next", tooltip="Take the next word")
+
+
+class OneOf(Leaf, can_focus=True):
+    """One of some words; space and the arrows take another."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        NEXT_WORD,
+        Binding("left,pageup", "take(-1)", "before", show=False, id="one-of.before", tooltip="Take the word before"),
+        Binding("up", "move_list(-1)", "row above", show=False, id="one-of.up", tooltip="Go to the row above"),
+        Binding("down", "move_list(1)", "row below", show=False, id="one-of.down", tooltip="Go to the row below"),
+        Binding("escape,enter", "leave", "to the list", show=False, id="one-of.leave", tooltip="Go to the list"),
+    ]
+    DEFAULT_CSS = "OneOf { height: 1; width: 1fr; } OneOf:focus { text-style: bold; }"
+
+    class Changed(Message):
+        """Another word was taken."""
+
+    def __init__(self, words: Sequence[str], value: str, id: str) -> None:
+        super().__init__(id=id)
+        self.words, self.value = tuple(words), value
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return 1
+
+    def render(self) -> Content:
+        if not self.has_focus:
+            return text(self.value)
+        return Content.assemble(("‹", "$accent"), text(self.value), ("›", "$accent"))
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        self.action_take(1)
+
+    def action_take(self, by: int) -> None:
+        self.value = self.words[(self.words.index(self.value) + by) % len(self.words)]
+        self.refresh()
+        self.post_message(self.Changed())
+
+    def action_move_list(self, by: int) -> None:
+        self.screen.query_one(LIST, Choices).action_move(by)
+
+    def action_leave(self) -> None:
+        self.screen.query_one(LIST).focus()
+
+
+class FieldInput(LineInput):
+    """A line of text whose room does not depend on what is written."""
+
+    # Textual lays out the whole screen when a line of text grows; here that takes most of the time of a keystroke.
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
+
+
+class KnownInput(FieldInput):
+    """One with names that are known; page up and down write one of them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pagedown", "name(1)", "next name", show=False, id="known.next", tooltip="Write the next known name"),
+        Binding("pageup", "name(-1)", "name before", show=False, id="known.before", tooltip="Write the name before"),
+    ]
+
+    def __init__(self, names: Sequence[str], value: str, id: str) -> None:
+        super().__init__(value=value, id=id, moves=LIST)
+        self.names = tuple(names)
+
+    def action_name(self, by: int) -> None:
+        begun = self.value.strip().lower()
+        at = next((n for n, name in enumerate(self.names) if begun and name.lower() == begun), None)
+        if at is None:  # the first that begins so
+            at = next((n for n, name in enumerate(self.names) if begun and name.lower().startswith(begun)), 0)
+        else:
+            at = (at + by) % len(self.names)
+        self.value = self.names[at]
+        self.cursor_position = len(self.value)
+
+
+class PlanForm(Container):
+    """All fields; one page of them is shown."""
+
+    class Changed(Message):
+        """A field has another value."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        super().__init__(id="form")
+        self._first = dict(values)
+
+    def compose(self) -> Iterable[Widget]:
+        for id_, fields in (("usual", FIELDS), ("more-fields", MORE_FIELDS)):
+            with Grid(id=id_, classes="page"):
+                for name in fields:
+                    yield Static(text(ALL[name].label, "$muted"))
+                    yield self._field(name)
+
+    def on_mount(self) -> None:
+        self.query_one("#more-fields").display = False
+
+    def _field(self, name: str) -> Widget:
+        field, value = ALL[name], self._first[name]
+        if field.choices:
+            return OneOf(field.choices, value, name)
+        if field.names:
+            return KnownInput(field.names, value, name)
+        return FieldInput(value=value, id=name, moves=LIST)
+
+    def values(self) -> dict[str, str]:
+        """What stands in each field."""
+        return {name: field.value.strip() for name, field in self._fields()}
+
+    def set(self, name: str, value: str) -> None:
+        """Put a value into a field."""
+        for found, field in self._fields():
+            if found == name:
+                field.value = value
+                field.refresh()
+
+    def show_usual(self, words: Mapping[str, str]) -> None:
+        """What an empty field means, in grey."""
+        for name, field in self._fields():
+            if isinstance(field, Input) and not ALL[name].value and field.placeholder != words.get(name, ""):
+                field.placeholder = words.get(name, "")
+
+    def other_page(self) -> None:
+        """Show the other page, and go to its first field."""
+        pages = [self.query_one("#usual"), self.query_one("#more-fields")]
+        shown, hidden = pages if pages[0].display else reversed(pages)
+        shown.display, hidden.display = False, True
+        first = next(field for name, field in self._fields() if name in self._names(hidden))
+        first.focus()
+
+    def _names(self, page: Widget) -> Mapping[str, object]:
+        return FIELDS if page.id == "usual" else MORE_FIELDS
+
+    def _fields(self) -> Iterator[tuple[str, Input | OneOf]]:
+        for name in ALL:
+            field = self.query_one(f"#{name}")
+            assert isinstance(field, Input | OneOf)
+            yield name, field
+
+    @on(Input.Changed)
+    @on(OneOf.Changed)
+    def _changed(self, event: Message) -> None:
+        event.stop()
+        self.post_message(self.Changed())
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.screen.query_one(LIST).focus()

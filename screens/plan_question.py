@@ -1,0 +1,325 @@
+"""What the planner's form asks, what stands there at first, and what its values come to."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ..app.errors import UserError
+from ..app.fixes.box import WITHOUT_BF16, box_of
+from ..app.plan import machines, named, spec
+from ..app.plan.box import boxes, live, servers
+from ..app.plan.memory.activations import counted
+from ..app.plan.model import hf_config, known
+from ..app.plan.time.collectives import Links
+from ..app.plan.types import GIB, Lora, Model, Setting, Train
+from ..app.snapshot import Snapshot
+from . import plan_answers as answers
+from .plan_answers import Question
+
+CONFIG = "config.json"
+MODEL, GPU = "Llama-3.1-8B", "H100"
+ANY, NO = "any", "no"
+LEAST_OF_WORD = 30  # letters of what somebody wrote, in a message
+
+
+class Field(NamedTuple):
+    """One field of the form. ``choices``: one of these, the first at first; ``names``: words that are known, others go
+    as well; ``hint``: what can stand there."""
+
+    label: str
+    value: str = ""
+    choices: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    hint: str = ""
+
+
+GPUS = (*(key.upper() for key in machines.GPUS), *servers.SERVERS)
+MODELS = tuple(model.name for model in known.MODELS.values())
+FIELDS = {
+    "model": Field(
+        "model",
+        MODEL,
+        names=MODELS,
+        hint="a name, a config.json, or numbers: 7b 32 4096 32000",
+    ),
+    "seq_len": Field("sequence", str(spec.SEQ_LEN), hint="tokens of a sequence; 8k is 8,192"),
+    "gpus": Field("GPUs in all", "8", hint="over all nodes"),
+    "dtype": Field("precision", choices=("bf16-mixed", "bf16-pure", "fp16-mixed", "fp32")),
+    "micro_batch": Field("per GPU", "1", hint="sequences per GPU and micro-batch"),
+    "nodes": Field("nodes", hint="empty: as many as the GPUs need"),
+    "optimizer": Field("optimizer", choices=("adamw", "adamw-8bit", "adafactor", "muon", "lion", "sgd")),
+    "grad_accum": Field("accumulate", "1", hint="micro-batches of one optimizer step"),
+    "gpu": Field("GPU", GPU, names=GPUS, hint="a GPU such as A100-80G, or a machine: p5.48xlarge"),
+}
+MORE_FIELDS = {
+    "act_ckpt": Field("recompute", choices=(ANY, "none", "full", "selective-op", "selective-layer")),
+    "lora": Field("LoRA rank", hint="empty: all weights are trained; else such as 16"),
+    "gpu_memory": Field("GPU memory", hint="what is free of it, such as 80GB or 24GiB; empty: as the GPU has"),
+    "attention": Field("attention", choices=("flash", "eager")),
+    "lora_on": Field("LoRA on", choices=("q,v", "all-linear")),
+    "host_memory": Field("host memory", hint="of one host, for what is offloaded, such as 512GB; empty: enough"),
+    "loss": Field("loss", choices=("eager", "compiled", "chunked", "fused-linear")),
+    "quant": Field("base weights", choices=("16 bit", "nf4", "nf4-dq", "gptq-int4")),
+    "inter_gbps": Field("between nodes", hint="GB/s of bus bandwidth between nodes"),
+    "compile": Field("torch.compile", choices=(NO, "yes")),
+    "step": Field("optim. step", choices=("foreach", "fused")),
+    "more": Field("more GPUs", hint="what if there were so many more; empty: twice as many"),
+}
+ALL = FIELDS | MORE_FIELDS
+WHAT = {
+    "dtype": "what is computed in, and kept; mixed: float32 weights",
+    "act_ckpt": "any: what is worth it",
+    "attention": "flash keeps no attention scores; eager keeps them all",
+    "loss": "how the cross-entropy is computed",
+    "lora_on": "which layers have adapters",
+    "quant": "of the frozen base under LoRA",
+    "step": "foreach: by lists of tensors, with copies; fused: none",
+    "compile": "fused operations keep fewer activations",
+}
+
+
+class Place(NamedTuple):
+    """What is known of the GPUs of a run: empty, 0 or None where it is not. ``per_node``: GPUs of one host."""
+
+    gpu: str = ""
+    per_node: int = 0
+    nodes: int = 1
+    gpu_memory_gib: float | None = None
+    host_bytes: float | None = None
+    nvme_bytes: float | None = None
+    links: Links | None = None
+
+
+def seen(snapshot: Snapshot | None) -> Place:
+    """What a look at the box found: the GPUs that are to be seen and what is free on each, the host, the nodes of the
+    job that the variables tell of, the links as they were measured or are usual."""
+    if snapshot is None:
+        return Place()
+    box = live.judged(snapshot.gpus, snapshot.limits)
+    gpu = _short(box.gpu or "", box.gpu_memory_gib)
+    links = _usual_links(gpu, box.gpu_memory_gib)
+    if box.nvlinks == 0:
+        links = links._replace(intra_gbps=min(links.intra_gbps, machines.INTRA_GBPS))
+    bench = boxes.measured(snapshot.allreduce, "") if snapshot.allreduce else None
+    if bench and snapshot.allreduce and snapshot.allreduce.backend in boxes.GPU_BACKENDS:
+        links = links._replace(intra_gbps=bench.intra_gbps, intra_latency_s=bench.hop_s, measured=True)
+    nodes = box_of(snapshot).nodes if box.gpus else 1
+    drive_bytes = live.nvme_room()[0] if box.gpus else None
+    return Place(gpu, box.gpus, nodes, box.gpu_memory_gib, box.host_bytes, drive_bytes, links)
+
+
+def place(gpu: str, box: Place) -> Place:
+    """What is known of the GPUs that the form names: those of this box, of a machine that is known, of a kind."""
+    if box.per_node and gpu == box.gpu:
+        return box
+    server = servers.SERVERS.get(gpu.lower().removeprefix("standard_"))
+    if server is None:
+        fitting = machines.named(gpu)
+        memory_gib = machines.GPUS[fitting[0]].memory_gib if len(fitting) == 1 else None
+        return Place(gpu, 0, 1, memory_gib, links=_usual_links(gpu, memory_gib))
+    hardware = server.hardware
+    links = Links(hardware.intra_gbps, server.inter_gbps)
+    host_bytes, drive_bytes = server.host_gib * GIB, server.nvme_gb * 1e9
+    return Place(server.gpu.upper(), server.gpus, 1, hardware.memory_gib, host_bytes, drive_bytes, links)
+
+
+def _usual_links(gpu: str, memory_gib: float | None) -> Links:
+    hardware = machines.find(gpu, memory_gib)
+    return Links(hardware.intra_gbps if hardware else machines.INTRA_GBPS, machines.INTER_GBPS)
+
+
+def _short(name: str, memory_gib: float | None) -> str:
+    """The short name of a GPU that is known, else its own."""
+    found = machines.find(name, memory_gib)
+    return next((key.upper() for key in machines.named(name) if machines.GPUS[key] == found), name)
+
+
+def at_first(box: Place, directory: Path) -> dict[str, str]:
+    """The value of each field before anything is typed: of the box and of the directory, else a usual one."""
+    values = {name: field.value or (field.choices[0] if field.choices else "") for name, field in ALL.items()}
+    if box.per_node:
+        values |= {"gpus": str(box.per_node * box.nodes), "gpu": box.gpu}
+        values["nodes"] = str(box.nodes) if box.nodes > 1 else ""
+        values["dtype"] = "fp16-mixed" if WITHOUT_BF16.search(box.gpu) else values["dtype"]
+    if _is_config(directory / CONFIG):
+        values["model"] = CONFIG
+    return values
+
+
+def _is_config(path: Path) -> bool:
+    try:
+        return path.is_file() and bool(hf_config.read(path))
+    except (UserError, OSError):
+        return False
+
+
+def usual(values: Mapping[str, str], box: Place) -> dict[str, str]:
+    """What an empty field means, as it stands there in grey."""
+    there = place(values.get("gpu", ""), box)
+    between = there.links.inter_gbps if there.links else machines.INTER_GBPS
+    shown = {"lora": "none", "host_memory": "enough", "inter_gbps": f"{between:.0f} GB/s"}
+    if there.host_bytes:
+        shown["host_memory"] = f"{there.host_bytes / GIB:.0f} GiB"
+    if there.gpu_memory_gib:
+        shown["gpu_memory"] = f"{there.gpu_memory_gib:.1f} GiB"
+    try:
+        gpus = number("gpus", values["gpus"])
+        nodes = _asked_nodes(values, gpus, there)
+    except UserError:
+        return shown
+    per_node = _per_node(gpus, nodes, there)
+    return shown | {"nodes": str(_nodes(gpus, there)), "more": str(answers.whole(gpus, per_node, gpus))}
+
+
+def assumed(values: Mapping[str, str], box: Place) -> str:
+    """That the GPUs of the form are nobody's, where they stand there by themselves; empty where they do not."""
+    if box.per_node or (values["gpus"], values["gpu"]) != (ALL["gpus"].value, ALL["gpu"].value):
+        return ""
+    return f"No GPU is seen here: {values['gpus']} × {values['gpu']} are assumed."
+
+
+def question(values: Mapping[str, str], box: Place) -> Question:
+    """What the form says.
+
+    Raises:
+        UserError: A field is not understood; the message names it.
+    """
+    for name, field in ALL.items():
+        if field.choices and values[name] not in field.choices:
+            raise UserError(f"{field.label} is {values[name][:40] or 'empty'}: not known", _one_of(field.choices))
+    model, there = _model(values["model"]), place(values["gpu"], box)
+    gpus = number("gpus", values["gpus"])
+    nodes = _asked_nodes(values, gpus, there)
+    if gpus % nodes:
+        raise UserError(f"{ALL['gpus'].label} ({gpus}) is no multiple of nodes ({nodes})", "correct one of them")
+    memory_gib, host_gib = (_size_gib(name, values[name]) for name in ("gpu_memory", "host_memory"))
+    memory_gib = memory_gib or _usable_gib(values["gpu"], there)
+    setting = Setting(
+        model=model, train=_train(values), gpus=gpus, nodes=nodes, gpu=there.gpu, gpu_memory_gib=memory_gib
+    )
+    spec.check(setting)
+    if setting.train.lora and not counted(model):
+        raise UserError("adapters are counted from layers and hidden size", "give the model as 7b 32 4096 32000")
+    links = there.links or _usual_links(there.gpu, memory_gib)
+    per_node = _per_node(gpus, nodes, there)
+    return Question(
+        spec.complete(setting)[0],
+        links._replace(inter_gbps=_rate("inter_gbps", values["inter_gbps"]) or links.inter_gbps),
+        host_gib * GIB if host_gib else there.host_bytes,
+        there.nvme_bytes,
+        setting.train.act_ckpt,
+        number("more", values["more"]) if values["more"] else answers.whole(gpus, per_node, gpus),
+        per_node,
+    )
+
+
+def _model(value: str) -> Model:
+    if ":" in value or value.endswith(".py"):
+        option = "--script" if value.endswith(".py") else "--model"
+        raise UserError(
+            "no code is read from here", f"ddpwizard plan {option} {value[:40]} does; or name a config.json"
+        )
+    return named.model(value)
+
+
+def memory_gib(gpu: str, box: Place) -> float:
+    """What a program can use of the GPU a field names.
+
+    Raises:
+        UserError: It is not known.
+    """
+    return _usable_gib(gpu, place(gpu, box))
+
+
+def _usable_gib(gpu: str, there: Place) -> float:
+    if there.gpu_memory_gib:
+        return there.gpu_memory_gib
+    if re.fullmatch(r"[0-9.]+ *[gt]i?b?", gpu, re.IGNORECASE):
+        way = f"{gpu[:LEAST_OF_WORD]} goes into GPU memory, on the other page (F2); here a name (page down: names)"
+        raise UserError(f"GPU {gpu[:LEAST_OF_WORD]}: a size, no name", way)
+    try:
+        return machines.known(gpu).memory_gib
+    except UserError as error:
+        raise UserError(error.message, f"page down: names; {error.next_step}") from error
+
+
+def _train(values: Mapping[str, str]) -> Train:
+    numbers = {name: number(name, values[name]) for name in ("seq_len", "micro_batch", "grad_accum")}
+    lora = Lora(r=number("lora", values["lora"]), target=values["lora_on"]) if values["lora"] else None
+    quant = values["quant"] if values["quant"] != "16 bit" else None
+    if quant and lora is None:
+        raise UserError(f"base weights in {quant} cannot be trained", "give a LoRA rank, or take 16 bit")
+    plain = {name: values[name] for name in ("dtype", "optimizer", "attention", "loss")} | numbers
+    plain |= {"act_ckpt": None if values["act_ckpt"] == ANY else values["act_ckpt"], "quant": quant}
+    plain |= {"compile": values["compile"] == "yes", "optimizer_impl": values["step"]}
+    return msgspec.structs.replace(msgspec.convert(plain, Train), lora=lora)
+
+
+def _nodes(gpus: int, there: Place) -> int:
+    return spec.nodes_for(gpus, there.per_node or spec.PER_NODE)
+
+
+def _asked_nodes(values: Mapping[str, str], gpus: int, there: Place) -> int:
+    return number("nodes", values["nodes"]) if values["nodes"] else _nodes(gpus, there)
+
+
+def _per_node(gpus: int, nodes: int, there: Place) -> int:
+    """GPUs of a node that is full."""
+    return gpus // nodes if nodes > 1 else max(there.per_node or spec.PER_NODE, gpus)
+
+
+def number(name: str, value: str) -> int:
+    """A whole number of a field: ``4096``, ``4,096`` or ``4k``.
+
+    Raises:
+        UserError: It is none, or too small or too large.
+    """
+    most = spec.MOST if name in ("gpus", "nodes", "more") else 10**7
+    way, said = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
+    found = re.fullmatch(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(k?)", value.strip().lower(), re.ASCII)
+    if found is None:
+        raise UserError(f"{said}: a whole number is needed", way)
+    digits = found[2].replace(",", "")
+    count = int(digits) * (1024 if found[3] else 1) if len(digits) < LEAST_OF_WORD else most + 1
+    if found[1] == "-" or not 0 < count <= most:
+        raise UserError(f"{said}: not between 1 and {most:,}", way)
+    return count
+
+
+def _size_gib(name: str, value: str) -> float | None:
+    try:
+        return boxes.gib(value or None, ALL[name].label)
+    except UserError as error:
+        raise UserError(f"{ALL[name].label} is {value[:LEAST_OF_WORD]}: no size", error.next_step) from error
+
+
+def _rate(name: str, value: str) -> float | None:
+    if not value:
+        return None
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < 1e6:
+        raise UserError(f"{ALL[name].label} is {value[:20]}", "give GB/s, such as 90")
+    return rate
+
+
+def _one_of(words: tuple[str, ...]) -> str:
+    return f"one of {', '.join(words)}"
+
+
+def hint(name: str, width: int) -> str:
+    """What can stand in a field, in a line of ``width``."""
+    field = ALL[name]
+    if field.choices:
+        what = WHAT.get(name, "")
+        words = f"{field.label}: {' · '.join(field.choices)}"
+        ways = (f"{words}; {what} (space)", f"{words} (space)", f"{field.label}: space takes the next word")
+    else:
+        said = f"{field.label}: {field.hint}"
+        ways = (f"{said} (page down: names)", said) if field.names else (said,)
+    return next((way for way in ways if len(way) <= width), ways[-1][:width])

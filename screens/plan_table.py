@@ -1,0 +1,108 @@
+"""The strategies as rows of a table: name, bar of memory, figures."""
+
+from textual.content import Content
+
+from ..app.plan.choice.search import Row
+from ..app.plan.types import GIB
+from . import plan_answers as answers
+from . import plan_bars as bars
+from .base import BROAD, WIDE
+from .widgets.words import mark, middle, text
+
+STATUS = {True: "ok", "tight": "warn", False: "fail", None: "unknown"}
+NAME_WIDTHS = ((BROAD, 36), (WIDE, 24), (0, 22))  # from which width of the screen on
+AGAIN, AGAIN_WIDTH = "recompute", 5  # of the name, for what is recomputed
+SHORT = {
+    " without resharding": ", no reshard",
+    " resharding to ": ", reshard to ",
+    "ZeroRedundancyOptimizer": "ZeRO optim.",
+    " + optimizer on ": ", optim. on ",
+    ", optim. on ": ", opt. ",
+    " offload": "",
+}
+LIST_MARGIN = 4  # with the two columns of the marker
+FIGURES_WIDTH = 14  # of a row: signs, memory
+STEP_WIDTH, NARROW_STEP_WIDTH = 8, 10  # time of a step, or what it lacks
+WAITS_WIDTH = 6  # what a step waits for, where there is room
+RATE_WIDTH = 10  # tokens per second, where there is room
+ASCII_MARK_WIDTH = 3  # that a status takes besides its one cell
+MOST_BAR_WIDTH = 60
+
+
+class Table:
+    """How the rows are laid out on a screen of ``width`` columns; ``memory_bytes``: of one GPU."""
+
+    def __init__(self, width: int, memory_bytes: float, ascii_only: bool) -> None:
+        self._memory_bytes, self._ascii_only = memory_bytes, ascii_only
+        self._rate_width = RATE_WIDTH if width >= BROAD else 0
+        self._name_width = next(name for least, name in NAME_WIDTHS if width >= least)
+        self._waits_width = WAITS_WIDTH if width >= WIDE else 0
+        self._step_width = STEP_WIDTH if self._waits_width else NARROW_STEP_WIDTH
+        self._width = max(1, width - LIST_MARGIN)
+        figures = FIGURES_WIDTH + self._step_width + self._waits_width + self._rate_width
+        room = self._width - figures - ASCII_MARK_WIDTH * ascii_only
+        self._bar_width = min(MOST_BAR_WIDTH, max(8, room - self._name_width))
+
+    def head(self, what: str) -> Content:
+        """The names of the columns; ``what`` is that of the first."""
+        again = AGAIN if self._name_width > len(AGAIN) + len(what) else ""
+        names = f"{what:<{self._name_width - len(again)}}{again}"
+        bar = bars.head(self._memory_bytes / GIB, self._bar_width)
+        rate = f" {'tokens/s':>{RATE_WIDTH - 1}}" if self._rate_width else ""
+        lead = " " * (4 + ASCII_MARK_WIDTH * self._ascii_only)
+        waits = f" {'waits':>5}" if self._waits_width else ""
+        return text(f"{lead}{names} {bar} {'on a GPU':>9} {'a step':>{self._step_width}}{waits}{rate}", "$muted")
+
+    def row(self, row: Row, is_marked: bool) -> Content:
+        """One strategy; ``is_marked`` to be compared."""
+        found = row.candidate
+        used = f" {_five(found.device_used_bytes_per_gpu / GIB)} GiB"
+        made = Content.assemble(
+            mark(STATUS[found.fits] if found.in_practice or not found.fits else "warn", self._ascii_only),
+            text(f"{'•' if is_marked else ' '}{_short(row, self._name_width)} "),
+            bars.bar(found.breakdown, self._memory_bytes, self._bar_width, self._ascii_only),
+            text(used, "$error" if found.device_used_bytes_per_gpu > self._memory_bytes else ""),
+            self._time(row),
+        )
+        return made.truncate(self._width, ellipsis=True)
+
+    def _time(self, row: Row) -> Content:
+        """The time of a step, or how much is missing."""
+        found = row.candidate
+        if found.fits is False:
+            over = (found.device_used_bytes_per_gpu - self._memory_bytes) / GIB
+            lacks = f"{_five(over).strip()} over" if over > 0 else "host full"
+            return text(f" {lacks:>{self._step_width + self._waits_width}}", "$error")
+        waits = found.exposed_comm_seconds or 0.0
+        share = f" {f'{waits / found.step_seconds:.0%}' if found.step_seconds else '':>5}" if self._waits_width else ""
+        rate = f" {found.tokens_per_s:>{RATE_WIDTH - 1},.0f}" if found.tokens_per_s and self._rate_width else ""
+        return text(f" {answers.seconds(found.step_seconds):>{self._step_width}}{share}{rate}")
+
+
+def row_ids(rows: list[Row]) -> list[str]:
+    """A word for each row that stays its own when the order changes."""
+    ids: list[str] = []
+    for row in rows:
+        base = answers.name(row)
+        ids.append(base if base not in ids else f"{base} {sum(id_.startswith(base) for id_ in ids) + 1}")
+    return ids
+
+
+def sentence(said: str) -> str:
+    """With a capital, without a stop."""
+    return said[:1].upper() + said[1:].rstrip(".")
+
+
+def _five(size_gib: float) -> str:
+    """A size in five cells: ``63.8``, ``1571``."""
+    return f"{size_gib:5.1f}" if size_gib < 999.95 else f"{size_gib:5.0f}"
+
+
+def _short(row: Row, width: int) -> str:
+    """A strategy with what is recomputed, in so many cells."""
+    again = {"none": "", "full": "all"}.get(row.candidate.recompute, "part")
+    name, room = row.candidate.strategy, width - AGAIN_WIDTH
+    for long, short in SHORT.items():
+        if len(name) > room:
+            name = name.replace(long, short)
+    return f"{middle(name, room):<{room}}{again:>{AGAIN_WIDTH}}"

@@ -1,0 +1,226 @@
+"""The ranks of one place, and one rank with everything that is known of it."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ..app.errors import UserError
+from ..app.job import onerank
+from ..app.job.types import JobReport
+from ..app.job.view import rank_groups
+from ..app.probes.units import count_text
+from . import triage_text as says
+from .base import WizardScreen
+from .confirm import Confirm
+from .find import FIND_FROM, FindsRanks
+from .ranks import Table, beside, code, stacks
+from .sheet import Sheet
+from .widgets.choices import Choices
+from .widgets.words import lines, near, text
+
+MARGINS = 4  # of a list: padding and the marker's two columns
+NAME_WIDTH = 12
+VALUES = (
+    "They are read from outside, without stopping the process; it does not notice. Values can hold data: they are "
+    "shown here, short and with secrets taken out, and kept nowhere."
+)
+
+
+def stacks_page(report: JobReport, width: int) -> Sheet:
+    """The stacks of all ranks of a job, and above them what could not be read."""
+    unread = [text(line, "$warning") for line in says.problems(report)]
+    found = stacks(report, [row.rank for row in report.ranks], width)
+    return Sheet("Stacks, each once", lines(*unread, *found), _seen(report))
+
+
+def _seen(report: JobReport) -> str:
+    return f"seen at {at}" if (at := says.looked_at(report)) else ""
+
+
+class RanksScreen(FindsRanks):
+    """The ranks of one place, a row each."""
+
+    CSS_PATH = "rank.tcss"
+    TITLE = "Ranks"
+    ABOUT = (
+        "The ranks that stand at one place. enter shows everything that is known of one: its stacks, what it started, "
+        "its connections, its GPU, what it printed last. Nothing is looked at anew while this is open."
+    )
+
+    def __init__(self, report: JobReport, ranks: Sequence[int], marked: int | None = None) -> None:
+        super().__init__()
+        self._report, self._ranks, self._marked = report, list(ranks), marked
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(id="names")
+        yield Choices(numbered=False, verb="open", id="ranks")
+        yield self.find_line()
+
+    def on_mount(self) -> None:
+        self._show()
+        if self._marked in self._ranks:
+            self.query_one(Choices).highlighted = self._ranks.index(self._marked)
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self._show()
+
+    def _show(self) -> None:
+        width = self.size.width - MARGINS
+        groups = rank_groups(self._report, self._ranks, alone=True)
+        rows = {row.rank: row for row in self._report.ranks}
+        processes = {rank: f"{rows[rank].host}  pid {rows[rank].pid or '–'}" for rank in self._ranks}
+        table = Table(groups, width, processes)
+        self.query_one("#names", Static).update(Content.assemble("  ", table.header()))
+        self.query_one(Choices).set_items([table.row(group, str(group.members[0])) for group in groups])
+        self._ranks = [group.members[0] for group in groups]
+        first = groups[0]
+        doing = f" in {first.doing}" if first.doing else ""
+        at = f" at {first.where}" if first.where else ""
+        title = f"{count_text(len(groups), 'rank')} › {first.state.replace('_', ' ')}{doing}{at}"
+        self.head(title, _seen(self._report))
+
+    def row_of_rank(self, rank: int) -> int | None:
+        return self._ranks.index(rank) if rank in self._ranks else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "find" or len(self._ranks) > FIND_FROM
+
+    @on(Choices.Picked)
+    def _picked(self, event: Choices.Picked) -> None:
+        self.wizard.push_screen(RankScreen(self._report, self._ranks, int(event.id)))
+
+
+class RankScreen(WizardScreen):
+    """One rank: facts, the source it stands in, stacks, what surrounds it."""
+
+    CSS_PATH = "rank.tcss"
+    TITLE = "Rank"
+    AUTO_FOCUS = "VerticalScroll"
+    ABOUT = (
+        "Everything that was read of one rank at the last look: where it stands and what encloses that line, the "
+        "stack of each thread, its children, connections, GPU and last output. The arrow keys scroll."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "step(1)", "next rank", id="rank.next", tooltip="Show the next rank of this place"),
+        Binding("b", "step(-1)", "rank before", id="rank.before", tooltip="Show the rank before this one"),
+        Binding("l", "values", "variables", id="rank.values", tooltip="Read the values of its local variables"),
+        Binding("w", "why", "why", id="rank.why", tooltip="What speaks for the verdict on its job and against it"),
+        Binding("s", "stacks", "stacks", id="rank.stacks", tooltip="The stack of every rank of its job"),
+    ]
+
+    class ValuesRead(Message):
+        """The local variables of a rank, as parts of a page."""
+
+        def __init__(self, rank: int, parts: list[onerank.Part]) -> None:
+            super().__init__()
+            self.rank, self.parts = rank, parts
+
+    class Failed(Message):
+        """They could not be read."""
+
+        def __init__(self, error: UserError) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(self, report: JobReport, ranks: Sequence[int], rank: int) -> None:
+        super().__init__()
+        self._report, self._ranks, self._rank = report, list(ranks), rank
+        self._here = socket.gethostname()
+
+    def body(self) -> Iterable[Widget]:
+        with VerticalScroll():
+            yield Static(id="page")
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self._show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        row = onerank.row_of(self._report, self._rank)
+        if action == "values":
+            return row is not None and row.pid is not None and row.host == self._here
+        return action != "step" or len(self._ranks) > 1
+
+    def action_values(self) -> None:
+        """Read the values, after asking once."""
+        if self.desk.reads_values:
+            self._read(True)
+            return
+        question = f"Read the values of rank {self._rank}'s local variables?"
+        self.wizard.push_screen(Confirm(question, yes="Yes, read them", details=VALUES), callback=self._read)
+
+    def _read(self, yes: bool | None) -> None:
+        row = onerank.row_of(self._report, self._rank)
+        if yes and row and row.pid is not None:
+            self.desk.reads_values = True
+            self.say("Reading the variables.")
+            self.run_worker(self._values(row.rank, row.pid), group="values", exclusive=True)
+
+    async def _values(self, rank: int, pid: int) -> None:
+        from ..app.job.look.stacks import locals_of
+
+        try:
+            self.post_message(self.ValuesRead(rank, onerank.values(await locals_of(pid))))
+        except UserError as error:
+            self.post_message(self.Failed(error))
+
+    @on(ValuesRead)
+    def _values_read(self, event: ValuesRead) -> None:
+        self.say("")
+        page = self._parts(event.parts, self._width())[1:]
+        self.wizard.push_screen(Sheet(f"Rank {event.rank} › variables, just read", lines(*page)))
+
+    @on(Failed)
+    def _failed(self, event: Failed) -> None:
+        self.wizard.refuse(event.error)
+
+    async def action_why(self) -> None:
+        await self.wizard.open("diagnosis")
+
+    def action_stacks(self) -> None:
+        self.wizard.push_screen(stacks_page(self._report, self._width()))
+
+    def action_step(self, by: int) -> None:
+        at = self._ranks.index(self._rank)
+        self._rank = self._ranks[(at + by) % len(self._ranks)]
+        self._show()
+        self.query_one(VerticalScroll).scroll_home(animate=False)
+
+    def _show(self) -> None:
+        row = onerank.row_of(self._report, self._rank)
+        which = f"{self._ranks.index(self._rank) + 1} of {len(self._ranks)} here" if len(self._ranks) > 1 else ""
+        self.head(f"Rank {self._rank}", ", ".join(filter(None, [which, _seen(self._report)])))
+        if row is None:
+            return
+        width = self._width()
+        shown: list[Content] = []
+        for name, said in onerank.facts(self._report, row):
+            first, *more = text(said).wrap(width - NAME_WIDTH)
+            shown.append(Content.assemble((name.ljust(NAME_WIDTH), "$muted"), first))
+            shown += [Content.assemble(" " * NAME_WIDTH, line) for line in more]
+        if around := onerank.around(self._report, row):
+            shown += [Content(""), text(f"Where it stands: {near(row.where or '')}", "bold"), *code(around, width)]
+        shown += self._parts(onerank.parts(self._report, row), width)
+        self.query_one("#page", Static).update(lines(*shown))
+        self.keys_changed()
+
+    def _width(self) -> int:
+        return max(30, self.size.width - MARGINS)
+
+    def _parts(self, parts: Iterable[onerank.Part], width: int) -> list[Content]:
+        shown: list[Content] = []
+        for part in parts:
+            shown += [Content(""), text(part.title, "bold"), *(beside(line, width) for line in part.lines)]
+        return shown

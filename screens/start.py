@@ -1,0 +1,48 @@
+"""Where the wizard begins: the whole screen where there is a terminal that can show it, else numbered questions."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ..app.commands.common import Options
+from ..app.errors import UserError
+
+LEAST_COLUMNS, LEAST_ROWS = 60, 20
+
+
+def start(screen: str, options: Options, arguments: dict[str, Any]) -> int:
+    """Run the wizard from a screen (home, demo, paste, resume, …) to its end; the exit code.
+
+    Raises:
+        UserError: The terminal is too small, or a session to resume is not there.
+    """
+    if options.plain or not has_screen(os.environ):
+        from .plain import run
+
+        return run(screen, options, arguments)
+    size = os.get_terminal_size(sys.__stderr__.fileno()) if sys.__stderr__ else os.terminal_size((80, 24))
+    if 0 < size.columns < LEAST_COLUMNS or 0 < size.lines < LEAST_ROWS:
+        raise UserError(
+            f"this terminal is {size.columns} × {size.lines}, the wizard needs {LEAST_COLUMNS} × {LEAST_ROWS}",
+            "make it larger, or use --plain",
+        )
+    from .app import WizardApp
+    from .desk import Desk
+
+    desk = Desk(options)
+    if screen == "resume":
+        screen, arguments = desk.resume(str(arguments.get("id", "last"))), {}
+    app = WizardApp(desk, screen, **arguments)
+    app.run(mouse=not options.no_mouse)
+    if app.problem:
+        raise app.problem
+    return app.return_code or 0
+
+
+def has_screen(environ: Mapping[str, str]) -> bool:
+    """Whether there is a terminal that can show a screen, and a person who wants one."""
+    if environ.get("ACCESSIBLE", "") not in ("", "0") or environ.get("TERM", "") in ("", "dumb"):
+        return False
+    streams = (sys.__stdin__, sys.__stderr__)  # the screen is drawn on stderr: stdout may be a file
+    return all(stream is not None and stream.isatty() for stream in streams)

@@ -1,0 +1,106 @@
+"""What stands on every screen: the title line with its rule, a line for what just happened, and the line of keys."""
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.geometry import Region, Size
+
+from .choices import Choices
+from .leaf import Leaf
+from .words import sides, text
+
+KEY_NAMES = {"question_mark": "?", "escape": "esc", "left": "←", "right": "→", "slash": "/", "plus": "+"}
+GAP = "   "
+
+
+class Head(Leaf):
+    """Where we are, and on the right what is known about it; one thin rule below."""
+
+    DEFAULT_CSS = "Head { height: 2; width: 1fr; }"
+
+    def __init__(self, title: str) -> None:
+        super().__init__(id="head")
+        self.title, self.facts = title, ""
+
+    def show(self, title: str | None = None, facts: str | None = None) -> None:
+        """Change what stands there."""
+        before = (self.title, self.facts)
+        self.title = self.title if title is None else title
+        self.facts = self.facts if facts is None else facts
+        if before != (self.title, self.facts):
+            self.refresh(Region(0, 0, self.size.width, 1))
+
+    def render(self) -> Content:
+        width = self.size.width
+        first = sides(text(" " + self.title, "bold"), text(self.facts + " ", "$muted"), width)
+        return Content.assemble(first, "\n", ("─" * width, "$rule"))
+
+
+class Note(Leaf):
+    """One line for what just happened, or what runs; three where it is long. It stays until something else happens."""
+
+    DEFAULT_CSS = "Note { height: auto; max-height: 3; width: 1fr; padding: 0 1; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="note")
+        self.content = Content("")
+
+    def say(self, content: Content | str) -> None:
+        """Show another text."""
+        content = text(content) if isinstance(content, str) else content
+        if not content.is_same(self.content):
+            width = self.size.width or 80
+            grows = len(content.wrap(width)) != len(self.content.wrap(width))
+            self.content = content
+            self.refresh(layout=grows)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self.content.wrap(width)) if width else 1
+
+    def render(self) -> Content:
+        return self.content
+
+
+class KeyLine(Leaf):
+    """The keys that work now; help and the way out always among them."""
+
+    DEFAULT_CSS = "KeyLine { height: 1; width: 1fr; padding: 0 1; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="keys")
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return 1
+
+    def render(self) -> Content:
+        keys, ends = self._keys()
+        width = self.size.width
+        right = GAP.join(f"{key} {what}" for key, what in ends)
+        room = width - cell_len(right) - len(GAP)
+        parts: list[tuple[str, str]] = []
+        for key, what in keys:
+            part = f"{key} {what}"
+            if cell_len(part) > room:
+                break
+            room -= cell_len(part) + len(GAP)
+            parts.append((key, what))
+        left = Content(GAP).join([_key(*part) for part in parts])
+        return sides(left, Content(GAP).join([_key(*part) for part in ends]), width)
+
+    def _keys(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        screen = self.screen
+        focused = screen.focused
+        writing = focused is not None and focused.check_consume_key("a", "a")  # letters are written into it
+        ends = [("f1", "help"), ("ctrl+q", "quit")] if writing else [("?", "help"), ("q", "quit")]
+        keys: list[tuple[str, str]] = []
+        if isinstance(focused, Choices) and focused.verb:
+            keys.append(("enter", focused.verb))
+        for binding in screen.shown_bindings():  # type: ignore[attr-defined]
+            key = binding.key.split(",")[0]
+            name = KEY_NAMES.get(key) or key
+            if not (writing and len(name) == 1):  # a letter is written, not done
+                keys.append((name, binding.description))
+        return keys, ends
+
+
+def _key(key: str, what: str) -> Content:
+    return Content.assemble((key, "bold"), " ", (what, "$muted"))

@@ -1,0 +1,57 @@
+"""One line to write into: no border, no blinking cursor; escape leaves it, the arrows may move a list beside it."""
+
+from typing import Any, ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Input
+
+from .choices import Choices
+
+
+class LineInput(Input):
+    """A line of text. ``moves``: the list that up and down move while one types; ``closes``: escape ends the screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "leave the line", show=False, id="line.leave", tooltip="Leave the line of text"),
+        Binding("up", "move_list(-1)", "row above", show=False, id="line.up", tooltip="Go to the row above"),
+        Binding("down", "move_list(1)", "row below", show=False, id="line.down", tooltip="Go to the row below"),
+    ]
+    DEFAULT_CSS = """
+    LineInput, LineInput:focus, LineInput:ansi, LineInput:ansi:focus {
+        height: 1; border: none; padding: 0; background: $background; color: $foreground;
+    }
+    LineInput > .input--placeholder { color: $muted; }
+    LineInput > .input--cursor { background: $foreground; color: $background; }
+    """
+
+    class PastedLines(Message):
+        """More than one line was pasted: too much for a line, so it is handed on whole."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, *, moves: str = "", closes: bool = False, **arguments: Any) -> None:
+        super().__init__(select_on_focus=False, compact=True, **arguments)
+        self._moves, self._closes = moves, closes
+        self.cursor_blink = False
+
+    def _on_paste(self, event: events.Paste) -> None:
+        if "\n" not in event.text.strip():
+            super()._on_paste(event)
+            return
+        self.post_message(self.PastedLines(event.text))
+        event.stop()
+        event.prevent_default()
+
+    async def action_leave(self) -> None:
+        if self._closes:
+            await self.screen.run_action("back")
+        else:
+            self.screen.query(Choices).first().focus()
+
+    def action_move_list(self, by: int) -> None:
+        if self._moves:
+            self.screen.query_one(self._moves, Choices).action_move(by)

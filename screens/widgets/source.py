@@ -1,0 +1,63 @@
+"""Lines of a file or a pasted text, with the one that matters marked."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from textual.content import Content
+
+from .words import middle, near, text
+
+PLACE = re.compile(r"(?P<path>.+):(?P<line>\d+)")
+AROUND = 2
+READ_LIMIT_BYTES = 32 * 1024 * 1024
+
+
+def place(where: str) -> tuple[str, int] | None:
+    """``path:line`` taken apart, or None for any other kind of place."""
+    match = PLACE.fullmatch(where)
+    return (match["path"], int(match["line"])) if match else None
+
+
+def file_lines(path: str, texts: Mapping[str, str] | None = None) -> list[str]:
+    """The lines of a pasted text or a file; none where it cannot be read (the place is named anyway)."""
+    if texts and path in texts:
+        return texts[path].split("\n")
+    try:
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size > READ_LIMIT_BYTES:
+            return []
+        return file.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def marked(found: list[str], notes: Mapping[int, str], width: int, around: int = AROUND) -> list[Content]:
+    """The lines (from 1) in ``notes``, each with its note behind it, and those around them; gaps are one ``…``."""
+    near_notes = {n for number in notes for n in range(number - around, number + around + 1)}
+    rows: list[Content] = []
+    previous = 0
+    for number in sorted(n for n in near_notes if 0 < n <= len(found)):
+        if previous and number > previous + 1:
+            rows.append(Content.styled("      …", "$muted"))
+        rows.append(_line(number, found[number - 1], notes.get(number), width))
+        previous = number
+    return rows
+
+
+def _line(number: int, code: str, note: str | None, width: int) -> Content:
+    lead = ("▸" if note is not None else " ", "$accent bold"), (f"{number:>5}  ", "$muted")
+    tail = text(f"  ◀ {note}", "$accent") if note else Content("")
+    room = max(8, width - 8 - tail.cell_length)
+    shown = text(code.expandtabs(4), "bold" if note is not None else "").truncate(room, ellipsis=True)
+    return Content.assemble(*lead, shown, tail)
+
+
+def excerpt(where: str, texts: Mapping[str, str], width: int) -> list[Content]:
+    """The lines around ``path:line`` under the name of the file; nothing where they cannot be shown."""
+    found = place(where)
+    if found is None:
+        return []
+    path, line = found
+    rows = marked(file_lines(path, texts), {line: ""}, width)
+    return [Content(""), text(middle(near(path), width), "bold"), *rows] if rows else []

@@ -1,0 +1,108 @@
+"""``diagnose``: stdin, files, answers, scripts; JSON as promised; exit codes as promised."""
+
+import gzip
+import json
+from pathlib import Path
+
+from helpers.command import ddpwizard, refused
+
+PORT_TAKEN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+    "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
+)
+FIELDS = {
+    "schema",
+    "ddpwizard_version",
+    "knowledge_version",
+    "in_scope",
+    "causes",
+    "other",
+    "several",
+    "next",
+    "evidence",
+}
+
+
+def test_an_error_on_stdin_is_named_with_its_line():
+    done = ddpwizard("diagnose", "-", "--json", stdin="starting\n" + PORT_TAKEN)
+    answer = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert set(answer) == FIELDS
+    assert answer["schema"] == "ddpwizard.diagnosis/1"
+    top = answer["causes"][0]
+    assert top["id"] == "port-in-use"
+    assert top["because"][0]["where"] == "<stdin>:2"
+    assert abs(sum(c["confidence"] for c in answer["causes"]) + answer["other"] - 1) < 0.2
+
+
+def test_files_are_named_absolutely_and_are_one_case(tmp_path: Path):
+    (tmp_path / "a.log").write_text("nothing here\n")
+    (tmp_path / "b.log").write_text(PORT_TAKEN)
+    done = ddpwizard("diagnose", "a.log", "b.log", "--json", cwd=tmp_path)
+    because = json.loads(done.stdout)["causes"][0]["because"]
+    assert because[0]["where"] == f"{tmp_path}/b.log:1"
+
+
+def test_answers_count(tmp_path: Path):
+    done = ddpwizard(
+        "diagnose", "--answer", "how-launched=plain-python", "--answer", "symptom=does-not-start", "--json"
+    )
+    answer = json.loads(done.stdout)
+    assert {item["id"] for item in answer["evidence"]} == {
+        "answer:how-launched=plain-python",
+        "answer:symptom=does-not-start",
+    }
+    assert "how-launched" not in [step["id"] for step in answer["next"]]
+
+
+def test_a_script_counts(tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch.distributed as dist\n\n"
+        "def f(x, rank):\n    if rank == 0:\n        dist.all_reduce(x)\n        print(x)\n"
+    )
+    done = ddpwizard("diagnose", "--script", str(script), "--json")
+    top = json.loads(done.stdout)["causes"][0]
+    assert top["id"] == "rank-conditional-collective"
+    assert top["because"][0]["source"] == "review"
+
+
+def test_out_of_scope_is_told_and_is_no_finding():
+    done = ddpwizard("diagnose", "-", stdin="my soup is far too salty")
+    assert done.returncode == 0
+    assert "does not look like" in done.stdout
+    assert json.loads(ddpwizard("diagnose", "-", "--json", stdin="my soup is salty").stdout)["in_scope"] is False
+
+
+def test_empty_and_binary_input_are_refused(tmp_path: Path):
+    assert "nothing in it" in refused(ddpwizard("diagnose", stdin=""), 2)
+    binary = tmp_path / "x.bin"
+    binary.write_bytes(bytes(range(256)) * 40)
+    assert "binary" in refused(ddpwizard("diagnose", str(binary)), 2)
+    packed = tmp_path / "x.log.gz"
+    packed.write_bytes(gzip.compress(bytes(range(256)) * 40))
+    assert "binary" in refused(ddpwizard("diagnose", str(packed)), 2)
+
+
+def test_a_packed_log_is_read_as_it_is(tmp_path: Path):
+    log = "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, EADDRINUSE"
+    packed = tmp_path / "train.log.gz"
+    packed.write_bytes(gzip.compress(log.encode()))
+    found = json.loads(ddpwizard("diagnose", str(packed), "--json").stdout)
+    assert found["causes"][0]["id"] == "port-in-use"
+    assert found["causes"][0]["because"][0]["where"].startswith(f"{packed}")
+
+
+def test_bad_answers_are_refused_with_the_good_ones():
+    assert "plain-python" in refused(ddpwizard("diagnose", "--answer", "how-launched=nope"), 2)
+    assert "how-launched" in refused(ddpwizard("diagnose", "--answer", "nope=1"), 2)
+
+
+def test_a_log_cannot_drive_the_terminal():
+    done = ddpwizard("diagnose", "-", stdin="\x1b]0;evil\x07\x9b31m" + PORT_TAKEN)
+    assert "\x1b" not in done.stdout and "\x9b" not in done.stdout
+    assert "port" in done.stdout.lower()
+
+
+def test_ascii_output_is_ascii():
+    assert ddpwizard("diagnose", "-", "--ascii", stdin=PORT_TAKEN).stdout.isascii()

@@ -1,0 +1,228 @@
+"""``ddpwizard doctor``: live on this box, and on saved looks."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from ddpwizard.app.commands import doctor
+from ddpwizard.app.evidence import Check
+from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot, SoftwareSection, read
+from ddpwizard.knowledge.loader import load
+from ddpwizard.knowledge.schema import NATS
+from helpers.command import ddpwizard, refused
+
+SOFTWARE = SoftwareSection(
+    python="/env/bin/python", python_version="3.12.1", torch="2.13.0+cpu", torch_path="/env/t", backends=["gloo"]
+)
+ROW = BenchRow(
+    operation="all_reduce", backend="gloo", ranks=2, bytes=65536, seconds=2e-4, algbw_gbps=0.32768, busbw_gbps=0.32768,
+    correct=True,
+)  # fmt: skip
+HEALTHY = Snapshot(
+    taken_at=1.0,
+    host="node-07",
+    ddpwizard_version="0.1",
+    software=SOFTWARE,
+    gpus=GpuSection(problem="NVML Shared Library Not Found"),
+    allreduce=AllreduceSection(backend="gloo", ranks=2, rows=[ROW]),
+)
+SICK = msgspec.structs.replace(
+    HEALTHY,
+    software=msgspec.structs.replace(SOFTWARE, backends=[]),
+    failed={"network": "no /sys here"},
+    allreduce=AllreduceSection(
+        backend="gloo",
+        ranks=2,
+        rows=[],
+        ended="failed",
+        verdict="ranks 0–1 failed while joining the others: Unable to find address for: nope0",
+    ),
+)
+
+
+def saved(directory: Path, snapshot: Snapshot | bytes) -> str:
+    path = directory / "box.json"
+    path.write_bytes(snapshot if isinstance(snapshot, bytes) else msgspec.json.encode(snapshot))
+    return str(path)
+
+
+def keys(items: list[dict[str, Any]]) -> set[frozenset[str]]:
+    return {frozenset(item) for item in items}
+
+
+class TestReplay:
+    def test_healthy(self, tmp_path: Path):
+        done = ddpwizard("doctor", "--replay", saved(tmp_path, HEALTHY))
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith("This box  node-07") and lines[0].endswith("2 ok · 1 skipped")
+        assert lines[1] == "✓ 2 ok, 1 skipped (--full shows them)"
+        assert "64 KiB     200 µs   0.328 GB/s" in done.stdout
+
+    def test_full_unfolds(self, tmp_path: Path):
+        done = ddpwizard("doctor", "--full", "--replay", saved(tmp_path, HEALTHY))
+        assert "✓ torch 2.13.0+cpu, CPU only" in done.stdout
+        assert "– no NVIDIA driver answers" in done.stdout
+
+    def test_failing_first_then_what_could_not_be_looked_at(self, tmp_path: Path):
+        done = ddpwizard("doctor", "--replay", saved(tmp_path, SICK))
+        assert done.returncode == 1
+        signs = [line[0] for line in done.stdout.splitlines()[1:] if line[0] in "✓✗!?–"]
+        assert signs == ["✗", "✗", "?", "–"]
+        assert "2 fail · 1 could not look · 1 skipped" in done.stdout.splitlines()[0]
+        assert "→ install an official build of torch" in done.stdout
+        assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+    def test_json_is_one_document(self, tmp_path: Path):
+        done = ddpwizard("doctor", "--json", "--replay", saved(tmp_path, SICK))
+        doc = json.loads(done.stdout)
+        assert done.returncode == 1
+        assert doc["schema"] == "ddpwizard.doctor/1"
+        assert {"ddpwizard_version", "knowledge_version", "snapshot", "checks", "bench"} < set(doc)
+        assert keys(doc["checks"]) == {frozenset(["id", "status", "title", "detail", "cause", "fix"])}
+        assert [check["status"] for check in doc["checks"]] == ["fail", "fail", "unknown", "skip"]
+        assert doc["bench"] == []
+
+    def test_json_bench_rows(self, tmp_path: Path):
+        doc = json.loads(ddpwizard("doctor", "--json", "--replay", saved(tmp_path, HEALTHY)).stdout)
+        assert doc["bench"] == [msgspec.to_builtins(ROW)]
+
+    def test_the_document_itself_can_be_replayed(self, tmp_path: Path):
+        text = ddpwizard("doctor", "--json", "--replay", saved(tmp_path, SICK)).stdout
+        again = ddpwizard("doctor", "--json", "--replay", saved(tmp_path, text.encode()))
+        assert json.loads(again.stdout)["checks"] == json.loads(text)["checks"]
+
+    def test_ascii(self, tmp_path: Path):
+        done = ddpwizard("doctor", "--ascii", "--full", "--replay", saved(tmp_path, SICK))
+        assert done.stdout.isascii()
+        assert "FAIL all-reduce, 2 ranks, gloo: failed" in done.stdout
+
+    def test_control_characters_are_taken_out(self, tmp_path: Path):
+        evil = msgspec.structs.replace(HEALTHY, host="n\x1b]0;owned\x07", failed={"network": "a\x1b[31mb\rc"})
+        done = ddpwizard("doctor", "--replay", saved(tmp_path, evil))
+        assert "\x1b" not in done.stdout and "\x07" not in done.stdout and "\r" not in done.stdout
+        assert "a[31mb" in done.stdout
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"\x7fELF\x00\xff", b"[]", b'"x"', b"{}", b'{"schema": "ddpwizard.snapshot/99"}', b'{"a": "\xff"}'],
+    )
+    def test_no_snapshot(self, tmp_path: Path, content: bytes):
+        done = ddpwizard("doctor", "--replay", saved(tmp_path, content))
+        assert "box.json" in refused(done, 2)
+        assert done.stdout == ""
+
+    def test_missing_directory_and_fifo(self, tmp_path: Path):
+        assert "No such file" in refused(ddpwizard("doctor", "--replay", str(tmp_path / "none.json")), 2)
+        refused(ddpwizard("doctor", "--replay", str(tmp_path)), 2)
+        os.mkfifo(tmp_path / "pipe")
+        refused(ddpwizard("doctor", "--replay", str(tmp_path / "pipe"), limit_s=20), 2)
+
+    def test_nothing_could_be_looked_at(self, tmp_path: Path):
+        nothing = Snapshot(taken_at=1, host="b", ddpwizard_version="0", failed={"env": "no /proc"})
+        assert "no /proc" in refused(ddpwizard("doctor", "--replay", saved(tmp_path, nothing)), 3)
+        doc = json.loads(ddpwizard("doctor", "--json", "--replay", saved(tmp_path, nothing)).stdout)
+        assert doc["schema"] == "ddpwizard.error/1"
+
+    def test_replay_runs_and_saves_nothing(self, tmp_path: Path):
+        refused(ddpwizard("doctor", "--bench", "--replay", saved(tmp_path, HEALTHY)), 2)
+
+    @pytest.mark.parametrize("target", ["none/box.json", "."])
+    def test_a_file_that_cannot_be_saved_is_refused_before_looking(self, tmp_path: Path, target: str):
+        done = ddpwizard("doctor", "--save", str(tmp_path / target))
+        refused(done, 2)
+        assert "looking at" not in done.stderr
+
+    def test_no_such_interpreter(self):
+        assert "--python" in refused(ddpwizard("doctor", "--python", "/nowhere/python"), 2)
+
+
+@pytest.mark.slow
+class TestLive:
+    def test_save_and_replay_agree_and_hold_no_secret(self, tmp_path: Path):
+        path = tmp_path / "box.json"
+        environ = {"PYTORCH_API_KEY": "hunter2hunter2"}
+        live = ddpwizard("doctor", "--json", "--allow", "reads", "--save", str(path), env=environ, limit_s=120)
+        doc = json.loads(live.stdout)
+        assert live.returncode in (0, 1)
+        snapshot = read(path.read_bytes(), "box.json")
+        assert snapshot.software is not None and snapshot.software.python == doc["snapshot"]["software"]["python"]
+        assert "--allow connects" in snapshot.failed["resolve"]
+        assert "hunter2" not in path.read_text() + live.stdout
+        assert json.loads(ddpwizard("doctor", "--json", "--replay", str(path)).stdout)["checks"] == doc["checks"]
+        assert [entry.name for entry in tmp_path.iterdir()] == ["box.json"]
+
+    def test_bench_without_the_level_says_which_one_it_needs(self):
+        done = ddpwizard("doctor", "--json", "--bench", "--allow", "reads", limit_s=120)
+        doc = json.loads(done.stdout)
+        assert "--allow allocates" in doc["snapshot"]["failed"]["allreduce"]
+        assert doc["bench"] == []
+
+    def test_an_interpreter_without_torch_is_a_finding(self, tmp_path: Path):
+        (tmp_path / "torch.py").write_text("raise ImportError('half an installation')")
+        environ = {"PYTHONPATH": str(tmp_path)}
+        done = ddpwizard("doctor", "--json", "--allow", "reads", env=environ, limit_s=120)
+        assert done.returncode == 1
+        (check,) = [check for check in json.loads(done.stdout)["checks"] if check["id"] == "software.torch"]
+        assert check["status"] == "fail" and "half an installation" in check["detail"]
+
+
+@pytest.mark.jobs
+def test_bench_for_real():
+    done = ddpwizard("doctor", "--json", "--bench", "--allow", "allocates", limit_s=180)
+    rows = json.loads(done.stdout)["bench"]
+    assert [row["bytes"] for row in rows] == [4, 65536, 1 << 20, 16 << 20]
+    assert all(row["correct"] and row["ranks"] == 2 and row["operation"] == "all_reduce" for row in rows)
+    assert "all-reduce: 16 MiB in" in done.stderr
+
+
+class TestCauseOfACheck:
+    def test_the_cause_that_weighs_the_finding_most(self):
+        knowledge = load()
+        weighed = {finding for cause in knowledge.causes.values() for finding in cause.findings}
+        named = 0
+        for finding in weighed:
+            weights = {id_: NATS[c.findings[finding]] for id_, c in knowledge.causes.items() if finding in c.findings}
+            best = max(weights.values())
+            cause = doctor.cause_of(Check("x", "fail", "t", finding=finding), knowledge)
+            assert (cause is not None) == (best > 0), finding
+            if cause:
+                assert weights[cause] == best, finding
+                named += 1
+        assert named
+
+    def test_none_for_what_is_healthy_or_unknown(self):
+        assert doctor.cause_of(Check("x", "ok", "t", finding="limits.shm-small"), load()) is None
+        assert doctor.cause_of(Check("x", "fail", "t"), load()) is None
+        assert doctor.cause_of(Check("x", "fail", "t", finding="nobody.knows"), load()) is None
+
+
+def test_colour_only_for_who_wants_it(tmp_path: Path):
+    """The same page in a pseudo-terminal with and without NO_COLOR."""
+    import pty
+    import subprocess
+
+    def page(**environ: str) -> str:
+        parent, child = pty.openpty()
+        command = [sys.executable, "-m", "ddpwizard", "doctor", "--replay", saved(tmp_path, SICK)]
+        env = {**os.environ, "TERM": "xterm", **environ}
+        with subprocess.Popen(command, stdout=child, stderr=subprocess.DEVNULL, stdin=child, env=env) as process:
+            os.close(child)
+            text = b""
+            while True:
+                try:
+                    text += os.read(parent, 65536)
+                except OSError:
+                    break
+        os.close(parent)
+        assert process.returncode == 1
+        return text.decode()
+
+    assert "\x1b[31m" in page()
+    assert "\x1b" not in page(NO_COLOR="1")

@@ -1,0 +1,47 @@
+"""``kb`` and ``explain``."""
+
+import json
+from pathlib import Path
+
+from ddpwizard.app.commands.explain import render
+from ddpwizard.knowledge.loader import load
+from helpers.command import ddpwizard
+
+
+def test_check_says_ok():
+    done = ddpwizard("kb", "check")
+    assert done.returncode == 0
+    assert "hold together" in done.stdout
+
+
+def test_check_names_file_and_line(tmp_path: Path):
+    path = tmp_path / "broken.yaml"
+    path.write_text("id: broken\nfamily: hung\n")
+    done = ddpwizard("kb", "check", str(tmp_path))
+    assert done.returncode == 1
+    assert f"{path}:" in done.stdout
+    problem = json.loads(ddpwizard("kb", "check", str(tmp_path), "--json").stdout)["problems"][0]
+    assert problem["path"] == str(path)
+
+
+def test_list_and_graph():
+    ids = {cause["id"] for cause in json.loads(ddpwizard("kb", "list", "--json").stdout)["causes"]}
+    assert ids == set(load().causes)
+    assert ddpwizard("kb", "graph").stdout.startswith("digraph")
+    nodes = {node["id"] for node in json.loads(ddpwizard("kb", "graph", "--json").stdout)["nodes"]}
+    assert ids < nodes
+
+
+def test_explain_tells_every_part_of_an_entry():
+    knowledge = load()
+    assert render(knowledge.causes["port-in-use"], knowledge)[0] in ddpwizard("explain", "port-in-use").stdout
+    for cause in knowledge.causes.values():
+        text = "\n".join(render(cause, knowledge))
+        for part in (cause.title, cause.symptoms[0], cause.sources[0].url, cause.fixes[0].title):
+            assert part in text, (cause.id, part)
+
+
+def test_explain_suggests_the_nearest_id():
+    done = ddpwizard("explain", "unused-parameter")
+    assert done.returncode == 2
+    assert "unused-parameters" in done.stderr

@@ -1,0 +1,86 @@
+"""``sessions``: list, resume, export; what is not there is said in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.session import Session
+from helpers.command import ddpwizard, refused
+
+
+def a_session(answer: str = "hangs") -> Session:
+    session = Session.new(argv=["--plain"], version="0.1", cwd="/home/alice/fusion")
+    session.append("answer", question="symptom", answer=answer)
+    return session
+
+
+def test_no_sessions_is_no_error():
+    done = ddpwizard("sessions", "list")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no sessions yet" in done.stderr
+    assert json.loads(ddpwizard("sessions", "list", "--json").stdout)["sessions"] == []
+
+
+def test_list_shows_each_newest_first():
+    ids = sorted([a_session().id, a_session("crashes").id], reverse=True)
+    for arguments in (["sessions"], ["sessions", "list"]):
+        assert [line.split()[0] for line in ddpwizard(*arguments).stdout.splitlines()] == ids
+    document = json.loads(ddpwizard("sessions", "list", "--json").stdout)
+    assert document["schema"] == "ddpwizard.sessions/1"
+    assert [row["id"] for row in document["sessions"]] == ids
+    assert all(row["open"] and row["steps"] == 2 for row in document["sessions"])
+
+
+def test_a_damaged_session_does_not_hide_the_others(state: Path):
+    session = a_session()
+    (state / "sessions" / "20200101-000000-dead.jsonl").write_text("{not json}\n{}\n")
+    done = ddpwizard("sessions", "list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [session.id]
+    assert "not a session event" in refused(ddpwizard("sessions", "export", "2020"), 2)
+
+
+@pytest.mark.parametrize("action", ["resume", "export"])
+def test_an_unknown_id_is_one_line_and_2(action: str):
+    a_session()
+    assert "no session 'nope'" in refused(ddpwizard("sessions", action, "nope"), 2)
+    assert "no session '../x'" in refused(ddpwizard("sessions", action, "../x"), 2)
+
+
+def test_an_ambiguous_id_is_told():
+    a_session()
+    a_session()
+    assert "2 sessions begin with '20'" in refused(ddpwizard("sessions", "export", "20"), 2)
+
+
+def test_export_goes_to_stdout_or_to_a_file(tmp_path: Path):
+    session = a_session()
+    done = ddpwizard("sessions", "export", session.id)
+    assert done.returncode == 0
+    assert done.stdout.startswith("# ddpwizard report")
+    assert "/home/alice/fusion" in done.stdout
+    page = tmp_path / "report.html"
+    done = ddpwizard("sessions", "export", session.id, "--format", "html", "--public", "--output", str(page))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert "alice" not in page.read_text()
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_export_without_an_id_takes_the_newest():
+    newest = max(a_session().id, a_session().id)
+    assert f"Session {newest}" in ddpwizard("sessions", "export").stdout
+
+
+def test_export_where_nothing_can_be_written(tmp_path: Path):
+    a_session()
+    line = refused(ddpwizard("sessions", "export", "--output", str(tmp_path / "no" / "dir.md")), 2)
+    assert "cannot write" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_resume_without_a_terminal_goes_on_in_plain():
+    session = a_session()
+    done = ddpwizard("sessions", "resume", session.id, stdin="", limit_s=120)
+    assert done.returncode == 0, done.stderr
+    assert session.id in done.stdout + done.stderr

@@ -1,0 +1,287 @@
+"""Fixes on the disk: whole or not at all, kept so that they can be taken back, never over what somebody else wrote."""
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from ddpwizard.app import locations
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.apply import apply, undo
+from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.review.source import read_text
+
+
+def fix(patches: list[FilePatch] | None = None, files: dict[str, str] | None = None) -> Fix:
+    return Fix(
+        id="hoist-collective",
+        cause="rank-conditional-collective",
+        title="Hoist it",
+        safety="unsafe",
+        patches=patches or [],
+        files=files or {},
+    )
+
+
+def patch_of(path: Path, old: str, new: str) -> FilePatch:
+    text = read_text(path)
+    assert old in text
+    return FilePatch(path=str(path), before=text, after=text.replace(old, new))
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Every file below a directory and its bytes."""
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("x = 1\n")
+    return path
+
+
+class TestApply:
+    def test_files_change_and_undo_brings_them_back(self, script: Path, tmp_path: Path) -> None:
+        (tmp_path / "b.py").write_text("y = 1\n")
+        before = tree(tmp_path)
+        applied = apply(
+            fix([patch_of(script, "1", "2"), patch_of(tmp_path / "b.py", "1", "3")], {"conf/ds.json": "{}\n"}), tmp_path
+        )
+        assert tree(tmp_path) == {"b.py": b"y = 3\n", "conf/ds.json": b"{}\n", "train.py": b"x = 2\n"}
+        assert applied.paths == [str(tmp_path / name) for name in ("train.py", "b.py", "conf/ds.json")]
+        assert (applied.fix, applied.cause) == ("hoist-collective", "rank-conditional-collective")
+        assert undo() == applied
+        assert tree(tmp_path) == before
+        assert not (tmp_path / "conf").exists()
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"x = 1\r\ny = 1\r\n",
+            b"\xef\xbb\xbfx = 1",
+            "# coding: latin-1\nx = 1  # größe\n".encode("latin-1"),
+            b"if 1:\n\tx = 1\n",
+        ],
+    )
+    def test_newlines_encoding_and_mode_stay(self, tmp_path: Path, data: bytes) -> None:
+        path = tmp_path / "t.py"
+        path.write_bytes(data)
+        path.chmod(0o751)
+        apply(fix([patch_of(path, "x = 1", "x = 22")]), tmp_path)
+        assert path.read_bytes() == data.replace(b"x = 1", b"x = 22", 1)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o751
+        undo()
+        assert path.read_bytes() == data
+        assert stat.S_IMODE(path.stat().st_mode) == 0o751
+
+    def test_a_link_stays_a_link(self, script: Path, tmp_path: Path) -> None:
+        link = tmp_path / "link.py"
+        link.symlink_to(script)
+        applied = apply(fix([patch_of(link, "1", "2")]), tmp_path)
+        assert link.is_symlink()
+        assert script.read_text() == "x = 2\n"
+        assert applied.paths == [str(script)]
+
+    def test_a_relative_path_counts_from_the_directory(self, script: Path) -> None:
+        apply(fix([FilePatch(path="train.py", before="x = 1\n", after="x = 2\n")]), script.parent)
+        assert script.read_text() == "x = 2\n"
+
+    def test_the_backup_and_its_record_are_of_the_person_alone(self, script: Path, state: Path) -> None:
+        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        folder = state / "backups" / applied.id
+        assert (folder / "0-train.py").read_bytes() == b"x = 1\n"
+        record = json.loads((folder / "record.json").read_text())
+        assert record["applied"]["id"] == applied.id
+        assert record["changes"][0]["after_sha256"] == hashlib.sha256(b"x = 2\n").hexdigest()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+class TestRefusals:
+    def refused(self, root: Path, wanted: Fix, said: str) -> None:
+        """An apply that is refused, and leaves nothing behind."""
+        before = tree(root)
+        with pytest.raises(UserError) as error:
+            apply(wanted, root)
+        assert said in str(error.value)
+        assert tree(root) == before
+        assert not list(root.rglob("*.ddpwizard"))
+        home = locations.backups_dir()
+        assert not home.exists() or [p.name for p in home.iterdir()] in ([], ["lock"])
+
+    def test_a_file_that_changed(self, script: Path) -> None:
+        wanted = fix([patch_of(script, "1", "2")])
+        script.write_text("x = 1\n# mine\n")
+        self.refused(script.parent, wanted, "changed since")
+
+    def test_newlines_that_changed(self, script: Path) -> None:
+        wanted = fix([patch_of(script, "1", "2")])
+        script.write_bytes(b"x = 1\r\n")
+        self.refused(script.parent, wanted, "changed since")
+
+    def test_a_file_that_is_gone_leaves_the_others(self, script: Path) -> None:
+        wanted = fix([patch_of(script, "1", "2"), FilePatch(path="gone.py", before="", after="x")])
+        self.refused(script.parent, wanted, "gone.py: no such file")
+
+    def test_a_new_file_over_another(self, script: Path) -> None:
+        self.refused(script.parent, fix(files={"other.yaml": "a\n", "train.py": "other\n"}), "is there already")
+
+    def test_a_new_file_outside(self, tmp_path: Path) -> None:
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        self.refused(inner, fix(files={"../out.txt": "x"}), "outside")
+        self.refused(inner, fix(files={"/etc/ddpwizard-test": "x"}), "outside")
+
+    def test_one_file_twice(self, script: Path) -> None:
+        self.refused(script.parent, fix([patch_of(script, "1", "2"), patch_of(script, "x", "y")]), "twice")
+
+    def test_a_character_the_encoding_has_not(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.py"
+        path.write_bytes("# coding: latin-1\nx = 'é'\n".encode("latin-1"))
+        self.refused(tmp_path, fix([patch_of(path, "é", "€")]), "cannot hold")
+
+    def test_nothing_to_do(self, script: Path) -> None:
+        self.refused(script.parent, fix(files={"train.py": "x = 1\n"}), "changes no file")
+
+    def test_a_missing_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="no such directory"):
+            apply(fix(files={"a.yaml": "x"}), tmp_path / "gone")
+
+    def test_a_failure_half_way_puts_the_first_file_back(
+        self, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second of two files changes between the look and the write."""
+        other = tmp_path / "b.py"
+        other.write_text("y = 1\n")
+        wanted = fix([patch_of(script, "1", "2"), patch_of(other, "1", "2")])
+        from ddpwizard.app.fixes import writing
+
+        stage = writing._stage
+
+        def meanwhile(write: writing.Write) -> Path | None:
+            staged = stage(write)
+            if write.path == other:
+                other.write_text("y = 1  # mine\n")
+            return staged
+
+        monkeypatch.setattr(writing, "_stage", meanwhile)
+        with pytest.raises(UserError, match="just been changed by somebody else"):
+            apply(wanted, tmp_path)
+        monkeypatch.undo()
+        assert tree(tmp_path) == {"b.py": b"y = 1  # mine\n", "train.py": b"x = 1\n"}
+
+
+NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user who may not write there")
+
+
+@NO_ROOT
+def test_a_read_only_directory_is_refused_whole(script: Path, tmp_path: Path) -> None:
+    """As another user, for whom the second directory is read-only; the first file is put back."""
+    open_, closed = tmp_path / "open", tmp_path / "closed"
+    for folder in (open_, closed):
+        folder.mkdir()
+        (folder / "t.py").write_text("x = 1\n")
+    state = tmp_path / "state"
+    state.mkdir()
+    for path in (open_, open_ / "t.py", state):
+        os.chown(path, 65534, 65534)
+    for parent in [closed, *closed.parents]:
+        if parent != Path("/") and not parent.stat().st_mode & 0o005:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    code = (
+        "import os, sys; from pathlib import Path; from ddpwizard.app.fixes.apply import apply;"
+        "from ddpwizard.app.fixes.types import FilePatch, Fix; from ddpwizard.app.errors import UserError;"
+        "os.setgid(65534); os.setuid(65534);"
+        "patches = [FilePatch(path=p, before='x = 1\\n', after='x = 2\\n') for p in sys.argv[1:]]\n"
+        "try: apply(Fix(id='f', cause='c', title='t', safety='safe', patches=patches), Path('/'))\n"
+        "except UserError as error: sys.exit(str(error))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(open_ / "t.py"), str(closed / "t.py")],
+        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert f"cannot write {closed / 't.py'}: Permission denied; nothing was changed" in done.stderr
+    assert [(f / "t.py").read_text() for f in (open_, closed)] == ["x = 1\n", "x = 1\n"]
+    assert [p.name for p in open_.iterdir()] == ["t.py"]
+
+
+class TestUndo:
+    def test_nothing_was_applied(self) -> None:
+        with pytest.raises(UserError, match="nothing to take back"):
+            undo()
+
+    def test_twice_is_refused(self, script: Path) -> None:
+        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        undo(applied.id)
+        with pytest.raises(UserError, match="taken back already"):
+            undo(applied.id)
+        with pytest.raises(UserError, match="nothing to take back"):
+            undo()
+
+    def test_the_last_one_goes_first_and_the_one_before_after_it(self, script: Path) -> None:
+        first = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        second = apply(fix([patch_of(script, "2", "3")]), script.parent)
+        with pytest.raises(UserError, match="was changed since"):
+            undo(first.id)
+        assert undo().id == second.id
+        assert undo().id == first.id
+        assert script.read_text() == "x = 1\n"
+
+    def test_what_was_written_since_is_kept(self, script: Path, tmp_path: Path) -> None:
+        applied = apply(fix([patch_of(script, "1", "2")], {"new.yaml": "a: 1\n"}), tmp_path)
+        (tmp_path / "new.yaml").write_text("a: 2\n")
+        with pytest.raises(UserError, match=r"new\.yaml was changed since"):
+            undo()
+        assert script.read_text() == "x = 2\n"
+        (tmp_path / "new.yaml").unlink()
+        with pytest.raises(UserError, match=r"new\.yaml was removed since"):
+            undo(applied.id)
+
+    @pytest.mark.parametrize("id_", ["", "1", "nowhere", "../../etc"])
+    def test_an_id_that_is_none_is_refused(self, id_: str) -> None:
+        with pytest.raises(UserError, match="no apply with the id"):
+            undo(id_)
+
+    def test_the_beginning_of_an_id_is_enough(self, script: Path) -> None:
+        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        assert undo(applied.id[:-2]).id == applied.id
+
+    def test_a_torn_record_is_left_out(self, script: Path, state: Path) -> None:
+        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        (state / "backups" / "torn").mkdir()
+        (state / "backups" / "torn" / "record.json").write_text('{"applied": ')
+        assert undo().id == applied.id
+
+
+def test_of_many_at_once_one_applies(script: Path) -> None:
+    """Ten threads apply the same fix to one file: one wins, the others are refused, and it can be taken back."""
+    wanted = fix([patch_of(script, "1", "2")])
+    won: list[str] = []
+    lost: list[str] = []
+    start = threading.Barrier(10)
+
+    def one() -> None:
+        start.wait(timeout=30)
+        try:
+            won.append(apply(wanted, script.parent).id)
+        except UserError as error:
+            lost.append(error.message)
+
+    threads = [threading.Thread(target=one) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert (len(won), len(lost)) == (1, 9)
+    assert undo().id == won[0]
+    assert script.read_text() == "x = 1\n"

@@ -1,0 +1,137 @@
+"""A job's command line and files, made ready for a second start on a copy."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.relaunch import prepare
+from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.job.types import Job, Process
+
+
+def job(directory: Path, launcher: list[str], rank: list[str], name: str = "torchrun", **environ: str) -> Job:
+    process = Process(
+        pid=1,
+        rank=0,
+        local_rank=0,
+        command=rank,
+        cwd=str(directory),
+        python=sys.executable,
+        environ={"LOCAL_WORLD_SIZE": "2", "PATH": "/bin", **environ},
+    )
+    return Job(
+        launcher=name,
+        launcher_pid=2 if launcher else None,
+        launcher_command=launcher,
+        launcher_cwd=str(directory) if launcher else "",
+        world_size=2,
+        master="localhost:29500",
+        host="box",
+        processes=[process],
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    directory = tmp_path / "run"
+    (directory / "parts").mkdir(parents=True)
+    (directory / "train.py").write_text("old\n")
+    (directory / "parts" / "model.py").write_text("model\n")
+    (directory / ".git").mkdir()
+    (directory / ".git" / "config").write_text("x")
+    return directory
+
+
+def fix(path: Path, before: str = "old\n", after: str = "new\n") -> Fix:
+    patch = FilePatch(path=str(path), before=before, after=after)
+    return Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
+
+
+RUN = ["py", "-m", "torch.distributed.run"]
+RANK = ["py", "-u", "train.py", "--lr", "1"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--standalone", "--nproc-per-node=2"],
+        ["--nproc-per-node=2", "--master_port", "29500", "--master-addr=localhost"],
+        ["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:29400", "--nproc-per-node=2", "--nnodes=1"],
+    ],
+)
+def test_torchrun_meets_elsewhere(place: Path, tmp_path: Path, options: list[str]) -> None:
+    relaunch = prepare(
+        job(place, [*RUN, *options, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
+    )
+    assert relaunch.command == [*RUN, "--standalone", "--nproc-per-node=2", "train.py", "--lr", "1"]
+
+
+def test_other_options_of_the_launcher_stay(place: Path, tmp_path: Path) -> None:
+    launcher = ["py", "/v/bin/torchrun", "--max-restarts", "3", "--nproc_per_node", "2", "train.py", "--lr", "1"]
+    relaunch = prepare(job(place, launcher, RANK), fix(place / "train.py"), tmp_path / "copy")
+    assert relaunch.command[2:7] == ["--standalone", "--max-restarts", "3", "--nproc_per_node", "2"]
+
+
+def test_accelerate_gets_a_free_port(place: Path, tmp_path: Path) -> None:
+    launcher = ["py", "/v/bin/accelerate", "launch", "--main_process_port", "29500", "--cpu", "train.py", "--lr", "1"]
+    relaunch = prepare(job(place, launcher, RANK, "accelerate"), fix(place / "train.py"), tmp_path / "copy")
+    assert relaunch.command[:3] == launcher[:3]
+    assert relaunch.command[3].startswith("--main_process_port=")
+    assert relaunch.command[3] != "--main_process_port=29500"
+    assert relaunch.command[4:] == ["--cpu", "train.py", "--lr", "1"]
+
+
+def test_without_a_launcher_torchrun_takes_its_part(place: Path, tmp_path: Path) -> None:
+    relaunch = prepare(job(place, [], RANK, "python"), fix(place / "train.py"), tmp_path / "copy")
+    assert relaunch.command[:5] == [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    assert relaunch.command[5:] == ["train.py", "--lr", "1"]
+
+
+def test_absolute_paths_point_into_the_copy_and_the_original_is_untouched(place: Path, tmp_path: Path) -> None:
+    script = str(place / "train.py")
+    launcher = [*RUN, "--nproc-per-node=2", script]
+    copy = tmp_path / "copy"
+    relaunch = prepare(
+        job(place, launcher, ["py", "-u", script], PYTHONPATH=f"{place}:/lib"), fix(place / "train.py"), copy
+    )
+    assert relaunch.command[-1] == str(copy / "train.py")
+    assert (copy / "train.py").read_text() == "new\n"
+    assert (copy / "parts" / "model.py").exists()
+    assert not (copy / ".git").exists()
+    assert (place / "train.py").read_text() == "old\n"
+    assert relaunch.environ == {"PATH": "/bin", "PYTHONPATH": f"{copy}:/lib"}
+
+
+def test_script_outside_of_the_working_directory(place: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "home"
+    elsewhere.mkdir()
+    launcher = [*RUN, "--nproc-per-node=2", "../run/train.py"]
+    relaunch = prepare(job(elsewhere, launcher, ["py", "../run/train.py"]), fix(place / "train.py"), tmp_path / "copy")
+    assert relaunch.command[-1] == str(tmp_path / "copy" / "train.py")
+    assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
+
+
+def test_data_is_left_out_and_told(place: Path, tmp_path: Path) -> None:
+    (place / "data.bin").write_bytes(bytes(5_000_000))
+    relaunch = prepare(job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy")
+    assert relaunch.left_out == ["data.bin"]
+
+
+def test_too_many_files_leave_the_code(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpwizard.app.fixes.relaunch.TREE_LIMIT_FILES", 1)
+    relaunch = prepare(job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy")
+    assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
+    assert relaunch.left_out
+
+
+def test_refusals(place: Path, tmp_path: Path) -> None:
+    good = job(place, [*RUN, "train.py", "--lr", "1"], RANK)
+    with pytest.raises(UserError, match="changed since"):
+        prepare(good, fix(place / "train.py", before="other\n"), tmp_path / "a")
+    with pytest.raises(UserError, match="2 ranks, 1 of them on this host"):
+        prepare(job(place, [], RANK, LOCAL_WORLD_SIZE="1"), fix(place / "train.py"), tmp_path / "b")
+    with pytest.raises(UserError, match="not known"):
+        prepare(job(place, [], ["py", "-c", "code"]), fix(place / "train.py"), tmp_path / "c")
+    with pytest.raises(UserError, match="outside"):
+        prepare(good, fix(Path("/etc/hostname")), tmp_path / "d")

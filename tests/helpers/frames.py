@@ -1,0 +1,68 @@
+"""Golden frames: what the compositor shows, as plain text. ``UPDATE_FRAMES=1`` writes them anew."""
+
+import asyncio
+import functools
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from ddpwizard.app.job.find.procfs import all_processes
+from textual.pilot import Pilot
+
+FRAMES = Path(__file__).parent.parent / "frames"
+LIMIT_S = 20.0
+
+
+def walk(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """An async test as one pytest runs without a plugin; its fixtures stay."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def rows(pilot: Pilot[int]) -> list[str]:
+    """The lines of the screen, blanks at their ends left out."""
+    return [strip.text.rstrip() for strip in pilot.app.screen._compositor.render_strips()]
+
+
+def frame(pilot: Pilot[int]) -> str:
+    """The screen as one text."""
+    return "\n".join(rows(pilot)) + "\n"
+
+
+def check(pilot: Pilot[int], name: str) -> None:
+    """The screen is what ``tests/frames/<name>.txt`` holds."""
+    path, now = FRAMES / f"{name}.txt", frame(pilot)
+    if os.environ.get("UPDATE_FRAMES"):
+        path.write_text(now)
+    assert path.is_file(), f"no golden frame {path.name}: run once with UPDATE_FRAMES=1 and read it"
+    assert now == path.read_text()
+
+
+async def until(pilot: Pilot[int], true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Let the app go on until something is so."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if true():
+            await pilot.pause()
+            return
+        await pilot.pause(0.02)
+    raise AssertionError(f"it never came to that; the screen shows\n{frame(pilot)}")
+
+
+async def shows(pilot: Pilot[int], *texts: str, limit_s: float = LIMIT_S) -> None:
+    """Let the app go on until the screen shows all of these."""
+    await until(pilot, lambda: all(text in frame(pilot) for text in texts), limit_s)
+
+
+def check_left(directory: str, limit_s: float = 5.0) -> None:
+    """No process lives in ``directory`` any more."""
+    end = time.monotonic() + limit_s
+    while left := [proc.pid for proc in all_processes().values() if proc.state != "Z" and proc.cwd == directory]:
+        assert time.monotonic() < end, f"still there: {left}"
+        time.sleep(0.05)

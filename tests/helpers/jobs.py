@@ -1,0 +1,150 @@
+"""Real distributed jobs for tests: started under the keeper, so that nothing of them outlives the test, even when it is
+killed; and conditions to wait for instead of sleeping."""
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from ddpwizard.app.job.find import procfs
+from ddpwizard.app.job.triage import triage
+from ddpwizard.app.job.types import JobReport
+from ddpwizard.app.probes.runner import Outcome, run
+
+SCRIPTS = Path(__file__).parent.parent / "jobs" / "scripts"
+LIMIT_S = 300.0
+MARK = "DDPWIZARD_TEST_JOB"  # in the environment of every process of a job, to know them by
+T = TypeVar("T")
+
+
+class RunningJob:
+    """A job that runs: ``pid`` is the launcher's (or the single process's), ``output`` the last it printed."""
+
+    def __init__(self, command: Sequence[str], script: Path, mark: str) -> None:
+        self.command, self.script, self.mark = list(command), script, mark
+        self.pid = 0
+        self.output: deque[str] = deque(maxlen=400)
+
+    def processes(self) -> list[procfs.Proc]:
+        """All living processes of the job, the keeper left out."""
+        return [
+            proc
+            for proc in procfs.all_processes().values()
+            if proc.environ.get(MARK) == self.mark and not any("keeper.py" in word for word in proc.command)
+        ]
+
+    def ranks(self) -> dict[int, int]:
+        """Rank to pid, of the ranks that live."""
+        ranks = [proc for proc in self.processes() if "RANK" in proc.environ and str(self.script) in proc.command]
+        return {int(proc.environ["RANK"]): proc.pid for proc in sorted(ranks, key=lambda proc: -proc.pid)}
+
+    def line(self, marker: str) -> str:
+        """``path:line`` of the line that ends with ``# marker``."""
+        return line_of(self.script, marker)
+
+    def said(self, text: str) -> bool:
+        """Whether any line of its output holds the text."""
+        return any(text in line for line in list(self.output))
+
+
+def line_of(script: Path, marker: str) -> str:
+    """``path:line`` of the only line of a script that ends with ``# marker``."""
+    lines = [n for n, text in enumerate(script.read_text().splitlines(), 1) if text.rstrip().endswith(f"# {marker}")]
+    assert len(lines) == 1, f"{script}: {len(lines)} lines are marked {marker}"
+    return f"{script}:{lines[0]}"
+
+
+def torchrun(script: Path, ranks: int = 4, *arguments: str) -> list[str]:
+    """The command line of ``torchrun --standalone``."""
+    options = ["--standalone", f"--nproc-per-node={ranks}"]
+    return [sys.executable, "-m", "torch.distributed.run", *options, str(script), *arguments]
+
+
+@contextmanager
+def running(command: Sequence[str], script: Path, directory: Path, **environ: str) -> Iterator[RunningJob]:
+    """Run ``command`` in ``directory``; at the end it and all its descendants are ended and gone."""
+    job = RunningJob(command, script, secrets.token_hex(8))
+    loop = asyncio.new_event_loop()
+    env = {**os.environ, **environ, MARK: job.mark}
+    task: asyncio.Task[Outcome] = loop.create_task(
+        run(command, limit_s=LIMIT_S, env=env, cwd=directory, on_output=job.output.append)
+    )
+    thread = threading.Thread(target=_drive, args=(loop, task), daemon=True)
+    thread.start()
+    try:
+        job.pid = wait_for(
+            lambda: next((proc.pid for proc in job.processes() if proc.command == job.command), None),
+            f"{command} is there: {list(job.output)}",
+        )
+        yield job
+    finally:
+        with suppress(RuntimeError):  # the loop is closed where the job has ended by itself
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(timeout=30)
+        wait_for(lambda: not job.processes(), f"nothing of {command} is left")
+
+
+def _drive(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Outcome]") -> None:
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.close()
+
+
+@contextmanager
+def launched(name: str, directory: Path, ranks: int = 4, *arguments: str) -> Iterator[RunningJob]:
+    """Run ``tests/jobs/scripts/<name>`` under torchrun, from a copy in ``directory``."""
+    script = directory / name
+    script.write_text((SCRIPTS / name).read_text())
+    with running(torchrun(script, ranks, *arguments), script, directory) as job:
+        yield job
+
+
+@contextmanager
+def by_hand(name: str, directory: Path, ranks: int = 4) -> Iterator[RunningJob]:
+    """Run a script as plain processes with RANK and its kin set by hand: no launcher above them."""
+    script = directory / name
+    script.write_text((SCRIPTS / name).read_text())
+    start = (
+        "import os, subprocess, sys\n"
+        "world, script = sys.argv[1:]\n"
+        "ranks = [subprocess.Popen([sys.executable, script], env={**os.environ, 'RANK': str(r), 'LOCAL_RANK': str(r),"
+        " 'WORLD_SIZE': world}) for r in range(int(world))]\n"
+        "[rank.wait() for rank in ranks]\n"
+    )
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with running([sys.executable, "-c", start, str(ranks), str(script)], script, directory, **place) as job:
+        yield job
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], T | None], what: str, limit_s: float = 120.0) -> T:
+    """The first true value of ``condition``; fails when it does not come within the limit."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {limit_s:.0f} s: {what}")
+
+
+def triage_until(pid: int, state: str, limit_s: float = 180.0) -> JobReport:
+    """Look at the job of ``pid`` until its verdict has that state (it starts up, then comes to stand still)."""
+    until = time.monotonic() + limit_s
+    while True:
+        report = asyncio.run(triage(pid=pid))[0]
+        if report.verdict.state == state:
+            return report
+        assert time.monotonic() < until, f"{report.verdict} {[(r.rank, r.state, r.where) for r in report.ranks]}"

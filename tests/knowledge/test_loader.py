@@ -1,0 +1,95 @@
+"""The loader is strict: whatever is wrong with an entry is said with file and line."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.knowledge.loader import KnowledgeError, load
+
+ENTRY = """\
+id: odd-cause
+title: An odd cause
+family: hang
+summary: Something odd.
+symptoms: [it is odd]
+explain: |
+  It is odd.
+findings: {limits.shm-small: strong}
+questions: {symptom: {hangs: weak}}
+signatures:
+  - {pattern: "odd thing \\\\d+", literal: "odd thing", weight: strong}
+fixes:
+  - {id: mend, kind: text, title: Mend it}
+verify: {probe: limits, gone: [limits.shm-small]}
+holds_for: {torch: ">=2.1"}
+sources: [{title: A page, url: "https://example.org", checked: "2.13"}]
+"""
+
+
+def write(directory: Path, text: str, name: str = "odd-cause.yaml") -> Path:
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def test_the_built_in_base_holds_together():
+    knowledge = load(thorough=True)
+    assert knowledge.causes
+    assert set(knowledge.rules) == {"DW101", "DW201", "DW203", "DW401"}
+
+
+def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
+    write(tmp_path, ENTRY)
+    assert load(tmp_path).causes["odd-cause"].title == "An odd cause"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("summary: Something odd.", "sumary: Something odd.", 4, "sumary"),
+        ("weight: strong}", "weight: huge}", 11, "huge"),
+        ("family: hang", "family: hung", 3, "hung"),
+        ("limits.shm-small: strong", "limits.shm-tiny: strong", 8, "limits.shm-tiny"),
+        ("{symptom: {hangs: weak}}", "{symptoms: {hangs: weak}}", 9, "symptoms"),
+        ("{hangs: weak}", "{hung: weak}", 9, "hung"),
+        ("symptoms: [it is odd]", "symptoms: [it is odd, 1.10]", 5, "float"),
+        ("id: odd-cause", "id: Odd_Cause", 1, "Odd_Cause"),
+        ("id: odd-cause", "id: other-cause", 1, "file name"),
+        ("odd thing \\\\d+", "odd thing (", 11, "no regular expression"),
+        ('literal: "odd thing"', 'literal: "od"', 11, "too short"),
+        ("verify: {probe: limits", "verify: {probe: limit", 14, "limit"),
+        ("kind: text,", "kind: patch,", 13, "review rule"),
+        ("kind: text,", "kind: text, safety: unsafe,", 13, "why_unsafe"),
+        ("holds_for:", "see_also: [no-such]\nholds_for:", 15, "no-such"),
+        ("title: An odd cause", "title: An odd cause\ntitle: Twice", 3, "twice"),
+        ("title: An odd cause", "yes: An odd cause", 2, "quote it"),
+        ("title: An odd cause", "title: 'An odd cause", 18, ""),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, says: str):
+    assert old in ENTRY
+    path = write(tmp_path, ENTRY.replace(old, new, 1))
+    with pytest.raises(KnowledgeError) as caught:
+        load(tmp_path)
+    assert caught.value.path == path
+    assert says in caught.value.problem
+    if says:
+        assert caught.value.line == line, str(caught.value)
+
+
+def test_text_that_is_not_utf8_is_said(tmp_path: Path):
+    (tmp_path / "odd-cause.yaml").write_bytes(b"title: \xff\xfe")
+    with pytest.raises(KnowledgeError):
+        load(tmp_path)
+
+
+def test_no_tag_can_build_an_object(tmp_path: Path):
+    write(tmp_path, ENTRY.replace("An odd cause", "!!python/object/apply:os.system [true]"))
+    with pytest.raises(KnowledgeError):
+        load(tmp_path)
+
+
+def test_the_version_changes_with_the_content(tmp_path: Path):
+    write(tmp_path, ENTRY)
+    before = load(tmp_path).version
+    write(tmp_path, ENTRY.replace("Something odd.", "Something odder."))
+    assert load(tmp_path).version != before

@@ -1,0 +1,141 @@
+"""Tracebacks are put back together, however the ranks' lines are mixed."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from ddpwizard.app.logs.lines import Style, read
+from ddpwizard.app.logs.tracebacks import Assembler
+from ddpwizard.app.logs.types import ANYBODY, Frame, Traceback
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SITE = "/opt/conda/lib/python3.11/site-packages"
+PLAIN = f"""\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 30, in <module>
+    main()
+  File "/home/me/train.py", line 21, in main
+    model(batch)
+    ^^^^^^^^^^^^
+  File "{SITE}/torch/nn/modules/module.py", line 1778, in _wrapped_call_impl
+    return self._call_impl(*args, **kwargs)
+ValueError: bad batch 7
+"""
+CHAINED = f"""\
+Traceback (most recent call last):
+  File "/home/me/data.py", line 5, in load
+    return table[key]
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "{SITE}/torch/utils/data/dataloader.py", line 7, in __next__
+    raise
+RuntimeError: cannot load
+"""
+WORKER = f"""\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 14, in <module>
+    for batch in loader:
+  File "{SITE}/torch/_utils.py", line 794, in reraise
+    raise exception
+RuntimeError: Caught OSError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "{SITE}/torch/utils/data/_utils/worker.py", line 349, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/home/me/data.py", line 9, in __getitem__
+    open(path)
+OSError: [Errno 28] No space left on device
+"""
+BOXED = """\
+╭───────────── Traceback (most recent call last) ─────────────╮
+│ /home/me/train.py:88 in main                                │
+│ /opt/conda/lib/python3.11/site-packages/typer/main.py:2 in x │
+╰──────────────────────────────────────────────────────────────╯
+ImportError: no flash_attn
+"""
+LIBRARY_ONLY = f"""\
+Traceback (most recent call last):
+  File "/opt/conda/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "{SITE}/torch/distributed/run.py", line 879, in main
+    run(args)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def found(lines: Iterable[str]) -> list[Traceback]:
+    assembler, style, whole = Assembler(), Style(), []
+    for number, raw in enumerate(lines, 1):
+        for line in read(raw, style, ANYBODY):
+            whole += assembler.feed(line, number)
+    return whole + list(assembler.end())
+
+
+@pytest.mark.parametrize(
+    ("text", "exception", "message", "frame", "outer"),
+    [
+        (PLAIN, "ValueError", "bad batch 7", Frame("/home/me/train.py", 21, "main"), ""),
+        (CHAINED, "KeyError", "'x'", Frame("/home/me/data.py", 5, "load"), "RuntimeError"),
+        (WORKER, "OSError", "[Errno 28] No space left on device", Frame("/home/me/data.py", 9, "__getitem__"), ""),
+        (BOXED, "ImportError", "no flash_attn", Frame("/home/me/train.py", 88, "main"), ""),
+        (
+            LIBRARY_ONLY,
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+            "",
+            Frame(f"{SITE}/torch/distributed/run.py", 879, "main"),
+            "",
+        ),
+    ],
+)
+def test_one_traceback(text: str, exception: str, message: str, frame: Frame, outer: str):
+    (traceback,) = found(text.splitlines())
+    assert (traceback.exception, traceback.message, traceback.frame) == (exception, message, frame)
+    assert traceback.outer == outer
+
+
+def test_two_of_the_same_voice():
+    two = found((PLAIN + "step 1\n" + PLAIN.replace("7", "8")).splitlines())
+    assert [t.message for t in two] == ["bad batch 7", "bad batch 8"]
+    assert len(found((PLAIN * 3).splitlines())) == 3
+
+
+def test_the_collective_a_rank_was_in():
+    text = PLAIN.replace(f"{SITE}/torch/nn/modules/module.py", f"{SITE}/torch/distributed/distributed_c10d.py")
+    (traceback,) = found(text.replace("_wrapped_call_impl", "barrier").splitlines())
+    assert traceback.collective == "barrier"
+
+
+def test_noise_of_others_in_the_middle():
+    lines = PLAIN.splitlines()
+    (traceback,) = found([*lines[:4], "W1120 13:08:28.9 1 run.py:1] Sending", "10%|#  | 3/30", *lines[4:]])
+    assert traceback.message == "bad batch 7"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 16), st.randoms(use_true_random=False), st.sampled_from([PLAIN, CHAINED, WORKER]))
+def test_mixed_ranks_come_apart_again(ranks: int, random_: random.Random, text: str):
+    """However the ranks' lines are mixed, each rank's traceback is as if it stood alone."""
+    left = {
+        rank: [f"[rank{rank}]: {line}" for line in text.replace("7", str(rank)).splitlines()] for rank in range(ranks)
+    }
+    mixed: list[str] = []
+    while left:
+        rank = random_.choice(sorted(left))
+        mixed.append(left[rank].pop(0))
+        if not left[rank]:
+            del left[rank]
+    alone = {rank: found(text.replace("7", str(rank)).splitlines())[0] for rank in range(ranks)}
+    whole = {t.voice.rank: t for t in found(mixed)}
+    assert set(whole) == set(alone)
+    for rank, traceback in whole.items():
+        assert rank is not None
+        assert (traceback.exception, traceback.message) == (alone[rank].exception, alone[rank].message)
+        assert traceback.frame == alone[rank].frame
+
+
+@given(st.text(max_size=600))
+def test_anything_can_follow_a_header(text: str):
+    found(("Traceback (most recent call last):\n" + text).split("\n"))

@@ -1,0 +1,230 @@
+"""The box a plan is for: named, in numbers, or of a saved look."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.plan import machines
+from ddpwizard.app.plan.box import servers
+from ddpwizard.app.plan.box.boxes import measured, place
+from ddpwizard.app.plan.box.live import Box, nvme_room
+from ddpwizard.app.plan.time.collectives import PCIE_HOP_S
+from ddpwizard.app.plan.types import GIB
+from ddpwizard.app.snapshot import AllreduceSection, BenchRow, Gpu, GpuSection, LimitsSection, Snapshot
+
+NOTHING = Box(0, None, None, None, ["gpus: 1, no GPU is seen here; say --gpus 8 --gpu H100"])
+
+
+def here() -> Box:
+    return NOTHING
+
+
+def unasked() -> Box:
+    raise AssertionError("the box was looked at")
+
+
+class TestNamed:
+    def test_a_machine_has_all(self) -> None:
+        found = place({"machine": "p4d.24xlarge"}, unasked)
+        assert (found.gpus, found.nodes, found.gpu, found.gpu_memory_gib) == (8, 1, "A100-40G", 39.4)
+        assert (found.host_bytes, found.nvme_bytes) == (1152 * GIB, 8e12)
+        assert found.links.intra_gbps == machines.GPUS["a100-40g"].intra_gbps
+        assert found.told[0].startswith("p4d.24xlarge: 8 × A100-40G, 1152 GiB of host memory, 8.0 TB of NVMe")
+
+    def test_several_of_them(self) -> None:
+        found = place({"machine": "Standard_ND96isr_H100_v5", "nodes": 4}, unasked)
+        assert (found.gpus, found.nodes, found.gpu) == (32, 4, "H100")
+        assert found.links.inter_gbps == 360  # of 8 adapters of 400 Gbit/s
+        assert place({"machine": "dgx h100", "gpus": 24}, unasked).nodes == 3
+        assert place({"machine": "dgx-h100", "gpus": 4}, unasked).nodes == 1
+
+    @pytest.mark.parametrize(
+        ("gpu", "memory_gib", "gpus", "gib", "after"),
+        [
+            ("H100", 79.1, 8, 1863, "as in dgx-h100"),
+            ("NVIDIA H100 80GB HBM3", 79.1, 4, 931, "as in dgx-h100 for 4 of its 8 GPUs"),
+            ("A100-80G", 79.2, 8, 1152, "as in p4de.24xlarge"),
+            ("A10G", 22.1, 1, 16, "as in g5.xlarge"),
+            ("RTX4090", 23.6, 2, 94, "twice its GPUs'"),
+            (None, 23.6, 1, 47, "twice its GPUs'"),
+        ],
+    )
+    def test_what_a_host_usually_has(
+        self, gpu: str | None, memory_gib: float, gpus: int, gib: float, after: str
+    ) -> None:
+        host = servers.usual_host(gpu, memory_gib, gpus)
+        assert host
+        assert (round(host.bytes / GIB), host.after) == (gib, after)
+        assert servers.usual_host(None, None, 8) is None
+
+    @pytest.mark.parametrize("name", servers.SERVERS)
+    def test_each_has_a_gpu_that_is_known(self, name: str) -> None:
+        server = servers.known(name.upper())
+        assert machines.known(server.gpu.upper()) == server.hardware
+        assert server.host_gib > server.hardware.memory_gib / 2
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"machine": "abacus"}, "machine abacus: not known"),
+            ({"machine": "p5.48xlarge", "gpu": "A100"}, "--gpu beside --machine p5.48xlarge"),
+            ({"machine": "p5.48xlarge", "gpus": 16, "nodes": 1}, "16 GPUs on 1 of p5.48xlarge: 8 × 1 = 8"),
+            ({"machine": "p5.48xlarge", "box": "box.json"}, "which of them"),
+        ],
+    )
+    def test_what_does_not_go_together(self, given: dict[str, Any], says: str) -> None:
+        with pytest.raises(UserError, match=says):
+            place(given, unasked)
+
+
+class TestInNumbers:
+    def test_all_of_them(self) -> None:
+        given = {"gpus": 16, "gpu_memory": "80GB", "host_memory": "1TB", "intra_gbps": 100.0, "inter_gbps": 20.0}
+        found = place(given, unasked)
+        assert (found.gpus, found.nodes, found.links[:2]) == (16, 2, (100, 20))
+        assert found.gpu_memory_gib == pytest.approx(74.5, rel=0.001)
+        assert found.host_bytes == pytest.approx(1e12)
+        assert found.told == ["nodes: 2, 8 GPUs each"]
+
+    def test_the_links_of_the_gpu_where_nothing_is_said(self) -> None:
+        found = place({"gpus": 8, "gpu": "H100"}, unasked)
+        assert found.links.intra_gbps == machines.GPUS["h100"].intra_gbps
+        assert found.told == [f"link within a node: {machines.GPUS['h100'].intra_gbps:g} GB/s"]
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"gpus": 0}, "gpus is 0"),
+            ({"gpus": -1}, "gpus is -1"),
+            ({"nodes": 10**9}, "nodes is 1000000000"),
+            ({"gpus": 2, "intra_gbps": float("nan")}, "--intra-gbps is nan"),
+            ({"gpus": 2, "inter_gbps": -1.0}, "--inter-gbps is -1"),
+            ({"gpus": 2, "gpu_memory": "much"}, "--gpu-memory is much"),
+            ({"gpus": 2, "host_memory": "-1GB"}, "--host-memory is -1GB"),
+            ({"gpus": 2, "gpu": "Voodoo2"}, "GPU Voodoo2: not known"),
+        ],
+    )
+    def test_nonsense(self, given: dict[str, Any], says: str) -> None:
+        with pytest.raises(UserError, match=says):
+            place(given, unasked)
+
+
+class TestHere:
+    def test_it_is_looked_at_where_nothing_is_said_of_gpus(self) -> None:
+        box = Box(4, "NVIDIA H100 80GB HBM3", 70.0, 500 * GIB, ["gpus: 4, those seen here (H100)"], 18, 2e12)
+        found = place({"nodes": 2}, lambda: box)
+        assert (found.gpus, found.nodes, found.gpu_memory_gib) == (8, 2, 70)
+        assert (found.host_bytes, found.nvme_bytes) == (500 * GIB, 2e12)
+        assert found.links.intra_gbps == machines.GPUS["h100"].intra_gbps
+
+    def test_without_nvlink_they_talk_over_pcie(self) -> None:
+        box = Box(2, "NVIDIA A100-SXM4-80GB", 79.0, None, ["gpus: 2, those seen here (A100)"], 0)
+        found = place({}, lambda: box)
+        assert (found.links.intra_gbps, found.links.intra_latency_s) == (machines.INTRA_GBPS, PCIE_HOP_S)
+        assert "link within a node: PCIe, no NVLink is seen" in found.told
+
+    def test_no_gpu(self) -> None:
+        assert place({}, here)[:4] == (1, 1, None, None)
+
+    def test_room_on_a_drive(self) -> None:
+        free, where = nvme_room()
+        assert (free > 0) == bool(where)
+
+
+def bench(backend: str, ranks: int, rows: list[tuple[int, float]], correct: bool = True) -> AllreduceSection:
+    made = [
+        BenchRow(
+            operation="all-reduce",
+            backend=backend,
+            ranks=ranks,
+            bytes=size,
+            seconds=seconds,
+            algbw_gbps=size / seconds / 1e9,
+            busbw_gbps=size / seconds / 1e9 * 2 * (ranks - 1) / ranks,
+            correct=correct,
+        )
+        for size, seconds in rows
+    ]
+    return AllreduceSection(backend=backend, ranks=ranks, rows=made)
+
+
+LIMITS = LimitsSection(
+    shm_total_bytes=None,
+    shm_free_bytes=None,
+    memlock_bytes=None,
+    open_files=None,
+    cgroup_memory_limit_bytes=None,
+    cgroup_memory_used_bytes=None,
+    cgroup_oom_kills=None,
+    memory_total_bytes=64 * 2**30,
+    memory_available_bytes=48 * 2**30,
+    cpus=8,
+)
+H100 = Gpu(
+    index=0,
+    uuid="GPU-0",
+    name="NVIDIA H100 80GB HBM3",
+    pci_id="0000:01:00.0",
+    memory_total_bytes=80 * 2**30,
+    memory_used_bytes=2**30,
+)
+ROWS = [(4, 30e-6), (2**20, 60e-6), (2**30, 5e-3)]
+
+
+class TestSaved:
+    def saved(self, directory: Path, gpus: int, section: AllreduceSection | None) -> str:
+        seen = [msgspec.structs.replace(H100, index=n, uuid=f"GPU-{n}", pci_id=f"0000:0{n}:00.0") for n in range(gpus)]
+        look = Snapshot(
+            taken_at=1_790_000_000.0,
+            host="node-a",
+            ddpwizard_version="0.5",
+            gpus=GpuSection(driver="570" if gpus else "", gpus=seen),
+            limits=LIMITS,
+            allreduce=section,
+        )
+        (directory / "box.json").write_bytes(msgspec.json.encode(look))
+        return str(directory / "box.json")
+
+    def test_the_links_that_were_measured(self, tmp_path: Path) -> None:
+        found = place({"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
+        assert (found.gpus, found.gpu_memory_gib, found.host_bytes) == (8, 79, 48 * GIB)
+        assert found.links.measured
+        assert found.links.intra_gbps == pytest.approx(2**30 / 5e-3 / 1e9 * 2 * 7 / 8)
+        assert 0 < found.links.intra_latency_s < 30e-6
+        (line,) = [line for line in found.told if line.startswith("link")]
+        assert line.endswith("measured 2026-09-21 14:13 UTC over nccl with 8 ranks")
+        assert "of the look at node-a" in found.told[0]
+        assert "host memory: 48 GiB, what was free then" in found.told
+
+    @pytest.mark.parametrize("given", [{}, {"gpus": 8, "gpu_memory": "80GB"}, {"gpu": "H100"}, {"gpus": 2}])
+    @pytest.mark.parametrize("seen", [8, 0])
+    def test_what_was_measured_between_cpus_says_nothing_of_gpus(
+        self, given: dict[str, Any], seen: int, tmp_path: Path
+    ) -> None:
+        found = place({"box": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked)
+        assert not found.links.measured
+        assert found.links.intra_gbps >= machines.INTRA_GBPS
+        assert any("it says nothing of GPUs" in line for line in found.told)
+        assert len([line for line in found.told if line.startswith("link within")]) <= 1
+
+    def test_an_option_goes_before_it(self, tmp_path: Path) -> None:
+        given = {"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
+        found = place(given, unasked)
+        assert (found.gpus, found.links.intra_gbps) == (4, 7)
+
+    @pytest.mark.parametrize("section", [None, AllreduceSection(backend="nccl", ranks=8, rows=[])])
+    def test_a_look_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
+        found = place({"box": self.saved(tmp_path, 8, section)}, unasked)
+        assert not found.links.measured
+        assert any(line.startswith("links: ") for line in found.told)
+
+    def test_wrong_results_count_for_nothing(self) -> None:
+        assert measured(bench("nccl", 8, ROWS, correct=False), "now") is None
+
+    @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"schema": "other/1"}'])
+    def test_what_is_no_look(self, content: bytes, tmp_path: Path) -> None:
+        (tmp_path / "box.json").write_bytes(content)
+        with pytest.raises(UserError):
+            place({"box": str(tmp_path / "box.json")}, unasked)

@@ -1,0 +1,258 @@
+"""GPUs: what NVML answers (a stub replays it, see fixtures/nvml/README.md), joined with real processes, and judged."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.evidence import Check
+from ddpwizard.app.probes import gpus
+from ddpwizard.app.probes.apart import Look
+from ddpwizard.app.probes.context import Context
+from ddpwizard.app.probes.nvml import read_nvml
+from ddpwizard.app.snapshot import EnvSection, GpuSection, Snapshot
+from helpers.nvml_stub import StubNvml
+from msgspec.structs import replace
+
+
+def snapshot(section: GpuSection, env: EnvSection | None = None) -> Snapshot:
+    return Snapshot(taken_at=0, host="box", ddpwizard_version="0", gpus=section, env=env)
+
+
+def look_at(fixture: str, pids: dict[str, int] | None = None, **environ: str) -> GpuSection:
+    return gpus.section(read_nvml(StubNvml(fixture, pids)), Look(environ))
+
+
+def found(section: GpuSection) -> dict[str, Check]:
+    """Finding to check; checks without a finding under their id."""
+    return {check.finding or check.id: check for check in gpus.judge(snapshot(section))}
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def start(processes: list[subprocess.Popen[bytes]], **environ: str) -> int:
+    """A real Python process that waits, with these variables; its pid once it runs as Python."""
+    env = {**os.environ, **environ}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    processes.append(process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process.pid
+
+
+class TestReading:
+    def test_a_healthy_box(self):
+        section = look_at("h100x8")
+        assert section.driver == "570.124.06"
+        assert [gpu.index for gpu in section.gpus] == list(range(8))
+        first = section.gpus[0]
+        assert (first.name, first.pci_id) == ("NVIDIA H100 80GB HBM3", "00000000:19:00.0")
+        assert first.memory_used_bytes == 1 << 20, "what the driver keeps for itself is not in use"
+        assert (first.ecc_uncorrected, first.throttle, first.compute_mode, first.mig) == (0, [], "default", False)
+
+    def test_what_a_gpu_does_not_support_is_none(self):
+        section = look_at("old-driver")
+        gpu = section.gpus[0]
+        assert (gpu.ecc_uncorrected, gpu.mig, gpu.memory_used_bytes) == (None, False, 468189184)
+        assert set(found(section)) == {"gpus"}
+
+    @pytest.mark.parametrize(("states", "links"), [([], 0), ([1] * 18, 18), ([1, 0, 1, 1], 3)])
+    def test_links_that_are_up(self, states: list[int], links: int):
+        stub = StubNvml("h100x8")
+        stub.devices = [device | {"nvlink_states": states} for device in stub.devices]
+        assert {gpu.nvlinks for gpu in gpus.section(read_nvml(stub), Look({})).gpus} == {links}
+
+    def test_a_lost_gpu_does_not_hide_the_others(self):
+        section = look_at("one-lost")
+        assert [gpu.index for gpu in section.gpus] == [0, 1, 2, 3, 4, 5, 7]
+        assert found(section)["gpus.lost"].detail == "GPU 6: GPU is lost"
+
+    def test_no_driver(self):
+        section = look_at("library-mismatch")
+        assert (section.gpus, section.problem) == ([], "Driver/library version mismatch")
+
+    def test_nvml_is_closed_again(self):
+        stub = StubNvml("h100x8")
+        read_nvml(stub)
+        assert not stub.open
+
+
+class TestHere:
+    def test_the_real_nvml_or_its_absence(self):
+        section = asyncio.run(gpus.collect(Context(python=sys.executable, environ={"LOCAL_WORLD_SIZE": "2"})))
+        assert bool(section.driver) != bool(section.problem)
+        assert section.local_world_size == 2
+        assert gpus.judge(snapshot(section))
+
+    def test_an_nvml_that_hangs_ends_at_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        (tmp_path / "pynvml.py").write_text(
+            "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+        started = time.monotonic()
+        with pytest.raises(gpus.CouldNotLook, match="did not answer within"):
+            asyncio.run(gpus.collect(Context(python=sys.executable, limit_s=1.0)))
+        assert time.monotonic() - started < 5
+
+
+class TestVisible:
+    """What CUDA makes of CUDA_VISIBLE_DEVICES."""
+
+    def devices(self, value: str | None, fixture: str = "h100x8") -> tuple[list[int], str]:
+        section = replace(look_at(fixture), visible=value)
+        visible, odd = gpus.visible_devices(section)
+        return [device.gpu.index for device in visible], odd
+
+    def test_unset_shows_all(self):
+        assert self.devices(None) == (list(range(8)), "")
+
+    def test_order_is_kept(self):
+        assert self.devices("3, 1,0") == ([3, 1, 0], "")
+
+    @pytest.mark.parametrize("value", ["", "-1"])
+    def test_hides_all(self, value: str):
+        shown, odd = self.devices(value)
+        assert shown == [] and "hides all" in odd
+
+    def test_named_twice_shows_none(self):
+        shown, odd = self.devices("0,1,0")
+        assert shown == [] and "'0' twice" in odd
+
+    def test_one_that_is_not_there_ends_the_list(self):
+        shown, odd = self.devices("0,9,1")
+        assert shown == [0] and "'9'" in odd and "only the 1 before it" in odd
+
+    def test_none_of_it_is_there(self):
+        shown, odd = self.devices("all")
+        assert shown == [] and "no GPU is visible" in odd
+
+    def test_uuids_may_be_cut_short_while_they_are_one(self):
+        section = look_at("h100x8")
+        uuid = section.gpus[5].uuid
+        assert self.devices(f"{uuid},{section.gpus[2].uuid[:12]}") == ([5, 2], "")
+        shown, odd = self.devices("GPU-")
+        assert shown == [] and "not there" in odd
+
+    def test_a_mig_slice(self):
+        section = look_at("mig")
+        uuid = section.gpus[0].mig_uuids[1]
+        shown, odd = gpus.visible_devices(look_at("mig", CUDA_VISIBLE_DEVICES=uuid))
+        assert [(device.gpu.index, device.slice) for device in shown] == [(0, uuid)] and not odd
+        assert self.devices("MIG-nope", "mig")[0] == []
+
+
+class TestJudge:
+    def test_healthy_says_which_rank_takes_which(self):
+        checks = found(look_at("h100x8", CUDA_VISIBLE_DEVICES="7,0"))
+        assert set(checks) == {"gpus"}
+        assert checks["gpus"].status == "ok" and checks["gpus"].title.startswith("8 × NVIDIA H100")
+        assert "0 → GPU 7 00000000:DB:00.0, 1 → GPU 0" in checks["gpus"].detail
+
+    def test_one_to_one(self):
+        check = found(look_at("h100x8", LOCAL_WORLD_SIZE="8"))["gpus.one-to-one"]
+        assert check.status == "ok" and "local rank 7: GPU 7" in check.detail
+
+    def test_more_ranks_than_gpus(self):
+        checks = found(look_at("h100x8", LOCAL_WORLD_SIZE="4", CUDA_VISIBLE_DEVICES="0,1"))
+        assert checks["gpus.fewer-than-ranks"].title == "4 ranks on this host, 2 visible GPUs"
+        assert checks["gpus.fewer-than-ranks"].fix == "--nproc-per-node=2"
+        assert "gpus.one-to-one" not in checks
+
+    def test_hidden_gpus(self):
+        checks = found(look_at("h100x8", LOCAL_WORLD_SIZE="1", CUDA_VISIBLE_DEVICES=""))
+        assert checks["env.visible-devices-odd"].status == "fail"
+        assert checks["gpus.fewer-than-ranks"].status == "fail"
+
+    def test_no_driver(self):
+        assert found(GpuSection(problem="NVML Shared Library Not Found"))["gpus.none"].status == "skip"
+        check = found(GpuSection(problem="Driver Not Loaded", on_pci_bus=8))["gpus.none"]
+        assert check.status == "fail" and "8 NVIDIA GPUs on the PCI bus" in check.title
+
+    def test_ecc_throttle_and_mode_name_the_gpus(self):
+        checks = found(look_at("ecc-and-throttled"))
+        assert set(checks) == {"gpus", "gpus.ecc-errors", "gpus.throttled", "gpus.exclusive-mode"}
+        assert "GPU 3 (00000000:5D:00.0): 2" in checks["gpus.ecc-errors"].detail
+        assert checks["gpus.throttled"].detail == "GPU 4 (00000000:9B:00.0): hw-slowdown, hw-thermal at 88 °C"
+        assert "GPU 7 (00000000:DB:00.0): exclusive-process" in checks["gpus.exclusive-mode"].detail
+
+    def test_mig(self):
+        checks = found(look_at("mig"))
+        assert "GPU 0 (00000000:07:00.0): 3 slices" in checks["gpus.mig-on"].detail
+        assert "gpus.ecc-errors" not in checks
+
+
+class TestMemory:
+    """Who holds GPU memory: the pids are those of real processes."""
+
+    def test_two_ranks_of_one_job_on_one_gpu(self, processes: list[subprocess.Popen[bytes]]):
+        job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29544"}
+        pids = {f"rank {rank}": start(processes, RANK=str(rank), LOCAL_RANK=str(rank), **job) for rank in (0, 1)}
+        section = look_at("shared-by-two-ranks", pids, LOCAL_WORLD_SIZE="2")
+        assert [process.rank for process in section.gpus[0].processes] == [0, 1]
+        checks = found(section)
+        shared = checks["gpus.shared-device"]
+        assert shared.title == "GPU 0: ranks 0, 1 of one job hold memory on it"
+        assert f"rank 1 is pid {pids['rank 1']}" in shared.detail
+        assert "gpus.one-to-one" not in checks and "gpus.memory-held" not in checks
+
+    def test_ranks_of_two_jobs_are_not_one_job(self, processes: list[subprocess.Popen[bytes]]):
+        pids = {
+            f"rank {rank}": start(processes, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            for rank, port in ((0, "29545"), (1, "29546"))
+        }
+        assert "gpus.shared-device" not in found(look_at("shared-by-two-ranks", pids))
+
+    def test_a_rank_whose_launcher_is_gone_holds_memory(self, processes: list[subprocess.Popen[bytes]]):
+        job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29547", "TORCHELASTIC_RUN_ID": "gone"}
+        pids = {f"rank {rank}": start(processes, RANK=str(rank), **job) for rank in (0, 1)}
+        held = found(look_at("shared-by-two-ranks", pids))["gpus.memory-held"]
+        assert "rank 0 of a job whose launcher is gone" in held.detail
+        assert held.fix.endswith(f"kill {' '.join(str(pid) for pid in sorted(pids.values()))}")
+
+    def test_memory_of_another_program_and_of_nobody(self, processes: list[subprocess.Popen[bytes]]):
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        pids = {"ended": ended.pid, "notebook": start(processes)}
+        section = replace(look_at("memory-without-owner", pids), sees_all_pids=True)  # tests may run in a container
+        checks = found(section)
+        assert f"GPU 6: 7.4 GiB by pid {pids['notebook']}" in checks["gpus.memory-held"].detail
+        gone = checks["gpus.holder-gone"].detail
+        assert f"GPU 2: 63.2 GiB by pid {ended.pid}, which has ended" in gone
+        assert "GPU 5: 12 GiB by no process" in gone
+
+    def test_in_a_container_nobody_is_called_dead(self):
+        section = look_at("memory-without-owner", {"ended": 2**22 - 1, "notebook": 2**22 - 2})
+        checks = {
+            check.finding: check
+            for check in gpus.judge(snapshot(replace(section, sees_all_pids=False)))
+            if check.finding
+        }
+        assert set(checks) == {"gpus.memory-held"}
+        assert "GPU 2: 63.2 GiB by something outside this container" in checks["gpus.memory-held"].detail
+
+    def test_secrets_in_a_command_line_are_hidden(self, processes: list[subprocess.Popen[bytes]]):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "print(flush=True); input()", "--api-key=abc123secret"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        section = look_at("memory-without-owner", {"ended": process.pid, "notebook": process.pid})
+        command = section.gpus[6].processes[0].command
+        assert "--api-key" in command and "abc123secret" not in command

@@ -1,0 +1,396 @@
+"""Walks with the keyboard alone, from Home to where a person wants to be, on a recorded box."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.fixes.apply import Applied
+from ddpwizard.app.session import Session, all_sessions
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.desk import is_step
+from ddpwizard.screens.fix import FixScreen
+from helpers.frames import frame, rows, shows, until, walk
+from helpers.recorded import PATCHED, TRAIN, RecordedDesk, patch_fix, report
+from textual import events
+from textual.pilot import Pilot
+
+SIZE = (80, 24)
+
+
+def line_with(pilot: Pilot[int], text: str) -> int:
+    return next(n for n, row in enumerate(rows(pilot)) if text in row)
+
+
+class TestHome:
+    @walk
+    async def test_the_box_is_read_by_itself_and_annotates_the_list(self, tmp_path: Path) -> None:
+        desk = RecordedDesk([report(tmp_path)])
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "8 × H100", "/dev/shm is 64 MiB", "train.py · 4 ranks", "looks hung")
+            assert "train.py on this box looks hung" in rows(pilot)[line_with(pilot, "My job hangs")]
+            assert "2 things to look at" in rows(pilot)[line_with(pilot, "Check this box")]
+            assert sorted(desk.looked) == ["limits", "ports"]
+
+    @walk
+    async def test_r_looks_again(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "none of yours runs here")
+            await pilot.press("r")
+            await until(pilot, lambda: len(desk.looked) == 4)
+
+    @walk
+    async def test_tab_enters_the_line_and_escape_leaves_it(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", "q", "2")
+            await shows(pilot, "q2")
+            await pilot.press("escape", "6")
+            await shows(pilot, "What it knows")
+
+    @walk
+    async def test_own_words_lead_to_a_diagnosis(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"EADDRINUSE", "enter")
+            await shows(pilot, "What it looks like", "The rendezvous port is already taken", "For it", "your words:1")
+
+    @walk
+    async def test_lines_pasted_into_the_line_are_all_read(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("tab")
+            assert pilot.app.focused
+            pilot.app.focused.post_message(events.Paste("Traceback (most recent call last):\nOSError: EADDRINUSE\n"))
+            await shows(pilot, "What it looks like", "The rendezvous port is already taken", "your words:2")
+
+    @walk
+    async def test_a_terminal_made_too_small_says_so_until_it_grows(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await shows(pilot, "What is wrong?")
+            await pilot.resize_terminal(40, 12)
+            await shows(pilot, "Too small to show everything")
+            await pilot.resize_terminal(*SIZE)
+            await until(pilot, lambda: "Too small" not in frame(pilot))
+
+    @walk
+    async def test_slash_searches_at_once(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("slash")
+            await shows(pilot, "What it knows")
+            await pilot.press(*"port")
+            await shows(pilot, "port")
+            assert "port" in rows(pilot)[line_with(pilot, "port")][:12]
+
+    @walk
+    async def test_a_path_that_is_not_there_is_said(self, tmp_path: Path) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"/no/such.log", "enter")
+            await shows(pilot, "/no/such.log: No such file or directory")
+
+
+RANKS = """\
+[rank0]: step 100 loss 2.1
+[rank1]: step 100 loss 2.1
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/user/train.py", line 9, in <module>
+[rank1]: OSError: EADDRINUSE
+[rank0]: closing signal SIGTERM
+"""
+
+
+class TestLog:
+    @walk
+    async def test_t_shows_the_ranks_over_time(self, tmp_path: Path) -> None:
+        log = tmp_path / "train.log"
+        log.write_text(RANKS)
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *str(log), "enter")
+            await shows(pilot, "What it looks like", "Rank 1 is the first that differs")
+            await pilot.press("t")
+            await shows(pilot, "Timeline", "rank 1", "rank 0", "X", "What rank 1 shows", "EADDRINUSE")
+            await pilot.press("down")
+            await shows(pilot, "What rank 0 shows")
+        assert Session.load("last").last("timeline")
+
+    @walk
+    async def test_a_text_of_one_voice_has_no_timeline(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
+            await shows(pilot, "What it looks like")
+            assert "timeline" not in frame(pilot)
+
+    @walk
+    async def test_x_asks_what_it_was_and_the_session_keeps_both(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
+            await shows(pilot, "What it looks like")
+            await pilot.press("x")
+            await shows(pilot, "It was not that. What was it?", "None of these")
+            await pilot.press("2")
+            await shows(pilot, "kb new NAME --session")
+        assert desk.case.rejected == {"port-in-use"}
+        truth = [event.data for event in Session.load("last").events if event.kind == "truth"]
+        assert truth == [{"cause": "port-in-use", "was": False}]
+
+
+class TestStep:
+    @walk
+    async def test_answers_move_the_ranking_and_b_takes_them_back(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "node-07")
+            await pilot.press("1")
+            await shows(pilot, "Does it stop at the same step each time?", "step 2", "2 probes ran")
+            before = frame(pilot)
+            await pilot.press("2")
+            await shows(pilot, "What it looks like")
+            assert desk.case.answers == {"symptom": "hangs", "same-place": "differs"}
+            await pilot.press("escape", "b")
+            await shows(pilot, "Does it stop at the same step each time?")
+            assert desk.case.answers == {"symptom": "hangs"}
+            assert frame(pilot) == before
+
+    @walk
+    async def test_a_skipped_question_is_not_asked_again(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "node-07")
+            await pilot.press("4", "s")
+            await shows(pilot, "What it looks like")
+            assert desk.case.answers["same-place"] == "skipped"
+            await pilot.press("escape")
+            await shows(pilot, "I have no more questions.")
+
+    @walk
+    async def test_each_step_is_in_the_session_at_once_and_resume_comes_back_to_it(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await pilot.press("3")
+            await shows(pilot, "Does it stop at the same step each time?")
+            saved = Session.load("last")
+            assert [e.data["answer"] for e in saved.events if e.kind == "answer"] == ["wrong-or-slow"]
+            steps = [event.data for event in saved.events if is_step(event)]
+            assert steps[-1] == {"screen": "step", "detail": "same-place"}
+        again = RecordedDesk()
+        async with WizardApp(again).run_test(size=SIZE) as pilot:
+            await shows(pilot, "Go on where I left off")
+            await pilot.press("8")
+            await shows(pilot, "Does it stop at the same step each time?")
+            assert again.case.session is not None
+            assert again.case.session.id == saved.id
+
+    @walk
+    async def test_a_probe_runs_by_itself_and_ctrl_c_ends_it(self) -> None:
+        desk = RecordedDesk(stuck=True)
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await pilot.press("3")
+            await shows(pilot, "● ", "s / 5 s")
+            running = [worker for worker in pilot.app.workers if worker.group == "probe"]
+            await pilot.press("ctrl+c")
+            await shows(pilot, "Cancelled.")
+            assert running
+            assert running[0].is_cancelled
+            assert desk.case.probed == {desk.cancelled[-1]}
+            assert "s / 5 s" not in frame(pilot)
+
+    @walk
+    async def test_why_this_order_names_every_step(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("3", "w")
+            await shows(pilot, "bit", "Does it stop at the same step each time?")
+
+    @walk
+    async def test_a_probe_beyond_reading_is_asked_for(self, tmp_path: Path) -> None:
+        desk = RecordedDesk([report(tmp_path)])
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "looks hung")
+            await pilot.press("3", "p")
+            await shows(pilot, "allocates, 5 s at most")
+            await pilot.press("3")
+            await shows(pilot, "this takes GPU memory", "processes. Run it?")
+            assert "allreduce" not in desk.looked
+            await pilot.press("2")
+            await until(pilot, lambda: "allreduce" in desk.looked)
+
+
+class TestPaste:
+    @walk
+    async def test_a_pasted_log_is_read_and_its_line_shown(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await pilot.press("2")
+            await shows(pilot, "Paste the error")
+            pilot.app.screen.query_one("#text").insert("ok\nOSError: EADDRINUSE\nclosing signal SIGTERM\n")  # type: ignore[attr-defined]
+            await pilot.press("ctrl+d")
+            await shows(pilot, "The rendezvous port is already taken", "pasted text:2", "Seen, but no cause")
+            assert "▸    2  OSError: EADDRINUSE" in frame(pilot)
+
+    @walk
+    async def test_nothing_given_is_said(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("2", "ctrl+d")
+            await shows(pilot, "nothing given yet")
+
+    @walk
+    async def test_another_field_is_told_as_such(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"my cat is ill", "enter")
+            await shows(pilot, "does not look like a problem of distributed training")
+
+
+class TestTriageAndFix:
+    @walk
+    async def test_verdict_ranks_code_fix_proof(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The work behind the fix screen is replaced by records of it here; tests/jobs runs the real one."""
+        monkeypatch.chdir(tmp_path)
+        desk = RecordedDesk([report(tmp_path)])
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "looks hung")
+            await pilot.press("1")
+            await shows(pilot, "97 %", "Cause: A collective that only some ranks reach (line 5)", "◀ rank 0", "1–3")
+            assert line_with(pilot, "97 %") < line_with(pilot, "last moved") < line_with(pilot, "◀ rank 0")
+            await pilot.press("s")
+            await shows(pilot, "Stacks", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate")
+            await pilot.press("escape", "w")
+            await shows(pilot, "What it looks like", "For it")
+            await pilot.press("escape", "f")
+            await shows(pilot, "Proof:")
+            pilot.app.screen.post_message(FixScreen.Made([patch_fix(tmp_path)]))
+            await shows(pilot, "+    dist.all_reduce(acc)", "read it first: what stood before")
+            await pilot.press("right")
+            await shows(pilot, "torchrun --nproc-per-node=4 train.py")
+            events = [event.kind for event in desk.case.session.events]  # type: ignore[union-attr]
+            assert "triage" in events
+
+    @walk
+    async def test_apply_asks_with_the_path_and_undo_takes_it_back(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        desk = RecordedDesk([report(tmp_path)])
+        script = tmp_path / "train.py"
+        app = WizardApp(desk, "fix", cause="rank-conditional-collective", report=report(tmp_path))
+        async with app.run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: not [w for w in app.workers if w.group == "make"])
+            app.screen.post_message(FixScreen.Made([patch_fix(tmp_path)]))
+            await shows(pilot, "a apply")
+            await pilot.press("a")
+            await shows(pilot, "Write 1 file?", "train.py")
+            await pilot.press("1")
+            assert script.read_text() == TRAIN
+            await pilot.press("a", "2")
+            await shows(pilot, "applied, u takes it back", "Applied to train.py")
+            assert script.read_text() == PATCHED
+            await pilot.press("u")
+            await shows(pilot, "Taken back")
+            assert script.read_text() == TRAIN
+        actions = [e.data["action"] for e in desk.case.session.events if e.kind == "fix"]  # type: ignore[union-attr]
+        assert actions == ["applied", "undone"]
+
+    @walk
+    async def test_copy_always_names_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("TMUX", raising=False)
+        app = WizardApp(RecordedDesk(), "fix", cause="rank-conditional-collective")
+        async with app.run_test(size=(120, 24)) as pilot:
+            await until(pilot, lambda: not [w for w in app.workers if w.group == "make"])
+            app.screen.post_message(FixScreen.Made([patch_fix(tmp_path)]))
+            await shows(pilot, "y copy")
+            await pilot.press("y")
+            await shows(pilot, "Sent to the terminal's clipboard (OSC 52); also saved as")
+        saved = (state / "copied" / "hoist-collective.patch").read_text()
+        assert saved in app.clipboard
+        assert "+    dist.all_reduce(acc)" in saved
+
+    @walk
+    async def test_no_job_says_what_to_do(self) -> None:
+        async with WizardApp(RecordedDesk(), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "No distributed job of yours runs here.")
+
+
+class TestCheck:
+    @walk
+    async def test_failing_first_healthy_folded(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await shows(pilot, "node-07")
+            await pilot.press("5")
+            await shows(pilot, "✓ 1 more healthy", "→ start the container with")
+            order = [line_with(pilot, text) for text in ("✗ /dev/shm", "! port", "? could not", "✓ 1 more")]
+            assert order == sorted(order)
+            assert "8 GPUs are free" not in frame(pilot)
+            await pilot.press("o")
+            await shows(pilot, "✓ 8 GPUs are free")
+
+    @walk
+    async def test_the_all_reduce_runs_only_when_asked_for(self) -> None:
+        desk = RecordedDesk()
+        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+            await shows(pilot, "none of yours runs here")
+            await pilot.press("5")
+            await shows(pilot, "✓ 1 more healthy")
+            assert "allreduce" not in desk.looked
+            await pilot.press("a")
+            await shows(pilot, "✓ 2 more healthy")
+            await pilot.press("o", "end")
+            await shows(pilot, "2 ranks, gloo", "up to 2.00 GB/s", "64 MiB       4.00     2.00")
+
+
+class TestBrowser:
+    @walk
+    async def test_search_as_one_types_and_related(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("slash")
+            await shows(pilot, "3 causes")
+            await pilot.press(*"bus error")
+            await shows(pilot, "1 of 3 causes", "Loader workers and NCCL")
+            await pilot.press("enter", "g")
+            await shows(pilot, "Related to: /dev/shm is too small", "in common")
+            await pilot.press("1")
+            await shows(pilot, "3 of 3 causes")
+
+    @walk
+    async def test_an_entry_is_whole(self) -> None:
+        async with WizardApp(RecordedDesk(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
+            await shows(pilot, "How it shows", "What happens", "What mends it", "Sources", "2.13")
+
+
+class TestLeaving:
+    @walk
+    async def test_ctrl_c_ends_what_runs_then_asks_then_leaves(self) -> None:
+        desk = RecordedDesk(stuck=True)
+        app = WizardApp(desk)
+        async with app.run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: len(desk.looked) == 2)
+            await pilot.press("ctrl+c")
+            await shows(pilot, "Cancelled.")
+            await until(pilot, lambda: sorted(desk.cancelled) == ["limits", "ports"])
+            await pilot.press("ctrl+c")
+            await shows(pilot, "ctrl+c again leaves")
+            await pilot.press("ctrl+c")
+            await until(pilot, lambda: not app.is_running or app.return_code == 130)
+        assert app.return_code == 130
+
+    @walk
+    async def test_q_leaves_with_0(self) -> None:
+        app = WizardApp(RecordedDesk())
+        async with app.run_test(size=SIZE) as pilot:
+            await pilot.press("q")
+        assert app.return_code == 0
+
+    @walk
+    async def test_a_case_left_in_the_middle_stays_open_and_one_at_its_diagnosis_is_closed(self) -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("3")
+            await shows(pilot, "Does it stop")
+            await pilot.press("q")
+        assert Session.load("last").last("closed") is None
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"EADDRINUSE", "enter")
+            await shows(pilot, "What it looks like")
+            await pilot.press("q")
+        newest = max(all_sessions(), key=lambda session: session.events[-1].at)
+        assert newest.last("closed") is not None
+
+
+def test_the_record_of_an_apply_is_what_the_screen_reads() -> None:
+    assert {"id", "fix", "cause", "paths"} <= set(Applied.__struct_fields__)

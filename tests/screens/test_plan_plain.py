@@ -1,0 +1,42 @@
+"""The planner without a screen: the same three answers, formulas, comparison and files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+# An interpreter without torch answers the look at the box sooner.
+PLAIN = ["--plain", "--python", sys._base_executable]  # type: ignore[attr-defined]
+RUN = ["7", "", "4096", "16", "h100"]
+LOOKED_AT = ["1", "0", "c", "1", "3", "g", "48"]
+WRITTEN = ["w", "1", "", "", "n", "w", "1", "", "", "y", "q"]
+
+
+def test_the_same_questions_are_answered(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ddpwizard", *PLAIN],
+        input="\n".join([*RUN, *LOOKED_AT, *WRITTEN]) + "\n",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    for words in (
+        "strategies; the simplest is ",
+        "Fastest: ",
+        "With 16 more GPUs: ",
+        "With 48 more GPUs: ",
+        "B weights × ",
+        "Please give a number from 1 to ",
+        "difference",
+        "needs changed",
+        "  launch.sh ",
+        "Write these into ddpwizard-plan?",
+        " files into ddpwizard-plan.",
+    ):
+        assert words in said, words
+    assert said.count("Write these into") == 2
+    assert (tmp_path / "ddpwizard-plan" / "launch.sh").is_file()
+    assert "\x1b" not in said

@@ -1,0 +1,125 @@
+"""The command line's promises: fast, quiet, and every refusal is one line with a code."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard import __version__
+from ddpwizard.cli import COMMANDS
+from helpers.command import ddpwizard, loaded_modules, refused
+
+HEAVY = {"torch", "textual", "networkx", "libcst", "rich", "numpy", "psutil", "yaml", "msgspec"}
+
+
+def test_version_imports_nothing_heavy():
+    modules = loaded_modules("from ddpwizard.cli import run; run(['--version'])")
+    assert not modules & HEAVY
+
+
+def test_diagnose_imports_no_screen_no_graph_no_torch():
+    modules = loaded_modules(
+        "import io, sys; sys.stdin = io.TextIOWrapper(io.BytesIO(b'nccl'))\n"
+        "from ddpwizard.cli import run; run(['diagnose', '-', '--json'])"
+    )
+    assert not modules & {"torch", "textual", "networkx", "rich", "numpy"}
+
+
+def test_version():
+    done = ddpwizard("--version")
+    assert done.returncode == 0
+    assert __version__ in done.stdout
+
+
+def test_every_command_has_help_and_the_common_options():
+    for name in COMMANDS:
+        done = ddpwizard(name, "--help")
+        assert done.returncode == 0, done.stderr
+    assert "--json" in ddpwizard("diagnose", "--help").stdout
+
+
+def test_shell_completion_works():
+    done = ddpwizard(env={"_DDPWIZARD_COMPLETE": "bash_source"})
+    assert done.returncode in (0, 2)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ddpwizard"))],
+        env={"_DDPWIZARD_COMPLETE": "bash_source", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "complete" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "nonsense"),
+        (["--nonsense"], "--nonsense"),
+        (["explain", "no-such-cause"], "no-such-cause"),
+        (["diagnose", "/no/such/file"], "/no/such/file"),
+        (["kb", "list", "--knowledge", "/no/such/dir"], "/no/such/dir"),
+        (["diagnose", "-", "--allow", "everything"], "everything"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(arguments: list[str], says: str):
+    assert says in refused(ddpwizard(*arguments), 2)
+
+
+def test_refusals_are_json_too():
+    done = ddpwizard("explain", "no-such-cause", "--json")
+    assert done.returncode == 2
+    answer = json.loads(done.stdout)
+    assert answer["schema"] == "ddpwizard.error/1"
+    assert answer["next"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_settings_directory_of_somebody_else_is_passed_over(tmp_path: Path):
+    tmp_path.chmod(0o755)
+    closed = tmp_path / "config"
+    (closed / "ddpwizard" / "knowledge").mkdir(parents=True)
+    closed.chmod(0o700)
+    nobody = ["setpriv", "--reuid", "65534", "--clear-groups"]
+    if subprocess.run([*nobody, sys.executable, "-c", "import ddpwizard"], capture_output=True, check=False).returncode:
+        pytest.skip("another user cannot run this interpreter")
+    done = subprocess.run(
+        [*nobody, sys.executable, "-m", "ddpwizard", "kb", "list"],
+        env={**os.environ, "XDG_CONFIG_HOME": str(closed)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_traceback_goes_to_the_log_file_only(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from ddpwizard import cli
+
+    def broken(*_args: object, **_kwargs: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(cli.group, "main", broken)
+    assert cli.run(["kb", "list"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "broken on purpose" in error
+    assert str(state / "ddpwizard.log") in error
+    assert "Traceback" in (state / "ddpwizard.log").read_text()
+
+
+@pytest.mark.parametrize("words", [["kb", "list", "--json"], ["plan", "--model", "gpt2", "--gpus", "2"], ["--help"]])
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_an_output_that_cannot_be_written_is_one_line(words: list[str], output: str):
+    command = shlex.join([sys.executable, "-m", "ddpwizard", *words])
+    done = subprocess.run(["sh", "-c", f"{command} {output}"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (2, 3)
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "standard output" in done.stderr

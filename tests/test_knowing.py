@@ -1,0 +1,70 @@
+"""The knowledge that is kept between starts is the one that the files say, always."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app import locations
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.knowing import knowledge_with
+from ddpwizard.knowledge.loader import load
+
+ENTRY = """\
+id: odd-cause
+title: An odd cause
+family: hang
+summary: Something odd.
+symptoms: [it is odd]
+explain: It is odd.
+fixes: [{id: mend, kind: text, title: Mend it}]
+verify: {probe: limits}
+holds_for: {torch: ">=2.1"}
+sources: [{title: A page, url: "https://example.org", checked: "2.13"}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_the_second_reading_says_the_same():
+    first = knowledge_with()
+    kept = list(locations.cache_dir().glob("*.msgpack"))
+    assert len(kept) == 1
+    assert knowledge_with() == first == load()
+
+
+def test_a_changed_entry_is_read_anew(tmp_path: Path):
+    path = tmp_path / "odd-cause.yaml"
+    path.write_text(ENTRY)
+    assert knowledge_with(tmp_path).causes["odd-cause"].title == "An odd cause"
+    path.write_text(ENTRY.replace("An odd cause", "Another title"))
+    assert knowledge_with(tmp_path).causes["odd-cause"].title == "Another title"
+
+
+def test_a_persons_own_entries_are_taken_by_themselves():
+    team = locations.team_knowledge_dir()
+    team.mkdir(parents=True)
+    (team / "odd-cause.yaml").write_text(ENTRY)
+    assert "odd-cause" in knowledge_with().causes
+
+
+def test_what_is_kept_may_be_damaged():
+    whole = knowledge_with()
+    (kept,) = locations.cache_dir().glob("*.msgpack")
+    for content in (b"", b"nonsense", kept.read_bytes()[:-10], msgspec.msgpack.encode({"causes": 1})):
+        kept.write_bytes(content)
+        assert knowledge_with() == whole
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert knowledge_with().causes
+
+
+def test_a_wrong_entry_is_told_with_file_and_line(tmp_path: Path):
+    (tmp_path / "odd-cause.yaml").write_text(ENTRY.replace("hang", "hung"))
+    with pytest.raises(UserError, match=r"odd-cause\.yaml:3"):
+        knowledge_with(tmp_path)

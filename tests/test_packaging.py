@@ -1,0 +1,119 @@
+"""The wheel is whole: every package and data file is in it, and it runs in an empty venv without the checkout."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ("app", "knowledge", "screens", "assets")
+
+
+def shipped() -> set[str]:
+    """Every file of the checkout that the installed package needs."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", *CODE, "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    kinds = (".py", ".yaml", ".tcss")
+    scripts = ("assets/make_pictures.py",)
+    return {
+        path
+        for path in tracked
+        if (path.endswith(kinds) or path.startswith("assets/templates/"))
+        and not path.startswith("tests/")
+        and path not in scripts
+        and (ROOT / path).exists()
+    }
+
+
+def build_wheel(into: Path) -> Path:
+    """A wheel of the tree as it stands, built from a copy (a stale ``build/`` would be packed otherwise)."""
+    source = into / "source"
+    files = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    for name in filter(None, files):
+        if (ROOT / name).is_file():
+            target = source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(into), str(source)],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    return next(into.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def test_every_package_and_data_file_is_in_the_wheel(wheel: Path):
+    packed = {name.removeprefix("ddpwizard/") for name in zipfile.ZipFile(wheel).namelist()}
+    assert shipped() - packed == set()
+
+
+def test_nothing_else_is_in_the_wheel(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"ddpwizard"}
+    assert not [name for name in names if name.startswith("ddpwizard/tests")]
+
+
+def test_dependencies_are_lower_bounds_and_torch_is_an_extra(wheel: Path):
+    archive = zipfile.ZipFile(wheel)
+    metadata = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
+    requires = [
+        line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist")
+    ]
+    runtime = [line for line in requires if "extra ==" not in line]
+    assert all("==" not in line and "<" not in line for line in runtime)
+    assert not any(line.startswith("torch") for line in runtime)
+    assert any(line.startswith("torch") and 'extra == "torch"' in line for line in requires)
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_in_an_empty_venv(wheel: Path, tmp_path: Path):
+    venv.create(tmp_path / "venv", with_pip=True)
+    binaries = tmp_path / "venv" / "bin"
+    subprocess.run(
+        [binaries / "python", "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)],
+        check=True,
+        cwd=tmp_path,
+        timeout=600,
+    )
+    env = {"PATH": f"{binaries}:/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    env |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+
+    def installed(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [binaries / "ddpwizard", *arguments],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    assert installed("--version").returncode == 0
+    explained = installed("explain", "unused-parameters")
+    assert explained.returncode == 0, explained.stderr
+    assert "find_unused_parameters" in explained.stdout
+    saved = tmp_path / "box.json"
+    looked = installed("doctor", "--save", str(saved), "--json")
+    assert looked.returncode in (0, 1), looked.stderr
+    replayed = installed("doctor", "--replay", str(saved), "--json")
+    assert replayed.returncode == looked.returncode, replayed.stderr
+    assert json.loads(replayed.stdout)["checks"] == json.loads(looked.stdout)["checks"]
