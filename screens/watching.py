@@ -69,7 +69,7 @@ class WatchesJobs(FindsRanks):
     def plan(self) -> None:
         """Look again after a while, where nothing is open above this and no look is under way."""
         self._rest()
-        if self.watching and self.taken and self.is_current:
+        if self.watching and self.taken and self._is_on_top():
             self._next = self.set_timer(self.wait_s, self._look_again)
 
     def _rest(self) -> None:
@@ -78,7 +78,12 @@ class WatchesJobs(FindsRanks):
             self._next = None
         self.workers.cancel_group(self, AGAIN)
 
+    def _is_on_top(self) -> bool:
+        return self.app.screen_stack[-1:] == [self]  # is_current is true of the screen below the top one as well (Textual 8.2)
+
     def _look_again(self) -> None:
+        if not self._is_on_top():  # the page opened while this was on its way
+            return
         self.run_worker(partial(self._sample, by_itself=True), group=AGAIN, exclusive=True)
 
     async def _sample(self, by_itself: bool) -> None:

@@ -175,6 +175,20 @@ class TestWatching:
             await until(pilot, lambda: desk.looks > looks)
 
     @walk
+    async def test_a_look_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, look)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: desk.looks > 2)
+            below = triage_screen(pilot)
+            await pilot.press("s")
+            await shows(pilot, "Stacks")
+            looks = desk.looks
+            below.post_message(below.Sampled([found], [], 0.0))
+            await pilot.pause(0.2)
+            assert desk.looks == looks
+
+    @walk
     async def test_a_look_under_way_is_ended_by_a_page_and_by_leaving(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         desk = LiveDesk(lambda look: [found])
