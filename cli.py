@@ -2,10 +2,8 @@
 
 import errno
 import importlib
-import logging
 import os
 import sys
-import traceback
 from contextlib import suppress
 from typing import Any
 
@@ -150,6 +148,9 @@ def _refuse(message: str, next_step: str, code: int, wants_json: bool) -> int:
 
 
 def _log_traceback() -> str:
+    import logging
+    import traceback
+
     from .app import locations
 
     path = locations.log_file()

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +51,8 @@ def write_whole(path: Path, content: bytes, option: str, mode: int = 0o600) -> N
     Raises:
         UserError: The directory is missing or cannot be written.
     """
+    import tempfile
+
     target = path.absolute()
     try:
         fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

@@ -1,23 +1,29 @@
 """The knowledge base as it is loaded for use: the built-in entries with the team's laid over, read once and kept.
 
 Checking seventy YAML files at every start would cost more than everything else a short ``diagnose`` does, so what was
-read and found whole is kept beside the sessions, under the names, sizes and times of the files it was read from.
+read and found whole is kept beside the sessions, with the names, sizes and times of the files it was read from.
 """
 
-import hashlib
 import os
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from .. import __version__
-from ..knowledge.loader import BUILT_IN, KnowledgeError, load
-from ..knowledge.schema import Knowledge
+from ..knowledge.schema import BUILT_IN, Knowledge
 from . import locations
 from .errors import UserError
 
 KEPT = 4  # combinations of directories
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Knowledge, and the ``seal`` of what it was read from."""
+
+    seal: bytes
+    known: Knowledge
 
 
 def knowledge_with(*directories: Path) -> Knowledge:
@@ -31,41 +37,55 @@ def knowledge_with(*directories: Path) -> Knowledge:
     team = locations.team_knowledge_dir()
     extra = [*([team] if os.access(team, os.R_OK | os.X_OK) else []), *directories]
     try:
-        path = _kept(extra)
-        known = _read(path)
+        seal, path = _seal(extra), _path(extra)
+        known = _read(path, seal)
         if known is None:
-            known = load(*extra)
-            _keep(path, known)
-    except KnowledgeError as error:
-        raise UserError(str(error), "mend that entry or move it away; ddpwizard kb check looks at all") from error
+            known = _checked(extra)
+            _keep(path, Kept(seal, known))
     except OSError as error:
         raise UserError(f"cannot read {error.filename}: {error.strerror}", "check --knowledge") from error
     return known
 
 
-def _kept(extra: list[Path]) -> Path:
-    """Where the knowledge of just these files, unchanged, would be kept."""
-    seen = hashlib.sha256(__version__.encode())
+def _checked(extra: list[Path]) -> Knowledge:
+    from ..knowledge.loader import KnowledgeError, load
+
+    try:
+        return load(*extra)
+    except KnowledgeError as error:
+        raise UserError(str(error), "mend that entry or move it away; ddpwizard kb check looks at all") from error
+
+
+def _seal(extra: list[Path]) -> bytes:
+    """What changes when any of the files does, or this program."""
+    seen = [__version__]
     for root in (BUILT_IN, *extra):
         for path in sorted(path for path in root.rglob("*") if path.suffix in (".yaml", ".py")):
             status = path.stat()
-            seen.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return locations.cache_dir() / f"knowledge-{seen.hexdigest()[:20]}.msgpack"
+            seen.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+    return os.fsencode("\n".join(seen))
 
 
-def _read(path: Path) -> Knowledge | None:
+def _path(extra: list[Path]) -> Path:
+    """Where the knowledge of these directories is kept."""
+    directories = os.fsencode("\n".join(map(str, (BUILT_IN, *extra))))
+    return locations.cache_dir() / f"knowledge-{zlib.crc32(directories):08x}.msgpack"
+
+
+def _read(path: Path, seal: bytes) -> Knowledge | None:
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Knowledge)
+        kept = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
     except (OSError, msgspec.DecodeError):
         return None
+    return kept.known if kept.seal == seal else None
 
 
-def _keep(path: Path, known: Knowledge) -> None:
+def _keep(path: Path, kept: Kept) -> None:
     """Keep it if that can be done; drop the oldest of too many."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_bytes(msgspec.msgpack.encode(known))
+        scratch.write_bytes(msgspec.msgpack.encode(kept))
         scratch.replace(path)
         older = sorted(path.parent.glob("knowledge-*.msgpack"), key=lambda p: p.stat().st_mtime, reverse=True)[KEPT:]
         for each in older:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..knowledge.loader import UNFINISHED
-from ..knowledge.schema import NATS, Knowledge
+from ..knowledge.schema import NATS, UNFINISHED, Knowledge
 from .evidence import Evidence
 from .graph.rank import signature_id
 from .logs.read import of_text

@@ -8,6 +8,7 @@ import io
 import re
 import tokenize
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "‹redacted›"
@@ -38,27 +39,34 @@ COOKIE = re.compile(r"(?i)\b((?:set-)?cookie\s*:\s*)[^\r\n\"']+")
 URL_LOGIN = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://)[^/\s@\"'?#]+@")
 WEBHOOK = re.compile(r"(https?://(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^\s\"']+")
 CURL_LOGIN = re.compile(r"((?<![\w-])(?:-u|--user|--proxy-user)[ =])([^\s:]+):\S+")
+PLACES = (
+    (PRIVATE_KEY, HIDDEN),
+    (URL_LOGIN, rf"\1{HIDDEN}@"),
+    (WEBHOOK, rf"\1{HIDDEN}"),
+    (CURL_LOGIN, rf"\1{HIDDEN}"),
+    (HEADER, rf"\1 {HIDDEN}"),
+    (BEARER, rf"\1{HIDDEN}"),
+    (COOKIE, rf"\1{HIDDEN}"),
+)
 # An expression of a program, not a value: tokenizer(x), batch["tokens"], args.token.
 CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[(\[]|[a-z_]{1,20}(?:\.[a-z_]{1,20})+\Z")
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 COUNT = re.compile(r"(?i)(?:[0-9_]{1,9}(?:\.[0-9]+)?|true|false|none|null|yes|no)\Z")
 
 
+@lru_cache(maxsize=4096)
 def secret_name(name: str) -> bool:
     """Whether a variable, key or flag of this name holds a secret."""
     bare = name.lstrip("-")
     return bool(SECRET_NAME.search(bare)) and not HARMLESS_NAME.search(bare)
 
 
+@lru_cache(maxsize=1024)  # what speaks for one cause speaks for many others too
 def text(value: str) -> str:
     """``value`` with keys, assigned secrets, headers and logins in URLs taken out."""
-    value = PRIVATE_KEY.sub(HIDDEN, value)
-    value = URL_LOGIN.sub(rf"\1{HIDDEN}@", value)
-    value = WEBHOOK.sub(rf"\1{HIDDEN}", value)
-    value = CURL_LOGIN.sub(rf"\1{HIDDEN}", value)
-    value = HEADER.sub(rf"\1 {HIDDEN}", value)
-    value = BEARER.sub(rf"\1{HIDDEN}", value)
-    value = COOKIE.sub(rf"\1{HIDDEN}", value)
+    for place, hidden in PLACES:
+        if place.search(value):  # cheaper than ``sub``, and most texts have nothing to hide
+            value = place.sub(hidden, value)
     value = _assigned(value)
     return SECRET_VALUE.sub(HIDDEN, value)
 

@@ -14,10 +14,9 @@ from typing import Any, TypeVar, get_origin
 import msgspec
 import yaml
 
-from .schema import Cause, Knowledge, Message, Probe, Question, Rule
+from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
+from .stems import stems_listened_for
 
-BUILT_IN = Path(__file__).parent
-UNFINISHED = "(to be written:)"  # what a drafted entry marks the places with that a person must fill
 CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Files beside the causes; a knowledge directory of a team may hold any of them too.
 SHARED_FILES: dict[str, Any] = {
@@ -97,6 +96,9 @@ def load(*extra: Path, thorough: bool = False) -> Knowledge:
         several=raw["several.yaml"],
         glossary=raw["glossary.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",
+        stems=stems_listened_for(
+            [cause for cause, _ in causes.values()], raw["questions.yaml"].values(), raw["synonyms.yaml"]
+        ),
     )
     paths = {id_: path for id_, (_, path) in causes.items()}
     _check_links(knowledge, paths, origin)

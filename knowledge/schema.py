@@ -4,10 +4,13 @@ Nothing in an entry is weighed by prose: what counts for or against a cause is t
 rule, of an answer to a question, or a log signature of the entry itself.
 """
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+BUILT_IN = Path(__file__).parent  # the entries that come with the wizard
+UNFINISHED = "(to be written:)"  # what a drafted entry marks the places with that a person must fill
 Weight = Literal["decisive", "strong", "moderate", "weak", "against"]
 
 # Log-odds in nats. A decisive observation takes a cause from 1 in 20 to 9 in 10 by itself; a weak one
@@ -175,6 +178,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     several: list[str]  # patterns: what in a text speaks of several ranks
     glossary: dict[str, str]  # terms in other languages, with the words they are heard as
     version: str
+    stems: dict[str, str] = {}  # of every phrase that is listened for
 
     def findings(self) -> dict[str, str]:
         """Every declared finding id with what it says, the review rules' among them."""

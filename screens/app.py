@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.worker import WorkerCancelled, WorkerFailed
 
+from ..app.ascii import to_ascii
 from ..app.commands.common import target_python
 from ..app.errors import UserError
 from ..app.within import within
@@ -141,7 +142,7 @@ class WizardApp(App[int]):
 
     def refuse(self, error: UserError) -> None:
         """Say on the present screen why something could not be done."""
-        self.current.say(f"{error.message} → {error.next_step}" if error.next_step else error.message)
+        self.current.say(to_ascii(str(error)) if self.desk.options.ascii else str(error))
 
     async def action_open(self, place: str) -> None:
         await self.open(place)

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .. import __version__
 from ..app.commands.common import Options, knowledge_for, target_python
+from ..app.errors import UserError
 from ..app.evidence import Check, Diagnosis
 from ..app.job.types import Job, JobReport
 from ..app.logs.types import Timeline
@@ -19,6 +21,9 @@ from ..app.session import Event, Session
 from ..app.snapshot import Snapshot
 from ..app.wizard import Case
 from ..knowledge.schema import Intrusiveness, Knowledge
+
+if TYPE_CHECKING:
+    from ..app.plan.sources import Source
 
 Look = Callable[[list[str], Context, Intrusiveness], Awaitable[Snapshot]]
 Triage = Callable[[int | None], Awaitable[list[JobReport]]]
@@ -41,6 +46,7 @@ class Desk:
         self.reads_values = False  # whether the person has said that values of variables may be read
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # what the planner's form says, to find it again
+        self.plan_built: dict[str, Source | UserError] = {}  # models that code of the user's was asked for
         self.proved = False
         self._case: Case | None = None
 

@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from ..app.ascii import to_ascii
 from .base import WizardScreen
 from .sheet import Sheet
 from .widgets.frame import KEY_NAMES
@@ -27,13 +28,15 @@ def live_keys(screen: WizardScreen) -> list[tuple[str, str, str]]:
 
 def help_screen(screen: WizardScreen) -> Sheet:
     """The page of help for ``screen`` as it stands."""
+    spelt = to_ascii if screen.ascii_only else str
     rows = [
-        Content.assemble((keys.ljust(KEY_WIDTH), "$accent bold"), (what, "")) for keys, _, what in live_keys(screen)
+        Content.assemble((spelt(keys).ljust(KEY_WIDTH), "$accent bold"), spelt(what))
+        for keys, _, what in live_keys(screen)
     ]
     if "tab" not in screen.active_bindings or not screen.active_bindings["tab"].binding.id:
         rows.append(Content.assemble(("tab".ljust(KEY_WIDTH), "$accent bold"), "Go to the next part of the screen"))
     about = screen.ABOUT or "The keys that work here."
-    content = Content("\n").join([Content(about), Content(""), Content.styled("Keys", "bold"), *rows])
+    content = Content("\n").join([Content(spelt(about)), Content(""), Content.styled("Keys", "bold"), *rows])
     return Sheet(f"Help › {screen.title}", content)
 
 

@@ -16,8 +16,9 @@ from . import plan_answers as answers
 from . import plan_question as asks
 from .desk import Desk
 from .plain_talk import Leave, Talk
-from .plan_details import page, side_by_side
-from .plan_write import NEXT_STEP, free_directory, refuse_what_is_there, script_of
+from .plan_details import explained
+from .plan_pair import side_by_side
+from .plan_write import NEXT_STEP, free_directory, refuse_what_is_there, script_of, unfit
 
 T = TypeVar("T")
 WIDTH = 100
@@ -75,7 +76,7 @@ def _answered(desk: Desk, talk: Talk, question: answers.Question) -> bool:
             return given == "h"
         if given.isdecimal():
             row = found.rows[int(given) - 1]
-            talk.say("", names[int(given) - 1], *page(row, WIDTH, talk.ascii_only).plain.split("\n"))
+            talk.say("", names[int(given) - 1], *explained(row, WIDTH, talk.ascii_only).plain.split("\n"))
         elif given == "c":
             pair = [_row(talk, found.rows, which) for which in ("First", "Second")]
             talk.say("", *side_by_side(*pair, WIDTH, talk.ascii_only).plain.split("\n"))
@@ -114,6 +115,9 @@ def _row(talk: Talk, rows: list[Row], which: str) -> Row:
 
 def _write(desk: Desk, talk: Talk, row: Row) -> None:
     """Show what would be written, then write it where the person says yes."""
+    if problem := unfit(row):
+        _refuse(talk, problem)
+        return
     script = _asked(talk, "Script", script_of(desk), str)
     where = Path(_asked(talk, "Into", free_directory(Path.cwd()), str))
     try:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.binding import Binding, BindingType
@@ -18,37 +19,43 @@ from ..app.snapshot import Snapshot
 from . import plan_answers as answers
 from . import plan_bars as bars
 from . import plan_question as asks
-from .base import WizardScreen
+from .plan_build import BuildsModel
 from .plan_form import NEXT_WORD, OneOf, PlanForm
 from .plan_rows import Rows
 from .plan_table import Table, row_ids, sentence
 from .widgets.choices import Choice, Choices
 from .widgets.words import middle, text
 
+if TYPE_CHECKING:
+    from ..app.plan.exact import Tracked
+
 MARGIN = 2
 WORD = 12  # cells that wrapping may lose at the end of a row
 GOES_ON = " … (enter)"
+PAINTED_S = 0.05  # by when the table is on the screen, once its rows are known
+MILLIONS = 0.1e9  # parameters: fewer are told in millions
 
 
-class PlanScreen(WizardScreen):
+class PlanScreen(BuildsModel):
     """The planner."""
 
     CSS_PATH = "plan.tcss"
     TITLE = "Which strategy?"
     ABOUT = (
-        "Say what is trained on what; the strategies are ranked as you type. The bar is the memory of one GPU: what it "
-        "is made of, in the signs named below the list, and a line where the GPU ends. Before the name: ✓ fits, ! only "
-        "just or too slow, ✗ does not, ? not known. context: what CUDA and NCCL take; gaps: what PyTorch holds and "
-        "cannot use. recompute: activations that are computed again instead of kept. HSDP: copies over nodes, shards "
-        "within one. The model is a known name, the path of a Hugging Face config.json, or plain numbers: parameters, "
-        "layers, hidden size, vocabulary. m shows other fields, F2 while one types. Memory is computed, times are "
-        "estimates."
+        "Say what is trained on what; the strategies are ranked as you type. The bar is the memory of one GPU: what "
+        "it is made of, in the signs named below the list, and a line where the GPU ends. Before the name: ✓ fits, ✗ "
+        "does not; a warning: only just, or too slow; else not known. context: what CUDA and NCCL take; gaps: what "
+        "PyTorch holds and cannot use. recompute: activations that are computed again instead of kept. HSDP: copies "
+        "over nodes, shards within one. The model is a known name; the path of a Hugging Face config.json or of "
+        ".safetensors; a function of yours such as pkg.mod:build, which is imported when you say so; or numbers: "
+        "parameters, layers, hidden size, vocabulary. m shows other fields, F2 while one types. Memory is computed, "
+        "times are estimates."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "edit", id="plan.next", tooltip="Go to the next field, or back to the list"),
+        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="What if there were still more GPUs"),
         Binding("w", "write", "write", id="plan.write", tooltip="Show the files of the marked strategy, to write them"),
         Binding("m", "page", "more", id="plan.page", tooltip="Other fields (F2 while one types): recompute, LoRA …"),
-        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="What if there were still more GPUs"),
         Binding("minus", "gpus(-1)", "fewer", show=False, id="plan.fewer", tooltip="What if there were fewer of them"),
         Binding("c", "pair", "compare", id="plan.pair", tooltip="Mark a row to compare; on a second, compare"),
         Binding("space", "pair", "compare", show=False, id="plan.pair-space", tooltip="As c, on the list"),
@@ -79,6 +86,7 @@ class PlanScreen(WizardScreen):
         self._first_of_pair = ""
         self._is_moved = False  # the marker, to a row that somebody wants to follow
         self._more_by_keys = ""  # what + and - wrote into the form
+        self._tracked: dict[int, Tracked] = {}  # of the rows, in exact mode
 
     def body(self) -> Iterable[Widget]:
         self._seen = asks.seen(self.desk.snapshot)
@@ -87,6 +95,7 @@ class PlanScreen(WizardScreen):
         yield Rows(id="names")
         yield Choices(numbered=False, verb="why", id="strategies")
         yield Rows(id="made-of")
+        yield self.running_line()
 
     def on_mount(self) -> None:
         self._ask()
@@ -106,11 +115,15 @@ class PlanScreen(WizardScreen):
         for name, value in asks.at_first(self._seen, Path.cwd()).items():
             if written[name] == before[name] != value:
                 form.set(name, value)
-        self._asked = {}  # the same words may mean another box
-        self._ask()
+        self.ask_again()
         self._say_hint()
 
     # -- computing
+
+    def ask_again(self) -> None:
+        """The same words may mean something else now."""
+        self._asked = {}
+        self._ask()
 
     @on(PlanForm.Changed)
     def _ask(self) -> None:
@@ -129,7 +142,8 @@ class PlanScreen(WizardScreen):
 
     async def _plan(self, number: int, values: dict[str, str]) -> None:
         try:
-            found = await asyncio.to_thread(lambda: answers.answer(asks.question(values, self._seen)))
+            built = self.desk.plan_built
+            found = await asyncio.to_thread(lambda: answers.answer(asks.question(values, self._seen, built)))
             self.post_message(self.Answered(number, found))
         except UserError as error:
             self.post_message(self.Answered(number, None, error))
@@ -152,9 +166,11 @@ class PlanScreen(WizardScreen):
         if event.answer and before and before.rows is event.answer.rows:
             self._show_answers()
             return
+        self._tracked = {} if event.answer else self._tracked
         self._show()
         if event.answer:
-            self.call_after_refresh(self._think_of_more, event.number, event.answer)
+            # Not after a refresh: what the widgets have to paint comes after that.
+            self.set_timer(PAINTED_S, partial(self._think_of_more, event.number, event.answer))
 
     # -- showing
 
@@ -191,7 +207,8 @@ class PlanScreen(WizardScreen):
         self._show_parts()
         if self._rows:
             setting = self._rows[0].setting
-            model = f"{setting.model.params / 1e9:.3g} B parameters"
+            params = setting.model.params
+            model = f"{params / 1e9:.3g} B parameters" if params >= MILLIONS else f"{params / 1e6:.3g} M parameters"
             nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
             taken = ", assumed" if asks.assumed(self._asked, self._seen) else ""
             self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}")
@@ -207,7 +224,8 @@ class PlanScreen(WizardScreen):
         """The three answers; or what is wrong with the question, and what to do."""
         if self._error:
             wrong = text(middle(self._error.message, 2 * width - WORD), "$warning").wrap(width)[:2]
-            return [*wrong, *text(f"→ {self._error.next_step or 'correct it'}").wrap(width)]
+            arrow = "->" if self.ascii_only else "→"
+            return [*wrong, *text(f"{arrow} {self._error.next_step or 'correct it'}").wrap(width)]
         said = answers.lines(self._answer) if self._answer else []
         return [Content.assemble((line.lead, "bold"), text(f": {line.within(width)}")) for line in said]
 
@@ -274,11 +292,12 @@ class PlanScreen(WizardScreen):
     def _picked(self, event: Choices.Picked) -> None:
         from .plan_details import PlanTermsScreen
 
-        ids = row_ids(self._rows)
-        self.wizard.push_screen(PlanTermsScreen(self._rows, ids.index(event.id)))
+        if self._answer:
+            at = row_ids(self._rows).index(event.id)
+            self.wizard.push_screen(PlanTermsScreen(self._rows, at, self._answer.question.source, self._tracked))
 
     def action_pair(self) -> None:
-        from .plan_details import PlanPairScreen
+        from .plan_pair import PlanPairScreen
 
         marked = self.query_one("#strategies", Choices).marked
         if marked is None:

@@ -8,13 +8,15 @@ import msgspec
 from ..app.plan import spec
 from ..app.plan.choice.search import Row, plan
 from ..app.plan.memory.activations import counted
+from ..app.plan.sources import Source
 from ..app.plan.time.collectives import Links
 from ..app.plan.types import GIB, Checkpointing, Model, Setting
 
 
 class Question(NamedTuple):
     """A complete setting with what else its plan depends on. ``recompute``: only that, None is each that is worth it;
-    ``more_gpus``: how many are thought of besides; ``per_node``: GPUs of a node that is full."""
+    ``more_gpus``: how many are thought of besides; ``per_node``: GPUs of a node that is full; ``source``: where the
+    model is from."""
 
     setting: Setting
     links: Links
@@ -23,6 +25,7 @@ class Question(NamedTuple):
     recompute: Checkpointing | None
     more_gpus: int
     per_node: int
+    source: Source
 
 
 class Answer(NamedTuple):

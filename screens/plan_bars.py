@@ -52,18 +52,19 @@ def bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only: bool)
     """
     line = line_cell(width)
     sizes = [max(0.0, size_bytes(breakdown, part)) for part in PARTS]
-    cells: list[tuple[str, str]] = []
-    for part, count in zip(PARTS, _cells(sizes, memory_bytes / line), strict=True):
-        cells += [(part.letter if ascii_only else part.sign, part.style)] * count
     fits = sum(sizes) <= memory_bytes
-    inside = cells[:line] + [(".", "$rule") if ascii_only else ("·", "$rule")] * (line - len(cells))
-    beyond = [] if fits else [(sign, "$error") for sign, _ in cells[line:] or cells[-1:]]
-    room = width - line - 1
+    pieces: list[tuple[str, str]] = []
+    signs = ""  # of all cells
+    for part, count in zip(PARTS, _cells(sizes, memory_bytes / line), strict=True):
+        cells = (part.letter if ascii_only else part.sign) * count
+        pieces.append((cells[: max(0, line - len(signs))], part.style))
+        signs += cells
+    pieces.append((("." if ascii_only else "·") * (line - len(signs)), "$rule"))
+    pieces.append(("|" if ascii_only else "│", "$foreground bold" if fits else "$error bold"))
+    beyond, room = "" if fits else signs[line:] or signs[-1:], width - line - 1
     if len(beyond) > room:
-        beyond = [*beyond[: room - 1], (">" if ascii_only else "›", "$error")]
-    beyond += [(" ", "")] * (room - len(beyond))
-    mark = ("|" if ascii_only else "│", "$foreground bold" if fits else "$error bold")
-    return _joined([*inside, mark, *beyond])
+        beyond = beyond[: room - 1] + (">" if ascii_only else "›")
+    return _joined([*pieces, (beyond, "$error"), (" " * (room - len(beyond)), "")])
 
 
 def _cells(sizes: list[float], cell_bytes: float) -> list[int]:
@@ -80,15 +81,15 @@ def _cells(sizes: list[float], cell_bytes: float) -> list[int]:
     return counts
 
 
-def _joined(cells: list[tuple[str, str]]) -> Content:
+def _joined(pieces: list[tuple[str, str]]) -> Content:
     """Neighbours of one style as one piece: fewer bytes over the line."""
-    pieces: list[tuple[str, str]] = []
-    for sign, style in cells:
-        if pieces and pieces[-1][1] == style:
-            pieces[-1] = (pieces[-1][0] + sign, style)
-        else:
-            pieces.append((sign, style))
-    return Content.assemble(*pieces)
+    joined: list[tuple[str, str]] = []
+    for signs, style in pieces:
+        if joined and (joined[-1][1] == style or not signs):
+            joined[-1] = (joined[-1][0] + signs, joined[-1][1])
+        elif signs:
+            joined.append((signs, style))
+    return Content.assemble(*joined)
 
 
 def head(memory_gib: float, width: int) -> str:

@@ -19,7 +19,7 @@ def changes(setting: Setting) -> list[str]:
     """The changes, a sentence or two each, the largest first."""
     strategy, train = setting.layout, setting.train
     said = [WRAPPING.get(strategy.kind, f"Wrap the model as {strategy.kind} asks for.")]
-    if strategy.kind in ("fsdp2", "hsdp") and strategy.reshard_after_forward is False:
+    if strategy.is_fully_shard and strategy.reshard_after_forward is False:
         said.append("reshard_after_forward=False: weights stay whole between forward and backward pass.")
     elif strategy.kind == "fsdp2" and (strategy.reshard_after_forward or 0) > 1:
         said.append(f"reshard_after_forward={strategy.reshard_after_forward}: split less after the forward pass.")

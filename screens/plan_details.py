@@ -1,92 +1,129 @@
-"""Why a strategy needs what it needs: the formula of each part of its peak; and two strategies side by side."""
+"""Why a strategy needs what it needs: the formula of each part of its peak; and what is tracked, where one asks."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
-from textual import events
+from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static
 
+from ..app.commands.common import target_python
+from ..app.errors import UserError
+from ..app.plan import exact
 from ..app.plan.choice.search import Row
 from ..app.plan.memory.formula import size
 from ..app.plan.memory.terms import PHASES, terms
-from ..app.plan.types import GIB, MIB, Candidate, Change
+from ..app.plan.sources import Source
+from ..app.plan.types import GIB, MIB, Change
 from . import plan_answers as answers
 from . import plan_bars as bars
-from .base import WizardScreen
 from .plan_changes import changes
+from .plan_child import WaitsForChild
+from .plan_exact import compared
+from .sheet import Page
 from .widgets.words import lines, text
 
-MARGINS = 4
 PART_WIDTH, SIZE_WIDTH = 13, 10
-LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
 INDENT = "  "
-MOMENTS = {"loss": "the loss", "backward": "backward", "step": "the step"}
-OTHER_MOMENTS = "The peaks are at different moments, so a part may be larger in one for that alone."
+NAME_MODULE = "as model a language model's name, a config.json, or your own pkg.mod:build"
 LEAST_BYTES = 0.05 * MIB  # of a change, to be told
 TINY = 0.005  # of the peak rate: less is not shown as a number
 
 
-class PlanTermsScreen(WizardScreen):
+class PlanTermsScreen(Page, WaitsForChild):
     """One strategy: its figures, each with the product it comes from."""
 
-    CSS_PATH = "plan.tcss"
     TITLE = "Why these numbers"
-    AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
-        "What is in the memory of one GPU at the peak, part for part, each with the product it is computed from. Below "
-        "it the time of a step, and what would make the peak smaller. The arrow keys scroll."
+        "What is in the memory of one GPU at the peak, part for part, each with the product it is computed from. "
+        "Below it the time of a step, and what would make the peak smaller. x trains the model itself for two steps "
+        "on fake tensors, in a child of your interpreter, and shows the peak that torch's own trackers see beside "
+        "that of the formulas: no weight takes memory, nothing is computed, no GPU is touched. The arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "step(1)", "next strategy", id="terms.next", tooltip="Show the next strategy of the table"),
         Binding("b", "step(-1)", "one before", id="terms.before", tooltip="Show the strategy before this one"),
+        Binding("x", "exact", "exact", id="terms.exact", tooltip="Track the peak of the model itself on fake tensors"),
     ]
 
-    def __init__(self, rows: Sequence[Row], at: int) -> None:
+    class Tracked(Message):
+        """A strategy was tracked, or why it could not be; ``at``: its place among the rows."""
+
+        def __init__(self, at: int, found: exact.Tracked) -> None:
+            super().__init__()
+            self.at, self.found = at, found
+
+    def __init__(self, rows: Sequence[Row], at: int, source: Source, tracked: dict[int, exact.Tracked]) -> None:
         super().__init__()
-        self._rows, self._at = list(rows), at
+        self._rows, self._at, self._source = list(rows), at, source
+        self._tracked = tracked  # by place, also what is tracked now: whoever opened this shows it again
 
-    def body(self) -> Iterable[Widget]:
-        with VerticalScroll():
-            yield Static(id="page")
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        super().on_resize(event)
-        self._show()
-
-    def action_step(self, by: int) -> None:
-        self._at = (self._at + by) % len(self._rows)
-        self._show()
-        self.query_one(VerticalScroll).scroll_home(animate=False)
-
-    def _show(self) -> None:
+    def heading(self) -> tuple[str, str]:
         row = self._rows[self._at]
         gpus = row.setting.gpus
         title = f"{answers.name(row)} on {gpus} GPU{'s' * (gpus > 1)}"
-        self.head(title, f"{self._at + 1} of {len(self._rows)}, esc leaves")
-        self.query_one("#page", Static).update(page(row, max(30, self.size.width - MARGINS), self.ascii_only))
+        return title, f"{self._at + 1} of {len(self._rows)}, esc leaves"
+
+    def page(self, width: int) -> Content:
+        return explained(self._rows[self._at], width, self.ascii_only, self._tracked.get(self._at))
+
+    def body(self) -> Iterable[Widget]:
+        yield from super().body()
+        yield self.running_line()
+
+    def action_step(self, by: int) -> None:
+        self._at = (self._at + by) % len(self._rows)
+        self.say("")
+        self.turn()
+
+    def action_exact(self) -> None:
+        """Track the strategy that is shown, as ``plan --exact`` does."""
+        row, model = self._rows[self._at], self._source
+        try:
+            if not (model.factory or model.config):
+                raise UserError("not tracked: it needs the module itself", NAME_MODULE)
+            source = exact.source(
+                target_python(self.desk.options), model.directory.absolute(), model.factory, model.config, None
+            )
+            if why := exact.why_not(row.setting, source):
+                raise UserError(f"not tracked: {why}", "n shows the next strategy")
+        except UserError as error:
+            self.wizard.refuse(error)
+            return
+        self.say(f"Importing {source.imports}; some 20 s for 7 B parameters. esc ends it.")
+        self.begin(f"tracking {answers.name(row)}", exact.LIMIT_S, self._track(self._at, row, source))
+
+    async def _track(self, at: int, row: Row, source: exact.Source) -> None:
+        self.post_message(self.Tracked(at, await exact.track(row, source)))
+
+    @on(Tracked)
+    def _was_tracked(self, event: Tracked) -> None:
+        self.ended()
+        self._tracked[event.at] = event.found
+        if event.at == self._at:
+            self.say("")
+            self.turn()
+        else:
+            self.say(f"{answers.name(self._rows[event.at])} is tracked: its page shows it.")
 
 
-def page(row: Row, width: int, ascii_only: bool) -> Content:
-    """Everything that is known of one strategy."""
+def explained(row: Row, width: int, ascii_only: bool, tracked: exact.Tracked | None = None) -> Content:
+    """Everything that is known of one strategy; ``tracked``: in exact mode, where that was done."""
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [
         bars.bar(found.breakdown, memory_bytes or 1, min(width, 60), ascii_only),
-        *_wrapped(_used(row), width),
-        *(line.stylize("$warning") for line in _wrapped(answers.uncounted(setting.model), width)),
+        *wrapped(_used(row), width),
+        *(line.stylize("$warning") for line in wrapped(answers.uncounted(setting.model), width)),
         Content(""),
+        *([*compared(tracked, width), Content("")] if tracked else []),
         text(f"On a GPU at the peak, {PHASES[found.peak_phase]}", "bold"),
     ]
     shown += _parts(row, width, ascii_only)
     shown += [Content(""), text("Time of a step, estimated", "bold")]
-    shown += [line for said in _time(row) for line in _wrapped(said, width)]
+    shown += [line for said in _time(row) for line in wrapped(said, width)]
     parts = (
         ("What it says", [found.why, found.lever]),
         ("What one change would buy", [_bought(change) for change in found.changes]),
@@ -95,7 +132,7 @@ def page(row: Row, width: int, ascii_only: bool) -> Content:
     for title, said in parts:
         if any(said):
             shown += [Content(""), text(title, "bold")]
-        shown += [line for each in said if each for line in _listed(each, width)]
+        shown += [line for each in said if each for line in listed(each, width)]
     return lines(*shown)
 
 
@@ -122,7 +159,7 @@ def _parts(row: Row, width: int, ascii_only: bool) -> list[Content]:
         shown.append(Content.assemble((sign, part.style), name, whole))
         for term in of_part:
             equals = "" if len(term.factors) == 1 else f" = {size(term.bytes)}"
-            shown += _listed(f"{term.what}: {term.formula}{equals}", width)
+            shown += listed(f"{term.what}: {term.formula}{equals}", width)
     whole = f"  {'in all':<{PART_WIDTH - 2}}{found.device_used_bytes_per_gpu / GIB:>{SIZE_WIDTH - 4}.2f} GiB"
     return [*shown, text(whole, "bold")]
 
@@ -161,119 +198,12 @@ def _bought(change: Change) -> str:
     return said + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")
 
 
-def _wrapped(said: str, width: int) -> list[Content]:
+def wrapped(said: str, width: int) -> list[Content]:
+    """In rows of ``width``; none for nothing."""
     return text(said).wrap(width) if said else []
 
 
-def _listed(said: str, width: int) -> list[Content]:
+def listed(said: str, width: int) -> list[Content]:
     """Indented, with what is too long for a row indented further."""
     first, *more = text(said, "$muted").wrap(width - len(INDENT) - 2)
     return [Content.assemble(INDENT, first), *(Content.assemble(INDENT + "  ", line) for line in more)]
-
-
-class PlanPairScreen(WizardScreen):
-    """Two strategies side by side."""
-
-    CSS_PATH = "plan.tcss"
-    TITLE = "Side by side"
-    AUTO_FOCUS = "VerticalScroll"
-    ABOUT = "Two strategies, part for part, and by how much the second differs from the first. The arrow keys scroll."
-
-    def __init__(self, first: Row, second: Row) -> None:
-        super().__init__()
-        self._pair = (first, second)
-
-    def body(self) -> Iterable[Widget]:
-        with VerticalScroll():
-            yield Static(id="page")
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        super().on_resize(event)
-        self._show()
-
-    def _show(self) -> None:
-        self.head("Side by side", "esc leaves")
-        width = max(30, self.size.width - MARGINS)
-        self.query_one("#page", Static).update(side_by_side(*self._pair, width, self.ascii_only))
-
-
-class Figure(NamedTuple):
-    """A row of the comparison: two numbers, None where they are not known, how they are said, and as which numbers."""
-
-    label: str
-    first: float | None
-    second: float | None
-    say: Callable[[float], str]
-    rounded: Callable[[float], float]
-
-    @property
-    def cells(self) -> tuple[str, str, str]:
-        """First, second, and by how much the second is more."""
-        said = tuple("–" if value is None else self.say(value) for value in (self.first, self.second))
-        if self.first is None or self.second is None:
-            return said[0], said[1], ""
-        differs = self.rounded(self.second) - self.rounded(self.first)
-        sign = "+" if differs > 0 else "-"
-        return said[0], said[1], "same" if said[0] == said[1] else sign + self.say(abs(differs))
-
-
-Said = tuple[Callable[[float], str], Callable[[float], float]]  # a number in words, and rounded as there
-GIBS: Said = (lambda value: f"{value / GIB:,.1f} GiB", lambda value: round(value / GIB, 1) * GIB)
-TIMES: Said = (answers.seconds, answers.rounded_s)
-WHOLE: Said = (lambda value: f"{value:,.0f}", round)
-
-
-def side_by_side(first: Row, second: Row, width: int, ascii_only: bool) -> Content:
-    """The comparison, with what each needs changed."""
-    column = max(10, min(COLUMN_WIDTH, (width - LABEL_WIDTH) // 3))
-    shown: list[Content] = []
-    for letter, row in (("1", first), ("2", second)):
-        memory = (row.setting.gpu_memory_gib or 1) * GIB
-        bar = bars.bar(row.candidate.breakdown, memory, PAIR_BAR_WIDTH, ascii_only)
-        name = f"{letter}  {answers.name(row)}"
-        room = width - PAIR_BAR_WIDTH - 1
-        if len(name) <= room:
-            shown.append(Content.assemble(text(f"{name:<{room}} ", "bold"), bar))
-        else:
-            shown += [text(name, "bold"), Content.assemble("   ", bar)]
-    shown += [Content(""), _line("", ("1", "2", "difference"), column, "$muted")]
-    moment, other = (MOMENTS[row.candidate.peak_phase] for row in (first, second))
-    for figure in figures(first, second):
-        style = "bold" if figure.label in ("on a GPU", "a step") else ""
-        shown.append(_line(figure.label, figure.cells, column, style))
-        if figure.label == "on a GPU":
-            shown.append(_line("peak in", (moment, other, "same" if moment == other else ""), column, ""))
-    if moment != other:
-        shown += [line.stylize("$muted") for line in _wrapped(OTHER_MOMENTS, width)]
-    for letter, row in (("1", first), ("2", second)):
-        shown += [Content(""), text(f"{letter}  What {answers.name(row)} needs changed", "bold")]
-        shown += [line for said in changes(row.setting) for line in _listed(said, width)]
-    return lines(*shown)
-
-
-def figures(first: Row, second: Row) -> list[Figure]:
-    """What is compared."""
-
-    def both(label: str, of: Callable[[Candidate], float | None], said: Said) -> Figure:
-        return Figure(label, of(first.candidate), of(second.candidate), *said)
-
-    parts = [
-        both(part.name, lambda found, part=part: bars.size_bytes(found.breakdown, part), GIBS) for part in bars.PARTS
-    ]
-    return [
-        *(figure for figure in parts if figure.first or figure.second),
-        both("on a GPU", lambda found: found.device_used_bytes_per_gpu, GIBS),
-        both("a step", lambda found: found.step_seconds, TIMES),
-        both("waits of a step", lambda found: found.exposed_comm_seconds, TIMES),
-        both("tokens a second", lambda found: found.tokens_per_s, WHOLE),
-        both("sent in a step", lambda found: found.comm_bytes_per_step, GIBS),
-        both("host memory a GPU", lambda found: found.host_bytes, GIBS),
-        both("most sequences", lambda found: found.largest_micro_batch, WHOLE),
-    ]
-
-
-def _line(label: str, cells: tuple[str, str, str], column: int, style: str) -> Content:
-    return text(f"{label:<{LABEL_WIDTH}}" + "".join(f"{cell:>{column}}" for cell in cells), style)

@@ -9,14 +9,16 @@ import msgspec
 
 from ..app.errors import UserError
 from ..app.fixes.box import WITHOUT_BF16, box_of
-from ..app.plan import machines, named, spec
+from ..app.plan import machines, spec
 from ..app.plan.box import boxes, live, servers
 from ..app.plan.memory.activations import counted
 from ..app.plan.model import hf_config, known
+from ..app.plan.sources import Source
 from ..app.plan.time.collectives import Links
-from ..app.plan.types import GIB, Lora, Model, Setting, Train
+from ..app.plan.types import GIB, Lora, Setting, Train
 from ..app.snapshot import Snapshot
 from . import plan_answers as answers
+from . import plan_model as models
 from .plan_answers import Question
 
 CONFIG = "config.json"
@@ -43,7 +45,7 @@ FIELDS = {
         "model",
         MODEL,
         names=MODELS,
-        hint="a name, a config.json, or numbers: 7b 32 4096 32000",
+        hint="a name, a path, pkg.mod:build, or 7b 32 4096 32000",
     ),
     "seq_len": Field("sequence", str(spec.SEQ_LEN), hint="tokens of a sequence; 8k is 8,192"),
     "gpus": Field("GPUs in all", "8", hint="over all nodes"),
@@ -181,8 +183,8 @@ def assumed(values: Mapping[str, str], box: Place) -> str:
     return f"No GPU is seen here: {values['gpus']} × {values['gpu']} are assumed."
 
 
-def question(values: Mapping[str, str], box: Place) -> Question:
-    """What the form says.
+def question(values: Mapping[str, str], box: Place, built: Mapping[str, Source | UserError] | None = None) -> Question:
+    """What the form says. ``built``: the models that code of the user's was asked for, or why there is none.
 
     Raises:
         UserError: A field is not understood; the message names it.
@@ -190,7 +192,8 @@ def question(values: Mapping[str, str], box: Place) -> Question:
     for name, field in ALL.items():
         if field.choices and values[name] not in field.choices:
             raise UserError(f"{field.label} is {values[name][:40] or 'empty'}: not known", _one_of(field.choices))
-    model, there = _model(values["model"]), place(values["gpu"], box)
+    source, there = models.source(values["model"], built or {}), place(values["gpu"], box)
+    model = source.model
     gpus = number("gpus", values["gpus"])
     nodes = _asked_nodes(values, gpus, there)
     if gpus % nodes:
@@ -198,7 +201,12 @@ def question(values: Mapping[str, str], box: Place) -> Question:
     memory_gib, host_gib = (_size_gib(name, values[name]) for name in ("gpu_memory", "host_memory"))
     memory_gib = memory_gib or _usable_gib(values["gpu"], there)
     setting = Setting(
-        model=model, train=_train(values), gpus=gpus, nodes=nodes, gpu=there.gpu, gpu_memory_gib=memory_gib
+        model=model,
+        train=_train(values, source.frozen),
+        gpus=gpus,
+        nodes=nodes,
+        gpu=there.gpu,
+        gpu_memory_gib=memory_gib,
     )
     spec.check(setting)
     if setting.train.lora and not counted(model):
@@ -213,16 +221,8 @@ def question(values: Mapping[str, str], box: Place) -> Question:
         setting.train.act_ckpt,
         number("more", values["more"]) if values["more"] else answers.whole(gpus, per_node, gpus),
         per_node,
+        source,
     )
-
-
-def _model(value: str) -> Model:
-    if ":" in value or value.endswith(".py"):
-        option = "--script" if value.endswith(".py") else "--model"
-        raise UserError(
-            "no code is read from here", f"ddpwizard plan {option} {value[:40]} does; or name a config.json"
-        )
-    return named.model(value)
 
 
 def memory_gib(gpu: str, box: Place) -> float:
@@ -246,7 +246,7 @@ def _usable_gib(gpu: str, there: Place) -> float:
         raise UserError(error.message, f"page down: names; {error.next_step}") from error
 
 
-def _train(values: Mapping[str, str]) -> Train:
+def _train(values: Mapping[str, str], frozen: float) -> Train:
     numbers = {name: number(name, values[name]) for name in ("seq_len", "micro_batch", "grad_accum")}
     lora = Lora(r=number("lora", values["lora"]), target=values["lora_on"]) if values["lora"] else None
     quant = values["quant"] if values["quant"] != "16 bit" else None
@@ -255,7 +255,8 @@ def _train(values: Mapping[str, str]) -> Train:
     plain = {name: values[name] for name in ("dtype", "optimizer", "attention", "loss")} | numbers
     plain |= {"act_ckpt": None if values["act_ckpt"] == ANY else values["act_ckpt"], "quant": quant}
     plain |= {"compile": values["compile"] == "yes", "optimizer_impl": values["step"]}
-    return msgspec.structs.replace(msgspec.convert(plain, Train), lora=lora)
+    share = frozen if frozen and not lora else None
+    return msgspec.structs.replace(msgspec.convert(plain, Train), lora=lora, frozen=share)
 
 
 def _nodes(gpus: int, there: Place) -> int:

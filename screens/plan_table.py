@@ -37,7 +37,7 @@ class Table:
         self._rate_width = RATE_WIDTH if width >= BROAD else 0
         self._name_width = next(name for least, name in NAME_WIDTHS if width >= least)
         self._waits_width = WAITS_WIDTH if width >= WIDE else 0
-        self._step_width = STEP_WIDTH if self._waits_width else NARROW_STEP_WIDTH
+        self._step_width = STEP_WIDTH if self._waits_width else NARROW_STEP_WIDTH - ascii_only
         self._width = max(1, width - LIST_MARGIN)
         figures = FIGURES_WIDTH + self._step_width + self._waits_width + self._rate_width
         room = self._width - figures - ASCII_MARK_WIDTH * ascii_only

@@ -45,7 +45,8 @@ class PlanWriteScreen(WizardScreen):
     TITLE = "Write the files"
     ABOUT = (
         "The files to run the marked strategy with: start lines, configurations, code. Nothing is written yet: look at "
-        "each with enter, say where to and which script they start, then press w. No file that is there is changed."
+        "each with enter, say where to and which script they start, then press w. No file that is there is changed. "
+        "Nothing is written for a strategy that does not fit."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "write", "write them", id="plan-write.write", tooltip="Write the files that are shown"),
@@ -73,7 +74,7 @@ class PlanWriteScreen(WizardScreen):
             yield LineInput(value=free_directory(Path.cwd()), id="directory", moves="#files")
             yield Static(text("script", "$muted"))
             yield LineInput(value=script_of(self.desk), id="script", moves="#files")
-        yield Choices(numbered=False, verb="look at it", id="files")
+        yield Choices(numbered=False, verb="look", id="files")
         yield Static(id="preview")
 
     def on_mount(self) -> None:
@@ -118,10 +119,13 @@ class PlanWriteScreen(WizardScreen):
         choices = [Choice(name, _listed(name, longest, content, width)) for name, content in self._made.items()]
         self.query_one("#files", Choices).set_items(choices)
         self._preview()
-        if self._problem:
-            self.wizard.refuse(self._problem)
+        problem = self._problem or unfit(self._row)
+        if problem:
+            self.wizard.refuse(problem)
+        elif self._row.candidate.fits == "tight":
+            self.say(text("It only just fits. Nothing is written yet: w writes them.", "$warning"))
         else:
-            self.say(text("Nothing is written yet: w writes them.", "$muted") if self._made else "")
+            self.say(text("Nothing is written yet: w writes them.", "$muted"))
 
     @on(Choices.Marked)
     def _preview(self) -> None:
@@ -144,8 +148,8 @@ class PlanWriteScreen(WizardScreen):
         self.wizard.push_screen(Sheet(event.id, text(self._made[event.id]), "not written yet"))
 
     def action_write(self) -> None:
-        if self._problem:
-            self.wizard.refuse(self._problem)
+        if problem := self._problem or unfit(self._row):
+            self.wizard.refuse(problem)
             return
         if self._versions is None:
             self._writes_then = True
@@ -163,6 +167,14 @@ class PlanWriteScreen(WizardScreen):
 
     async def action_back(self) -> None:
         self.dismiss("")
+
+
+def unfit(row: Row) -> UserError | None:
+    """Why nothing is written, as by ``plan --write``: the run would end out of memory. None where it may fit."""
+    if row.candidate.fits is not False:
+        return None
+    why = f"{answers.name(row)} does not fit ({answers.missing(row)}): nothing is written"
+    return UserError(why, "take one that fits; enter on this one in the table tells what would make it fit")
 
 
 def script_of(desk: Desk) -> str:

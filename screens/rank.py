@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual import events, on
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
@@ -18,11 +17,10 @@ from ..app.job.types import JobReport
 from ..app.job.view import rank_groups
 from ..app.probes.units import count_text
 from . import triage_text as says
-from .base import WizardScreen
 from .confirm import Confirm
 from .find import FIND_FROM, FindsRanks
 from .ranks import Table, beside, code, stacks
-from .sheet import Sheet
+from .sheet import Page, Sheet
 from .widgets.choices import Choices
 from .widgets.words import lines, near, text
 
@@ -99,12 +97,10 @@ class RanksScreen(FindsRanks):
         self.wizard.push_screen(RankScreen(self._report, self._ranks, int(event.id)))
 
 
-class RankScreen(WizardScreen):
+class RankScreen(Page):
     """One rank: facts, the source it stands in, stacks, what surrounds it."""
 
-    CSS_PATH = "rank.tcss"
     TITLE = "Rank"
-    AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
         "Everything that was read of one rank at the last look: where it stands and what encloses that line, the "
         "stack of each thread, its children, connections, GPU and last output. The arrow keys scroll."
@@ -135,17 +131,6 @@ class RankScreen(WizardScreen):
         super().__init__()
         self._report, self._ranks, self._rank = report, list(ranks), rank
         self._here = socket.gethostname()
-
-    def body(self) -> Iterable[Widget]:
-        with VerticalScroll():
-            yield Static(id="page")
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        super().on_resize(event)
-        self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         row = onerank.row_of(self._report, self._rank)
@@ -179,7 +164,7 @@ class RankScreen(WizardScreen):
     @on(ValuesRead)
     def _values_read(self, event: ValuesRead) -> None:
         self.say("")
-        page = self._parts(event.parts, self._width())[1:]
+        page = self._parts(event.parts, self.page_width)[1:]
         self.wizard.push_screen(Sheet(f"Rank {event.rank} › variables, just read", lines(*page)))
 
     @on(Failed)
@@ -190,21 +175,22 @@ class RankScreen(WizardScreen):
         await self.wizard.open("diagnosis")
 
     def action_stacks(self) -> None:
-        self.wizard.push_screen(stacks_page(self._report, self._width()))
+        self.wizard.push_screen(stacks_page(self._report, self.page_width))
 
     def action_step(self, by: int) -> None:
         at = self._ranks.index(self._rank)
         self._rank = self._ranks[(at + by) % len(self._ranks)]
-        self._show()
-        self.query_one(VerticalScroll).scroll_home(animate=False)
+        self.turn()
+        self.keys_changed()
 
-    def _show(self) -> None:
-        row = onerank.row_of(self._report, self._rank)
+    def heading(self) -> tuple[str, str]:
         which = f"{self._ranks.index(self._rank) + 1} of {len(self._ranks)} here" if len(self._ranks) > 1 else ""
-        self.head(f"Rank {self._rank}", ", ".join(filter(None, [which, _seen(self._report)])))
+        return f"Rank {self._rank}", ", ".join(filter(None, [which, _seen(self._report)]))
+
+    def page(self, width: int) -> Content:
+        row = onerank.row_of(self._report, self._rank)
         if row is None:
-            return
-        width = self._width()
+            return Content("")
         shown: list[Content] = []
         for name, said in onerank.facts(self._report, row):
             first, *more = text(said).wrap(width - NAME_WIDTH)
@@ -212,12 +198,7 @@ class RankScreen(WizardScreen):
             shown += [Content.assemble(" " * NAME_WIDTH, line) for line in more]
         if around := onerank.around(self._report, row):
             shown += [Content(""), text(f"Where it stands: {near(row.where or '')}", "bold"), *code(around, width)]
-        shown += self._parts(onerank.parts(self._report, row), width)
-        self.query_one("#page", Static).update(lines(*shown))
-        self.keys_changed()
-
-    def _width(self) -> int:
-        return max(30, self.size.width - MARGINS)
+        return lines(*shown, *self._parts(onerank.parts(self._report, row), width))
 
     def _parts(self, parts: Iterable[onerank.Part], width: int) -> list[Content]:
         shown: list[Content] = []

@@ -69,9 +69,10 @@ class NoColours(LineFilter):
 # One character for one character, so that nothing moves.
 ASCII = str.maketrans(
     {
-        **dict.fromkeys("─━–—‐‑▁", "-"),
+        **dict.fromkeys("─━–—‐‑▁▂▃", "-"),
+        **dict.fromkeys("▄▅", "="),
         **dict.fromkeys("·│┃▏▎", "|"),
-        **dict.fromkeys("▍▌▋▊▉█", "#"),
+        **dict.fromkeys("▍▌▋▊▉▆▇█", "#"),
         **dict.fromkeys("▸▶›→»", ">"),
         **dict.fromkeys("◀‹←«", "<"),
         **dict.fromkeys("•●", "*"),
@@ -80,6 +81,7 @@ ASCII = str.maketrans(
         "✓": "+",
         "✗": "x",
         "×": "x",
+        "÷": "/",
         "≥": ">",
         "≤": "<",
         "≈": "~",

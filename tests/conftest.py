@@ -1,8 +1,15 @@
-"""Fixtures for all tests: nothing a test does touches the state or the settings of the person who runs it."""
+"""Fixtures for all tests: nothing a test does touches the state or the settings of the person who runs it.
+
+Properties are tried on the same examples each time and take the time they take; make soak looks for new examples.
+"""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

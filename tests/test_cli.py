@@ -50,7 +50,7 @@ def test_shell_completion_works():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert "complete" in done.stdout
 
@@ -93,7 +93,7 @@ def test_a_settings_directory_of_somebody_else_is_passed_over(tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
 
@@ -119,7 +119,7 @@ def test_a_traceback_goes_to_the_log_file_only(
 @pytest.mark.parametrize("output", [">/dev/full", ">&-"])
 def test_an_output_that_cannot_be_written_is_one_line(words: list[str], output: str):
     command = shlex.join([sys.executable, "-m", "ddpwizard", *words])
-    done = subprocess.run(["sh", "-c", f"{command} {output}"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "-c", f"{command} {output}"], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (2, 3)
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "standard output" in done.stderr

@@ -8,6 +8,7 @@ from ddpwizard.app import locations
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.knowing import knowledge_with
 from ddpwizard.knowledge.loader import load
+from helpers.command import loaded_modules
 
 ENTRY = """\
 id: odd-cause
@@ -35,12 +36,19 @@ def test_the_second_reading_says_the_same():
     assert knowledge_with() == first == load()
 
 
+def test_the_second_reading_needs_no_yaml():
+    read = "from ddpwizard.app.knowing import knowledge_with; knowledge_with()"
+    assert "yaml" in loaded_modules(read)
+    assert "yaml" not in loaded_modules(read)
+
+
 def test_a_changed_entry_is_read_anew(tmp_path: Path):
     path = tmp_path / "odd-cause.yaml"
     path.write_text(ENTRY)
     assert knowledge_with(tmp_path).causes["odd-cause"].title == "An odd cause"
     path.write_text(ENTRY.replace("An odd cause", "Another title"))
     assert knowledge_with(tmp_path).causes["odd-cause"].title == "Another title"
+    assert len(list(locations.cache_dir().glob("*.msgpack"))) == 1, "and takes the place of what was kept"
 
 
 def test_a_persons_own_entries_are_taken_by_themselves():
@@ -53,7 +61,7 @@ def test_a_persons_own_entries_are_taken_by_themselves():
 def test_what_is_kept_may_be_damaged():
     whole = knowledge_with()
     (kept,) = locations.cache_dir().glob("*.msgpack")
-    for content in (b"", b"nonsense", kept.read_bytes()[:-10], msgspec.msgpack.encode({"causes": 1})):
+    for content in (b"", b"nonsense", kept.read_bytes()[:-10], msgspec.msgpack.encode({"seal": b"", "known": 1})):
         kept.write_bytes(content)
         assert knowledge_with() == whole
 

@@ -8,7 +8,8 @@ import pytest
 from ddpwizard.app.newentry import error_lines, signature_of
 from ddpwizard.app.session import Session
 from ddpwizard.app.wizard import Case
-from ddpwizard.knowledge.loader import UNFINISHED, load
+from ddpwizard.knowledge.loader import load
+from ddpwizard.knowledge.schema import UNFINISHED
 from helpers.command import ddpwizard
 
 LOG = """\

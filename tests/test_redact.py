@@ -134,13 +134,13 @@ def test_an_entry_of_the_knowledge_base_is_left_alone() -> None:
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a b " * 250_000, " " * 1_000_000, "x=" * 500_000, '"' * 500_000])
 def test_time_grows_with_the_length_alone(text: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     redact.text(text)
-    whole = time.monotonic() - started
-    started = time.monotonic()
+    whole_s = time.thread_time() - started
+    started = time.thread_time()
     redact.text(text[: len(text) // 10])
-    tenth = time.monotonic() - started
-    assert whole < 40 * tenth + 0.5
+    tenth_s = time.thread_time() - started
+    assert whole_s < 40 * tenth_s + 0.5
 
 
 SOURCE = '''import os

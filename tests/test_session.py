@@ -31,7 +31,7 @@ def test_a_killed_process_loses_nothing(state: Path):
         "s = Session.new(argv=[]); s.append('answer', question='symptom', answer='hangs')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=180)
     assert Session.load("last").events[-1].data["answer"] == "hangs"
 
 
@@ -70,6 +70,12 @@ def test_ids_are_found_by_their_beginning_and_refused_when_unclear():
     with pytest.raises(UserError, match="2 sessions"):
         Session.load(first.id[:2])
     assert {s.id for s in all_sessions()} == {first.id, second.id}
+
+
+def test_the_last_of_many_begun_in_one_second_is_the_newest():
+    ids = [Session.new(argv=[]).id for _ in range(9)]
+    assert [session.id for session in all_sessions()] == ids[::-1]
+    assert Session.load("last").id == ids[-1]
 
 
 def test_an_unwritable_state_directory_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):

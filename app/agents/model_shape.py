@@ -6,11 +6,15 @@ user's own program would. The answer is one JSON object on the descriptor named 
 ``problem`` says why.
 """
 
-import importlib
 import json
 import os
 import resource
 import sys
+
+AGENTS = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, AGENTS)
+
+from ddpwizard_model import asked, building  # noqa: E402
 
 ADDRESS_LIMIT_BYTES = 24 * 2**30  # torch alone maps some GiB
 CONFIG_LIMIT = 1000000  # characters
@@ -22,15 +26,10 @@ def build(spec, arguments=((), {})):
     """The model that ``package.module:factory`` gives with these arguments, its weights on the meta device."""
     import torch
 
-    module_name, _, path = spec.partition(":")
-    factory = importlib.import_module(module_name)
-    for name in path.split("."):
-        factory = getattr(factory, name)
+    factory = asked.function(spec)
     with torch.device("meta"):
-        model = factory(*arguments[0], **arguments[1])  # type: ignore[operator]
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError("%s gave a %s, not a torch.nn.Module" % (spec, type(model).__name__))
-    return model
+        model = factory(*arguments[0], **arguments[1])
+    return asked.a_module(model, spec)
 
 
 def refuse_network():
@@ -67,7 +66,8 @@ def shape(model):
     ]
     tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
     table = max(tables, key=lambda weight: weight.numel()) if tables else None
-    block, count = repeated_block(model)
+    blocks = building.repeated_blocks(model)
+    block = blocks[0] if blocks else None
     linears = [m for m in (block or model).modules() if isinstance(m, torch.nn.Linear)]
     head = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and table is not None]
     tied = any(m.weight is table for m in head)
@@ -76,7 +76,7 @@ def shape(model):
         "params": params,
         "block": type(block).__name__ if block is not None else "",
         "block_params": sum(p.numel() for p in block.parameters()) if block is not None else 0,
-        "layers": count,
+        "layers": len(blocks),
         "vocab": table.shape[0] if table is not None else 0,
         "hidden": table.shape[1] if table is not None else min((m.in_features for m in linears), default=0),
         "intermediate": max((m.out_features for m in linears), default=0),
@@ -86,24 +86,6 @@ def shape(model):
         "tied": tied,
         "config": config_of(model),
     }
-
-
-def repeated_block(model):
-    """The class of module that a list or a sequence of the model repeats and that holds most, and how often."""
-    import torch
-
-    best, count, held = None, 0, 0
-    for holder in model.modules():
-        if not isinstance(holder, (torch.nn.ModuleList, torch.nn.Sequential)):
-            continue
-        kinds = {}
-        for child in holder.children():
-            kinds.setdefault(type(child), []).append(child)
-        for children in kinds.values():
-            size = sum(p.numel() for child in children for p in child.parameters())
-            if len(children) > 1 and size > held:
-                best, count, held = children[0], len(children), size
-    return best, count
 
 
 def config_of(model):
@@ -132,14 +114,13 @@ def main():
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_LIMIT_BYTES, ADDRESS_LIMIT_BYTES))
     with open("/proc/self/oom_score_adj", "w") as score:  # where memory runs out, this goes first, not a job
         score.write("1000")
-    sys.path.insert(0, os.getcwd())
+    asked.as_in_user_program(AGENTS)
     refuse_network()
     try:
         answer = shape(build(sys.argv[1], *(json.loads(given) for given in sys.argv[2:3])))
     except BaseException as error:  # whatever the user's code does, sys.exit too
-        answer = {"problem": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
-    with os.fdopen(int(os.environ["DDPWIZARD_ANSWER_FD"]), "w") as out:
-        json.dump(answer, out)
+        answer = {"problem": asked.in_a_line(error)}
+    asked.answer(answer)
 
 
 if __name__ == "__main__":

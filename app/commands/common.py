@@ -159,6 +159,8 @@ def tell(line: str) -> None:
 
 def clean(text: str) -> str:
     """``text`` without terminal control sequences (a log may hold any)."""
+    if text.isprintable():
+        return text
     return "".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
 
 

@@ -51,6 +51,10 @@ TRAINING = (
     click.option("--optimizer-impl", type=click.Choice(["foreach", "fused"]), help="How AdamW steps."),
     click.option("--micro-batch", type=int, metavar="N", help="Sequences per GPU and step."),
     click.option("--seq-len", type=int, metavar="N", help="Tokens of a sequence."),
+    click.option(
+        "--target-len", type=int, metavar="N", help="Tokens that a T5 or BART writes; else a quarter of them."
+    ),
+    click.option("--images", type=int, metavar="N", help="Pictures of a sequence, of a model that sees them; else 1."),
     click.option("--grad-accum", type=int, metavar="N", help="Micro-batches of one optimizer step."),
     click.option("--global-batch", type=int, metavar="N", help="Sequences of one optimizer step over all GPUs."),
     click.option(

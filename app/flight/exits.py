@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..job.find import procfs
+from ..job.find import procfile
 
 EXIT_CODE = 49  # of the fields of /proc/PID/stat after the name; 0 where it may not be read (proc(5))
 
@@ -66,6 +66,6 @@ class Exits:
                 return
             for descriptor in ended:
                 pid = self._pids[descriptor]
-                fields = procfs.text(pid, "stat").rpartition(")")[2].split()
+                fields = procfile.text(pid, "stat").rpartition(")")[2].split()
                 self.seen[pid] = Exit(time.time(), int(fields[EXIT_CODE]) if len(fields) > EXIT_CODE else None)
                 self._poll.unregister(descriptor)

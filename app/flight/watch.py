@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import UserError
-from ..job.find import folder, procfs
+from ..job.find import folder, procfile, procfs
 from ..job.find.folder import Note
 from ..job.find.launchers import launcher_name
 from ..job.look import worker
@@ -280,7 +280,7 @@ async def _entered(private: Path, pids: Sequence[int]) -> dict[int, int | None]:
 
 def _catches(pid: int, number: int) -> bool:
     """Whether the process has a handler of its own for this signal."""
-    line = next((line for line in procfs.text(pid, "status").splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    line = next((line for line in procfile.text(pid, "status").splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
 
 

@@ -50,23 +50,30 @@ def expected_gain_bits(
 
     ``nothing_nats``: the score of a further outcome, "nothing found"; None where one of the outcomes must come.
     """
-    prior = dict(shares)
-    prior[""] = max(0.0, 1.0 - sum(shares.values()))
-    likelihood: dict[str, list[float]] = {}
-    for cause in prior:
-        scores = [weights.get(outcome, {}).get(cause, 0.0) for outcome in outcomes]
-        if nothing_nats is not None:
-            scores.append(nothing_nats)
-        exponentials = [math.exp(score) for score in scores]
-        total = sum(exponentials)
-        likelihood[cause] = [value / total for value in exponentials]
+    columns = [weights.get(outcome, {}) for outcome in outcomes]
+    nothing = [] if nothing_nats is None else [nothing_nats]
+    neutral = _likelihood([0.0] * len(columns) + nothing)
+    mentioned = set().union(*columns)
+    prior = {cause: share for cause, share in shares.items() if share > 0}
+    if (rest := 1.0 - sum(shares.values())) > 0:
+        prior[""] = rest
+    likelihood = [
+        _likelihood([column.get(cause, 0.0) for column in columns] + nothing) if cause in mentioned else neutral
+        for cause in prior
+    ]
     gain = entropy_bits(prior.values())
-    for index in range(len(outcomes) + (nothing_nats is not None)):
-        joint = [prior[cause] * likelihood[cause][index] for cause in prior]
+    for chances in zip(*likelihood, strict=True):
+        joint = [share * chance for share, chance in zip(prior.values(), chances, strict=True)]
         mass = sum(joint)
         if mass > 0:
             gain -= mass * entropy_bits([value / mass for value in joint])
     return max(0.0, gain)
+
+
+def _likelihood(scores: list[float]) -> list[float]:
+    exponentials = [math.exp(score) for score in scores]
+    total = sum(exponentials)
+    return [value / total for value in exponentials]
 
 
 def entropy_bits(shares: Collection[float]) -> float:

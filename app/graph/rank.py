@@ -42,8 +42,9 @@ def weight_table(knowledge: Knowledge) -> Weights:
         for finding, weight in cause.findings.items():
             table[finding][cause.id] = NATS[weight]
         for question, weights in cause.questions.items():
+            weighed = {answer: NATS[weight] for answer, weight in weights.items()}
             for answer in knowledge.questions[question].answers:
-                if nats := _answer_nats(answer, {a: NATS[weight] for a, weight in weights.items()}):
+                if nats := _answer_nats(answer, weighed):
                     table[answer_id(question, answer)][cause.id] = nats
         for index, signature in enumerate(cause.signatures):
             share = 1.0 if signature.role == "root" else SYMPTOM_SHARE

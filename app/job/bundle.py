@@ -98,6 +98,7 @@ def _together(parts: list[Observation]) -> Observation:
         log=next((part.log for part in everything if part.log), None),
         deaths=[death for part in everything for death in part.deaths],
         ras=next((part.ras for part in everything if part.ras), None),
+        launchers=[launcher for part in everything for launcher in part.launchers],
         problems=[f"{part.job.host}: {problem}" for part in everything for problem in part.problems],
     )
 

@@ -52,7 +52,7 @@ FEATURES = (
     ("/torch/distributed/algorithms/join.py", "", "the Join of uneven inputs"),
     ("/torch/distributed/optim/", "consolidate_state_dict", "the gathering of the optimizer's state"),
 )
-Kind = Literal["loader", "person", "service", "lock", "files", "sleep", "store", "exit"]
+Kind = Literal["loader", "person", "service", "lock", "gil", "feeder", "files", "sleep", "dormant", "store", "exit"]
 
 
 class Doing(NamedTuple):
@@ -63,8 +63,11 @@ class Doing(NamedTuple):
 
 
 PERSON = "for a person"
+QUEUE = Doing("lock", "for an item in a queue")
+SLEEPS = "until its sleep is over"
 ELSEWHERE = Doing("service", "for an answer from another machine")
 CHILD = Doing("lock", "for a process it started")
+KEEPS_GIL = Doing("gil", "in a call into C that keeps Python's lock (the GIL): none of its other threads can run")
 CLIENTS = ("curl", "wget", "aws", "gsutil", "gcloud", "azcopy", "rclone", "rsync", "scp", "ssh", "git", "hf", "nc")
 # A part of the path, the function (or any) -> what it is. Read from the innermost frame outwards; the first counts.
 FRAMES: tuple[tuple[str, str, Doing], ...] = (
@@ -92,8 +95,8 @@ FRAMES: tuple[tuple[str, str, Doing], ...] = (
     ("/multiprocessing/util.py", "_exit_function", Doing("exit", "for a process it started to end, on the way out")),
     ("/concurrent/futures/thread.py", "_python_exit", Doing("exit", "for its other threads to end, on the way out")),
     ("/subprocess.py", "", CHILD),
-    ("/multiprocessing/queues.py", "", Doing("lock", "for an item in a queue")),
-    ("/queue.py", "", Doing("lock", "for an item in a queue")),
+    ("/multiprocessing/queues.py", "", QUEUE),
+    ("/queue.py", "", QUEUE),
     ("/multiprocessing/connection.py", "", Doing("lock", "for another process of its own")),
     ("/multiprocessing/", "", Doing("lock", "for another process of its own")),
     ("/concurrent/futures/", "", Doing("lock", "for a task of its own")),
@@ -134,10 +137,10 @@ LINES: tuple[tuple[re.Pattern[str], Doing], ...] = (
         Doing("lock", "for a lock"),
     ),
     (re.compile(r"\.join\(\s*\)"), Doing("lock", "for another thread to end")),
-    (re.compile(r"(queue|\bq|inbox|mailbox|results?)\w*\.(get|put)\(", re.I), Doing("lock", "for an item in a queue")),
+    (re.compile(r"(queue|\bq|inbox|mailbox|results?)\w*\.(get|put)\(", re.I), QUEUE),
     (re.compile(r"\bselect\.(select|poll|epoll)\(|\.poll\("), Doing("lock", "for an event")),
     (re.compile(r"\bos\.(read|open)\(|\bopen\("), Doing("lock", "for the other end of a pipe or file")),
-    (re.compile(r"\bsleep\("), Doing("sleep", "until its sleep is over")),
+    (re.compile(r"\bsleep\("), Doing("sleep", SLEEPS)),
     (re.compile(r"\bstore\w*\.(get|wait)\(", re.I), Doing("store", "for a key that another rank must set")),
 )
 # The kernel function a thread sleeps in (Linux 6.18), where neither frame nor line tell.
@@ -148,8 +151,11 @@ KERNEL: tuple[tuple[re.Pattern[str], Doing], ...] = (
     (re.compile(r"pipe_(read|write)|wait_for_partner"), Doing("lock", "for the other end of a pipe")),
     (re.compile(r"do_wait"), Doing("lock", "for a process of its own")),
     (re.compile(r"tcp_|inet_csk|sk_wait|unix_stream|skb_wait"), ELSEWHERE),
-    (re.compile(r"nanosleep"), Doing("sleep", "until its sleep is over")),
+    (re.compile(r"nanosleep"), Doing("sleep", SLEEPS)),
 )
+LONG_SLEEP_S = 60.0  # longer than a step may take
+SLEEP = re.compile(r"\bsleep\(\s*(\d[\d_]*\.?\d*)\s*\)")
+AGAIN = Doing("dormant", "in a loop that sleeps and looks again")
 POLLED_FOR: tuple[tuple[re.Pattern[str], Doing], ...] = (
     (
         re.compile(r"exists\(|is_file\(|isfile\(|is_dir\(|isdir\(|listdir\(|glob\(|\.stat\("),
@@ -222,6 +228,12 @@ def in_kernel(waits_in: str) -> Doing | None:
 def polled_for(text: str) -> Doing | None:
     """What a loop asks for again and again, by the text of its condition and body."""
     return next((found for pattern, found in POLLED_FOR if pattern.search(text)), None)
+
+
+def sleeps_for_s(text: str) -> float | None:
+    """How long the sleep on a line lasts, where a number says so."""
+    found = SLEEP.search(text)
+    return float(found[1].replace("_", "")) if found else None
 
 
 def is_idle(stack: Sequence[Frame]) -> bool:

@@ -39,7 +39,8 @@ def _another_thread_works(first: Sample, last: Sample) -> bool:
     """Whether the CPU time may be that of a Python thread beside a main thread that waits in a collective."""
     if collective_of(last.stack)[0] is None:
         return False
-    return first.others != last.others or any(not is_idle(thread.frames) for thread in last.others)
+    before, after = ([thread.frames for thread in look.others] for look in (first, last))
+    return before != after or any(not is_idle(frames) for frames in after)
 
 
 def still_for_s(looks: Sequence[Sample]) -> float | None:

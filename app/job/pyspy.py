@@ -33,6 +33,7 @@ class Thread(msgspec.Struct):
     os_thread_id: int | None
     thread_name: str | None
     frames: list[SpyFrame]
+    owns_gil: bool = False
 
 
 def program() -> str:

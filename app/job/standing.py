@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -13,27 +12,25 @@ from .doing import (
     CLIENTS,
     ELSEWHERE,
     GRADIENTS,
-    NOT_THE_USERS,
+    KEEPS_GIL,
+    QUEUE,
     Doing,
     bare,
     collective_of,
-    doing,
-    in_kernel,
     inner_frames,
-    is_idle,
-    polled_for,
     user_frames,
 )
+from .feeding import unfed
 from .frame import Frame
+from .gil import Keeper, keeper
 from .liveness import STOPPED_OR_GONE, moved, state, still_at_one_place, still_for_s
-from .types import Child, Job, Observation, RankRow, Sample, Seen
+from .pausing import between_processes, loop_fed, outside_of_collectives, stack_that_counts, works_through_a_child
+from .types import Job, Observation, RankRow, Sample, Seen
 
 __all__ = ["STOPPED_OR_GONE", "Stand", "collective_of", "stands", "user_frames"]
 
 GPU_MARK = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
 GPU_QUEUE = "work queued on the GPU"
-WAITS_OF_PYTHON = ("/queue.py", "/threading.py", "/multiprocessing/queues.py", "/concurrent/futures/_base.py")
-ASKS_AGAIN = ("person", "service", "lock", "loader")  # waits that wake up now and then to look once more
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,21 +116,28 @@ def _stand(job: Job, seen: Seen, sources: Sources) -> Stand:
     last = looks[-1] if looks else None
     has_moved = moved(looks[-2:])
     shown = state(looks, has_moved, process.started_at)
-    stack = _stack_that_counts(last) if last else []
+    kept = _kept(looks)
+    stack = [*kept.frames, *last.stack] if kept and kept.name and last else stack_that_counts(last) if last else []
     frames = _from_breakpoint(stack, user_frames(stack), sources)
     collective, via = _collective(stack, frames, bool(last and last.gpu), sources)
     if via == GRADIENTS and (has_moved or job.world_size == 1):
         collective, via = None, ""  # a backward pass at work computes
     found: Doing | None = None
     if last and collective is None:
-        found, asks_again = _doing(last, stack, frames, has_moved, sources)
+        found, asks_again = outside_of_collectives(last, stack, frames, has_moved, sources)
         if has_moved and asks_again and still_at_one_place(looks):
+            has_moved, shown = False, "waiting"
+    if kept and not (found and found.kind == "exit"):
+        found = KEEPS_GIL
+        if kept.asleep:
             has_moved, shown = False, "waiting"
     if found == CHILD and any(Path(word).name in CLIENTS for child in seen.children for word in child.command[:1]):
         found = ELSEWHERE
-    if _works_through_a_child(seen, found, sources):
+    if works_through_a_child(seen, found, sources):
         has_moved, shown = True, "running" if shown == "waiting" else shown
-    if found and found.kind == "lock" and (loop := _loop_fed(frames, sources)):
+    if last and found == QUEUE and frames and not between_processes(stack):
+        found = unfed(last, frames, sources, seen.output) or found
+    if found and found.kind == "lock" and (loop := loop_fed(frames, sources)):
         found = Doing("loader", f"{found.what}, which should give the next item to {loop}")
     inner = frames[-1] if frames else None
     row = RankRow(
@@ -150,6 +154,17 @@ def _stand(job: Job, seen: Seen, sources: Sources) -> Stand:
         note=(last.problem if last else "") or via or (f"waits {found.what}" if found and not has_moved else ""),
     )
     return Stand(row=row, seen=seen, frames=frames, collective=collective, via=via, moved=has_moved, doing=found)
+
+
+def _kept(looks: Sequence[Sample]) -> Keeper | None:
+    """The thread that keeps Python's lock from others, or from going on at all. A sleep with the lock in hand is no
+    work where no GPU is in use (CUDA's own calls sleep too)."""
+    kept = keeper(looks)
+    if kept is None or collective_of(kept.frames)[0] or not user_frames(kept.frames):
+        return None
+    idles = kept.asleep and not looks[-1].gpu
+    counts = "" in kept.asking if kept.name else bool(kept.asking) or idles
+    return kept if counts else None
 
 
 def _collective(stack: Sequence[Frame], frames: Sequence[Frame], gpu: bool, sources: Sources) -> tuple[str | None, str]:
@@ -174,80 +189,12 @@ def _from_breakpoint(stack: Sequence[Frame], frames: list[Frame], sources: Sourc
     return [*frames[:-1], msgspec.structs.replace(inner, line=line)] if line else frames
 
 
-def _doing(
-    sample: Sample, stack: Sequence[Frame], frames: Sequence[Frame], has_moved: bool, sources: Sources
-) -> tuple[Doing | None, bool]:
-    """What a rank outside of any collective waits for, and whether such a wait wakes up now and then to ask again."""
-    if not stack:
-        return None, False
-    inner = frames[-1] if frames else None
-    source = sources[inner.path] if inner else None
-    found = doing(stack, source.statement(inner.line) if source and inner else "")
-    asks_again = found is not None and found.kind in ASKS_AGAIN
-    if found and found.kind == "sleep" and source and inner:
-        poll = source.poll_around(inner.line)
-        found, asks_again = polled_for(poll) or found, bool(poll)
-    if not has_moved and (found is None or found.kind == "files"):
-        found = in_kernel(sample.waits_in) or found
-    if _is_on_its_way_out(sample, sources):
-        found = Doing("exit", f"{found.what if found else 'in Python itself'}, on the way out")
-    return found, asks_again
-
-
-def _stack_that_counts(sample: Sample) -> list[Frame]:
-    """The main thread's; on top of it that of a thread it waits for, where that one stands in a collective."""
-    collective, _ = collective_of(sample.stack)
-    if collective is None and (found := doing(sample.stack, "")) and found.kind in ("lock", "exit"):
-        for thread in sample.others:
-            if collective_of(thread.frames)[0] and user_frames(thread.frames):
-                return [*thread.frames, *sample.stack]
-    if sample.stack and not user_frames(sample.stack):
-        busy = [thread.frames for thread in sample.others if user_frames(thread.frames)]
-        kept = next((frames for frames in busy if not is_idle(frames)), busy[0] if busy else [])
-        return [*sample.stack, *kept]  # on its way out, it waits for what this thread does
-    return sample.stack
-
-
-def _is_on_its_way_out(sample: Sample, sources: Sources) -> bool:
-    """Whether the script is over, and a function runs that was to be called at exit: the user's, or one of a queue or
-    a thread (``atexit.register(queue.join)``), below which no script stands any more."""
-    if not sample.stack:
-        return False
-    outermost = sample.stack[-1]
-    if bare(outermost) in ("<module>", "_run_module_as_main"):
-        return False
-    if NOT_THE_USERS.search(outermost.path):
-        return outermost.path.endswith(WAITS_OF_PYTHON) and not user_frames(sample.stack)
-    return sources[outermost.path].registers_exit()
-
-
-def _loop_fed(frames: Sequence[Frame], sources: Sources) -> str | None:
-    """The place that waits for the next item of an iterator the user wrote: the rank is in its own data pipeline."""
-    for outer, inner in pairwise(frames):
-        made = sources[inner.path].is_generator(inner.line) and sources[outer.path].iterates(outer.line)
-        if made or bare(inner) in ("__next__", "__anext__"):
-            return f"{Path(outer.path).name}:{outer.line}"
-    return None
-
-
-def _works_through_a_child(seen: Seen, found: Doing | None, sources: Sources) -> bool:
-    """Whether a rank waits for a process it started that is itself at work."""
-    kind = {"lock": "other", "service": "other", "loader": "loader"}.get(found.kind) if found else None
-    return any(child.moved and not _child_waits(child, sources) for child in seen.children if child.kind == kind)
-
-
-def _child_waits(child: Child, sources: Sources) -> bool:
-    mine = user_frames(child.stack)
-    text = sources[mine[-1].path].statement(mine[-1].line) if mine and child.stack[0] == mine[-1] else ""
-    return is_idle(child.stack) or doing(child.stack[:1], text) is not None
-
-
 def _absent(job: Job, rank: int, elsewhere: bool) -> Stand:
     row = RankRow(
         rank=rank,
-        host="" if elsewhere else job.host,
-        state="unreadable" if elsewhere else "missing",
+        host="" if elsewhere or job.asked else job.host,
+        state="unreadable" if elsewhere and not job.asked else "missing",
         since_from="samples",
-        note="on another host" if elsewhere else "no process of this rank lives here",
+        note="not started" if job.asked else "on another host" if elsewhere else "no process of this rank lives here",
     )
     return Stand(row=row, seen=None, frames=[], collective=None, via="", moved=False)

@@ -19,10 +19,13 @@ JobState = Literal["hung", "progressing", "dead", "starting", "unknown"]
 
 
 class ThreadStack(msgspec.Struct, frozen=True):
-    """A thread beside the main one: its name and its Python frames, innermost first."""
+    """A thread beside the main one: its name and its Python frames, innermost first. The rest is not always known."""
 
     name: str
     frames: list[Frame]
+    process_state: str = ""
+    switches: int = 0
+    owns_gil: bool = False  # has Python's lock, without which no thread runs Python
 
 
 class LocalsFrame(msgspec.Struct, frozen=True):
@@ -52,6 +55,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     stack: list[Frame] = []  # main thread, innermost first
     others: list[ThreadStack] = []
     threads: int = 0
+    owns_gil: bool = False  # the main thread has Python's lock
     problem: str = ""  # why the stack could not be read
     gpu: bool = False  # has an NVIDIA device open: then CPU time is no sign of life
 
@@ -99,6 +103,19 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     pid_inside: int | None = None  # its pid in its own container, where that is another one
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a torchrun was asked for: how many nodes, how many ranks on each (None: as many as it finds GPUs or cores),
+    and where they meet."""
+
+    least_nodes: int = 1
+    most_nodes: int = 1
+    ranks_per_node: int | None = 1
+    node_rank: int | None = None
+    endpoint: str = ""
+    run_id: str = ""
+    launchers: list[int] = []  # the pids of those that were asked the same on this host
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Processes that belong together. ``launcher_command`` is what would start it again."""
 
@@ -112,6 +129,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     launcher_cwd: str = ""
     container: str = ""  # the short id or name of the container its ranks run in, where that is not ours
     launcher_gone: bool = False  # its ranks are left over: what started them has ended
+    asked: Asked | None = None  # of a torchrun that has no rank
 
     @property
     def id(self) -> str:
@@ -179,6 +197,15 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None = None
 
 
+class Launcher(msgspec.Struct, frozen=True, kw_only=True):
+    """What starts the ranks of a host, looked at where it has started none. ``stack``: its main thread's."""
+
+    host: str
+    age_s: float
+    stack: list[Frame] = []
+    problem: str = ""  # why the stack could not be read
+
+
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was collected of one job, on one host or many, and nothing that was concluded: what is saved,
     merged, replayed and judged. ``problems`` say what could not be looked at and why."""
@@ -190,12 +217,13 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     log: JobLog | None = None
     deaths: list[Death] = []
     ras: Ras | None = None
+    launchers: list[Launcher] = []
     problems: list[str] = []
 
     @property
     def hosts(self) -> list[str]:
         """The hosts that were looked at."""
-        return sorted({seen.host for seen in self.seen} or {self.job.host})
+        return sorted({seen.host for seen in self.seen} | {each.host for each in self.launchers} or {self.job.host})
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):

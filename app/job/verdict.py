@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     gone.leaving,
     start.joining,
     gone.some_gone,
+    moving.sleeping,
     outside.outside,
     places.pairs,
     places.different_places,

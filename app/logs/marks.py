@@ -113,28 +113,29 @@ def needles(knowledge: Knowledge) -> list[Needle]:
 
 SIZES = {"B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 1000, "MB": 10**6, "GB": 10**9}
 SIZE = r"([\d.]{1,12}) ?([KMG]i?B|B|bytes)"
+# Patterns that only a message of that kind is worth compiling for.
 OOM_PARTS = {
-    "tried": re.compile(rf"Tried to allocate {SIZE}"),
-    "total": re.compile(rf"total capacity of {SIZE}|{SIZE} total capacity"),
-    "free": re.compile(rf"of which {SIZE} is free|{SIZE} free"),
-    "own": re.compile(rf"this process has {SIZE} memory in use|{SIZE} reserved in total by PyTorch"),
-    "allocated": re.compile(rf"allocated memory {SIZE} is allocated by PyTorch|{SIZE} already allocated"),
-    "unallocated": re.compile(rf"{SIZE} is reserved by PyTorch but unallocated"),
-    "reserved": re.compile(rf"{SIZE} reserved in total by PyTorch"),
+    "tried": rf"Tried to allocate {SIZE}",
+    "total": rf"total capacity of {SIZE}|{SIZE} total capacity",
+    "free": rf"of which {SIZE} is free|{SIZE} free",
+    "own": rf"this process has {SIZE} memory in use|{SIZE} reserved in total by PyTorch",
+    "allocated": rf"allocated memory {SIZE} is allocated by PyTorch|{SIZE} already allocated",
+    "unallocated": rf"{SIZE} is reserved by PyTorch but unallocated",
+    "reserved": rf"{SIZE} reserved in total by PyTorch",
 }
-OTHERS = re.compile(rf"Process \d{{1,10}} has {SIZE} memory in use")
-GPU = re.compile(r"\bGPU (\d{1,3})\b")
+OTHERS = rf"Process \d{{1,10}} has {SIZE} memory in use"
+GPU = r"\bGPU (\d{1,3})\b"
 
 
 def out_of_memory(text: str) -> dict[str, str]:
     """The numbers of an out-of-memory message, in bytes, and which GPU it was."""
-    found = {name: str(size) for name, part in OOM_PARTS.items() if (size := _size(part.search(text))) is not None}
-    others = [size for match in OTHERS.finditer(text) if (size := _size(match)) is not None]
+    found = {name: str(size) for name, part in OOM_PARTS.items() if (size := _size(re.search(part, text))) is not None}
+    others = [size for match in re.finditer(OTHERS, text) if (size := _size(match)) is not None]
     if others:
         found |= {"others": str(sum(others)), "processes": str(len(others))}
     if "unallocated" not in found and "reserved" in found and "allocated" in found:
         found["unallocated"] = str(max(0, int(found["reserved"]) - int(found["allocated"])))
-    if gpu := GPU.search(text):
+    if gpu := re.search(GPU, text):
         found["gpu"] = gpu[1]
     return found
 

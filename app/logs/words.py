@@ -1,20 +1,22 @@
 """Hear what a person's own words say: clues, answers given unasked, and likeness to the causes' symptoms.
 
 SQLite's full-text search does the reading (FTS5: Porter stems, phrases, BM25), so nothing a person types is a pattern:
-every term is quoted, and the time is linear in the text.
+every term is quoted, and the time is linear in the text. Most of what is listened for has a word that the text does not
+have at all, and is not searched for.
 """
 
 import re
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator
-from functools import lru_cache
 
 from ...knowledge.schema import Cause, Knowledge
+from ...knowledge.stems import TOKENIZER, quoted, stemmed_apart
 from ..evidence import Evidence
 from ..graph.rank import answer_id, clue_id, words_id
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
-HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+")
+HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
 # The table torchrun ends with.
 SUMMARY = re.compile(
     r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \()"
@@ -24,9 +26,7 @@ FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})
 # An option of a shell command with its value.
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
 COMMAND_OPTIONS = 3  # a line with so many is a command, and what a command asks for is not what went wrong
-# Porter's stems make "on" of "one": "one gpu" would be heard in "on GPU 0".
-ONE, NOT_ON = re.compile(r"\b(o)ne\b", re.IGNORECASE), re.compile(r"\b(o)nne\b", re.IGNORECASE)
-TOKENIZER = "tokenize='porter unicode61 remove_diacritics 2'"
+APART = re.compile(r"\b(o)nne\b", re.IGNORECASE)  # what ``stemmed_apart`` made of "one"
 WINDOW_CHARACTERS = 700  # what "close together" means
 WINDOW_STEP = 350
 HEARD_STRENGTH = 0.6  # an answer taken from a text may be misheard
@@ -46,7 +46,7 @@ STOP = frozenset(STOP_WORDS.split())
 def hear(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
     """What a short text says by its words, each piece with the line it stands in."""
     text = _without_machine_lines(in_english(text, knowledge), knowledge)
-    said = _Said(text, knowledge.synonyms)
+    said = _Said(text, knowledge)
     try:
         return [
             *_clues(said, origin, knowledge),
@@ -63,7 +63,7 @@ def in_english(text: str, knowledge: Knowledge) -> str:
         return text
     for term in sorted(knowledge.glossary, key=len, reverse=True):
         text = text.replace(term, f" {knowledge.glossary[term]} ")
-    return HAN.sub(" ", text)
+    return re.sub(HAN, " ", text)
 
 
 def speaks_of_several(text: str, knowledge: Knowledge) -> bool:
@@ -89,56 +89,61 @@ def tokens(text: str) -> set[str]:
 class _Said:
     """A text laid out for searching, in overlapping passages."""
 
-    def __init__(self, text: str, groups: list[list[str]]) -> None:
+    def __init__(self, text: str, knowledge: Knowledge) -> None:
         self._text = text
-        self._synonyms = _synonyms(groups)
+        self._synonyms = {word: group for group in knowledge.synonyms for word in group}
         self._base = sqlite3.connect(":memory:")
         self._base.execute(f"CREATE VIRTUAL TABLE said USING fts5(body, {TOKENIZER})")
+        self._base.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(said, row)")
         starts = range(0, max(1, len(text) - WINDOW_STEP), WINDOW_STEP)
-        passages = [(_stemmed_apart(text[start : start + WINDOW_CHARACTERS]),) for start in starts]
+        passages = [(stemmed_apart(text[start : start + WINDOW_CHARACTERS]),) for start in starts]
         self._base.executemany("INSERT INTO said(body) VALUES (?)", passages)
+        self._missing = _missing(knowledge.stems, {stem for (stem,) in self._base.execute("SELECT term FROM stems")})
 
     def find(self, terms: list[str]) -> tuple[str, int] | None:
-        """Where every term stands close together: the words around it, and the number of their line."""
+        """Where all terms (``a|b``: either) stand close together: the words around them, the number of their line."""
+        search: list[str] = []
+        for term in terms:
+            phrases = self._alternatives(term)
+            if not phrases:
+                return None
+            search.append(f"({' OR '.join(map(quoted, phrases))})")
         row = self._base.execute(
-            "SELECT snippet(said, 0, '', '', '', 12) FROM said WHERE said MATCH ? LIMIT 1",
-            (query(terms, self._synonyms),),
+            "SELECT snippet(said, 0, '', '', '', 12) FROM said WHERE said MATCH ? LIMIT 1", (" AND ".join(search),)
         ).fetchone()
         if row is None:
             return None
-        words = NOT_ON.sub(r"\1ne", row[0])
+        words = APART.sub(r"\1ne", row[0])
         start = max(0, self._text.find(words))
         return " ".join(words.split()), self._text.count("\n", 0, start) + 1
 
     def close(self) -> None:
         self._base.close()
 
-
-def _synonyms(groups: list[list[str]]) -> dict[str, str]:
-    """For a word of a group, all words of it as alternatives of a search."""
-    found: dict[str, str] = {}
-    for group in groups:
-        every = " OR ".join(_quoted(word) for word in group)
-        found |= dict.fromkeys(group, every)
-    return found
-
-
-def _stemmed_apart(text: str) -> str:
-    return ONE.sub(r"\1nne", text) if "one" in text.lower() else text
+    def _alternatives(self, term: str) -> list[str]:
+        """The phrases of a term, and their synonyms, that may stand in the text."""
+        return [
+            phrase
+            for part in term.split("|")
+            for phrase in self._synonyms.get(part.strip().lower(), (part,))
+            if phrase not in self._missing
+        ]
 
 
-@lru_cache(maxsize=1 << 15)
-def _quoted(term: str) -> str:
-    bare = _stemmed_apart(term.strip().removesuffix("*").replace('"', " "))
-    return f'"{bare}"*' if term.strip().endswith("*") else f'"{bare}"'
+def _missing(listened_for: dict[str, str], said: set[str]) -> set[str]:
+    """The phrases of which not all stems are among those of a text."""
+    in_order = sorted(said)
 
+    def begun(stems: str) -> bool:
+        *whole, start = stems.removesuffix("*").split()
+        at = bisect_left(in_order, start)
+        return said.issuperset(whole) and at < len(in_order) and in_order[at].startswith(start)
 
-def query(terms: list[str], synonyms: dict[str, str]) -> str:
-    """The search that finds a passage holding every term (``a|b``: either)."""
-    return " AND ".join(
-        "(" + " OR ".join(synonyms.get(part.strip().lower(), _quoted(part)) for part in term.split("|")) + ")"
-        for term in terms
-    )
+    return {
+        phrase
+        for phrase, stems in listened_for.items()
+        if not (begun(stems) if stems.endswith("*") else said.issuperset(stems.split()))
+    }
 
 
 def _clues(said: _Said, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
@@ -170,13 +175,13 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
     try:
         index.execute(f"CREATE VIRTUAL TABLE causes USING fts5(id UNINDEXED, title, symptoms, {TOKENIZER})")
         rows = [
-            (cause.id, _stemmed_apart(cause.title), _stemmed_apart("\n".join(cause.symptoms)))
+            (cause.id, stemmed_apart(cause.title), stemmed_apart("\n".join(cause.symptoms)))
             for cause in knowledge.causes.values()
         ]
         index.executemany("INSERT INTO causes VALUES (?, ?, ?)", rows)
         found = index.execute(
             "SELECT id, -bm25(causes, 0, 1.0, 1.0) FROM causes WHERE causes MATCH ? ORDER BY 2 DESC LIMIT ?",
-            (" OR ".join(_quoted(word) for word in asked), COMPARED),
+            (" OR ".join(quoted(word) for word in asked), COMPARED),
         ).fetchall()
     finally:
         index.close()

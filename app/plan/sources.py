@@ -73,10 +73,19 @@ def named(name: str, python: Callable[[], str], tell: Callable[[str], None], dir
         UserError: It is none of these.
     """
     here = directory or Path.cwd()
-    if ":" in name and not name.startswith(("/", ".", "~", ":")):
+    if is_code(name):
         return _of_factory(name, NONE, here, python, tell)
+    return known_or_there(name, here)
+
+
+def known_or_there(name: str, directory: Path = Path()) -> Source:
+    """The model of a well-known name, or of a path.
+
+    Raises:
+        UserError: It is neither.
+    """
     try:
-        path = here / expanded(name)
+        path = directory / expanded(name)
         there = bool(name.strip()) and path.exists()
     except (OSError, ValueError):
         raise UserError(f"model {name[:60]!r} is no name and no path", WAYS) from None
@@ -89,6 +98,35 @@ def named(name: str, python: Callable[[], str], tell: Callable[[str], None], dir
         f"model {name[:60] or 'is empty'}: not known, and no such path",
         f"{meant(known.near(name))} Else a path, or pkg.mod:build_model; docs/plan.md has all names",
     )
+
+
+def is_code(name: str) -> bool:
+    """Whether it is to name a function of the user's own."""
+    return ":" in name and not name.startswith(("/", ".", "~", ":"))
+
+
+def importing(spec: str, directory: Path, interpreter: str, where: str = "") -> str:
+    """What is imported of whose to build a model, in words; ``where``: the line of a script that builds it."""
+    as_in = f", as {where} does" if where else ""
+    module = spec.partition(":")[0]
+    return f"importing {module} in {directory} with {interpreter} to build the model{as_in}, without its weights"
+
+
+async def built(spec: str, directory: Path, interpreter: str, arguments: Arguments = NONE) -> Source:
+    """The model that a function of the user's own builds.
+
+    Raises:
+        UserError: There is no such function, or building the model failed.
+        CouldNotLook: The child did not answer in time, or died.
+    """
+    shape = await factory.look(spec, interpreter, directory, arguments)
+    if not shape.params:
+        raise UserError(f"{spec} has no parameters", "name what builds the whole model")
+    told = [f"layers: the {shape.layers} {shape.block} modules"] if shape.block else []
+    frozen = factory.frozen_share(shape)
+    told += [f"frozen: {frozen:.1%} of the weights, those without requires_grad"] if frozen else []
+    plain = not arguments[0] and not arguments[1]
+    return Source(factory.model_of(shape), told, spec if plain else "", directory=directory, frozen=frozen)
 
 
 def _at(found: Located) -> Source:
@@ -129,14 +167,5 @@ def _of_factory(
     where: str = "",
 ) -> Source:
     interpreter = python()
-    as_in = f", as {where} does" if where else ""
-    module = spec.partition(":")[0]
-    tell(f"importing {module} in {directory} with {interpreter} to build the model{as_in}, without its weights")
-    shape = asyncio.run(factory.look(spec, interpreter, directory, arguments))
-    if not shape.params:
-        raise UserError(f"{spec} has no parameters", "name what builds the whole model")
-    told = [f"layers: the {shape.layers} {shape.block} modules"] if shape.block else []
-    frozen = factory.frozen_share(shape)
-    told += [f"frozen: {frozen:.1%} of the weights, those without requires_grad"] if frozen else []
-    plain = not arguments[0] and not arguments[1]
-    return Source(factory.model_of(shape), told, spec if plain else "", directory=directory, frozen=frozen)
+    tell(importing(spec, directory, interpreter, where))
+    return asyncio.run(built(spec, directory, interpreter, arguments))

@@ -2,12 +2,12 @@
 
 import math
 import re
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
 from ..errors import UserError
-from .model.shape import is_encoder_decoder
+from .model.shape import is_encoder_decoder, layout
 from .types import Lora, Model, Setting, Strategy, Train
 
 LIMIT_BYTES = 1_000_000
@@ -109,6 +109,10 @@ def check(setting: Setting) -> None:
         raise UserError(f"hidden ({model.hidden}) is no multiple of heads ({model.heads})", "correct one of them")
     if model.heads and model.kv_heads and model.heads % model.kv_heads:
         raise UserError(f"heads ({model.heads}) is no multiple of kv_heads ({model.kv_heads})", "correct one of them")
+    if setting.train.images is not None and not 0 <= setting.train.images <= MOST:
+        raise UserError(
+            f"train.images is {setting.train.images}", "give the pictures of a sequence, 0 where it has none"
+        )
     if setting.train.frozen is not None and not 0 <= setting.train.frozen < 1:
         raise UserError(f"train.frozen is {setting.train.frozen:g}", "give the share that is not trained, such as 0.9")
     for name, count in (("gpus", setting.gpus), ("nodes", setting.nodes)):
@@ -148,11 +152,21 @@ def _train(train: Train, model: Model, strategy: Strategy, assumed: list[str]) -
         "seq_len": told("seq_len", seq_len),
         "grad_accum": train.grad_accum or 1,
         "act_ckpt": told("act_ckpt", "none"),
-        "attention": train.attention or ("eager" if is_encoder_decoder(model) else "flash"),
+        "images": told("images", 1) if model.tower else None,
+        "attention": train.attention or _attention(model, assumed),
         "loss": train.loss or "eager",
         "dropout": train.dropout if train.dropout is not None else DROPOUT_PAIRS if is_encoder_decoder(model) else 0.0,
     }
     return msgspec.structs.replace(train, **values)
+
+
+def _attention(model: Model, assumed: list[str]) -> Literal["flash", "eager"]:
+    if is_encoder_decoder(model):
+        return "eager"
+    if not layout(model).fused:
+        assumed.append("attention: eager, as transformers has no other for it by itself")
+        return "eager"
+    return "flash"
 
 
 def _dtype(dtype: str, train: Train, strategy: Strategy) -> str:
@@ -182,7 +196,7 @@ def _numbers(setting: Setting) -> list[tuple[str, float | None]]:
         ("train.lora.r", train.lora.r if train.lora else None),
         ("model.largest_layer", model.largest_layer),
         *((f"model.{name}", getattr(model, name)) for name in (*SHAPE, *MORE_SHAPE)),
-        *((f"train.{name}", getattr(train, name)) for name in ("micro_batch", "seq_len", "grad_accum")),
+        *((f"train.{name}", getattr(train, name)) for name in ("micro_batch", "seq_len", "grad_accum", "target_len")),
         ("gpus", setting.gpus),
         ("nodes", setting.nodes),
         ("gpu_memory_gib", setting.gpu_memory_gib),

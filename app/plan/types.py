@@ -19,6 +19,26 @@ Kind = Literal["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "dee
 Offload = Literal["cpu", "nvme"]
 
 
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How the block of a family is written, as far as its backward pass needs other tensors for it."""
+
+    norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = "rms"  # what it makes on its way
+    norms: int = 2  # tensors of the hidden size that go into norms
+    products: int = 2  # of those that matrix products take, one for attention and one for the feed-forward part
+    others: int = 0  # more tensors of the hidden size: what is scaled, gated, or cast for a router
+    normed_heads: bool = False  # queries and keys have norms of their own
+    latent: int = 0  # normed elements per token between two products that stand for one
+    value_share: float = 1.0  # size of a head's values over that of its keys
+    joint: bool = False  # queries, keys and values are one product, of which values stay a view
+    copied: bool = False  # what fused attention gives is copied, as its queries are put together of parts
+    inner: int = 0  # more tensors of the feed-forward width, for the activation function
+    inner_fp32: bool = False  # which autocast computes in fp32
+    wide_softmax: bool = False  # eager attention has its softmax in fp32
+    capped: bool = False  # and its scores go through a tanh
+    drops_scores: bool = True  # and dropout, where there is any
+    fused: bool = True  # transformers has it with fused attention
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A transformer by its shape. ``params``: all of them; the other numbers as in a Hugging Face config."""
 
@@ -42,6 +62,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     positions: int | None = None  # tokens of a sample, where the model fixes them: a picture's
     max_positions: int | None = None  # tokens of the longest sequence that it is made for
     block: str = ""  # class of the layer that it repeats; several with a comma between them
+    layout: Layout | None = None
+    decoder_layers: int | None = None  # of the layers of an encoder-decoder; half of them where not said
+    tower: "Model | None" = None  # what sees the pictures; its parameters are among those of the whole
 
 
 class Lora(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +87,8 @@ class Train(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int | None = None
     seq_len: int | None = None
     grad_accum: int | None = None
+    target_len: int | None = None  # tokens that a decoder beside an encoder writes
+    images: int | None = None  # pictures of a sequence, where the model has a tower for them
     act_ckpt: Checkpointing | None = None
     act_offload: bool = False
     attention: Literal["flash", "eager"] | None = None

@@ -61,27 +61,22 @@ class Choices(Leaf, can_focus=True):
 
     highlighted: reactive[int] = reactive(0, repaint=False)
 
-    class Picked(Message):
+    class OfRow(Message):
+        """Something happened to a row."""
+
+        def __init__(self, choices: "Choices", id_: str) -> None:
+            super().__init__()
+            self.choices, self.id = choices, id_
+
+        @property
+        def control(self) -> "Choices":
+            return self.choices
+
+    class Picked(OfRow):
         """A row was chosen."""
 
-        def __init__(self, choices: "Choices", id_: str) -> None:
-            super().__init__()
-            self.choices, self.id = choices, id_
-
-        @property
-        def control(self) -> "Choices":
-            return self.choices
-
-    class Marked(Message):
+    class Marked(OfRow):
         """The marker moved to another row."""
-
-        def __init__(self, choices: "Choices", id_: str) -> None:
-            super().__init__()
-            self.choices, self.id = choices, id_
-
-        @property
-        def control(self) -> "Choices":
-            return self.choices
 
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, Choices.Marked)

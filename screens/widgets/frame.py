@@ -10,6 +10,7 @@ from .words import sides, text
 
 KEY_NAMES = {"question_mark": "?", "escape": "esc", "left": "←", "right": "→", "slash": "/", "plus": "+"}
 GAP = "   "
+MORE, MORE_ASCII = "…", "..."  # before help, where it knows keys that there is no room for
 
 
 class Head(Leaf):
@@ -74,17 +75,14 @@ class KeyLine(Leaf):
     def render(self) -> Content:
         keys, ends = self._keys()
         width = self.size.width
-        right = GAP.join(f"{key} {what}" for key, what in ends)
-        room = width - cell_len(right) - len(GAP)
-        parts: list[tuple[str, str]] = []
-        for key, what in keys:
-            part = f"{key} {what}"
-            if cell_len(part) > room:
-                break
-            room -= cell_len(part) + len(GAP)
-            parts.append((key, what))
-        left = Content(GAP).join([_key(*part) for part in parts])
-        return sides(left, Content(GAP).join([_key(*part) for part in ends]), width)
+        right = Content(GAP).join([_key(*part) for part in ends])
+        count = _fitting(keys, width - right.cell_length - len(GAP))
+        if count == len(keys):
+            return sides(Content(GAP).join([_key(*part) for part in keys]), right, width)
+        more = f" {MORE_ASCII if self.screen.ascii_only else MORE} "  # type: ignore[attr-defined]
+        room = width - right.cell_length - len(more)
+        left = Content(GAP).join([_key(*part) for part in keys[: _fitting(keys, room)]])
+        return Content.assemble(left, " " * (room - left.cell_length), (more, "$muted"), right)
 
     def _keys(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         screen = self.screen
@@ -100,6 +98,18 @@ class KeyLine(Leaf):
             if not (writing and len(name) == 1):  # a letter is written, not done
                 keys.append((name, binding.description))
         return keys, ends
+
+
+def _fitting(keys: list[tuple[str, str]], room: int) -> int:
+    """How many of the keys, from the first on, there is room for."""
+    count = 0
+    for key, what in keys:
+        room -= cell_len(f"{key} {what}")
+        if room < 0:
+            break
+        room -= len(GAP)
+        count += 1
+    return count
 
 
 def _key(key: str, what: str) -> Content:

@@ -116,7 +116,7 @@ class TestPatching:
         patch = shutil.which("patch")
         if not patch:
             pytest.skip("patch is not installed")
-        subprocess.run([patch, "-p1"], input=done.stdout.encode(), cwd=script.parent, check=True, timeout=60)
+        subprocess.run([patch, "-p1"], input=done.stdout.encode(), cwd=script.parent, check=True, timeout=180)
         assert findings("train.py", cwd=script.parent, code=0) == []
 
     def test_the_patch_keeps_the_encoding_of_the_file(self, tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ class TestPatching:
         before = head + "if dist.get_rank() == 0:\r\n    dist.barrier()  # é\r\n"
         (tmp_path / "t.py").write_bytes(before.encode("latin-1"))
         command = [sys.executable, "-m", "ddpwizard", "review", "t.py", "--diff"]
-        made = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
-        subprocess.run([git, "apply", "-"], input=made.stdout, cwd=tmp_path, check=True, timeout=60)
+        made = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=180, check=False)
+        subprocess.run([git, "apply", "-"], input=made.stdout, cwd=tmp_path, check=True, timeout=180)
         assert (tmp_path / "t.py").read_bytes() == (head + "dist.barrier()  # é\r\n").encode("latin-1")
 
     def test_fix_applies_the_safe_ones_and_counts_what_is_left(self, script: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_read_only_directory_is_refused_whole(script: Path, tmp_path: Path) ->
         env={**os.environ, "XDG_STATE_HOME": str(state)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 1, done.stderr
@@ -281,7 +281,7 @@ def test_of_many_at_once_one_applies(script: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=180)
     assert (len(won), len(lost)) == (1, 9)
     assert undo().id == won[0]
     assert script.read_text() == "x = 1\n"

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.flight import start
-from ddpwizard.app.job.find import folder, procfs
+from ddpwizard.app.job.find import folder, procfile
 
 
 def own_note(**more: object) -> folder.Note:
-    ticks = int(procfs.text(os.getpid(), "stat").rpartition(")")[2].split()[19])
+    ticks = int(procfile.text(os.getpid(), "stat").rpartition(")")[2].split()[19])
     return folder.Note(**({"pid": os.getpid(), "started_ticks": ticks} | more))  # type: ignore[arg-type]
 
 

@@ -98,7 +98,7 @@ class TestSocket:
 
     def test_an_answer(self) -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(TEXT)}\r\n\r\n"
-        assert self.ask((head + TEXT).encode(), 10) == worker.parsed(TEXT)
+        assert self.ask((head + TEXT).encode(), 60) == worker.parsed(TEXT)
 
     @pytest.mark.parametrize(
         "answer",

@@ -43,15 +43,15 @@ def probe(
     namespaces: str = "",
     setup: Sequence[str] = (),
     command: Sequence[str] = (),
-    limit_s: float | None = None,
+    limit_s: float = 60.0,
 ) -> Seen:
     """Collect and judge in a process of its own: in new ``namespaces`` (flags of unshare), after the ``setup``
-    commands, below a ``command`` that starts others (``prlimit …``)."""
+    commands, below a ``command`` that starts others (``prlimit …``). The limit is long: the box may be busy."""
     order = {"probe": name, "environ": dict(environ or {}), "pids": list(pids), "setup": list(setup)}
     argv = [*command, sys.executable, __file__, json.dumps(order | {"limit_s": limit_s})]
     if namespaces:
         argv = [*unshare_or_skip(namespaces), *argv]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     answer = done.stdout.splitlines()[-1]
     if answer.startswith("skip: "):

@@ -14,7 +14,7 @@ def ddpwizard(
     stdin: str | bytes = "",
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    limit_s: float = 60,
+    limit_s: float = 180,
 ) -> subprocess.CompletedProcess[str]:
     """The finished command: its exit code, stdout and stderr as text."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -48,7 +48,7 @@ def loaded_modules(code: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=180,
     )
     names: list[Any] = json.loads(done.stderr.splitlines()[-1])
     return set(names)

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ddpwizard.app.job.find.procfs import all_processes
+from ddpwizard.screens.widgets.choices import Choices
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 FRAMES = Path(__file__).parent.parent / "frames"
-LIMIT_S = 20.0
+LIMIT_S = 60.0
+REPAINT_S = 0.02  # longer than Textual waits before it paints what has changed
+MOST_TURNS = 10_000
 
 
 def walk(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -44,6 +48,38 @@ def check(pilot: Pilot[int], name: str) -> None:
     assert now == path.read_text()
 
 
+def painted_rows(choices: Choices) -> list[int]:
+    """The rows of a list that are painted from now on, as they come."""
+    painted: list[int] = []
+    original = choices.render_line
+
+    def counted(y: int) -> Strip:
+        painted.append(y)
+        return original(y)
+
+    choices.render_line = counted  # type: ignore[method-assign]
+    return painted
+
+
+async def settled(_min_s: float = 0, _max_s: float = 0) -> None:
+    """Let the app go on until it has nothing left to do but wait for a timer, a thread or a person.
+
+    In place of Textual's wait_for_idle, which takes a process that uses no processor for one that has done its work:
+    on a busy box it may just not have had its turn.
+    """
+    await _turns()
+    await asyncio.sleep(REPAINT_S)
+    await _turns()
+
+
+async def _turns() -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(MOST_TURNS):
+        if not loop._ready:  # type: ignore[attr-defined]
+            return
+        await asyncio.sleep(0)
+
+
 async def until(pilot: Pilot[int], true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Let the app go on until something is so."""
     end = time.monotonic() + limit_s
@@ -60,7 +96,7 @@ async def shows(pilot: Pilot[int], *texts: str, limit_s: float = LIMIT_S) -> Non
     await until(pilot, lambda: all(text in frame(pilot) for text in texts), limit_s)
 
 
-def check_left(directory: str, limit_s: float = 5.0) -> None:
+def check_left(directory: str, limit_s: float = 30.0) -> None:
     """No process lives in ``directory`` any more."""
     end = time.monotonic() + limit_s
     while left := [proc.pid for proc in all_processes().values() if proc.state != "Z" and proc.cwd == directory]:

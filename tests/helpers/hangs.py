@@ -23,8 +23,8 @@ from .hang_table import HANGS, Hang
 from .jobs import SCRIPTS, RunningJob, free_port, running, wait_for
 
 STILL_TICKS = 4  # of 1/100 s: what the processes of a job that stands still use up in one second, at most
-STILL_S = 1.0
-STARTING_S = 30.0  # longer than triage is patient with a job that starts
+STILL_LOOKS, STILL_GAP_S = 10, 0.1
+STARTING_S = 120.0  # longer than triage is patient with a job that starts
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ def standing(hang: Hang, directory: Path) -> Iterator[Standing]:
         if hang.cut:
             subprocess.run(["nsenter", "-t", str(job.pid), "-n", "ip", "link", "set", "lo", "down"], check=True)
         if hang.quiet:
-            wait_for(lambda: _still(job), f"{hang.name} stands still", 120)
+            wait_for(lambda: _still(job), f"{hang.name} stands still", 240)
         pid = next(proc.pid for proc in sorted(job.processes(), key=lambda p: p.pid) if proc.command == command)
         yield Standing(job, pid, truth_of(hang, script))
 
@@ -148,7 +148,7 @@ def wrong(truth: Truth, report: JobReport) -> list[str]:
 def _wait_until_ready(hang: Hang, job: RunningJob) -> None:
     text, times = hang.ready
     try:
-        wait_for(lambda: "".join(job.output).count(text) >= times, f"{hang.name} says {text!r} {times} times", 60)
+        wait_for(lambda: "".join(job.output).count(text) >= times, f"{hang.name} says {text!r} {times} times", 240)
     except AssertionError as late:
         raise AssertionError(f"{late}; it said {list(job.output)[-12:]}") from None
 
@@ -173,20 +173,26 @@ def _marked(script: Path, marker: str) -> list[str]:
 
 
 def _still(job: RunningJob) -> bool:
-    before = _ticks(job)
-    until = time.monotonic() + STILL_S
-    while time.monotonic() < until:
-        time.sleep(0.1)
-    after = _ticks(job)
+    """Whether nothing of the job runs, or waits for its turn, in a second in which we ran ourselves."""
+    looks = [_ticks(job)]
+    for _ in range(STILL_LOOKS):
+        time.sleep(STILL_GAP_S)
+        looks.append(_ticks(job))
+    before, after = looks[0], looks[-1]
+    if before is None or after is None or None in looks:
+        return False
     return before.keys() == after.keys() and sum(after.values()) - sum(before.values()) <= STILL_TICKS
 
 
-def _ticks(job: RunningJob) -> dict[int, int]:
+def _ticks(job: RunningJob) -> dict[int, int] | None:
+    """The CPU time of each process so far; None while one of them runs or waits for its turn."""
     found: dict[int, int] = {}
     for proc in job.processes():
         try:
             fields = Path(f"/proc/{proc.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
+        if fields[0] == "R":
+            return None
         found[proc.pid] = int(fields[11]) + int(fields[12])
     return found

@@ -20,7 +20,7 @@ from ddpwizard.app.job.types import JobReport
 from ddpwizard.app.probes.runner import Outcome, run
 
 SCRIPTS = Path(__file__).parent.parent / "jobs" / "scripts"
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 MARK = "DDPWIZARD_TEST_JOB"  # in the environment of every process of a job, to know them by
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ def wait_for(condition: Callable[[], T | None], what: str, limit_s: float = 120.
     raise AssertionError(f"not within {limit_s:.0f} s: {what}")
 
 
-def triage_until(pid: int, state: str, limit_s: float = 180.0) -> JobReport:
+def triage_until(pid: int, state: str, limit_s: float = 300.0) -> JobReport:
     """Look at the job of ``pid`` until its verdict has that state (it starts up, then comes to stand still)."""
     until = time.monotonic() + limit_s
     while True:

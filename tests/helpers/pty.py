@@ -29,9 +29,10 @@ MARK = "DDPWIZARD_TEST_MARK"
 
 
 def _as_in_a_terminal() -> None:
-    """A controlling terminal, and Ctrl-C that works also where the tests themselves were started in the background."""
+    """A controlling terminal, and signals that work also where the tests were started in the background or by nohup."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Terminal:
@@ -123,7 +124,7 @@ class Terminal:
         self._feed(chunk)
         return True
 
-    def wait_until(self, seen: Callable[[], bool], what: str, limit_s: float = 30.0) -> float:
+    def wait_until(self, seen: Callable[[], bool], what: str, limit_s: float = 90.0) -> float:
         """Read until ``seen()``; the seconds from the start to the last chunk that came.
 
         Raises:
@@ -138,18 +139,18 @@ class Terminal:
                 raise AssertionError(f"no {what} within {limit_s} s; screen:\n{self.text}")
         return self.chunks[-1][0] if self.chunks else 0.0
 
-    def wait_for(self, text: str, limit_s: float = 30.0) -> float:
+    def wait_for(self, text: str, limit_s: float = 90.0) -> float:
         """Read until the screen shows ``text``; the seconds from the start."""
         return self.wait_until(lambda: text in self.text, repr(text), limit_s)
 
-    def wait_quiet(self, quiet_s: float = 0.5, limit_s: float = 30.0) -> None:
-        """Read until nothing came for ``quiet_s``.
+    def wait_quiet(self, quiet_s: float = 0.5, limit_s: float = 90.0) -> None:
+        """Read until nothing came for ``quiet_s`` and the program rests: on a busy box it may only wait for its turn.
 
         Raises:
             AssertionError: It never fell quiet within the limit.
         """
         until = time.monotonic() + limit_s
-        while self.read(quiet_s):
+        while self.read(quiet_s) or not rests(self.process.pid):
             if time.monotonic() > until:
                 raise AssertionError(f"still writing after {limit_s} s; screen:\n{self.text}")
 
@@ -160,7 +161,7 @@ class Terminal:
             self.read(left)
         return self.count_bytes - before
 
-    def wait_exit(self, limit_s: float = 30.0) -> int:
+    def wait_exit(self, limit_s: float = 90.0) -> int:
         """Read until the program ends; its exit code (negative: the signal that ended it)."""
         until = time.monotonic() + limit_s
         while self.process.poll() is None:
@@ -177,6 +178,15 @@ class Terminal:
         whole = cut < 0 or re.match(rb"\x1b(\[[0-9;?><=$]*[a-zA-Z@`~]|[^\[P])", data[cut:])
         self._held, data = (b"", data) if whole else (data[cut:], data[:cut])
         self._stream.feed(UNKNOWN_TO_PYTE.sub(b"", data))
+
+
+def rests(pid: int) -> bool:
+    """Whether no thread of a process runs or waits for its turn; so it is of one that has ended."""
+    states: set[bytes] = set()
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            states.add(thread.read_bytes().rpartition(b")")[2].split()[0])
+    return not {b"R", b"D"} & states
 
 
 def marked(mark: str) -> list[int]:

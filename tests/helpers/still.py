@@ -12,6 +12,9 @@ from ddpwizard.app.job.find import discover
 from ddpwizard.app.job.types import Job, Process
 from ddpwizard.app.probes import keeper
 
+from .jobs import wait_for
+from .pty import rests
+
 HEAD = "import os, sys, time, threading, subprocess\ndef up():\n    os.write(int(sys.argv[1]), b'up')\n"
 
 
@@ -19,8 +22,8 @@ HEAD = "import os, sys, time, threading, subprocess\ndef up():\n    os.write(int
 def still(
     code: str, directory: Path, *, under: Sequence[str] = (), out: IO[bytes] | None = None, **environ: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python process that runs ``code`` from ``directory/still.py`` and has called ``up()``; it and all it started
-    are killed at the end."""
+    """A Python process that runs ``code`` from ``directory/still.py``, has called ``up()`` and rests; it and all it
+    started are killed at the end."""
     script = directory / "still.py"
     script.write_text(HEAD + code)
     read, write = os.pipe()
@@ -36,6 +39,7 @@ def still(
     os.close(write)
     try:
         assert os.read(read, 2) == b"up"
+        wait_for(lambda: _all_rest(process.pid), "it rests")
         yield process
     finally:
         os.close(read)
@@ -43,6 +47,11 @@ def still(
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
         process.wait()
+
+
+def _all_rest(pid: int) -> bool:
+    """Whether the process rests, and all that it has started."""
+    return all(map(rests, [pid, *keeper.descendants(pid)]))
 
 
 def alone(pid: int) -> Process:

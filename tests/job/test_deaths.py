@@ -232,7 +232,7 @@ def test_a_real_kill(cgroup: Path, readable: bool, monkeypatch: pytest.MonkeyPat
         else:
             monkeypatch.setattr(deaths, "KMSG", cgroup / "none")
         assert deaths.deaths(of)[0] == []
-        ranks[1].communicate(b"\n", timeout=60)
+        ranks[1].communicate(b"\n", timeout=180)
         found, problems = deaths.deaths(of)
         (death,) = found
         assert (death.rank, death.how) == (1, "oom_killer")

@@ -12,14 +12,20 @@ from typing import Any
 import msgspec
 import pytest
 from ddpwizard.app.errors import CouldNotLook, UserError
-from ddpwizard.app.job.find import discover, leftovers, procfs
+from ddpwizard.app.job.find import discover, leftovers, procfile, procfs
 from ddpwizard.app.job.find.launchers import is_wizard, launcher_name
 from ddpwizard.app.job.types import Job, Process
 from ddpwizard.app.snapshot import Gpu, GpuProcess
-from helpers.jobs import wait_for
+from helpers.jobs import free_port, wait_for
 
 SLEEPER = "import os, time\nos.write(1, b'up\\n')\ntime.sleep(600)"
 PARENT = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.fixture
+def port() -> str:
+    """A MASTER_PORT of this test's own: ranks of the whole box that meet at one port are one job."""
+    return str(free_port())
 
 
 @contextmanager
@@ -81,33 +87,33 @@ def test_launchers_are_told_by_what_runs(command: str, name: str | None) -> None
     assert launcher_name(command.split()) == name
 
 
-def test_ranks_of_one_master_are_one_job_and_others_another() -> None:
-    with processes(rank(1, 3, "29811"), rank(0, 3, "29811"), rank(0, 1, "29812")) as (second, first, other):
+def test_ranks_of_one_master_are_one_job_and_others_another(port: str) -> None:
+    with processes(rank(1, 3, port), rank(0, 3, port), rank(0, 1, str(free_port()))) as (second, first, other):
         job = job_of(first)
         assert [(p.pid, p.rank) for p in job.processes] == [(first, 0), (second, 1)]
-        assert (job.world_size, job.master, job.launcher, job.launcher_pid) == (3, "127.0.0.1:29811", "python", None)
+        assert (job.world_size, job.master, job.launcher, job.launcher_pid) == (3, f"127.0.0.1:{port}", "python", None)
         assert [p.pid for p in job_of(other).processes] == [other]
         assert job.processes[0].python == sys.executable
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a network namespace")
-def test_loopback_of_another_container_is_another_master() -> None:
+def test_loopback_of_another_container_is_another_master(port: str) -> None:
     if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
         pytest.skip("network namespaces are not permitted here")
-    command, environ = rank(1, 2, "29820")
-    with processes(rank(0, 2, "29820"), (["unshare", "--net", *command], environ)) as (here, elsewhere):
+    command, environ = rank(1, 2, port)
+    with processes(rank(0, 2, port), (["unshare", "--net", *command], environ)) as (here, elsewhere):
         assert [p.pid for p in job_of(here).processes] == [here]
         assert [p.pid for p in job_of(elsewhere).processes] == [elsewhere]
 
 
-def test_run_ids_part_jobs_that_share_a_port() -> None:
-    with processes(rank(0, 2, "29813", "a"), rank(1, 2, "29813", "b")) as (one, two):
+def test_run_ids_part_jobs_that_share_a_port(port: str) -> None:
+    with processes(rank(0, 2, port, "a"), rank(1, 2, port, "b")) as (one, two):
         assert job_of(one).id != job_of(two).id
         assert job_of(one).launcher == "torchrun"
 
 
-def test_children_of_a_rank_are_not_ranks_but_select_its_job() -> None:
-    command, environ = rank(0, 1, "29814")
+def test_children_of_a_rank_are_not_ranks_but_select_its_job(port: str) -> None:
+    command, environ = rank(0, 1, port)
     with processes(([sys.executable, "-c", PARENT, SLEEPER], environ)) as (parent,):
         assert command
         children = wait_for(
@@ -117,12 +123,12 @@ def test_children_of_a_rank_are_not_ranks_but_select_its_job() -> None:
         assert job_of(children[0]).id == job_of(parent).id
 
 
-def test_own_process_is_no_rank_though_its_shell_exports_one() -> None:
+def test_own_process_is_no_rank_though_its_shell_exports_one(port: str) -> None:
     code = (
         "import os\nfrom ddpwizard.app.job.find import discover\n"
         "print([p.pid for j in discover.find() for p in j.processes].count(os.getpid()))"
     )
-    _, environ = rank(0, 1, "29815")
+    _, environ = rank(0, 1, port)
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environ}, capture_output=True, text=True)
     assert done.stdout == "0\n", done.stderr
 
@@ -152,24 +158,24 @@ def test_wizard_above_the_launcher_is_no_rank() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_ranks_of_an_mpi_or_of_slurm(places: list[dict[str, str]], name: str) -> None:
+def test_ranks_of_an_mpi_or_of_slurm(places: list[dict[str, str]], name: str, port: str) -> None:
     assert name
-    with processes(*(([sys.executable, "-c", SLEEPER], place) for place in places)) as pids:
+    with processes(*(([sys.executable, "-c", SLEEPER], place | {"MASTER_PORT": port}) for place in places)) as pids:
         job = job_of(pids[0])
         assert [(p.pid, p.rank, p.local_rank) for p in job.processes] == [(pids[0], 0, 0), (pids[1], 1, 1)]
         assert job.world_size == 2
         assert job.id in {found.id for found in discover.find()}
 
 
-def test_lonely_place_of_a_batch_script_is_no_job() -> None:
-    place = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "8"}
+def test_lonely_place_of_a_batch_script_is_no_job(port: str) -> None:
+    place = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "8", "MASTER_PORT": port}
     with processes(([sys.executable, "-c", SLEEPER], place)) as (pid,):
         assert not [job for job in discover.find() if pid in {p.pid for p in job.processes}]
         assert job_of(pid).world_size == 1
 
 
-def test_process_of_slurm_that_starts_ranks_is_none() -> None:
-    _, environ = rank(1, 2, "29818")
+def test_process_of_slurm_that_starts_ranks_is_none(port: str) -> None:
+    _, environ = rank(1, 2, port)
     outer = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "9"}
     code = (
         f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]], env=os.environ | {environ})"
@@ -179,15 +185,15 @@ def test_process_of_slurm_that_starts_ranks_is_none() -> None:
         assert [(p.pid, p.rank) for p in job_of(parent).processes] == [(child.pid, 1)]
 
 
-def test_ended_ranks_are_told_by_the_order_of_their_start() -> None:
+def test_ended_ranks_are_told_by_the_order_of_their_start(port: str) -> None:
     """Ranks 0 to 4: 1 and 2 lie there as zombies, 4 as well."""
     code = (
         "import os, subprocess, sys, time\n"
         "ranks = [subprocess.Popen([sys.executable, '-c', sys.argv[1] if r in (0, 3) else ''],"
-        " env=os.environ | {'RANK': str(r), 'WORLD_SIZE': '5', 'MASTER_PORT': '29819'}) for r in range(5)]\n"
+        " env=os.environ | {'RANK': str(r), 'WORLD_SIZE': '5'}) for r in range(5)]\n"
         "time.sleep(600)"
     )
-    with processes(([sys.executable, "-c", code, SLEEPER], {})) as (parent,):
+    with processes(([sys.executable, "-c", code, SLEEPER], {"MASTER_PORT": port})) as (parent,):
 
         def ended() -> list[int]:
             below = [p for p in procfs.all_processes().values() if p.parent == parent]
@@ -280,8 +286,8 @@ def test_gpu_memory_that_no_living_job_holds() -> None:
     assert len(leftovers.gpu_holders(gpus, [left_over], {})) == 3
 
 
-def test_numbers_that_are_none_do_not_make_a_rank() -> None:
-    with processes(rank(0, 1, "29816", RANK="first")) as (pid,):
+def test_numbers_that_are_none_do_not_make_a_rank(port: str) -> None:
+    with processes(rank(0, 1, port, RANK="first")) as (pid,):
         assert (job_of(pid).master, job_of(pid).world_size) == ("", 1)
 
 
@@ -296,7 +302,7 @@ def test_an_ended_process_that_nobody_collected() -> None:
 
 
 def test_machine_without_proc_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(procfs, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(procfile, "PROC", tmp_path / "proc")
     with pytest.raises(CouldNotLook, match=r"no .*/proc to read"):
         discover.find()
 

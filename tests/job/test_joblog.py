@@ -241,9 +241,9 @@ class TestRead:
             "CollectiveFingerPrint(OpType=" * 800 + "Detected mismatch between collectives on ranks. Rank 1",
             "x" * 100_000 + "last enqueued NCCL work: 1",
         ] * 200
-        began = time.monotonic()
+        began = time.thread_time()
         joblog.read([log(tmp_path / "job.log", lines)])
-        assert time.monotonic() - began < 30
+        assert time.thread_time() - began < 30
 
 
 class TestVerdict:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -108,17 +107,16 @@ class TestOneLook:
             assert (stack[0].function, stack[-1].function) == ("down", "<module>")
 
     def test_cancelled_look_ends_at_once_and_leaves_nothing(self, tmp_path: Path) -> None:
-        async def cancel(pid: int) -> float:
+        async def cancel(pid: int) -> bool:
             task = asyncio.create_task(stacks.sample([alone(pid)] * 50))
-            await asyncio.sleep(0.05)
+            await asyncio.to_thread(wait_for, lambda: len(living_children()) > 1, "the look is under way")
             task.cancel()
-            began = time.monotonic()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            return time.monotonic() - began
+            for _ in range(20):  # steps of the event loop, where a look takes hundreds
+                await asyncio.sleep(0)
+            return task.cancelled()
 
         with still(SLEEP, tmp_path) as process:
-            assert asyncio.run(cancel(process.pid)) < 1.0
+            assert asyncio.run(cancel(process.pid))
             wait_for(lambda: living_children() == [process.pid], "only the process is left")
 
     @AS_ROOT
@@ -166,7 +164,7 @@ class TestRefusal:
 
     def refused(self, pid: int, *under: str) -> list[object]:
         command = [*under, sys.executable, "-c", self.LOOK, str(pid)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
         answer: list[object] = json.loads(done.stdout)
         return answer
 

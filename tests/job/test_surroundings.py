@@ -41,10 +41,11 @@ class TestChildren:
 
         def complete() -> list[Child] | None:
             found = around(job_of(process.pid)).children().get(process.pid, [])
-            return found if len(found) == 3 and any(child.stack for child in found) else None
+            started = len(found) == 3 and any(child.stack for child in found)
+            return found if started and not any(child.moved for child in found) else None
 
         with still(code, tmp_path) as process:
-            found = wait_for(complete, "three children")
+            found = wait_for(complete, "three children that have come to rest")
             by_name = {Path(child.command[0]).name: child for child in found}
             assert by_name["sleep"].command == ["sleep", "600"]
             assert "sesame" not in str(by_name["sh"].command)

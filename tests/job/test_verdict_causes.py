@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from ddpwizard.app.job.frame import Frame
 from ddpwizard.app.job.triage import evidence_of
-from ddpwizard.app.job.types import Child, Death, JobReport, Sample, ThreadStack
+from ddpwizard.app.job.types import Asked, Child, Death, JobReport, Sample, ThreadStack
 from ddpwizard.app.job.verdict import judge
 from ddpwizard.app.wizard import Case
 from ddpwizard.knowledge.loader import load
@@ -137,7 +137,8 @@ def missing_at_init() -> JobReport:
 
 
 def rendezvous() -> JobReport:
-    launcher = msgspec.structs.replace(job(2, []), launcher_command=["torchrun", "--nnodes=2", "train.py"])
+    asked = Asked(least_nodes=2, most_nodes=2)
+    launcher = msgspec.structs.replace(job(2, []), asked=asked)
     return judge(observation(launcher, {}, {}))
 
 

@@ -100,3 +100,31 @@ def test_who_joins_late_is_starting() -> None:
     joins = [look(wait, at) for at in (910.0, 911.0)]
     found = verdict(joins, [look(WORK, 910.0), look(WORK, 911.0, cpu_s=2.0)])
     assert found.state == "starting"
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("time.sleep(6)", "progressing"),
+        ("time.sleep(pause_s)", "progressing"),
+        ("time.sleep(3600)", "hung"),
+        ("while not ready(): time.sleep(1)", "hung"),
+    ],
+)
+def test_sleep_of_the_script_ends_unless_it_is_long_or_asks_again(line: str, state: str) -> None:
+    loop, _, rest = line.partition(": ")
+    text = f"def main():\n    {loop}:\n        {rest}\n" if rest else f"def main():\n\n    {line}\n"
+    text += "    dist.barrier()\n"
+    asleep = looks(*[stack(None, ("main", 3))] * 2, cpu=0, switches=0)
+    waits = looks(*[stack("barrier", ("main", 4))] * 2, cpu=0, switches=0)
+    found = judge(observation(job(2), {100: waits, 101: asleep}, {SCRIPT: text})).verdict
+    assert (found.state, found.culprits, found.where) == (state, [1], f"{SCRIPT}:3")
+    assert (found.confidence <= 0.5) == (state == "progressing")
+
+
+def test_every_rank_in_a_sleep_is_not_known() -> None:
+    text = "def main():\n    time.sleep(pause_s)\n"
+    asleep = looks(*[stack(None, ("main", 2))] * 2, cpu=0, switches=0)
+    found = judge(observation(job(2), {100: asleep, 101: asleep}, {SCRIPT: text})).verdict
+    assert (found.state, found.confidence < 0.5) == ("unknown", True)
+    assert "it goes on when that is over" in found.why

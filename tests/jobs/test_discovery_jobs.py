@@ -233,7 +233,7 @@ class TestContainers:
                 "print([(p.rank, p.pid, p.pid_inside) for j in discover.find() for p in j.processes])"
             )
             enter = ["nsenter", "--target", str(found.processes[0].pid), "--pid", "--mount"]
-            done = subprocess.run([*enter, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+            done = subprocess.run([*enter, sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
             assert done.stdout.strip() == str([(rank, pid, None) for rank, pid in sorted(pids(job).items())])
 
 

@@ -23,7 +23,7 @@ def logs_of(way: str, directory: Path, **environ: str) -> JobReport:
     command = [sys.executable, "-m", "torch.distributed.run", *options, str(SCRIPT), way]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
     said: list[str] = []
-    asyncio.run(run(command, limit_s=120, env=env, cwd=directory, on_output=said.append))
+    asyncio.run(run(command, limit_s=300, env=env, cwd=directory, on_output=said.append))
     (directory / "logs" / "torchrun.out").write_text("\n".join(said))
     return joblog.report([directory / "logs"])
 

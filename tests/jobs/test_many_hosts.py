@@ -63,7 +63,7 @@ def inside(job: RunningJob, *arguments: str) -> "subprocess.CompletedProcess[byt
     )
     enter = ["nsenter", "--target", str(init), "--pid", "--uts", "--mount", f"--wdns={Path.cwd()}"]
     program = [*enter, sys.executable, "-m", "ddpwizard", "triage", *arguments]
-    return subprocess.run(program, capture_output=True, timeout=120, check=False)
+    return subprocess.run(program, capture_output=True, timeout=300, check=False)
 
 
 def both_wait(job: RunningJob) -> bool:
@@ -83,7 +83,7 @@ def test_two_looks_make_one_verdict(tmp_path: Path) -> None:
         alone = inside(jobs["node-a"])
         assert b"triage --merge" in alone.stdout
     program = [sys.executable, "-m", "ddpwizard", "triage", "--json", "--merge", *map(str, files.values())]
-    done = subprocess.run(program, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(program, capture_output=True, timeout=300, check=False)
     (found,) = msgspec.json.decode(done.stdout)["jobs"]
     script = tmp_path / "metrics.py"
     assert done.returncode == 1

@@ -25,7 +25,7 @@ from ddpwizard.app.probes.runner import Outcome, run
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
-LIMIT_S = 300.0
+LIMIT_S = 600.0
 RANKS_OF_MODELS = (2, 4)
 # Trains by the script of each directory that is named, from the same weights.
 DRIVER = """\

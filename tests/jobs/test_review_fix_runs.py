@@ -1,6 +1,7 @@
 """The patches of the review, proved by running: what hung under torchrun runs to its end after them."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def validate(model, data, rank, epoch):
 
 
 def main():
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ["LIMIT_S"])))
     rank = int(os.environ["RANK"])
     model = DDP(nn.Linear(8, 1))
     data = torch.randn(16, 8)
@@ -52,10 +53,11 @@ main()
 """
 
 
-def torchrun(script: Path) -> Outcome:
+def torchrun(script: Path, collective_limit_s: int) -> Outcome:
     """The script on two ranks, ended with all its processes after the limit."""
+    env = {**os.environ, "LIMIT_S": str(collective_limit_s)}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script.name]
-    return asyncio.run(run(command, limit_s=100, cwd=script.parent))
+    return asyncio.run(run(command, limit_s=400, env=env, cwd=script.parent))
 
 
 @pytest.mark.jobs
@@ -64,9 +66,10 @@ def test_a_script_that_hung_runs_to_its_end_after_the_patch(tmp_path: Path) -> N
     script = tmp_path / "train.py"
     script.write_text(HANGS)
 
-    before = torchrun(script)
+    before = torchrun(script, 20)
     assert before.status == "failed", before.log
     assert "imed out" in before.log or "imeout" in before.log or "Connection closed by peer" in before.log
+    assert "validating 0" in before.log
     assert "loss of epoch" not in before.log
 
     done = ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path)
@@ -74,7 +77,7 @@ def test_a_script_that_hung_runs_to_its_end_after_the_patch(tmp_path: Path) -> N
     assert "applied hoist-collective (DW401)" in done.stderr
     assert "applied insert-set-epoch (DW203)" in done.stderr
 
-    after = torchrun(script)
+    after = torchrun(script, 300)
     assert (after.status, after.code) == ("ok", 0), after.log
     told = [line for line in after.log.splitlines() if "loss of epoch" in line]
     assert told == ["loss of epoch 0 over 2 ranks", "loss of epoch 2 over 2 ranks"]

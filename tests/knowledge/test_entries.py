@@ -232,6 +232,30 @@ def test_a_script_leads_to_the_cause_that_leaves_no_log(script: str, cause: str)
     assert leads(ranked(review.evidence_of(findings)), cause)
 
 
+# Words that stand in a clue, said of something else.
+LOOKS_ALIKE = [
+    ("It prints Namespace(epochs=50, num_workers=4, lr=0.1), then both GPUs freeze.", "dataloader-stall"),
+    ("Two GPUs hang in NCCL since the NVLink bridge is plugged in.", "wrong-nic"),
+    ("NCCL on two nodes, one tensor of 3 GiB is slow to reduce.", "nccl-plugin-missing"),
+    (
+        "rank 1 exitcode: -9. Before: async_io cuda is missing or is incompatible with installed torch, only cpu ops can "
+        "be compiled, says ds_report of DeepSpeed.",
+        "ds-op-build",
+    ),
+    ("gdb shows that the process hangs in a socket recv() of NCCL, server and worker both wait.", "p2p-deadlock"),
+    ("With DDP on multiple GPUs a distributed checkpoint is saved in each epoch.", "ready-twice"),
+    ("Both GPUs stand still, the temperatures in nvtop are low.", "gpu-sick"),
+    ("distributed_type: DEEPSPEED, deepspeed_config: zero_stage 3; it is killed while saving.", "accelerate-config"),
+    ("I checked that each rank has the same number of batches, it still hangs.", "uneven-inputs"),
+]
+
+
+@pytest.mark.parametrize(("words", "cause"), LOOKS_ALIKE)
+def test_words_said_of_something_else_do_not_lead(words: str, cause: str):
+    first = ranked(read([of_text(words, "<stdin>")], KNOWLEDGE).evidence)[0]
+    assert first.id != cause or first.confidence < 0.4
+
+
 def truthful(cause: Cause, question: str) -> str:
     """What somebody with this cause would say; where the entry does not know, none of these."""
     weights = {answer: NATS[weight] for answer, weight in cause.questions.get(question, {}).items()}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 LONG = 10_000_000
-MOST_S = 2.5
+MOST_S = 30.0  # of a busy and slow processor: a tenth and less on an idle one, hours where it grows with the square
 
 
 def read(content: bytes) -> Understood | None:
@@ -38,7 +38,7 @@ def test_one_rank_a_line():
     content = "".join(f"[rank{n}]: step {n}\n" for n in range(400_000)).encode()
     began = time.process_time()
     read(content)
-    assert time.process_time() - began < 2 * MOST_S
+    assert time.process_time() - began < MOST_S
 
 
 def test_a_hit_at_the_end_of_a_long_line_is_found():

@@ -252,11 +252,11 @@ class TestCommand:
     @pytest.mark.parametrize("piece", ["\n", " ", "a ", "\\\n", "torchrun \\\n", "'", "#SBATCH\n", "{", "- "])
     def test_a_large_file_is_read_in_no_time(self, piece: str) -> None:
         text = piece * (200_000 // len(piece))
-        started = time.monotonic()
+        started = time.thread_time()
         for name in ("a.sh", "hostfile", "b.json", "c.yaml"):
             with contextlib.suppress(UserError):
                 said_by(name, text)
-        assert time.monotonic() - started < 20
+        assert time.thread_time() - started < 20
 
     def test_strange_values_stay_data(self, tmp_path: Path) -> None:
         for number, value in enumerate([None, [], {}, True, -1, 1e400, "x" * 1000, "9" * 400]):

@@ -27,7 +27,7 @@ def setting(model: Model = LLAMA, memory_gib: float = 79.1, gpus: int = 8, **tra
 
 def run(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
     program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
-    return subprocess.run(program, input=given, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
 
 
 class TestFiles:

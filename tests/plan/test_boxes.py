@@ -12,7 +12,8 @@ from ddpwizard.app.plan.box.boxes import measured, place
 from ddpwizard.app.plan.box.live import Box, nvme_room
 from ddpwizard.app.plan.time.collectives import PCIE_HOP_S
 from ddpwizard.app.plan.types import GIB
-from ddpwizard.app.snapshot import AllreduceSection, BenchRow, Gpu, GpuSection, LimitsSection, Snapshot
+from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot
+from helpers.plan_box import LIMITS, gpu
 
 NOTHING = Box(0, None, None, None, ["gpus: 1, no GPU is seen here; say --gpus 8 --gpu H100"])
 
@@ -150,37 +151,16 @@ def bench(backend: str, ranks: int, rows: list[tuple[int, float]], correct: bool
     return AllreduceSection(backend=backend, ranks=ranks, rows=made)
 
 
-LIMITS = LimitsSection(
-    shm_total_bytes=None,
-    shm_free_bytes=None,
-    memlock_bytes=None,
-    open_files=None,
-    cgroup_memory_limit_bytes=None,
-    cgroup_memory_used_bytes=None,
-    cgroup_oom_kills=None,
-    memory_total_bytes=64 * 2**30,
-    memory_available_bytes=48 * 2**30,
-    cpus=8,
-)
-H100 = Gpu(
-    index=0,
-    uuid="GPU-0",
-    name="NVIDIA H100 80GB HBM3",
-    pci_id="0000:01:00.0",
-    memory_total_bytes=80 * 2**30,
-    memory_used_bytes=2**30,
-)
 ROWS = [(4, 30e-6), (2**20, 60e-6), (2**30, 5e-3)]
 
 
 class TestSaved:
     def saved(self, directory: Path, gpus: int, section: AllreduceSection | None) -> str:
-        seen = [msgspec.structs.replace(H100, index=n, uuid=f"GPU-{n}", pci_id=f"0000:0{n}:00.0") for n in range(gpus)]
         look = Snapshot(
             taken_at=1_790_000_000.0,
             host="node-a",
             ddpwizard_version="0.5",
-            gpus=GpuSection(driver="570" if gpus else "", gpus=seen),
+            gpus=GpuSection(driver="570" if gpus else "", gpus=[gpu(n, 1) for n in range(gpus)]),
             limits=LIMITS,
             allreduce=section,
         )

@@ -124,10 +124,36 @@ class TestWhatItTells:
         single = {f"model.layers.{n}.mlp.experts.{e}.{p}_proj.weight": [96, 64] for n in (0, 1) for e in range(8) for p in ("gate", "up", "down")}  # fmt: skip # noqa: E501
         joined = {f"model.layers.{n}.mlp.experts.gate_up_proj": [8, 192, 64] for n in (0, 1)}
         joined |= {f"model.layers.{n}.mlp.experts.down_proj": [8, 64, 96] for n in (0, 1)}
-        for shapes in (single, joined):
+        rows = {f"model.layers.{n}.ffn.experts.mlp.{p}": [8 * 96, 64] for n in (0, 1) for p in ("w1", "v1", "w2")}
+        rows |= {f"model.layers.{n}.ffn.router.layer.weight": [8, 64] for n in (0, 1)}
+        seen = (
+            "as their tensors are numbered",
+            "as many as their common tensor holds",
+            "one for each row of the router",
+        )
+        for shapes, shown in zip((single, joined, rows), seen, strict=True):
             model, told = checkpoint.read(write(tmp_path / "x.safetensors", dense | shapes))
-            assert (model.experts, model.intermediate) == (8, 8 * 96)
-            assert any(line.startswith("experts: 8 in a layer") for line in told)
+            assert (model.experts, model.experts_per_token, model.intermediate) == (8, 2, 2 * 96)
+            assert model.params - (model.active_params or 0) == 2 * 6 * 3 * 96 * 64
+            assert f"experts: 8 in a layer, {shown}; a token passes through 2, a guess" in told
+
+    def test_an_expert_is_as_wide_as_it_is_beside_dense_layers_and_shared_ones(self, tmp_path: Path) -> None:
+        """As DeepSeek has it: the first layer is dense and wider, and all tokens pass through one expert."""
+        shapes = llama(1, 64, 512, 64, 64, 100, False)
+        shapes |= {
+            f"model.layers.1.mlp.experts.{e}.{p}_proj.weight": [96, 64] for e in range(32) for p in ("gate", "up")
+        }
+        shapes |= {f"model.layers.1.mlp.shared_experts.{p}_proj.weight": [48, 64] for p in ("gate", "up")}
+        model, _ = checkpoint.read(write(tmp_path / "x.safetensors", shapes))
+        assert (model.experts, model.experts_per_token, model.intermediate) == (32, 8, 8 * 96 + 48)
+
+    def test_experts_in_four_bit(self, tmp_path: Path) -> None:
+        """As gpt-oss has them: 16 bytes are 32 weights, in a dimension of their own."""
+        dense = {name: shape for name, shape in llama(1, 64, 96, 64, 64, 100, False).items() if "mlp" not in name}
+        write(tmp_path / "a.safetensors", dense)
+        write(tmp_path / "b.safetensors", {"model.layers.0.mlp.experts.gate_up_proj_blocks": [32, 192, 2, 16]}, "U8")
+        model, _ = checkpoint.read(tmp_path)
+        assert (model.experts, model.intermediate) == (32, 8 * 96)
 
     def test_packed_weights_are_counted_unpacked(self, tmp_path: Path) -> None:
         file = write(tmp_path / "x.safetensors", {"model.layers.0.mlp.up_proj.qweight": [512, 14336]}, "I32")

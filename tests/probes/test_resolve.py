@@ -7,11 +7,14 @@ from contextlib import closing
 
 import pytest
 from ddpwizard.app.evidence import Check
+from ddpwizard.app.probes import resolve
 from ddpwizard.app.probes.resolve import judge
 from ddpwizard.app.snapshot import EnvSection, ResolveSection, Snapshot
+from ddpwizard.knowledge.loader import load
 from helpers.boxes import Seen, probe
 from msgspec.structs import replace
 
+AT_MOST_S = 40  # of a busy box; without limits of ours TCP and the resolver take two minutes and more
 # Packets to .1 leave, and nobody takes them: a firewall that drops, as far as TCP can tell.
 BLACK_HOLE = [
     "ip link set lo up",
@@ -83,12 +86,12 @@ def test_a_name_of_digits_is_read_as_a_number() -> None:
 
 
 def test_an_address_that_swallows_everything() -> None:
-    seen = probe("resolve", {"MASTER_ADDR": "192.0.2.1"}, namespaces="-n", setup=BLACK_HOLE, limit_s=3)
+    seen = probe("resolve", {"MASTER_ADDR": "192.0.2.1"}, namespaces="-n", setup=BLACK_HOLE)
     found = section(seen)
     assert (found.addresses, found.ours, found.connected) == (["192.0.2.1"], False, False)
     assert found.problem.startswith("No answer within")
     assert seen.findings == ["resolve.no-answer"]
-    assert seen.elapsed_s < 6
+    assert seen.elapsed_s < AT_MOST_S
 
 
 def test_nobody_listens() -> None:
@@ -121,20 +124,15 @@ def test_a_name_server_that_never_answers(tmp_path: object) -> None:
         {"MASTER_ADDR": "node0.example"},
         namespaces="-nm",
         setup=[*BLACK_HOLE, f"mount --bind {conf} /etc/resolv.conf"],
-        limit_s=3,
     )
     assert seen.findings == ["resolve.not-resolved"]
     assert "did not answer within" in section(seen).problem
-    assert seen.elapsed_s < 6
+    assert seen.elapsed_s < AT_MOST_S
 
 
-@pytest.mark.slow
-def test_within_the_declared_limit_when_nothing_answers() -> None:
-    from ddpwizard.knowledge.loader import load
-
-    seen = probe("resolve", {"MASTER_ADDR": "192.0.2.1"}, namespaces="-n", setup=BLACK_HOLE)
-    assert seen.findings == ["resolve.no-answer"]
-    assert seen.elapsed_s < load().probes["resolve"].limit_s
+def test_its_parts_fit_into_the_declared_limit() -> None:
+    parts_s = resolve.READ_LIMIT_S + resolve.RESOLVE_LIMIT_S + resolve.CONNECT_LIMIT_S
+    assert parts_s < load().probes["resolve"].limit_s
 
 
 def test_refused_while_ranks_wait_is_a_failure() -> None:

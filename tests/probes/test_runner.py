@@ -48,12 +48,12 @@ def test_death_by_signal() -> None:
 def test_time_limit_with_a_child_that_ignores_sigterm() -> None:
     outcome = python(
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)",
-        limit_s=1.0,
+        limit_s=6.0,  # a busy box needs some of it to start Python
     )
     assert outcome.status == "timed_out"
     assert outcome.log == "deaf\n"
-    assert 1.0 <= outcome.elapsed_s < 10
-    assert outcome.why == "did not answer within 1 s"
+    assert 6.0 <= outcome.elapsed_s < 40
+    assert outcome.why == "did not answer within 6 s"
 
 
 def test_a_program_that_is_not_there() -> None:
@@ -127,7 +127,7 @@ def test_lines_are_told_while_it_runs() -> None:
                 first.set_result(line)
 
         task = asyncio.create_task(run([sys.executable, "-c", code], limit_s=60, on_output=told))
-        assert await asyncio.wait_for(first, 20) == "first"
+        assert await asyncio.wait_for(first, 50) == "first"
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -131,8 +131,8 @@ class TestNoAnswer:
         code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
         started = time.monotonic()
         with pytest.raises(CouldNotLook, match=r"importing torch in .* did not answer within"):
-            look_at(path=fake_torch(tmp_path, code), limit_s=1.5)
-        assert time.monotonic() - started < 6
+            look_at(path=fake_torch(tmp_path, code), limit_s=6)
+        assert time.monotonic() - started < 40
 
 
 class TestJudge:

@@ -97,7 +97,7 @@ def test_git_applies_the_diff(tmp_path: Path, before: str, after: str) -> None:
     target = tmp_path / "sub" / "t.py"
     target.write_bytes(before.encode())
     diff = unified_diff(before, after, "sub/t.py").encode()
-    subprocess.run([git, "apply", "--unsafe-paths", "-"], input=diff, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([git, "apply", "--unsafe-paths", "-"], input=diff, cwd=tmp_path, check=True, timeout=180)
     assert target.read_bytes().decode() == after
 
 

@@ -8,7 +8,7 @@ from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.base import WizardScreen
 from ddpwizard.screens.fix import FixScreen
 from ddpwizard.screens.widgets.choices import Choices
-from helpers.frames import check, frame, rows, shows, until, walk
+from helpers.frames import check, frame, painted_rows, rows, shows, until, walk
 from helpers.recorded import RecordedDesk, patch_fix, report
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -54,7 +54,7 @@ async def checks(pilot: Pilot[int], directory: Path) -> None:
 async def triage(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("1")
-    await shows(pilot, "97 %", "rank 0")
+    await shows(pilot, "97 %", "rank 0", "every 5 s")
 
 
 async def fix(pilot: Pilot[int], directory: Path) -> None:
@@ -193,15 +193,7 @@ async def test_an_arrow_key_repaints_two_rows(here: Path) -> None:
     app = wizard(here)
     async with app.run_test(size=(80, 24)) as pilot:
         await home(pilot, here)
-        choices = app.screen.query_one(Choices)
-        painted: list[int] = []
-        original = choices.render_line
-
-        def counted(y: int) -> object:
-            painted.append(y)
-            return original(y)
-
-        choices.render_line = counted  # type: ignore[method-assign,assignment]
+        painted = painted_rows(app.screen.query_one(Choices))
         await pilot.press("down")
         assert sorted(painted) == [0, 1]
 

@@ -4,7 +4,6 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ddpwizard.app.demo import DemoJob
 from ddpwizard.app.session import Session
 from ddpwizard.screens import home
 from helpers.command import ddpwizard, loaded_modules
+from helpers.jobs import wait_for
 from helpers.pty import Terminal, marked
 
 UNUSED = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
@@ -35,7 +35,7 @@ def test_home_shows_the_box_and_what_can_be_asked() -> None:
 @pytest.mark.parametrize("how", [{"ACCESSIBLE": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_without_a_screen_gets_the_same(how: dict[str, str]) -> None:
     with Terminal([sys.executable, "-m", "ddpwizard", *QUICK], env=how) as terminal:
-        terminal.wait_for("tell me what you see:", 60)
+        terminal.wait_for("tell me what you see:")
         terminal.send("q\r")
         assert terminal.wait_exit() == 0
         assert b"\x1b" not in terminal.output
@@ -158,7 +158,7 @@ def test_ctrl_c_is_130_and_the_session_is_named() -> None:
     with Terminal(
         [sys.executable, "-m", "ddpwizard", *QUICK, "--allow", "reads"], env=SHELL, columns=120, rows=60
     ) as terminal:
-        terminal.wait_for("tell me what you see:", 60)
+        terminal.wait_for("tell me what you see:")
         terminal.send("4\r")
         terminal.wait_for("why I ask")
         terminal.send("ctrl+c")
@@ -169,13 +169,13 @@ def test_ctrl_c_is_130_and_the_session_is_named() -> None:
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m ddpwizard {' '.join(PLAIN)} | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
     assert "ddpwizard:" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_closed_stdin_is_the_end_of_input() -> None:
     command = f"{sys.executable} -m ddpwizard {' '.join(PLAIN)} <&-"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert "What is wrong?" in done.stdout
 
@@ -228,10 +228,7 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
         assert len(marked(terminal.mark)) > 5, "the wizard, a keeper, torchrun and four ranks"
         terminal.send("ctrl+c")
         assert terminal.wait_exit() == 130
-        until = time.monotonic() + 3.0
-        while marked(terminal.mark) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert marked(terminal.mark) == []
+        wait_for(lambda: not marked(terminal.mark), "nothing of it is left")
         assert b"Traceback" not in terminal.output
 
 

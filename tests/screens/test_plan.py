@@ -1,6 +1,7 @@
 """The planner's screen: ranks as one types, tells what is wrong with a field, shows why, compares, writes files."""
 
 import json
+import re
 import statistics
 import threading
 import time
@@ -16,8 +17,8 @@ from ddpwizard.screens import plan_bars as bars
 from ddpwizard.screens import plan_question as asks
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.plan import PlanScreen
-from ddpwizard.screens.plan_details import GIBS, TIMES, Figure
 from ddpwizard.screens.plan_form import OneOf, PlanForm
+from ddpwizard.screens.plan_pair import GIBS, TIMES, Figure
 from ddpwizard.screens.plan_table import Table
 from ddpwizard.screens.widgets.choices import Choices
 from helpers.frames import check, frame, rows, shows, until, walk
@@ -133,7 +134,9 @@ WRONG = [
     ("gpu", "", "GPU is empty: not known"),
     ("model", "gibberish", "model gibberish: not known"),
     ("model", "", "model is empty"),
-    ("model", "pkg.mod:build_model", "no code is read from here"),
+    ("model", "pkg.mod:build_model", "pkg.mod:build_model is code of yours: it is not imported yet"),
+    ("model", "pkg.mod:build model", "names no function"),
+    ("model", "train.py", "no script is read from here"),
     ("model", "/no/such/config.json", "cannot read /no/such/config.json"),
     ("gpu", "A100", "GPU A100: of which memory?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
@@ -325,10 +328,10 @@ async def test_a_keystroke_is_quick() -> None:
         field(screen, "seq_len").focus()
         taken: list[float] = []
         for key in ("backspace", "6", "backspace", "8", "backspace", "4"):
-            number, began = screen._number, time.perf_counter()
+            number, began = screen._number, time.process_time()
             await pilot.press(key)
             await until(pilot, lambda n=number: screen._number > n and screen._shown == screen._number)
-            taken.append(time.perf_counter() - began)
+            taken.append(time.process_time() - began)
         assert statistics.median(taken) < 1.0  # 25 ms on an idle machine; make bench holds the bar of 50 ms
 
 
@@ -336,7 +339,7 @@ def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -
     gate, quick = threading.Event(), answers.answer
 
     def slow(question: answers.Question) -> answers.Answer:
-        gate.wait(20)
+        gate.wait(120)
         return quick(question)
 
     @walk
@@ -429,6 +432,29 @@ async def test_files_are_shown_before_they_are_written(here: Path) -> None:
 
 
 @walk
+async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        field(screen, "model").value = "Llama-3.1-70B"
+        await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-70B")
+        await pilot.press("end")
+        await until(pilot, lambda: "✗" in next(line for line in table(pilot) if "▸" in line))
+        row = screen._of_marked()
+        assert row is not None
+        over = row.candidate.device_used_bytes_per_gpu / GIB - 80
+        await pilot.press("w")
+        await shows(pilot, "launch.sh", f"does not fit ({over:,.1f} GiB over): nothing is written", "take")
+        asking = pilot.app.screen
+        await until(pilot, lambda: getattr(asking, "_versions", None) is not None)
+        await pilot.press("w")
+        await pilot.pause()
+        assert pilot.app.screen is asking
+        await pilot.press("escape")
+        await shows(pilot, "Fits: ")
+    assert files_in(here) == []
+
+
+@walk
 async def test_the_script_is_that_of_the_job(here: Path) -> None:
     async with WizardApp(RecordedDesk([report(here)])).run_test(size=SIZE) as pilot:
         await shows(pilot, "looks hung")
@@ -469,9 +495,51 @@ async def test_ascii_has_a_letter_for_each_part() -> None:
         for part in ("P params", "G grads", "O optimizer", "A activations", "L loss", "B buffers", "S gaps"):
             assert part in shown
         assert "AAA" in shown
-        await pilot.press("enter")
-        await shows(pilot, "1 of ")
-        assert frame(pilot).isascii()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@walk
+async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
+    async with WizardApp(RecordedDesk(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
+        screen = await opened(pilot)
+        head = next(line for line in rows(pilot) if "on a GPU" in line)
+        for row in table(pilot):
+            assert row.index("GiB") + 3 == head.index("on a GPU") + 8
+            assert row.index("|") == head.index("|")
+            assert "~" not in row[row.index("GiB") :]
+        shown = [frame(pilot)]
+        for keys, waits in (
+            (["m"], "<any>"),
+            (["m", "escape", "enter"], "1 of "),
+            (["end"], "What is to be done"),
+            (["escape", "c", "down", "c"], "Side by side"),
+            (["escape", "w"], "launch.sh"),
+            (["escape", "question_mark"], "OK fits, FAIL does not"),
+        ):
+            await pilot.press(*keys)
+            await until(pilot, lambda words=waits: words in " ".join(frame(pilot).split()))
+            shown.append(frame(pilot))
+        await pilot.press("escape")
+        field(screen, "nodes").value = "x"
+        await shows(pilot, "-> give 1 to 1,000,000")
+        await pilot.press("w")
+        await until(pilot, lambda: "is needed -> give 1 to" in " ".join(frame(pilot).split()))
+        for each in (*shown, frame(pilot)):
+            assert each.isascii()
+            assert "?" not in re.sub(r"\? help|\? f1|Which strategy\?", "", each)
+
+
+@walk
+async def test_on_few_columns_the_keys_that_are_left_out_are_with_help() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=(60, 20)) as pilot:
+        await opened(pilot)
+        last = rows(pilot)[-1]
+        assert "+ GPUs" in last
+        assert "w write" in last
+        assert " … ? help" in last
+        await pilot.press("question_mark", "end")
+        await shows(pilot, "Mark a row to compare")
+        assert "…" not in rows(pilot)[-1]
 
 
 @walk

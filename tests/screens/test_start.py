@@ -30,7 +30,7 @@ def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
     env = {**os.environ, **environ}
     return subprocess.run(
-        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=env
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, env=env
     )
 
 

@@ -1,8 +1,9 @@
 """The container a process runs in, by the path of its control group."""
 
+import os
 import re
 
-from . import procfs
+from . import procfile
 
 # Docker ("/docker/ID", "docker-ID.scope"), containerd and CRI-O under Kubernetes ("cri-containerd-ID.scope",
 # "/kubepods/…/ID"), Podman ("libpod-ID.scope"): an id of 64 hexadecimal digits; LXC and systemd-nspawn have names.
@@ -13,7 +14,7 @@ SHOWN = 12  # digits of an id, as `docker ps` shows it
 
 def container(pid: int) -> str:
     """The short id or the name of its container, empty where it is in none that shows."""
-    return container_of(procfs.text(pid, "cgroup"))
+    return container_of(procfile.text(pid, "cgroup"))
 
 
 def container_of(cgroups: str) -> str:
@@ -24,3 +25,9 @@ def container_of(cgroups: str) -> str:
         if found := NAMED.search(line):
             return found[1] or found[2]
     return ""
+
+
+def other_than_ours(pid: int) -> str:
+    """The container of a process where it is not ours as well."""
+    found = container(pid)
+    return found if found and found != container(os.getpid()) else ""

@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import CouldNotLook, UserError
 from ..types import Job, Process
-from . import containers, procfs, spawned
+from . import containers, procfile, procfs, spawned, unstarted
 from .ended import ended
 from .launchers import is_wizard, launcher_name, spawned_by_multiprocessing
 from .leftovers import user_name
@@ -38,7 +38,7 @@ def find(processes: dict[int, Proc] | None = None) -> list[Job]:
     """
     processes = procfs.all_processes() if processes is None else processes
     mine = [proc for proc in processes.values() if os.geteuid() in (0, proc.uid)]
-    jobs = _jobs(mine, processes)
+    jobs = _jobs(mine, processes) + unstarted.jobs(mine, processes)
     if not jobs:
         for proc in mine:
             if proc.denied and any(launcher_name(above.command) for above in procfs.ancestors(proc.pid, processes)):
@@ -71,9 +71,18 @@ def select(pid: int, processes: dict[int, Proc] | None = None) -> list[Job]:
     ]
     if below and pid != 1:
         return below
+    without = unstarted.jobs(processes.values(), processes)
+    started = {
+        above.pid: job
+        for job in without
+        for launcher in unstarted.launchers(job)
+        for above in procfs.ancestors(launcher, processes)
+    }
     for each in above:
-        if found := [job for job in jobs if job.launcher_pid == each]:
+        if found := [job for job in (*jobs, *without) if each in unstarted.launchers(job)]:
             return found
+    if pid in started and pid != 1:
+        return [started[pid]]
     if proc.state == "Z":
         raise UserError(f"pid {pid} has ended; its parent has not collected it", "name the launcher or another rank")
     _ = proc.environ
@@ -204,7 +213,7 @@ def _job(members: list[_Rank], processes: dict[int, Proc]) -> Job:
         world_size=first.place.world_size,
         master=first.place.master,
         host=socket.gethostname(),
-        container=_container(first.proc),
+        container=containers.other_than_ours(first.proc.pid),
         launcher_gone=launcher is None and first.proc.parent != 0 and "TORCHELASTIC_RUN_ID" in first.proc.environ,
         processes=ranks + ended(ranks, here or set(range(first.place.world_size)), processes),
     )
@@ -226,7 +235,7 @@ def _spawned_job(group: spawned.Group, processes: dict[int, Proc]) -> Job:
         world_size=group.world_size,
         master=group.master,
         host=socket.gethostname(),
-        container=_container(first),
+        container=containers.other_than_ours(first.pid),
         launcher_gone=parent is None and first.parent != 0 and spawned_by_multiprocessing(first.command),
         processes=ranks + ended(ranks, set(range(group.world_size)), processes),
     )
@@ -253,7 +262,7 @@ def _process(proc: Proc) -> Process:
         python=_interpreter(proc),
         environ=proc.environ,
         started_at=procfs.started_at(proc),
-        pid_inside=procfs.pid_inside(proc.pid),
+        pid_inside=procfile.pid_inside(proc.pid),
     )
 
 
@@ -264,16 +273,12 @@ def _interpreter(proc: Proc) -> str:
     return found if found and Path(found).is_file() else proc.executable
 
 
-def _container(proc: Proc) -> str:
-    """The container of a process where it is not ours as well."""
-    found = containers.container(proc.pid)
-    return found if found and found != containers.container(os.getpid()) else ""
-
-
 def _alone(proc: Proc, processes: Mapping[int, Proc]) -> Job:
-    """A process of no job; a launcher without ranks has started none yet, or (accelerate) runs a single process that is
+    """A process of no job; a launcher without ranks has started none, or (accelerate) runs a single process that is
     told no rank."""
     name = launcher_name(proc.command)
+    if name == "torchrun":
+        return unstarted.job([proc])
     below = [each for each in processes.values() if each.parent == proc.pid and each.is_python and each.state != "Z"]
     alone = [proc] if not name else below if name == "accelerate" and len(below) == 1 else []
     return Job(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import procfs
+from . import procfile
 
 FOLDER_VARIABLE = "DDPWIZARD_FLIGHT_DIR"
 PLACE = Path("/tmp")  # not TMPDIR: a socket's path has room for 107 bytes, and another shell must find it
@@ -68,8 +68,8 @@ def find(pid: int, given: str = "") -> Path | None:
 
     Only where the file belongs to the process's own user: what a process names may lead anywhere.
     """
-    number = procfs.pid_inside(pid) or pid
-    places = procfs.seen_from_here(pid, given) if given else _folders()
+    number = procfile.pid_inside(pid) or pid
+    places = procfile.seen_from_here(pid, given) if given else _folders()
     for place in places:
         path = place / f"{number}.json"
         if _same_user(path, pid) and (said := note(path)) and said.started_ticks == _started_ticks(pid):
@@ -92,15 +92,15 @@ def _folders() -> list[Path]:
 def _same_user(path: Path, pid: int) -> bool:
     try:
         file = path.lstat()
-        return stat.S_ISREG(file.st_mode) and file.st_uid == path.parent.lstat().st_uid == procfs.user(pid)
+        return stat.S_ISREG(file.st_mode) and file.st_uid == path.parent.lstat().st_uid == procfile.user(pid)
     except OSError:
         return False
 
 
 def _started_ticks(pid: int) -> int:
-    fields = procfs.stat_fields(pid)
+    fields = procfile.stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 else -1
 
 
 def _state(pid: int) -> str:
-    return next(iter(procfs.stat_fields(pid)), "")
+    return next(iter(procfile.stat_fields(pid)), "")

@@ -6,16 +6,12 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...errors import CouldNotLook
+from . import folder, procfile
 
-if TYPE_CHECKING:
-    from .folder import Note
-
-PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,13 +27,13 @@ class Proc:
     @cached_property
     def command(self) -> list[str]:
         """Its argument list; empty for a zombie or a kernel thread."""
-        return _strings(_read(self.pid, "cmdline"))
+        return _strings(procfile.read(self.pid, "cmdline"))
 
     @cached_property
     def environ(self) -> dict[str, str]:
         """The environment it was started with; what it set later is not there (proc(5))."""
         try:
-            text = Path(f"{PROC}/{self.pid}/environ").read_bytes()
+            text = Path(f"{procfile.PROC}/{self.pid}/environ").read_bytes()
         except PermissionError:
             said = self._note()
             self.denied = said is None
@@ -49,16 +45,14 @@ class Proc:
 
     @cached_property
     def executable(self) -> str:
-        return _link(self.pid, "exe") or ((said := self._note()) and said.python) or ""
+        return procfile.link(self.pid, "exe") or ((said := self._note()) and said.python) or ""
 
     @cached_property
     def cwd(self) -> str:
-        return _link(self.pid, "cwd") or ((said := self._note()) and said.cwd) or ""
+        return procfile.link(self.pid, "cwd") or ((said := self._note()) and said.cwd) or ""
 
-    def _note(self) -> "Note | None":
+    def _note(self) -> folder.Note | None:
         """What a rank started with ``ddpwizard run`` says of itself, for where the kernel says nothing."""
-        from . import folder
-
         path = folder.find(self.pid) if self.command[:1] and "python" in Path(self.command[0]).name else None
         return folder.note(path) if path else None
 
@@ -90,25 +84,22 @@ def all_processes() -> dict[int, Proc]:
         CouldNotLook: There is no /proc (another system, or a container that hides it).
     """
     try:
-        names = [entry.name for entry in PROC.iterdir()]
+        names = [entry.name for entry in procfile.PROC.iterdir()]
     except OSError:
         names = []
     found = {int(name): proc for name in names if name.isdigit() and (proc := process(int(name)))}
     if not found:
         raise CouldNotLook(
-            f"there is no {PROC} to read processes from", "run ddpwizard on the Linux machine where the job runs"
+            f"there is no {procfile.PROC} to read processes from",
+            "run ddpwizard on the Linux machine where the job runs",
         )
     return found
 
 
 def process(pid: int) -> Proc | None:
     """The process with this pid, or None where there is none."""
-    fields = stat_fields(pid, "stat")
-    if not fields:
-        return None
-    try:
-        uid = Path(f"{PROC}/{pid}").stat().st_uid
-    except OSError:
+    fields, uid = procfile.stat_fields(pid), procfile.user(pid)
+    if not fields or uid is None:
         return None
     cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
     return Proc(pid, int(fields[1]), fields[0], cpu_s, int(fields[19]) / TICKS_PER_S, uid)
@@ -116,10 +107,10 @@ def process(pid: int) -> Proc | None:
 
 def counters(pid: int) -> Counters | None:
     """The process state of the main thread and the use so far, or None where the process is gone."""
-    whole, main = stat_fields(pid, "stat"), stat_fields(pid, f"task/{pid}/stat")
+    whole, main = procfile.stat_fields(pid, "stat"), procfile.stat_fields(pid, f"task/{pid}/stat")
     if not whole or not main:
         return None
-    status = _read(pid, f"task/{pid}/status").decode(errors="replace")
+    status = procfile.read(pid, f"task/{pid}/status").decode(errors="replace")
     switches = next((line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt")), "0")
     return Counters(main[0], (int(whole[11]) + int(whole[12])) / TICKS_PER_S, int(switches))
 
@@ -127,14 +118,14 @@ def counters(pid: int) -> Counters | None:
 def wait_status(pid: int) -> int | None:
     """How a zombie ended, as ``os.waitpid`` would tell; None where it is no zombie. The kernel says 0 to those who may
     not look into the process."""
-    fields = stat_fields(pid, "stat")
+    fields = procfile.stat_fields(pid, "stat")
     return int(fields[49]) if len(fields) > 49 and fields[0] == "Z" else None
 
 
 def has_gpu_open(pid: int) -> bool:
     """Whether the process holds an NVIDIA compute device open."""
     try:
-        targets = [fd.readlink().name for fd in (PROC / str(pid) / "fd").iterdir()]
+        targets = [fd.readlink().name for fd in (procfile.PROC / str(pid) / "fd").iterdir()]
     except OSError:
         return False
     return any((name.startswith("nvidia") and name[6:].isdigit()) or name == "nvidia-uvm" for name in targets)
@@ -142,14 +133,14 @@ def has_gpu_open(pid: int) -> bool:
 
 def has_torch(pid: int) -> bool:
     """Whether the process has torch's library loaded."""
-    return b"/libtorch" in _read(pid, "maps")
+    return b"/libtorch" in procfile.read(pid, "maps")
 
 
 def sockets(pid: int) -> frozenset[int]:
     """The inodes of the sockets it has open."""
     found: set[int] = set()
     try:
-        entries = list((PROC / str(pid) / "fd").iterdir())
+        entries = list((procfile.PROC / str(pid) / "fd").iterdir())
     except OSError:
         return frozenset()
     for entry in entries:
@@ -164,19 +155,7 @@ def sockets(pid: int) -> frozenset[int]:
 
 def network(pid: int) -> str:
     """Its network namespace, as text that is equal for those who share one; empty where it may not be read."""
-    return _link(pid, "ns/net")
-
-
-def pid_inside(pid: int) -> int | None:
-    """Its pid in its own pid namespace, where that is another than ours (NSpid, proc(5))."""
-    line = next((line for line in text(pid, "status").splitlines() if line.startswith("NSpid:")), "")
-    numbers = line.split()[1:]
-    return int(numbers[-1]) if len(numbers) > 1 else None
-
-
-def text(pid: int, name: str) -> str:
-    """The text of a file in its directory, empty where there is none or it may not be read."""
-    return _read(pid, name).decode(errors="replace")
+    return procfile.link(pid, "ns/net")
 
 
 def started_at(proc: Proc) -> float:
@@ -199,7 +178,7 @@ def source_text(pid: int, path: str) -> str | None:
 
     A process may name any path: only what its own user may read is read, whoever we are.
     """
-    for candidate in seen_from_here(pid, path):
+    for candidate in procfile.seen_from_here(pid, path):
         try:
             file = candidate.stat()
             if stat.S_ISREG(file.st_mode) and _may_read(pid, file) and file.st_size < 4_000_000:
@@ -209,46 +188,13 @@ def source_text(pid: int, path: str) -> str | None:
     return None
 
 
-def seen_from_here(pid: int, path: str) -> list[Path]:
-    """Where a path that a process names may lie for us: in its container's file system, else in ours."""
-    return [PROC / str(pid) / "root" / path.lstrip("/"), Path(path)]
-
-
-def user(pid: int) -> int | None:
-    """The user a process runs as, or None where it is gone."""
-    try:
-        return (PROC / str(pid)).stat().st_uid
-    except OSError:
-        return None
-
-
 def _may_read(pid: int, file: os.stat_result) -> bool:
     """Whether the process's own user may read a file, by its owner, its groups or everybody's right."""
-    if user(pid) in (0, file.st_uid) or file.st_mode & stat.S_IROTH:
+    if procfile.user(pid) in (0, file.st_uid) or file.st_mode & stat.S_IROTH:
         return True
-    fields = dict(line.split(":", 1) for line in text(pid, "status").splitlines() if ":" in line)
+    fields = dict(line.split(":", 1) for line in procfile.text(pid, "status").splitlines() if ":" in line)
     groups = {int(word) for name in ("Gid", "Groups") for word in fields.get(name, "").split()}
     return bool(file.st_mode & stat.S_IRGRP) and file.st_gid in groups
-
-
-def stat_fields(pid: int, name: str = "stat") -> list[str]:
-    """The fields of a stat file of /proc behind the name in brackets (proc(5)); none where the process is gone."""
-    # The command name in brackets may hold blanks and brackets itself: split after the last one.
-    return _read(pid, name).rpartition(b")")[2].decode(errors="replace").split()
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"{PROC}/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
-def _link(pid: int, name: str) -> str:
-    try:
-        return str(Path(f"{PROC}/{pid}/{name}").readlink()).removesuffix(" (deleted)")
-    except OSError:
-        return ""
 
 
 def _strings(text: bytes) -> list[str]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from . import ownwords, procfs, tcp
+from . import ownwords, procfile, procfs, tcp
 from .launchers import is_wizard, spawned_by_multiprocessing
 from .ownwords import Words
 from .places import master, number
@@ -222,11 +222,11 @@ def _group(
 
 def _ended_beside(procs: Sequence[Proc], parent: Proc | None, processes: Mapping[int, Proc]) -> list[Proc]:
     """Ranks that have ended and that the parent has not collected: its zombies that bear a name as the living do."""
-    names = {procfs.text(proc.pid, "comm") for proc in procs}
+    names = {procfile.text(proc.pid, "comm") for proc in procs}
     return [
         proc
         for proc in processes.values()
-        if parent and proc.state == "Z" and proc.parent == parent.pid and procfs.text(proc.pid, "comm") in names
+        if parent and proc.state == "Z" and proc.parent == parent.pid and procfile.text(proc.pid, "comm") in names
     ]
 
 

@@ -4,7 +4,7 @@ import socket
 import sys
 from typing import NamedTuple
 
-from . import procfs
+from . import procfile
 
 ESTABLISHED, LISTEN = "01", "0A"  # include/net/tcp_states.h
 Address = tuple[str, int]
@@ -23,7 +23,7 @@ def connections(pid: int) -> dict[int, Connection]:
     """Every connection in the network namespace of a process, by the inode of its socket."""
     found: dict[int, Connection] = {}
     for name in ("net/tcp", "net/tcp6"):
-        for line in procfs.text(pid, name).splitlines()[1:]:
+        for line in procfile.text(pid, name).splitlines()[1:]:
             if (each := parsed(line)) and each.inode:
                 found[each.inode] = each
     return found

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..find import procfs
+from ..find import procfile, procfs
 from ..types import Death, Job, Process
 
 KMSG = Path("/dev/kmsg")
@@ -172,7 +172,7 @@ def memory_groups(job: Job) -> list[Group]:
     pids = [process.pid for process in job.processes if process.command]
     found: dict[str, Group] = {}
     for pid in [*pids, *([job.launcher_pid] if job.launcher_pid else [])]:
-        group = memory_group(procfs.text(pid, "cgroup"))
+        group = memory_group(procfile.text(pid, "cgroup"))
         if group:
             found[group.path] = group
     return list(found.values())

@@ -5,7 +5,7 @@ import stat
 import time
 from pathlib import Path
 
-from ..find import procfs
+from ..find import procfile
 from ..recorder.read import read_paths
 from ..recorder.types import RankRecord
 from ..types import Job, Process
@@ -44,7 +44,7 @@ def _write(process: Process) -> bool:
     if process.rank is None or not prefix.startswith("/"):
         return False
     try:
-        path = procfs.seen_from_here(process.pid, f"{prefix}{process.rank}.pipe")[0]
+        path = procfile.seen_from_here(process.pid, f"{prefix}{process.rank}.pipe")[0]
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:  # there is none, or nobody reads it
         return False
@@ -70,12 +70,12 @@ def _file(process: Process) -> Path | None:
     prefix = next((value for name in PREFIX_VARIABLES if (value := process.environ.get(name))), USUAL_PREFIX)
     if process.rank is None or not prefix.startswith("/"):
         return None
-    for path in procfs.seen_from_here(process.pid, f"{prefix}{process.rank}"):
+    for path in procfile.seen_from_here(process.pid, f"{prefix}{process.rank}"):
         try:
             file = path.stat()
         except OSError:
             continue
-        own = file.st_uid == procfs.user(process.pid)
+        own = file.st_uid == procfile.user(process.pid)
         if stat.S_ISREG(file.st_mode) and own and file.st_mtime >= process.started_at - EARLY_S:
             return path if os.access(path, os.R_OK) else None
     return None

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from ..find import procfs, tcp
+from ..find import procfile, procfs, tcp
 from ..types import Link
 
 MOST = 256
@@ -35,7 +35,7 @@ class Tables:
         """The connections of the namespace this process lives in."""
         namespace = procfs.network(pid) or str(pid)
         if namespace not in self._known:
-            self._known[namespace] = parse(procfs.text(pid, "net/tcp") + procfs.text(pid, "net/tcp6"))
+            self._known[namespace] = parse(procfile.text(pid, "net/tcp") + procfile.text(pid, "net/tcp6"))
         return self._known[namespace]
 
 

@@ -21,7 +21,12 @@ from .surroundings import Surroundings, look_around
 
 Progress = Callable[[str], None]
 SURE_ENOUGH = 0.7  # a verdict of ranks that stand still, but do not contradict each other, is looked at again
-MAY_BE_SLOW = {"job.rank-in-loader", "job.rank-waits-for-service", "job.rank0-alone-at-work"}  # so is such a verdict
+MAY_BE_SLOW = {  # so is such a verdict
+    "job.rank-in-loader",
+    "job.rank-waits-for-service",
+    "job.rank0-alone-at-work",
+    "job.rank-keeps-gil",
+}
 LONGER_GAPS = 2  # the further look comes after as many gaps: it must fit into five seconds
 SOURCES_LIMIT_S = 3.0
 SOURCES_LIMIT_BYTES = 4_000_000  # of all source files together
@@ -42,7 +47,8 @@ async def look_at(
     """
     tell = progress or (lambda _line: None)
     may_pause = allowed("perturbs", allow)
-    tell(f"reading {len(job.processes)} process{'es' if len(job.processes) != 1 else ''} of {job.launcher}")
+    count = f"{len(job.processes)} process{'es' if len(job.processes) != 1 else ''} of " if job.processes else ""
+    tell(f"reading {count}{job.launcher}")
     began = time.monotonic()
     looks = [await stacks.sample(job.processes, may_pause=may_pause)]
     tell(f"looking again after {gap_s:.0f} s")
@@ -84,6 +90,7 @@ def observation(
         log=around.log,
         deaths=around.deaths,
         ras=around.ras,
+        launchers=around.launchers,
         problems=around.problems,
     )
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ... import redact
 from ...logs.read import ANSI
-from ..find import folder, procfs
+from ..find import folder, procfile
 from ..types import Job, Process
 
 TAIL_BYTES = 64 * 1024
@@ -64,7 +64,7 @@ def log_files(job: Job) -> list[Path]:
     for file in [*launcher, *(file for process in job.processes for file in _of_rank(process))]:
         if file.size_bytes:
             found.setdefault(file.key, file.at)
-    owners = {procfs.user(process.pid) for process in job.processes}
+    owners = {procfile.user(process.pid) for process in job.processes}
     for path in [*_of_run(job), *_of_attempt(job)][:FILES]:
         file = _file(str(path), path)
         if file and file.size_bytes and file.owner in owners:
@@ -105,10 +105,10 @@ def _of_rank(process: Process) -> list[_File]:
         return [kept]
     files: list[_File] = []
     if error_file := process.environ.get(ERROR_FILE):
-        owner = procfs.user(process.pid)  # what a process names may lead anywhere
+        owner = procfile.user(process.pid)  # what a process names may lead anywhere
         for name in STREAMS:
             path = str(Path(error_file).with_name(name))
-            found = (_file(path, at) for at in procfs.seen_from_here(process.pid, path))
+            found = (_file(path, at) for at in procfile.seen_from_here(process.pid, path))
             files += [file for file in found if file and file.owner == owner][:1]
     return files or _streams(process.pid)
 
@@ -117,7 +117,7 @@ def _streams(pid: int) -> list[_File]:
     """Where its stdout and stderr go, if to files; the kernel's own link also opens one in another container."""
     files: list[_File] = []
     for fd in ("1", "2"):
-        link = procfs.PROC / str(pid) / "fd" / fd
+        link = procfile.PROC / str(pid) / "fd" / fd
         try:
             path = str(link.readlink())
         except OSError:
@@ -145,7 +145,8 @@ def _of_attempt(job: Job) -> list[Path]:
     for process in job.processes:
         if error_file := process.environ.get(ERROR_FILE):
             attempt = str(Path(error_file).parent.parent)
-            found += [at for at in procfs.seen_from_here(process.pid, attempt) if os.access(at, os.R_OK | os.X_OK)][:1]
+            places = procfile.seen_from_here(process.pid, attempt)
+            found += [at for at in places if os.access(at, os.R_OK | os.X_OK)][:1]
     if not found and (given := _log_dir(job.launcher_command)):
         attempts = Path(job.launcher_cwd, given).glob("*/attempt_*")
         found += sorted(attempts, key=_changed)[-1:]

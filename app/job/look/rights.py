@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..find import procfs
+from ..find import procfile
 
 SYS_PTRACE = 1 << 19  # linux/capability.h
 CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
@@ -35,7 +35,7 @@ def look(pid: int) -> Rights:
     uid = _number(pid, r"^Uid:\s+\d+\s+(\d+)")
     ours, theirs = _capabilities(os.getpid(), "CapEff"), _capabilities(pid, "CapPrm")
     try:
-        scope = int((procfs.PROC / "sys/kernel/yama/ptrace_scope").read_text())
+        scope = int((procfile.PROC / "sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):
         scope = None
     return Rights(
@@ -80,7 +80,7 @@ def hidden() -> str:
     if os.geteuid() == 0:
         return ""
     try:
-        mounts = (procfs.PROC / "self/mounts").read_text()
+        mounts = (procfile.PROC / "self/mounts").read_text()
     except OSError:
         return ""
     return hidden_by(mounts)
@@ -99,7 +99,7 @@ def _capabilities(pid: int, name: str) -> int:
 
 
 def _number(pid: int, pattern: str, base: int = 10) -> int | None:
-    found = re.search(pattern, procfs.text(pid, "status"), re.MULTILINE)
+    found = re.search(pattern, procfile.text(pid, "status"), re.MULTILINE)
     return int(found[1], base) if found else None
 
 

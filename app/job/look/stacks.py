@@ -67,11 +67,12 @@ async def sample(processes: Sequence[Process], *, may_pause: bool = False) -> di
                 look, stack=stack, others=others[:OTHERS], threads=len(others) + 1
             )
             continue
-        _, others = split(dump.threads, process.pid)
+        main, others = split(dump.threads, process.pid)
         looks[process.pid] = msgspec.structs.replace(
             look,
-            stack=main_stack(dump, process.pid, process.cwd),
-            others=[ThreadStack(_name(thread), _frames(thread, process.cwd)) for thread in others[:OTHERS]],
+            stack=_frames(main, process.cwd) if main else [],
+            owns_gil=bool(main and main.owns_gil),
+            others=[_thread(thread, process) for thread in others[:OTHERS]],
             threads=len(dump.threads) or look.threads,
             problem=dump.problem,
         )
@@ -168,6 +169,13 @@ def _use(pid: int) -> Sample:
         waits_in=usage.waits_in(pid),
         gpu=procfs.has_gpu_open(pid),
     )
+
+
+def _thread(thread: Thread, process: Process) -> ThreadStack:
+    """A thread beside the main one. (In another pid namespace its number is not the one we know: then no counters.)"""
+    known = thread.os_thread_id is not None and process.pid_inside is None
+    state, switches = usage.thread(process.pid, thread.os_thread_id or 0) if known else ("", 0)
+    return ThreadStack(_name(thread), _frames(thread, process.cwd), state, switches, thread.owns_gil)
 
 
 def _read(answer: _Answer) -> Dump:

@@ -11,15 +11,15 @@ import msgspec
 from ....knowledge.schema import Intrusiveness
 from ...errors import UserError
 from ...probes.context import allowed
-from ..find import procfs
+from ..find import procfile
 from ..log import joblog
 from ..log.logfacts import JobLog
 from ..log.ras import query
 from ..log.rasfacts import Ras
 from ..recorder.types import RankRecord
 from ..standing import STOPPED_OR_GONE, collective_of
-from ..types import Child, Death, Device, Job, Link, Sample, Seen
-from . import children, deaths, debug_server, devices, dumps, links, rights, stacks, worker
+from ..types import Child, Death, Device, Job, Launcher, Link, Sample, Seen
+from . import children, deaths, debug_server, devices, dumps, launcher, links, rights, stacks, worker
 from .aside import aside
 from .output import Output, last_lines, log_files
 
@@ -42,6 +42,7 @@ class Surroundings(msgspec.Struct, kw_only=True):
     log: JobLog | None = None
     deaths: list[Death] = []
     ras: Ras | None = None
+    launchers: list[Launcher] = []
     problems: list[str] = []
 
     def children(self) -> Mapping[int, list[Child]]:
@@ -67,12 +68,13 @@ async def look_around(
     alive = [process for process in job.processes if first[process.pid].process_state not in STOPPED_OR_GONE]
     on_gpu = [pid for pid, sample in first.items() if sample.gpu]
     outside = {pid for pid, sample in first.items() if sample.stack and not collective_of(sample.stack)[0]}
-    (watched, linked, gpus, said), (log, (ended, silent), ras, records) = await asyncio.gather(
+    (watched, linked, gpus, said, launchers), (log, (ended, silent), ras, records) = await asyncio.gather(
         asyncio.gather(
             tried(_children(job, outside), []),
             tried(aside(lambda: _links(job), limit_s=FILES_LIMIT_S, subject="the connections of the ranks"), {}),
             tried(devices.collect(on_gpu), {}) if on_gpu else _nothing(dict[int, list[Device]]()),
             tried(aside(lambda: last_lines(job), limit_s=FILES_LIMIT_S, subject="the output of the ranks"), {}),
+            tried(launcher.look(job), []),
         ),
         asyncio.gather(
             tried(aside(lambda: _log(job, logs), limit_s=LOG_LIMIT_S, subject="the logs of the job"), None),
@@ -95,6 +97,7 @@ async def look_around(
         log=log,
         deaths=[*ended, *(joblog.deaths(log) if log else [])],
         ras=ras,
+        launchers=launchers,
         problems=[*problems, *silent, *unreadable],
     )
 
@@ -163,7 +166,7 @@ def _closed(first: Mapping[int, Sample]) -> list[str]:
 
 def _shows_files(pid: int) -> bool:
     try:
-        return bool((procfs.PROC / str(pid) / "cwd").readlink())  # asks for the same right, and is always there
+        return bool((procfile.PROC / str(pid) / "cwd").readlink())  # asks for the same right, and is always there
     except PermissionError:
         return False
     except OSError:

@@ -2,12 +2,12 @@
 
 import re
 
-from ..find import procfs
+from ..find import procfile
 
 
 def io_bytes(pid: int) -> tuple[int, int]:
     """Bytes read and written so far, through any read() and write() (proc(5), rchar and wchar); zeros where refused."""
-    found = dict(re.findall(r"^(\w+): (\d+)$", procfs.text(pid, "io"), re.MULTILINE))
+    found = dict(re.findall(r"^(\w+): (\d+)$", procfile.text(pid, "io"), re.MULTILINE))
     return int(found.get("rchar", 0)), int(found.get("wchar", 0))
 
 
@@ -16,13 +16,20 @@ def waits_in(pid: int) -> str:
 
     Kernels without symbols for wchan show it on the kernel stack, which needs root.
     """
-    wchan = procfs.text(pid, "wchan")
+    wchan = procfile.text(pid, "wchan")
     if wchan not in ("", "0"):
         return wchan.partition(".")[0]  # without what the compiler added: poll_schedule_timeout.constprop.0
-    top = re.match(r"\[<\w+>\] (\w+)", procfs.text(pid, "stack"))
+    top = re.match(r"\[<\w+>\] (\w+)", procfile.text(pid, "stack"))
     return top[1] if top else ""
 
 
 def name(pid: int) -> str:
     """What its main thread is called: the program, unless it gave itself another name."""
-    return procfs.text(pid, "comm").rstrip("\n")
+    return procfile.text(pid, "comm").rstrip("\n")
+
+
+def thread(pid: int, number: int) -> tuple[str, int]:
+    """The state of one thread and its voluntary switches so far; empty and 0 where it is gone."""
+    status = procfile.text(pid, f"task/{number}/status")
+    found = dict(re.findall(r"^(State|voluntary_ctxt_switches):\s+(\w+)", status, re.MULTILINE))
+    return found.get("State", ""), int(found.get("voluntary_ctxt_switches", 0))

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from .. import words
 from ..code.branch import find_branch
 from ..doing import GRADIENTS, collective_of
+from ..gil import keeper
 from ..standing import Stand
 from ..types import Sample, Verdict
 from .scene import INIT, Scene, numbers, they_wait, told
 
 OTHERS_WAIT = 0.75  # the share of the other ranks' looks that show them in a collective, where one rank paces them
+MAY_SLEEP_ON = 0.5
 BUSIER = 2.0  # times as much CPU time as any other rank
 LOOKS_THAT_SUFFICE = 3  # without a further sign
+AT_WORK_IN_C = "at work in one call into C that keeps Python's lock (the GIL) from its other threads, which ask for it"
 JOINING_S = 30.0  # who has not joined by then is late
 
 
@@ -38,6 +41,8 @@ def moving(scene: Scene) -> Verdict | None:
 def _some_wait(scene: Scene) -> Verdict:
     """Some did not move between the looks and wait for those that are at work."""
     busy = scene.moving
+    if len(busy) == 1 and busy[0].doing and busy[0].doing.kind == "gil":
+        return _keeps_gil(scene, busy[0])
     text = (
         f"{words.ranks(numbers(busy), 'are')} at work (last seen at {words.short(busy[0].row.where)}), "
         f"{words.within(they_wait(scene.waiting))}."
@@ -49,23 +54,57 @@ def _some_wait(scene: Scene) -> Verdict:
     looks = len(_looks(busy[0]))
     if looks >= LOOKS_THAT_SUFFICE and not all(map(_stood_all_the_time, scene.waiting)):
         return told("progressing", text, 0.7, ["job.progressing"])
-    branch = find_branch(scene.waiting, busy, scene.world_size, scene.sources)
+    if keeper(_looks(busy[0])):
+        at = words.short(busy[0].row.where)
+        text += f" It had Python's lock (the GIL) at {at} in every look: a long call into C, or a loop there."
+    sure = 0.75 if looks >= LOOKS_THAT_SUFFICE else 0.6
+    return _paced(scene, busy[0], text, sure, surely=0.85)
+
+
+def _paced(scene: Scene, slow: Stand, text: str, confidence: float, surely: float) -> Verdict:
+    """All wait for one rank: in each step, or once for what it alone does. ``surely``: where a rank test says so."""
+    branch = find_branch(scene.waiting, [slow], scene.world_size, scene.sources)
     sure = bool(branch and branch.sure)
-    once = not any(scene.sources[frame.path].loops(frame.line) for frame in busy[0].frames)
-    if busy[0].rank == 0 or (sure and once):
+    once = not any(scene.sources[frame.path].loops(frame.line) for frame in slow.frames)
+    if slow.rank == 0 or (sure and once):
         finding, cause = "job.rank0-alone-at-work", "rank0-slow-work"
     else:
         finding, cause = "job.straggler", "straggler-rank"
     return told(
         "progressing",
         text,
-        0.85 if sure else 0.75 if looks >= LOOKS_THAT_SUFFICE else 0.6,
+        surely if sure else confidence,
         [finding],
         cause=cause,
-        culprits=busy,
+        culprits=[slow],
         branch=branch if sure else None,
         waiting=scene.waiting,
     )
+
+
+def sleeping(scene: Scene) -> Verdict | None:
+    """Those that others wait for are in a sleep of the script's own, which ends."""
+    idle = scene.idle
+    if not idle or not scene.waiting or scene.moving:
+        return None
+    if not all(stand.doing and stand.doing.kind == "sleep" for stand in idle):
+        return None
+    who = words.ranks(numbers(idle), "are")
+    text = f"{who} in a sleep at {words.short(idle[0].row.where)}, {words.within(they_wait(scene.waiting))}. "
+    text += "It goes on when the sleep is over; look again in a minute: who sleeps there still may never wake."
+    if len(idle) > 1:
+        return told("progressing", text, MAY_SLEEP_ON, ["job.progressing"])
+    return _paced(scene, idle[0], text, MAY_SLEEP_ON, surely=MAY_SLEEP_ON)
+
+
+def _keeps_gil(scene: Scene, busy: Stand) -> Verdict:
+    """One is at work in a call that may be long, or may never end: its other threads cannot tell either."""
+    text = (
+        f"Rank {busy.rank} has been at {words.short(busy.row.where)} in every look, {AT_WORK_IN_C}. "
+        f"{they_wait(scene.waiting)}. A long call ends, an endless loop in C does not: look again in a minute."
+    )
+    findings = ["job.rank-keeps-gil"]
+    return told("unknown", text, 0.6, findings, cause="python-lock", culprits=[busy], waiting=scene.waiting)
 
 
 def straggler(scene: Scene) -> Stand | None:
@@ -79,7 +118,7 @@ def straggler(scene: Scene) -> Stand | None:
     if not others or sum(map(_is_in_collective, others)) / len(others) < OTHERS_WAIT:
         return None
     enough = len(_looks(slow)) >= LOOKS_THAT_SUFFICE
-    sleeps = slow.doing is not None and slow.doing.kind in ("sleep", "loader", "files", "service", "lock")
+    sleeps = slow.doing is not None and slow.doing.kind in ("sleep", "dormant", "loader", "files", "service", "lock")
     busier = _cpu_s(slow) > BUSIER * max((_cpu_s(stand) for stand in stands if stand is not slow), default=0.0)
     return slow if enough or sleeps or busier else None
 

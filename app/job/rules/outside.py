@@ -12,10 +12,13 @@ from .scene import Scene, at_one_place, groups_by, hung, numbers, they_wait, tol
 # What a rank waits for -> the cause, what speaks for it, how sure it is. The first kind present speaks.
 KINDS: tuple[tuple[Kind, str, str, float], ...] = (
     ("person", "rank-paused", "job.rank-waits-for-person", 0.93),
+    ("gil", "python-lock", "job.rank-keeps-gil", 0.85),
     ("service", "external-service-block", "job.rank-waits-for-service", 0.88),
+    ("feeder", "python-lock", "job.feeding-thread-ended", 0.93),
     ("lock", "python-lock", "job.rank-waits-for-itself", 0.88),
     ("loader", "dataloader-stall", "job.rank-in-loader", 0.9),
 )
+UNTOLD = "What it waits for there cannot be told"
 ALONE = 0.65  # the most that is sure where nobody waits for who stands still
 
 
@@ -68,7 +71,9 @@ def nobody_waits(scene: Scene) -> Verdict | None:
         text += f", and {'waits' if one else 'wait'} {first.doing.what}." if first.doing else "."
         return told("unknown", text, 0.5, ["job.rank-missing"], culprits=scene.gone, waiting=[first])
     who = "The process stands" if len(scene.idle) == 1 else "Every rank stands"
-    text = f"{who} still at {words.short(first.row.where)}, in no collective. What it waits for there cannot be told."
+    text = f"{who} still at {words.short(first.row.where)}, in no collective"
+    asleep = all(stand.doing and stand.doing.kind == "sleep" for stand in scene.idle)
+    text += ", in a sleep: it goes on when that is over." if asleep else f". {UNTOLD}."
     return told("unknown", text, 0.3, waiting=[first])
 
 

@@ -1,36 +1,83 @@
 """Rules for a job that has not begun: no rank yet, ranks that join, ranks that never came."""
 
+from collections.abc import Sequence
+
 from .. import words
-from ..types import Verdict
+from ..doing import bare
+from ..frame import Frame
+from ..types import Asked, Verdict
 from .scene import INIT, PATIENCE_S, Scene, hung, numbers, they_wait, told
+
+LOOPBACK = ("localhost", "127.", "::1", "[::1]")
+NOBODY = ", where nobody answers yet"
+NAMED = 8  # nodes that are named one by one
 
 
 def nothing_started(scene: Scene) -> Verdict | None:
     """The launcher lives and has started no rank."""
     if scene.observed.seen:
         return None
-    job = scene.job
+    job, asked = scene.job, scene.job.asked
     name = f"{job.launcher} (pid {job.launcher_pid})"
-    nodes = nodes_asked_for(job.launcher_command)
-    if nodes > len(scene.observed.hosts):
-        looked_at = len(scene.observed.hosts)
-        text = (
-            f"{name} has started no rank yet: it asks for {nodes} nodes, "
-            f"and {'one was' if looked_at == 1 else f'{looked_at} were'} looked at. It waits for the others to come."
-        )
-        return hung("ranks-missing-at-init", [], text, 0.6, ["job.waiting-at-init", "job.rank-missing"])
-    return told("starting", f"{name} has started no rank yet.", 0.6)
+    launchers = scene.observed.launchers
+    at_rendezvous = any(_at_rendezvous(launcher.stack) for launcher in launchers)
+    unread = not any(launcher.stack for launcher in launchers)
+    if asked is None or not (at_rendezvous or (unread and asked.most_nodes > 1)):
+        return told("starting", f"{name} has started no rank yet.", 0.6)
+    young = bool(launchers) and min(launcher.age_s for launcher in launchers) < PATIENCE_S
+    came = max(len(launchers), 1)
+    unanswered = any(bare(frame) == "_create_tcp_store" for launcher in launchers for frame in launcher.stack)
+    text = (
+        f"{name} waits at the rendezvous{_at(asked.endpoint)}{NOBODY if unanswered else ''}: {_who_came(asked, came)}"
+    )
+    if came >= asked.least_nodes:
+        if asked.most_nodes > asked.least_nodes:
+            return told("starting", f"{text} It gives others half a minute to come, then it starts the ranks.", 0.6)
+        return told("starting" if young else "hung", f"{text} {_next(asked)}", 0.5, ["job.waiting-at-init"])
+    sure = 0.6 if unread else 0.85
+    findings = ["job.waiting-at-init", "job.rank-missing"]
+    text = f"{text} {_next(asked)}"
+    return told("starting" if young else "hung", text, sure, findings, cause="ranks-missing-at-init")
 
 
-def nodes_asked_for(command: list[str]) -> int:
-    """The least number of nodes a launcher's command line asks for (``--nnodes=2``, ``--nnodes 1:4``); 1 where none."""
-    for index, word in enumerate(command):
-        name, _, value = word.partition("=")
-        if name.replace("_", "-") in ("--nnodes", "--num-machines", "--num-nodes"):
-            given = value or (command[index + 1] if index + 1 < len(command) else "")
-            least = given.partition(":")[0]
-            return int(least) if least.isdecimal() else 1
-    return 1
+def _at_rendezvous(stack: Sequence[Frame]) -> bool:
+    """Whether torch's agent is on its way to the other nodes (torch 2.13, distributed/elastic)."""
+    return any("/distributed/elastic/rendezvous/" in frame.path or bare(frame) == "_rendezvous" for frame in stack)
+
+
+def _at(endpoint: str) -> str:
+    return f" at {endpoint}" if endpoint else ""
+
+
+def _who_came(asked: Asked, came: int) -> str:
+    """``1 of 2 nodes has come, 1 is missing. Together they would start 8 ranks, 4 on each.``"""
+    least, each = asked.least_nodes, asked.ranks_per_node
+    missing = least - came
+    wanted = f"{least}" if asked.most_nodes == least else f"{least} to {asked.most_nodes}"
+    text = f"{came} of {wanted} node{'s' if asked.most_nodes > 1 else ''} {'has' if came == 1 else 'have'} come"
+    if missing > 0:
+        others = [str(node) for node in range(least) if node != asked.node_rank]
+        named = asked.node_rank is not None and came == 1 and len(others) <= NAMED
+        who = f"node{'s' if len(others) > 1 else ''} {', '.join(others)}" if named else str(missing)
+        text += f", {who} {'is' if missing == 1 else 'are'} missing"
+    if each:
+        text += f". Together they {'would ' if missing > 0 else ''}start "
+        text += f"{'at least ' if asked.most_nodes > least else ''}{least * each} ranks, {each} on each"
+    return f"{text}."
+
+
+def _next(asked: Asked) -> str:
+    """What to look at."""
+    address = asked.endpoint.rpartition(":")[0] or asked.endpoint
+    if asked.most_nodes == 1:
+        return "See whether its host is this one, or can be reached from here, and who listens on the port."
+    text = "Start the same command on each node that is missing"
+    text += ", each with its own --node-rank" if asked.node_rank is not None else ""
+    if address.startswith(LOOPBACK):
+        return f"{text}. {address} is this host alone: give an address that all nodes can reach."
+    same = " and ".join(filter(None, [asked.run_id and f"run id {asked.run_id}", asked.endpoint]))
+    met = f", and see that it names {same} too and reaches that address" if same else ""
+    return f"{text}; where it runs already, look at the end of its log{met}."
 
 
 def coming_up(scene: Scene) -> Verdict | None:

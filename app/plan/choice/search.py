@@ -8,7 +8,7 @@ import msgspec
 
 from ..box.servers import Host, usual_host
 from ..memory.activations import counted
-from ..memory.peaks import over_bytes
+from ..memory.peaks import over_bytes, same
 from ..model.shape import trained_params
 from ..time import timing
 from ..types import GIB, Candidate, Checkpointing, Setting, Strategy
@@ -165,9 +165,11 @@ def largest_micro_batch(setting: Setting) -> int:
     """The most sequences per GPU and step that still fit, ``MOST_SEQUENCES`` where more would, 0 where not even one
     does."""
 
+    common = same(setting)
+
     def over(count: int) -> float:
         train = msgspec.structs.replace(setting.train, micro_batch=count)
-        return over_bytes(msgspec.structs.replace(setting, train=train))
+        return over_bytes(msgspec.structs.replace(setting, train=train), common)
 
     if over(1) > 0:
         return 0

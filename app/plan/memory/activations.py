@@ -8,16 +8,9 @@ Korthikanti et al. (arXiv 2205.05198, equations 1 to 6) where their block is the
 
 from functools import lru_cache
 
-from ..model.shape import (
-    adapted_inputs,
-    attention_width,
-    gated,
-    is_encoder_decoder,
-    keeps_joint_product,
-    kv_width,
-    writes_gelu_out,
-)
+from ..model.shape import adapted_inputs, attention_width, gated, is_encoder_decoder, kv_width, layout
 from ..types import Model, Setting, Train
+from .seen import Layers, kinds, layer_tokens, pictures, rows, target_tokens, tokens
 
 # In fp32 (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
 # logits. A compiled loss keeps the logits as they come and their gradient: 4 bytes where they come in 16 bit, as in
@@ -31,18 +24,11 @@ CHUNKED_COMPILED = 1 / 8
 # that of transformers before 4.45, whose output holds the logits in fp32.
 HELD_LOGITS_BYTES = {"fsdp2": 0, "hsdp": 0, "fsdp1": 4}
 ADAPTER_MASK = 1  # byte of dropout before an adapter, which most recipes have (PEFT's examples, ms-swift: 0.05 to 0.1)
-# Tokens of a target over those of its input, for encoder-decoders (T5's own training: 114 to 512, arXiv 1910.10683).
-TARGET_SHARE = 0.25
 
 
 def counted(model: Model) -> bool:
     """Whether the shape is known that activations are computed from."""
     return bool(model.layers and model.hidden)
-
-
-def tokens(train: Train) -> float:
-    """Tokens of one micro-batch."""
-    return float((train.micro_batch or 1) * (train.seq_len or 1))
 
 
 def width_bytes(train: Train) -> int:
@@ -80,76 +66,113 @@ def stream_bytes(setting: Setting) -> int:
 
 def inputs_bytes(setting: Setting) -> float:
     """The input of one block."""
-    return tokens(setting.train) * stream_bytes(setting) * (setting.model.hidden or 0)
+    return layer_tokens(setting) * stream_bytes(setting) * (setting.model.hidden or 0)
 
 
 @lru_cache(maxsize=256)
 def block_bytes(setting: Setting) -> float:
-    """What one block keeps when nothing is recomputed, without what its adapters keep."""
-    train = setting.train
-    if train.compile:
-        of_token = _compiled_bytes(setting)
-    else:
-        of_token = _norms_bytes(setting) + _products_bytes(setting) + _attention_bytes(setting) + _middle_bytes(setting)
-    return tokens(train) * (of_token + _masks_bytes(setting) + _experts_bytes(setting)) + scores_bytes(setting)
+    """What one block keeps when nothing is recomputed, on average, without what its adapters keep."""
+    each = kinds(setting)
+    whole = sum(kind.layers * kind.length * _of_token_bytes(setting, kind) for kind in each)
+    crossed = 2 * attention_width(setting.model) * width_bytes(setting.train)  # keys and values of the encoder's tokens
+    whole += sum(kind.layers * kind.attended * crossed for kind in each)
+    return rows(setting) * whole / sum(kind.layers for kind in each) + scores_bytes(setting)
 
 
-def _has_rms_norm(model: Model) -> bool:
-    return gated(model) or is_encoder_decoder(model)
+def _of_token_bytes(setting: Setting, kind: Layers) -> float:
+    """What a block keeps of one token, without attention's scores."""
+    crosses = kind.attended > 0
+    if setting.train.compile:
+        return _compiled_bytes(setting) + _masks_bytes(setting, crosses) + _experts_bytes(setting)
+    return (
+        _norms_bytes(setting, crosses)
+        + _products_bytes(setting, crosses)
+        + _attention_bytes(setting, crosses)
+        + _middle_bytes(setting)
+        + _masks_bytes(setting, crosses)
+        + _experts_bytes(setting)
+    )
 
 
-def _norms_bytes(setting: Setting) -> float:
-    """Of two norms, per token: their input. RMSNorm as transformers writes it keeps an fp32 copy of a 16-bit input,
-    and what it has normalised, where its weight is trained."""
-    stream = stream_bytes(setting)
-    hidden = setting.model.hidden or 0
-    if not _has_rms_norm(setting.model):
-        return 2 * hidden * stream
-    return 2 * hidden * (4 + (0 if setting.train.lora else stream))
+def _norms_bytes(setting: Setting, crosses: bool) -> float:
+    """Of norms, per token: before each part of a block, of what goes into it where the family has such, and what is
+    scaled or gated at the hidden size."""
+    model, width = setting.model, width_bytes(setting.train)
+    written = layout(model)
+    hidden = (model.hidden or 0) * (written.norms + crosses)
+    inside = attention_width(model) + kv_width(model) if written.normed_heads else 0.0
+    others = written.others * (model.hidden or 0) * width
+    latent = written.latent * (_norm_bytes(setting, width) + width)  # normed, and taken by a product
+    return hidden * _norm_bytes(setting, stream_bytes(setting)) + inside * _norm_bytes(setting, width) + latent + others
 
 
-def _products_bytes(setting: Setting) -> float:
+def _norm_bytes(setting: Setting, width: int) -> int:
+    """Of one norm, for each element of ``width`` bytes. LayerNorm keeps its input. RMSNorm as transformers writes it
+    keeps an fp32 copy of it, T5's the input besides, and where the weight is trained what is normalised: in fp32 where
+    the family multiplies the weight in fp32. Cohere's LayerNorm keeps its fp32 input twice."""
+    trained = not setting.train.lora
+    match layout(setting.model).norm:
+        case "layer":
+            return width
+        case "rms":
+            return 4 + width * trained
+        case "rms-t5":
+            return 4 + (width if width < 4 else 0) + width * trained
+        case "rms-fp32":
+            return 4 + 4 * trained
+        case _:
+            return 8 + 4 * trained
+
+
+def _products_bytes(setting: Setting, crosses: bool) -> float:
     """Of matrix products on norms' outputs, per token: their input, for the gradient of their weight. A frozen one
     needs none, but those of bitsandbytes in 4 bit and of DeepSpeed's stage 3 keep it (``MatMul4Bit``;
     ``LinearFunctionForZeroStage3``, 0.19). Under autocast each product keeps a 16-bit cast of its own."""
     model, train = setting.model, setting.train
     hidden, width = model.hidden or 0, width_bytes(train)
+    inputs = layout(model).products + crosses
     if train.lora:
         kept_anyway = train.quant in ("nf4", "nf4-dq") or setting.layout.stage == 3
-        return (2 * hidden + (model.intermediate or 0)) * width if kept_anyway else 0.0
-    casts = (5 if gated(model) else 4) if autocasts(setting) else 2
+        return (inputs * hidden + (model.intermediate or 0)) * width if kept_anyway else 0.0
+    casts = (5 if gated(model) else 4) + crosses if autocasts(setting) else inputs
     return casts * hidden * width
 
 
-def _attention_bytes(setting: Setting) -> float:
+def _attention_bytes(setting: Setting, crosses: bool) -> float:
     """Per token: queries, keys, values, and the output, which fused attention keeps itself. Keys and values are spread
-    to all heads before (torchtitan, torchtune and transformers' SDPA with a mask do so). Layers of an encoder-decoder
-    attend one and a half times on average."""
-    attentions = 1.5 if is_encoder_decoder(setting.model) else 1.0
-    tensors = 6 if keeps_joint_product(setting.model) else 4
-    return attentions * tensors * attention_width(setting.model) * width_bytes(setting.train)
+    to all heads before (torchtitan, torchtune and transformers' SDPA with a mask do so); where none is spread, values
+    may be a view of one product with queries and keys, which stays with them beside the rotated ones. Queries and
+    output of attention to an encoder come besides."""
+    model, train = setting.model, setting.train
+    written = layout(model)
+    tensors = 6.0 if crosses else 2 * (1 + written.value_share)
+    if train.attention != "eager":
+        tensors += 2 if written.joint and kv_width(model) == attention_width(model) else 0
+        tensors += 1 if written.copied and not train.lora else 0
+    return tensors * attention_width(model) * width_bytes(train)
 
 
 def _middle_bytes(setting: Setting) -> float:
     """Of the feed-forward part, per token: what its activation function needs, and its output for the gradient of the
-    last weight. SiLU's and GELU's input; of a gate also both factors; ReLU needs its output alone. A GELU that is
-    written out keeps three more, which autocast computes in fp32, as it does powers."""
+    last weight. SiLU's and GELU's input; of a gate also both factors; ReLU needs its output alone. A function that is
+    written out keeps more: GELU's three, which autocast computes in fp32, as it does powers."""
     model, train = setting.model, setting.train
+    written = layout(model)
     needed = 3 if gated(model) else 1
     output = 0 if train.lora or model.mlp == "relu" else 1
-    written = 3 * stream_bytes(setting) if writes_gelu_out(model) else 0
-    return (model.intermediate or 0) * ((needed + output) * width_bytes(train) + written)
+    more = written.inner * (stream_bytes(setting) if written.inner_fp32 else width_bytes(train))
+    return (model.intermediate or 0) * ((needed + output) * width_bytes(train) + more)
 
 
-def _masks_bytes(setting: Setting) -> float:
-    """Masks of dropout at both ends of a block, per token: a byte for each element; and inside of T5's feed-forward
-    part what dropout leaves, with its mask (``T5DenseActDense`` in transformers)."""
+def _masks_bytes(setting: Setting, crosses: bool) -> float:
+    """Masks of dropout after each part of a block, per token: a byte for each element; and inside of T5's feed-forward
+    part its mask, with what dropout leaves where the ReLU before needs its own output (``T5DenseActDense``)."""
     model, train = setting.model, setting.train
     if not train.dropout or (gated(model) and not is_encoder_decoder(model)):
         return 0.0
-    left = 0 if train.lora and setting.layout.stage != 3 else width_bytes(train)
-    inside = (model.intermediate or 0) * (left + 1) if is_encoder_decoder(model) else 0.0
-    return 2 * (model.hidden or 0) + inside
+    left = 0 if gated(model) or (train.lora and setting.layout.stage != 3) else width_bytes(train)
+    inside = (model.intermediate or 0) * (left + 1) if layout(model).norm == "rms-t5" else 0.0
+    return (2 + crosses) * (model.hidden or 0) + inside
 
 
 def _experts_bytes(setting: Setting) -> float:
@@ -176,36 +199,49 @@ def adapter_bytes(setting: Setting) -> float:
     if not setting.train.lora:
         return 0.0
     inputs = adapted_inputs(setting.model, setting.train.lora)
-    return tokens(setting.train) * inputs * (width_bytes(setting.train) + ADAPTER_MASK)
+    return layer_tokens(setting) * inputs * (width_bytes(setting.train) + ADAPTER_MASK)
 
 
 def scores_bytes(setting: Setting) -> float:
-    """Attention scores, where attention is not fused: ``heads * seq_len`` of them for each token.
+    """Attention scores of one block, on average, where attention is not fused: ``heads * seq_len`` for each token.
 
-    Their softmax, in fp32 under autocast and in transformers' models with RMSNorm, and its 16-bit copy that is
-    multiplied; with dropout its mask and output.
+    Their softmax, in fp32 under autocast and in many of transformers' models, and its 16-bit copy that is multiplied;
+    with dropout its mask and output; and the tanh that caps them.
     """
-    train = setting.train
+    train, written = setting.train, layout(setting.model)
     if train.attention != "eager":
         return 0.0
     width = width_bytes(train)
-    softmax = 4 if autocasts(setting) or _has_rms_norm(setting.model) else width
-    each = softmax + (1 + width if train.dropout else width if softmax > width else 0)
-    return tokens(train) * (train.seq_len or 0) * (setting.model.heads or 0) * each
+    softmax = 4 if autocasts(setting) or written.wide_softmax else width
+    dropped = train.dropout and written.drops_scores
+    each = softmax + (1 + width if dropped else width if softmax > width else 0) + width * written.capped
+    every = kinds(setting)
+    seen = sum(kind.layers * kind.length * (kind.length + kind.attended) for kind in every)
+    return rows(setting) * (setting.model.heads or 0) * each * seen / sum(kind.layers for kind in every)
 
 
 def kept_bytes(setting: Setting) -> float:
     """What all blocks keep until their backward pass."""
-    model, train = setting.model, setting.train
-    layers, inputs = float(model.layers or 0), inputs_bytes(setting)
-    if is_encoder_decoder(model):
-        layers *= (1 + TARGET_SHARE) / 2
+    return own_bytes(setting) + pictures_bytes(setting)
+
+
+def pictures_bytes(setting: Setting) -> float:
+    """What the blocks keep that see pictures: nothing where adapters are trained, which are the language model's."""
+    seen = None if setting.train.lora else pictures(setting)
+    return own_bytes(seen) if seen else 0.0
+
+
+@lru_cache(maxsize=256)
+def own_bytes(setting: Setting) -> float:
+    """What the blocks keep that see text, or of a vision model all."""
+    train = setting.train
+    layers, inputs = float(setting.model.layers or 0), inputs_bytes(setting)
     if train.act_ckpt == "full":
         return min(inputs * layers, 2 * inputs) if train.act_offload else inputs * layers
     block = block_bytes(setting) + adapter_bytes(setting)
     match train.act_ckpt:
         case "selective-op":
-            kept = layers * min(block, tokens(train) * width_bytes(train) * _selected(setting))
+            kept = layers * min(block, layer_tokens(setting) * width_bytes(train) * _selected(setting))
         case "selective-layer":
             kept = layers / 2 * (inputs + block)
         case _:
@@ -223,8 +259,11 @@ def _selected(setting: Setting) -> float:
 
 
 def recomputed_bytes(setting: Setting) -> float:
-    """What one block keeps again that is computed once more."""
-    return block_bytes(setting) + adapter_bytes(setting) if recomputes(setting.train) else 0.0
+    """What one block keeps again that is computed once more: the largest, of text or of pictures."""
+    if not recomputes(setting.train):
+        return 0.0
+    seen = None if setting.train.lora else pictures(setting)
+    return max(block_bytes(setting) + adapter_bytes(setting), block_bytes(seen) if seen else 0.0)
 
 
 def flow_bytes(setting: Setting) -> float:
@@ -240,7 +279,7 @@ def flow_bytes(setting: Setting) -> float:
 def logits_bytes(setting: Setting) -> float:
     """The logits and their copies at the peak of the loss: as computed, and in fp32 (log-softmax, gradients)."""
     model, train = setting.model, setting.train
-    count = tokens(train) * (model.vocab or 0) * (TARGET_SHARE if is_encoder_decoder(model) else 1)
+    count = target_tokens(setting) * (model.vocab or 0)
     if "no LM head" in model.note:
         return 0.0
     loss = train.loss or "eager"

@@ -27,27 +27,66 @@ SPARE = 0.05  # of the GPU, free besides where it surely fits
 Phase = Literal["loss", "backward", "step"]
 
 
+class Moment(NamedTuple):
+    """What PyTorch has allocated at one moment, bytes; the fields are those of the breakdown."""
+
+    params: float
+    grads: float
+    optimizer: float
+    activations: float = 0.0
+    loss: float = 0.0
+    buffers: float = 0.0
+    temporaries: float = 0.0
+
+
+class Same(NamedTuple):
+    """What is in memory whatever the micro-batch is, bytes. ``before``: gradients that are there in a forward pass."""
+
+    states: States
+    before: float
+    gathered: float
+    at_loss: float
+    autocast: float
+    unpacked: float
+    ending: float
+    step: float
+    outside: float
+
+
+def same(setting: Setting) -> Same:
+    """What a setting has in common with those of another micro-batch."""
+    train, kept = setting.train, states(setting)
+    kept = kept._replace(grads=0.0) if train.optimizer_in_bwd else kept
+    stay = (train.grad_accum or 1) > 1 or working.leaves_gradients(setting)
+    return Same(
+        states=kept,
+        before=kept.grads if stay else 0.0,
+        gathered=working.gathered_bytes(setting),
+        at_loss=working.at_loss_bytes(setting),
+        autocast=working.autocast_bytes(setting),
+        unpacked=working.unpacked_bytes(setting),
+        ending=working.ending_bytes(setting),
+        step=working.step_bytes(setting),
+        outside=working.outside_bytes(setting),
+    )
+
+
 def candidate(setting: Setting) -> Candidate:
     """The figures of a complete setting with its strategy."""
-    kept = states(setting)
-    moments = _moments(setting, kept)
-    phase = max(moments, key=lambda name: _sum(moments[name]))
-    parts = moments[phase]
-    allocated = _sum(parts)
-    outside = working.outside_bytes(setting)
+    common = same(setting)
+    moments = _moments(setting, common)
+    phase = max(moments, key=lambda name: sum(moments[name]))
+    allocated = sum(moments[phase])
     held = [_held(each) for each in moments.values()]
-
-    def reserved_bytes(slack: float, loss_slack: float) -> float:
-        return max(each.reserved_bytes(slack, loss_slack) for each in held)
-
     usual, high = _slacks(setting)
-    reserved = reserved_bytes(usual, _loss_slack(setting, usual))
-    strategy = setting.layout
+    reserved = _reserved_bytes(held, usual, _loss_slack(setting, usual))
+    strategy, outside = setting.layout, common.outside
     loss_high = UNEQUAL_LIKELY if activations.lengths_vary(setting.train) and not _expandable(setting) else high
     shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside)
     fitting = fits(setting.gpu_memory_gib, allocated, reserved, outside)
     if fitting and not activations.counted(setting.model):
         fitting = None
+    kept = states(setting)
     return Candidate(
         strategy=name(strategy),
         fits=fitting,
@@ -55,21 +94,20 @@ def candidate(setting: Setting) -> Candidate:
         peak_allocated_bytes_per_gpu=allocated,
         peak_reserved_bytes_per_gpu=shown,
         device_used_bytes_per_gpu=shown + outside,
-        band=Band(min(shown, reserved_bytes(LOW, LOW)), max(reserved, reserved_bytes(high, loss_high))),
+        band=Band(min(shown, _reserved_bytes(held, LOW, LOW)), max(reserved, _reserved_bytes(held, high, loss_high))),
         peak_phase=phase,
-        breakdown=Breakdown(**parts, context=outside, gaps=shown - allocated),
+        breakdown=Breakdown(**moments[phase]._asdict(), context=outside, gaps=shown - allocated),
         host_bytes=kept.host,
     )
 
 
-def over_bytes(setting: Setting) -> float:
+def over_bytes(setting: Setting, common: Same) -> float:
     """How much more than a GPU has it needs to fit surely; negative where that much is left."""
-    held = [_held(each) for each in _moments(setting, states(setting)).values()]
+    held = [_held(each) for each in _moments(setting, common).values()]
     slack = _slacks(setting)[0]
-    loss_slack = _loss_slack(setting, slack)
     allocated = max(each.allocated for each in held)
-    reserved = max(each.reserved_bytes(slack, loss_slack) for each in held)
-    return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, reserved, working.outside_bytes(setting))
+    reserved = _reserved_bytes(held, slack, _loss_slack(setting, slack))
+    return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, reserved, common.outside)
 
 
 def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: float) -> float:
@@ -77,20 +115,22 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
 
 
 class _Held(NamedTuple):
-    """What is allocated at one moment, bytes: what stays, the loss, and what comes and goes besides."""
+    """What is allocated at one moment, bytes: in all, what stays, and the loss."""
 
     allocated: float
     still: float
     loss: float
 
-    def reserved_bytes(self, slack: float, loss_slack: float) -> float:
-        """What PyTorch's allocator holds for it."""
-        moving = self.allocated - self.still - self.loss
-        return self.still * STATE_SLACK + self.loss * loss_slack + moving * slack
+
+def _held(moment: Moment) -> _Held:
+    return _Held(sum(moment), moment.params + moment.grads + moment.optimizer, moment.loss)
 
 
-def _held(parts: dict[str, float]) -> _Held:
-    return _Held(_sum(parts), parts["params"] + parts["grads"] + parts["optimizer"], parts["loss"])
+def _reserved_bytes(held: list[_Held], slack: float, loss_slack: float) -> float:
+    """What PyTorch's allocator holds at the moment at which it holds most; ``slack``: of what comes and goes."""
+    return max(
+        still * STATE_SLACK + loss * loss_slack + (allocated - still - loss) * slack for allocated, still, loss in held
+    )
 
 
 def _expandable(setting: Setting) -> bool:
@@ -160,43 +200,28 @@ def _offloaded(strategy: Strategy) -> str:
     return f" + {where} offload" if strategy.offloads else ""
 
 
-def _moments(setting: Setting, kept: States) -> dict[Phase, dict[str, float]]:
+def _moments(setting: Setting, common: Same) -> dict[Phase, Moment]:
     """What is in memory at the peak of the loss, in the backward pass, and in the optimizer's step.
 
     Through the backward pass activations go and gradients come, both evenly: it is highest with its first block, with
     its last, or after that, where FSDP reduces embedding and head.
     """
-    train = setting.train
+    params, grads, optimizer, _ = common.states
+    gathered, autocast = common.gathered, common.autocast
     saved, again = activations.kept_bytes(setting), activations.recomputed_bytes(setting)
-    gathered, autocast = working.gathered_bytes(setting), working.autocast_bytes(setting)
-    grads = 0.0 if train.optimizer_in_bwd else kept.grads
-    before = grads if (train.grad_accum or 1) > 1 or working.leaves_gradients(setting) else 0.0
-    none = {"activations": 0.0, "loss": 0.0, "buffers": 0.0, "temporaries": 0.0}
-    base = {"params": kept.params, "grads": grads, "optimizer": kept.optimizer} | none
-    in_block = again + activations.flow_bytes(setting) + working.unpacked_bytes(setting)
-    first = {"grads": before, "activations": saved, "temporaries": in_block}
-    last = {"activations": 0.0 if again else min(saved, activations.block_bytes(setting)), "temporaries": in_block}
-    backward = [
-        base | first | {"buffers": gathered + (0.0 if again else autocast)},
-        base | last | {"buffers": gathered},
-        base | {"buffers": working.ending_bytes(setting)},
-    ]
+    last_kept = 0.0 if again else min(saved, activations.block_bytes(setting))
+    in_block = again + activations.flow_bytes(setting) + common.unpacked
+    first_gathered = gathered + (0.0 if again else autocast)
+    at_loss = common.before or working.head_grad_bytes(setting)
+    loss = activations.logits_bytes(setting)
+    stepping = gathered if setting.layout.replicates or setting.layout.kind == "deepspeed" else 0.0
+    backward = (
+        Moment(params, common.before, optimizer, saved, 0.0, first_gathered, in_block),
+        Moment(params, grads, optimizer, last_kept, 0.0, gathered, in_block),
+        Moment(params, grads, optimizer, buffers=common.ending),
+    )
     return {
-        "loss": base
-        | {
-            "grads": before or working.head_grad_bytes(setting),
-            "activations": saved,
-            "loss": activations.logits_bytes(setting),
-            "buffers": working.at_loss_bytes(setting) + autocast,
-        },
-        "backward": max(backward, key=_sum),
-        "step": base
-        | {
-            "buffers": gathered if setting.layout.replicates or setting.layout.kind == "deepspeed" else 0.0,
-            "temporaries": working.step_bytes(setting),
-        },
+        "loss": Moment(params, at_loss, optimizer, saved, loss, common.at_loss + autocast),
+        "backward": max(backward, key=sum),
+        "step": Moment(params, grads, optimizer, buffers=stepping, temporaries=common.step),
     }
-
-
-def _sum(parts: dict[str, float]) -> float:
-    return sum(parts.values())

@@ -124,14 +124,15 @@ def _product(what: str, whole: float, factors: list[Factor], last: str, *more: F
 def _kept(setting: Setting) -> list[Term]:
     """What all blocks keep: of tokens, of each layer, so many copies of the hidden size."""
     model, train = setting.model, setting.train
-    whole, scores = activations.kept_bytes(setting), activations.scores_bytes(setting)
+    whole, scores = activations.own_bytes(setting), activations.scores_bytes(setting)
+    tower = Term("", "what the vision tower keeps", (Factor(activations.pictures_bytes(setting), "MiB"),))
     layers = [_tokens(setting), Factor(float(model.layers or 0), "layers")]
     if not activations.recomputes(train) and scores and not train.act_offload:
         share = whole / (activations.block_bytes(setting) + activations.adapter_bytes(setting))
         seen = [*layers, Factor(train.seq_len or 0, "tokens seen"), Factor(model.heads or 0, "heads")]
         scored = _product("attention scores", scores * share, seen, "bytes")
-        return [*_copies(KEPT["none"], whole - scores * share, layers, setting), *scored]
-    return _copies(KEPT[train.act_ckpt or "none"], whole, layers, setting)
+        return [*_copies(KEPT["none"], whole - scores * share, layers, setting), *scored, tower]
+    return [*_copies(KEPT[train.act_ckpt or "none"], whole, layers, setting), tower]
 
 
 def _copies(what: str, whole: float, factors: list[Factor], setting: Setting) -> list[Term]:

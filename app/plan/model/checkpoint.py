@@ -17,14 +17,19 @@ from .safetensors import Tensor
 
 NUMBERED = re.compile(r"^(.*?(?:^|\.))(\d+)\.")
 EXPERT = re.compile(r"\bexperts\.(\d+)\.")
-TOGETHER = re.compile(r"\bexperts\.(gate_up_proj|gate_and_up_proj|up_proj|w1)$")  # all experts in one tensor
+TOGETHER = re.compile(r"\bexperts\.(gate_up_proj|gate_and_up_proj|up_proj|w1)(_blocks)?$")  # all experts in one tensor
+ROUTER = re.compile(r"\.(gate|router|router\.(layer|classifier|gate))\.weight$")  # a row for each expert
+SHARED = re.compile(r"\.shared_experts?\.(up_proj|gate_up_proj|w1)\.weight$")
+# Experts that a token passes through, where nothing tells: of few (Mixtral, Phi-3.5-MoE; DBRX has 4), and of many
+# (Qwen3, OLMoE, DeepSeek V3; Qwen1.5-MoE and gpt-oss have 4, DeepSeek V2 6).
+FEW, OF_FEW, OF_MANY = 16, 2, 8
 EMBEDDING = re.compile(r"(^|[._])(embed_tokens|wte|word_embeddings|shared|tok_embeddings|embed_in|token_embd)\.weight$")
 HEAD = re.compile(r"(^|\.)(lm_head|output|embed_out|lm_head\.linear)\.weight$")
 QUERY = re.compile(r"\.(q_proj|wq|query|q_lin|q)\.weight$")
 KEY = re.compile(r"\.(k_proj|wk|key|k_lin|k)\.weight$")
 QUERY_NORM = re.compile(r"\.(q_norm|q_layernorm)\.weight$")
 GATE = re.compile(r"\.(gate_proj|gate_up_proj|w3|wi_1|gate_and_up_proj)(\.weight)?$")
-FUSED_GATE = re.compile(r"\.(gate_up_proj|gate_and_up_proj)(\.weight)?$")
+FUSED_GATE = re.compile(r"\.(gate_up_proj|gate_and_up_proj)(\.weight|_blocks)?$")
 UP = re.compile(
     r"\.(up_proj|gate_up_proj|gate_and_up_proj|w1|wi|wi_0|fc1|c_fc|dense_h_to_4h|fc_in|lin1|intermediate\.dense)"
     r"(\.weight)?$"
@@ -87,16 +92,14 @@ def model_of(tensors: Mapping[str, Tensor], name: str = "") -> tuple[Model, list
     head_dim = norm.shape[0] if norm else _likely_head(hidden, query, key)
     if query and head_dim and not norm:
         told.append(f"heads: {query // head_dim} of {head_dim}, a guess, as a checkpoint does not tell them")
-    together, all_experts = _largest(inside, TOGETHER, dimensions=3)
-    experts = len({found[1] for tensor in inside if (found := EXPERT.search(tensor))})
-    experts = experts or (all_experts.shape[0] if all_experts else 0)
+    experts, seen_as = _experts(inside, hidden)
+    used = min(experts, OF_FEW if experts <= FEW else OF_MANY)
     if experts:
-        told.append(f"experts: {experts} in a layer; how many a token passes through is not known, so all")
-    inner = _inner(inside, hidden)
-    if all_experts and hidden in all_experts.shape[1:]:
-        side = all_experts.shape[1] if all_experts.shape[2] == hidden else all_experts.shape[2]
-        inner = side // 2 if FUSED_GATE.search(together) else side
+        told.append(f"experts: {experts} in a layer, {seen_as}; a token passes through {used}, a guess")
+    of_experts = {name: tensor for name, tensor in inside.items() if ".experts." in name}
+    inner = _inner_of_experts(of_experts, hidden, experts) if experts else _inner(inside, hidden)
     pair = bool(blocks) and len(blocks) > 1
+    shared = _rows(_largest(inside, SHARED)[1], hidden) or 0
     model = Model(
         name=name,
         params=float(counted),
@@ -105,12 +108,14 @@ def model_of(tensors: Mapping[str, Tensor], name: str = "") -> tuple[Model, list
         heads=query // head_dim if query and head_dim and query % head_dim == 0 else None,
         kv_heads=key // head_dim if query and key and head_dim and key % head_dim == 0 else None,
         head_dim=head_dim if query and hidden and head_dim and query != hidden else None,
-        intermediate=inner * max(experts, 1) if inner else None,
+        intermediate=inner * max(used, 1) + shared if inner else None,
         vocab=embedded.shape[0] if embedded else None,
         tied=bool(embedding) and not head,
         mlp=("swiglu" if any(GATE.search(name) for name in inside) else "gelu") if inside else None,
         kind="encoder-decoder" if pair else None,
         experts=experts or None,
+        experts_per_token=used or None,
+        active_params=counted - _params(of_experts, False)[0] * (1 - used / experts) if experts else None,
     )
     missing = [field for field in ("layers", "hidden", "vocab", "intermediate") if getattr(model, field) is None]
     if missing:
@@ -118,6 +123,33 @@ def model_of(tensors: Mapping[str, Tensor], name: str = "") -> tuple[Model, list
             f"{', '.join(missing)}: not seen in the names of the tensors; give them, or a config.json beside it"
         )
     return model, told
+
+
+def _experts(inside: Mapping[str, Tensor], hidden: int | None) -> tuple[int, str]:
+    """Experts of a layer, and what shows them: their numbers, their common tensor, or the rows of their router."""
+    if numbers := {found[1] for name in inside if (found := EXPERT.search(name))}:
+        return len(numbers), "as their tensors are numbered"
+    if together := _together(inside)[1]:
+        return together.shape[0], "as many as their common tensor holds"
+    if any(".experts." in name for name in inside):
+        return _rows(_largest(inside, ROUTER)[1], hidden) or 0, "one for each row of the router"
+    return 0, ""
+
+
+def _together(inside: Mapping[str, Tensor]) -> tuple[str, Tensor | None]:
+    """The tensor that holds a matrix of all experts; of weights in 4 bit it has a dimension more."""
+    name, tensor = _largest(inside, TOGETHER, dimensions=3)
+    return (name, tensor) if tensor else _largest(inside, TOGETHER, dimensions=4)
+
+
+def _inner_of_experts(of_experts: Mapping[str, Tensor], hidden: int | None, experts: int) -> int | None:
+    """Width of the feed-forward part of one expert."""
+    name, tensor = _together(of_experts)
+    if tensor is None:
+        inner = _inner(of_experts, hidden)
+        return inner // experts if inner and not any(EXPERT.search(each) for each in of_experts) else inner
+    side = tensor.shape[2] if len(tensor.shape) == 3 and tensor.shape[1] == hidden else tensor.shape[1]
+    return side // 2 if FUSED_GATE.search(name) else side
 
 
 def _params(tensors: Mapping[str, Tensor], tied: bool) -> tuple[int, list[str]]:

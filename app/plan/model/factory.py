@@ -1,6 +1,7 @@
 """A model's shape from the user's own code: built on the meta device, in a child of the user's interpreter."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,10 +32,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return math.prod(self.shape)
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +54,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
 
 
+def check(factory: str) -> None:
+    """
+    Raises:
+        UserError: It is not written as ``package.module:function``.
+    """
+    module, colon, name = factory.partition(":")
+    if not (colon and name and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
+        raise UserError(f"{factory} names no function", "give it as package.module:build_model")
+
+
 async def look(
     factory: str, python: str, directory: Path, arguments: Arguments = NONE, limit_s: float = LIMIT_S
 ) -> Shape:
@@ -66,9 +74,7 @@ async def look(
         UserError: It is no such thing, or building the model failed.
         CouldNotLook: The child did not answer in time, or died.
     """
-    module, colon, name = factory.partition(":")
-    if not (colon and name and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
-        raise UserError(f"--model {factory} names no function", "give it as package.module:build_model")
+    check(factory)
     command = [python, str(AGENT), factory, json.dumps(arguments)]
     outcome = await run(command, limit_s=limit_s, cwd=directory, answers=True, env={**os.environ, **OFFLINE})
     if not outcome.answer:

@@ -15,10 +15,10 @@ import msgspec
 from ...errors import UserError
 from ...files import read_regular
 from ..types import Model
-from . import hf_counts
+from . import hf_counts, hf_layouts, hf_vision
 from .hf_blocks import BLOCKS
 from .hf_fields import MOST, Config, some, tied, whole
-from .hf_towers import gated_pair, patches
+from .hf_towers import gated_pair
 
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"
@@ -158,17 +158,22 @@ def _several(config: Config, text: Config, inner: str, name: str, told: list[str
     vision = config.get(VISION)
     if not isinstance(vision, dict):
         return model, [f"{inner}: only this part is counted", *told, *more]
-    family = str(vision.get("model_type") or "")
-    if family not in hf_counts.VISION:
+    family = hf_vision.family_of(vision, str(config.get("model_type") or ""))
+    if family not in (*hf_counts.VISION, *hf_vision.COUNTS):
         named = family[:40] or "no model_type"
-        return model, [f"vision_config ({named}): not known, so its parameters are not counted", *told, *more]
-    vision, of_vision = filled(vision, VISION)
-    tower = hf_counts.count({field: value for field, value in vision.items() if value is not None}, family).params
-    active = model.active_params + tower if model.active_params else None
-    both = msgspec.structs.replace(model, params=model.params + tower, active_params=active)
-    tower_words = f"vision tower: {tower / 1e6:.0f} M parameters, counted"
-    told = [f"{tower_words}; what joins it to the text, and its activations, are not", *told, *of_vision]
-    return both, [*told, *more]
+        return model, [f"vision_config ({named}): not known, so nothing of it is counted", *told, *more]
+    vision, of_vision = filled(vision | {"model_type": family}, VISION)
+    said = {field: value for field, value in vision.items() if value is not None}
+    tower = _model(hf_vision.usual(said, family), family)
+    active = model.active_params + tower.params if model.active_params else None
+    both = msgspec.structs.replace(model, params=model.params + tower.params, active_params=active, tower=tower)
+    return both, [_seen(tower, family), *told, *of_vision, *more]
+
+
+def _seen(tower: Model, family: str) -> str:
+    pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if hf_vision.of_any_size(family) else ""
+    patches = f"a picture{pixels} is {tower.positions:,} patches to it"
+    return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; what joins it to the text is not counted"
 
 
 def _model(config: Config, name: str) -> Model:
@@ -177,8 +182,9 @@ def _model(config: Config, name: str) -> Model:
     hidden = whole(config, "hidden_size", "n_embd", "n_embed", "d_model", "dim")
     heads = whole(config, "num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads")
     layers = whole(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
-    if pair:
-        layers += whole(config, "num_decoder_layers", "decoder_layers", default=layers)
+    decoders = whole(config, "num_decoder_layers", "decoder_layers", default=layers) if pair else None
+    if decoders:
+        layers += decoders
     elif "head_dim" not in config and hidden % heads:
         raise UserError(f"hidden_size {hidden} is no multiple of num_attention_heads {heads}", "correct the config")
     keys = whole(config, "num_key_value_heads", "num_kv_heads", default=heads)
@@ -190,8 +196,9 @@ def _model(config: Config, name: str) -> Model:
         )
     found = hf_counts.count(config, family)
     experts, used = _experts(config)
-    head = whole(config, "head_dim", "d_kv", default=hidden // heads)
-    vision = family in hf_counts.VISION
+    of_latent = hf_layouts.head_of_latent(config)
+    head = of_latent or whole(config, "head_dim", "d_kv", default=hidden // heads)
+    vision = family in (*hf_counts.VISION, *hf_vision.COUNTS)
     return Model(
         name=name or family,
         params=float(found.params),
@@ -215,9 +222,11 @@ def _model(config: Config, name: str) -> Model:
         experts=experts,
         experts_per_token=used,
         active_params=float(found.active) if found.active != found.params else None,
-        positions=patches(config) + 1 if vision else None,
+        positions=hf_vision.positions(config, family) if vision else None,
         max_positions=None if vision else _max_positions(config, family),
         block=BLOCKS.get(family, ""),
+        layout=hf_layouts.layout(config, family),
+        decoder_layers=decoders,
     )
 
 
@@ -243,7 +252,8 @@ def _inner(config: Config, hidden: int, family: str, experts: int | None) -> int
     """Width of the feed-forward part that a token passes through."""
     names = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "encoder_ffn_dim", "hidden_dim")
     if family == "dinov2":
-        return hidden * whole(config, "mlp_ratio", default=4)
+        inner = hidden * whole(config, "mlp_ratio", default=4)
+        return (inner * 2 // 3 + 7) // 8 * 8 if config.get("use_swiglu_ffn") else inner
     if not experts:
         return whole(config, *names, default=4 * hidden)
     each = whole(config, "moe_intermediate_size", *names, default=4 * hidden)
@@ -254,6 +264,8 @@ def _inner(config: Config, hidden: int, family: str, experts: int | None) -> int
 def _mlp(config: Config, family: str) -> Literal["swiglu", "gated-gelu", "gelu", "relu"]:
     if family in ("t5", "mt5", "umt5"):
         return "gated-gelu" if gated_pair(config) else "relu"
+    if family == "dinov2" and config.get("use_swiglu_ffn"):
+        return "swiglu"
     if family not in hf_counts.PLAIN_MLP:
         return "swiglu"
     usual = "relu" if family == "opt" else "gelu"

@@ -8,7 +8,7 @@ head for a task.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import hf_towers
+from . import hf_towers, hf_vision
 from .hf_fields import Config, plain, plain_block, some, tied, whole
 
 
@@ -25,7 +25,7 @@ def count(config: Config, family: str) -> Count:
     Raises:
         UserError: A field is missing or no sensible number.
     """
-    found = FAMILIES.get(family, _llama)(config)
+    found = (FAMILIES.get(family) or hf_vision.COUNTS.get(family, _llama))(config)
     return found if isinstance(found, Count) else Count(found, found)
 
 
@@ -270,7 +270,8 @@ FAMILIES |= {
 }
 PLAIN_MLP = (
     *("gpt2", "gptj", "gpt_neox", "opt", "bloom", "falcon", "starcoder2", "phi", "bart", "dinov2"),
-    *(*ENCODERS, "vit", "clip_vision_model", "siglip_vision_model"),
+    *(*ENCODERS, "vit", "clip_vision_model", "siglip_vision_model", "mllama_vision_model"),
+    *("qwen2_vl_vision", "qwen3_vl_vision", "idefics2_vision", "idefics3_vision", "smolvlm_vision"),
 )
 # What the config class of a family has (transformers 5.23), for parts of a config that leave it out.
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
@@ -280,7 +281,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gemma3_text": dict(zip((*SIZES, "vocab_size"), (2304, 9216, 26, 8, 262208), strict=True)),
     "clip_vision_model": dict(zip((*SIZES, "patch_size"), (768, 3072, 12, 12, 32), strict=True)),
     "siglip_vision_model": dict(zip((*SIZES, "patch_size"), (768, 3072, 12, 12, 16), strict=True)),
-}
+} | hf_vision.DEFAULTS
 # The same where a family has a number of its own for these, whatever the other sizes; else they follow from them: as
 # many key-value heads as heads, and heads that share the hidden size.
 KEYS = {"mistral": 8, "mixtral": 8, "qwen2": 32, "qwen2_moe": 16, "qwen3": 32, "qwen3_moe": 4, "gemma": 16}

@@ -44,8 +44,9 @@ def t5(config: Config) -> int:
 
 
 def gated_pair(config: Config) -> bool:
-    """Whether T5's feed-forward part has a gate (T5 1.1, Flan-T5)."""
-    return "gated" in str(config.get("feed_forward_proj", "relu"))
+    """Whether T5's feed-forward part has a gate (T5 1.1, Flan-T5); mT5's and UMT5's have one unless told."""
+    usual = "relu" if config.get("model_type") == "t5" else "gated-gelu"
+    return "gated" in str(config.get("feed_forward_proj", usual))
 
 
 def bart(config: Config) -> int:

@@ -4,6 +4,7 @@ Format (safetensors 0.8, README and ``safetensors/src/tensor.rs``): eight bytes 
 endian, at most 100 MB; the header, one JSON object; then the data.
 """
 
+import math
 import os
 import stat
 from pathlib import Path
@@ -32,10 +33,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return math.prod(self.shape)
 
 
 class Index(msgspec.Struct, frozen=True):

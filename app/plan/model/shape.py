@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..types import Lora, Model, Train
+from ..types import Layout, Lora, Model, Train
 
 
 def kv_width(model: Model) -> float:
@@ -25,24 +25,29 @@ def is_encoder_decoder(model: Model) -> bool:
     return model.name.lower().startswith(("t5", "mt5", "mt0", "flan-t5", "bart", "mbart", "ul2"))
 
 
-# Families with rotary embeddings whose queries, keys and values are one product, by the start of a model's name.
+# By the start of a model's name, where no config tells its family: those with rotary embeddings whose queries, keys and
+# values are one product, and those whose GELU transformers writes as five operations (``NewGELUActivation``).
 JOINT = ("qwen-", "gpt-neox", "pythia", "falcon", "chatglm", "baichuan", "internlm2", "phi-3", "stablelm-base-alpha")
-
-
-# Families whose GELU transformers writes as five operations of its own (``NewGELUActivation``), by the start of a name.
 WRITTEN_OUT = ("gpt2", "distilgpt2", "gpt-j", "gpt-neo-", "codegen")
 
 
-def writes_gelu_out(model: Model) -> bool:
-    """Whether the activation function is such a GELU: so is that of gated encoder-decoders (T5 v1.1, mT5, mT0)."""
-    of_pair = is_encoder_decoder(model) and model.mlp == "gated-gelu"
-    return of_pair or model.name.lower().startswith(WRITTEN_OUT)
-
-
-def keeps_joint_product(model: Model) -> bool:
-    """Whether the values that attention keeps are a view of one product with queries and keys, which stays with them
-    beside the rotated ones."""
-    return model.name.lower().startswith(JOINT)
+@lru_cache(maxsize=256)
+def layout(model: Model) -> Layout:
+    """How its blocks are written: as its family's are, else as those of most models with such a feed-forward part."""
+    if model.layout:
+        return model.layout
+    name, has_gate = model.name.lower(), gated(model)
+    if is_encoder_decoder(model):
+        written = model.mlp == "gated-gelu"  # T5 v1.1, mT5, mT0
+        return Layout(norm="layer" if model.mlp == "gelu" else "rms-t5", inner=3 * written, inner_fp32=written)
+    written = name.startswith(WRITTEN_OUT)
+    return Layout(
+        norm="rms" if has_gate else "layer",
+        joint=name.startswith(JOINT),
+        inner=3 * written,
+        inner_fp32=written,
+        wide_softmax=has_gate,
+    )
 
 
 def largest_matrix(model: Model) -> float:
@@ -51,12 +56,12 @@ def largest_matrix(model: Model) -> float:
 
 
 def attention_width(model: Model) -> float:
-    """Elements of all heads' queries per token. T5's heads need not divide its hidden size: what its parameters leave
-    for attention (three per layer pair, of four matrices each) tells."""
+    """Elements of all heads' queries per token. T5's heads need not divide its hidden size: where no config tells, what
+    its parameters leave for attention (three per layer pair, of four matrices each) does."""
     hidden = float(model.hidden or 0)
     if model.head_dim:
         return float(model.head_dim * (model.heads or 1))
-    if not is_encoder_decoder(model) or not hidden:
+    if model.layout or not is_encoder_decoder(model) or not hidden:
         return hidden
     attention = block_params(model) - (3 if gated(model) else 2) * hidden * (model.intermediate or 0)
     return max(hidden, attention / (1.5 * 4 * hidden))
@@ -67,7 +72,8 @@ def block_params(model: Model) -> float:
     """Parameters of one transformer block; an average where the model has unlike ones."""
     if not model.layers:
         return model.largest_layer or model.params
-    return max(0.0, model.params - embedding_params(model)) / model.layers
+    tower = model.tower.params if model.tower else 0.0
+    return max(0.0, model.params - tower - embedding_params(model)) / model.layers
 
 
 @lru_cache(maxsize=64)

@@ -52,9 +52,9 @@ def files(
             made[deepspeed.HOSTFILE] = HOSTFILE_HEAD + "".join(
                 f"node-{n + 1} slots={box.ranks}\n" for n in range(setting.nodes)
             )
-    elif strategy.kind in ("fsdp2", "hsdp"):
+    elif strategy.is_fully_shard:
         made["fsdp2_setup.py"] = setup_code.fsdp2(setting, box, batch)
-    elif strategy.kind in ("ddp", "zero-optimizer"):
+    elif strategy.replicates:
         made["ddp_setup.py"] = setup_code.ddp(setting, box, batch)
     if configuration := _accelerate(setting, box, script):
         made[accelerate.FILE] = configuration
@@ -129,7 +129,7 @@ def _accelerate(setting: Setting, box: Box, script: str) -> str | None:
     if strategy.kind == "deepspeed":
         plain = accelerate.deepspeed_config(box, deepspeed.AUTO_FILE, stage=strategy.stage)
         notes.append(f"Precision, stage, offload and buckets stand in {deepspeed.AUTO_FILE}.")
-    elif strategy.kind in ("fsdp2", "hsdp"):
+    elif strategy.is_fully_shard:
         hybrid = strategy.kind == "hsdp"
         plain = accelerate.fsdp2_config(
             box,
@@ -150,7 +150,7 @@ def _accelerate(setting: Setting, box: Box, script: str) -> str | None:
             notes.append("parallelism_config needs Accelerate 1.10 or newer.")
         if type(strategy.reshard_after_forward) is int:
             notes.append(f"It cannot reshard to {strategy.reshard_after_forward} ranks; fsdp2_setup.py does.")
-    elif strategy.kind in ("ddp", "zero-optimizer"):
+    elif strategy.replicates:
         plain = accelerate.ddp_config(box, precision)
         if strategy.kind == "zero-optimizer":
             notes.append("It does not shard optimizer states: your script must, as ddp_setup.py does.")
@@ -163,7 +163,7 @@ def _accelerate(setting: Setting, box: Box, script: str) -> str | None:
         notes.append(f"Load the model in {precision}: its weights are to be in 16 bit.")
     if (train.grad_accum or 1) > 1:
         notes.append(f"In the script: Accelerator(gradient_accumulation_steps={train.grad_accum}).")
-    in_yaml = train.act_ckpt == "full" and strategy.kind in ("fsdp2", "hsdp")
+    in_yaml = train.act_ckpt == "full" and strategy.is_fully_shard
     if train.act_ckpt not in (None, "none") and not in_yaml:
         notes.append("Recomputed activations are your model's matter: gradient_checkpointing_enable() of transformers.")
     rank = " --machine_rank N" if box.nodes > 1 else ""

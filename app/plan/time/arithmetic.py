@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..machines import Gpu
-from ..memory.activations import TARGET_SHARE, autocasts, block_bytes, tokens
+from ..memory.activations import autocasts, block_bytes
+from ..memory.seen import layer_tokens, pictures, target_tokens, tokens
 from ..memory.states import frozen_bytes, recipe, shards
 from ..memory.working import trained_params
 from ..model.shape import gated, is_encoder_decoder
@@ -47,14 +48,13 @@ class Work(NamedTuple):
 @lru_cache(maxsize=256)
 def work(setting: Setting, gpu: Gpu, links: Links | None = None) -> Work:
     """The arithmetic of a complete setting, with what its strategy makes each GPU do twice or alone."""
-    train, model = setting.train, setting.model
+    model = setting.model
     rate = product_flops(setting, gpu, links)
     memory = gpu.memory_gbps * 1e9
     products, attention = products_flops(setting), attention_flops(setting)
     layers = float(model.layers or 0)
-    kept = layers * block_bytes(setting) * _of_tokens(model)
-    loss = tokens(train) * (model.vocab or 0) * LOSS_BYTES / 3
-    loss *= TARGET_SHARE if is_encoder_decoder(model) else 1.0
+    kept = layers * block_bytes(setting)
+    loss = target_tokens(setting) * (model.vocab or 0) * LOSS_BYTES / 3
     weights = _weight_bytes(setting)
     cast = 6 * model.params if autocasts(setting) else 0.0
     trained = trained_params(setting) / model.params
@@ -85,15 +85,11 @@ def peak_flops(setting: Setting, gpu: Gpu) -> float:
 def products_flops(setting: Setting) -> float:
     """Of the forward pass of one micro-batch: two for each weight a token passes through. The table of the input is
     looked up, not multiplied."""
-    model = setting.model
+    model, seen = setting.model, pictures(setting)
     table = 0.0 if model.tied else float(model.vocab or 0) * (model.hidden or 0)
-    passed = model.active_params or model.params
-    return 2 * max(passed - table, passed / 2) * tokens(setting.train) * _of_tokens(model)
-
-
-def _of_tokens(model: Model) -> float:
-    """What share of the tokens a weight sees: half of those of a pair are a decoder's, which has fewer of them."""
-    return (1 + TARGET_SHARE) / 2 if is_encoder_decoder(model) else 1.0
+    passed = (model.active_params or model.params) - (model.tower.params if model.tower else 0.0)
+    of_text = 2 * max(passed - table, passed / 2) * layer_tokens(setting)
+    return of_text + (products_flops(seen) if seen else 0.0)
 
 
 def attention_flops(setting: Setting) -> float:

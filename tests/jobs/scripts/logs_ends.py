@@ -6,16 +6,43 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+
+def meet():
+    """Wait for all before the short time-out counts: an import may take longer on one rank than on the others. The pid
+    of rank 1."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=5))
+    store.set(f"pid of rank {os.environ['RANK']}", str(os.getpid()))
+    pids = [int(store.get(f"pid of rank {rank}")) for rank in range(3)]
+    return pids[1]
+
+
+def has_ended(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def end_late(pid):
+    """Those that only notice may have their say before the launcher ends them, and end after the one that failed."""
+    while way in ("raises", "killed") and not has_ended(pid):
+        time.sleep(0.1)
+    time.sleep(2)
+
+
 way = sys.argv[1]
-dist.init_process_group("gloo", timeout=timedelta(seconds=8))
+first = meet()
+dist.init_process_group("gloo", timeout=timedelta(seconds=12))
 rank = dist.get_rank()
-if rank != 1:  # those that only notice may have their say before the launcher ends them, and end after rank 1
+if rank != 1:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    atexit.register(time.sleep, 2)
+    atexit.register(end_late, first)
 x = torch.ones(4)
 for step in range(5):
     dist.all_reduce(x)
@@ -39,7 +66,7 @@ elif way == "shape":
 elif way == "absent":
     if rank == 1:
         time.sleep(60)
-    dist.monitored_barrier(timeout=timedelta(seconds=3), wait_all_ranks=True)
+    dist.monitored_barrier(timeout=timedelta(seconds=8), wait_all_ranks=True)
 elif way == "late":
     if rank == 1:
         time.sleep(60)

@@ -5,6 +5,7 @@ thread while it stands.
 """
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -17,6 +18,14 @@ from torch._C import _distributed_c10d as c10d
 
 CASE, FOLDER = sys.argv[1], Path(sys.argv[2])
 ODD = 2
+
+
+def meet():
+    """Wait for all before a short time-out counts: an import may take longer on one rank than on the others."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=5))
+    store.set(f"rank {os.environ['RANK']}", "here")
+    store.wait([f"rank {rank}" for rank in range(int(os.environ["WORLD_SIZE"]))])
 
 
 def dump(rank):
@@ -111,7 +120,8 @@ def pairs(rank, value):
 
 
 def main():
-    limit_s = 3 if CASE == "timed_out" else 600
+    limit_s = 8 if CASE == "timed_out" else 600
+    meet()
     dist.init_process_group("gloo", timeout=timedelta(seconds=limit_s))
     rank = dist.get_rank()
     value = torch.ones(8)

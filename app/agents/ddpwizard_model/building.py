@@ -1,0 +1,58 @@
+"""The user's model, its repeated blocks and its inputs."""
+
+import json
+import sys
+
+from .asked import Refused, a_module, function
+
+
+def build(request):
+    """The user's model: from the factory, or from a config.json by transformers."""
+    if request["factory"]:
+        return a_module(function(request["factory"])(), request["factory"])
+    try:
+        import transformers
+    except ImportError:
+        raise Refused("transformers, which builds a config.json, is not installed in " + sys.executable) from None
+    if request["config"].startswith("{"):
+        config = transformers.AutoConfig.for_model(**json.loads(request["config"]))
+    else:
+        config = transformers.AutoConfig.from_pretrained(request["config"], local_files_only=True)
+    config.use_cache = False
+    named = getattr(transformers, (config.architectures or [""])[0], None)
+    if named is not None:
+        return named._from_config(config, attn_implementation=request["attention"])
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=request["attention"])
+
+
+def repeated_blocks(model):
+    """The modules of one class that a list or a sequence of the model repeats and that hold most; empty for none."""
+    import torch
+
+    best, held = [], 0
+    for holder in model.modules():
+        if not isinstance(holder, (torch.nn.ModuleList, torch.nn.Sequential)):
+            continue
+        kinds = {}
+        for child in holder.children():
+            kinds.setdefault(type(child), []).append(child)
+        for children in kinds.values():
+            size = sum(p.numel() for child in children for p in child.parameters())
+            if len(children) > 1 and size > held:
+                best, held = children, size
+    return best
+
+
+def batch_of(model, request):
+    """One micro-batch, as positional and named arguments: the user's own, or token ids."""
+    import torch
+
+    if request["batch"]:
+        given = function(request["batch"])()
+        if isinstance(given, dict):
+            return (), given
+        return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
+    if not any(isinstance(module, torch.nn.Embedding) for module in model.modules()):
+        raise Refused("it takes no tokens: give a function that returns its inputs with --batch PKG.MOD:FN")
+    tokens = torch.zeros(request["micro_batch"], request["seq_len"], dtype=torch.int64)
+    return ((), {"input_ids": tokens, "labels": tokens}) if request["config"] else ((tokens,), {})

@@ -1,0 +1,131 @@
+"""A model trained under torch's trackers: the highest of each moment, and what it is made of."""
+
+import contextlib
+
+from .building import batch_of, build, repeated_blocks
+from .fakes import converted, gpu_rules, undrawn
+from .tensors import low, tensors
+from .training import optimizer_of, train
+from .wrapping import checkpointed, ddp, fsdp2, mesh_of
+
+# The trackers' categories by what they are to a plan.
+PARTS = {
+    "params": ("Parameter", "Sharded Param", "Buffer"),
+    "grads": ("Gradient", "Sharded Grad"),
+    "optimizer": ("Optstate", "OptState"),
+    "buffers": ("Other", "Inputs", "Unsharded Param", "Unsharded Grad", "All Gather", "Reduce Scatter"),
+    "activations": ("Activation", "Temp"),
+}
+
+
+def track(request):
+    """The peak of two steps by category, and what a rank keeps between two steps."""
+    import torch
+    import torch.distributed as dist
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    if request["kind"] != "single":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", rank=0, world_size=request["ranks"], store=FakeStore())
+    mesh = mesh_of(request) if request["kind"] in ("fsdp2", "hsdp") else None
+    autocast = mesh is None and request["dtype"].endswith("-mixed")
+    setattr(torch.nn.Module, "_apply", converted)  # noqa: B010 (with one argument more)
+    setattr(torch.nn.init, "_no_grad_trunc_normal_", undrawn)  # noqa: B010 (2.13 reads the values it draws)
+    with FakeTensorMode(allow_non_fake_inputs=True), gpu_rules(autocast):
+        model = build(request).train()
+        if request["dtype"].endswith("-pure"):
+            model.to(low(request))
+        batch = batch_of(model, request)
+        blocks = repeated_blocks(model)
+        block = type(blocks[0]).__name__ if blocks else ""
+        if request["recompute"]:
+            checkpointed(model, blocks, autocast)
+            blocks = repeated_blocks(model)
+        if mesh is None:
+            model, optimizer, tracker, shards = whole(model, batch, request)
+        else:
+            model, optimizer, tracker, shards = sharded(model, blocks, mesh, batch, request)
+        running = torch.autocast("cpu", dtype=low(request)) if autocast else contextlib.nullcontext()
+        with tracker:
+            kept = train(model, optimizer, tracker, shards, batch, running, request)
+    return {"moments": told(tracker.highest, kept["optimizer"]), "kept": kept, "block": block, "blocks": len(blocks)}
+
+
+def whole(model, batch, request):
+    """The model on each rank, its optimizer, and a tracker that knows both."""
+    from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
+
+    buckets = []
+    if request["kind"] == "ddp":
+        model, buckets = ddp(model, request)
+    optimizer = optimizer_of(model.parameters(), request)
+    tracker = tracker_class(MemTracker)(copies=_MemRefType.OTH)
+    for param in model.parameters():
+        if not param.requires_grad:  # MemTracker would put a hook on its gradient
+            tracker._param_to_grad_hook_handles[param] = (NoHook(), NoHook())
+    tracker.track_external(model, optimizer, *buckets, *tensors(batch))
+    return model, optimizer, tracker, []
+
+
+class NoHook:
+    """In place of the handle of a hook."""
+
+    def remove(self):
+        pass
+
+
+def sharded(model, blocks, mesh, batch, request):
+    """The model in shards, an optimizer of its local tensors, and a tracker that knows both.
+
+    The local tensors are the shards' own memory. Stepped as DTensors, the trackers count copies that are never made
+    (torch 2.13, foreach and fused).
+    """
+    import torch
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+
+    model = fsdp2(model, blocks, mesh, request)
+    shards = [(p, torch.nn.Parameter(p.to_local(), p.requires_grad)) for p in model.parameters()]
+    optimizer = optimizer_of([local for _, local in shards], request)
+    tracker = tracker_class(FSDPMemTracker)(model, optimizer)
+    tracker.track_inputs(batch)
+    return model, optimizer, tracker, shards
+
+
+def tracker_class(base):
+    """A tracker of torch's that keeps the highest of each moment (those of ``Candidate.peak_phase``: the loss with the
+    forward pass before it), and sets autocast's 16-bit copies of weights apart. It has no figures for each module,
+    which would take most of its time."""
+    import torch
+
+    class Tracker(base):
+        def __init__(self, *known, copies=None):
+            super().__init__(*known)
+            self.highest, self.moment = {}, "loss"
+            self.copies = copies  # the category of copies of weights
+
+        def _update_peak_stats(self, peak_state):
+            for now in self._curr_mem_snap.values():  # of one device: all tensors lie on "cpu"
+                if now["Total"] > self.highest.get(self.moment, {}).get("Total", 0):
+                    self.highest[self.moment] = dict(now)
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = super().__torch_dispatch__(func, types, args, kwargs or {})
+            if self.copies and func is torch.ops.aten._to_copy.default and isinstance(args[0], torch.nn.Parameter):
+                self._update_and_maybe_create_winfos(result, self.copies)
+            return result
+
+    return Tracker
+
+
+def told(highest, state_bytes):
+    """The highest of each moment as the tracker saw it, by its own categories and by what they are to a plan."""
+    moments = {}
+    for moment, seen in highest.items():
+        sizes = {getattr(kind, "value", kind): size for kind, size in seen.items()}
+        total = sizes.pop("Total")
+        parts = {part: sum(sizes.get(name, 0) for name in names) for part, names in PARTS.items()}
+        parts["temporaries"] = max(0, parts["optimizer"] - state_bytes)  # a step's own are tracked as states
+        parts["optimizer"] -= parts["temporaries"]
+        moments[moment] = {"total": total, "categories": sizes, "parts": parts}
+    return moments

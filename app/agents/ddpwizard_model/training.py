@@ -1,0 +1,86 @@
+"""Two steps of training: the loss, the optimizer, and what a rank keeps at the end."""
+
+import contextlib
+
+from .asked import Refused
+from .tensors import bytes_of, tensors
+
+STEPS = 2  # the optimizer has no state before the first has ended
+CHUNKS = 8  # of the logits, where the loss is chunked
+OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
+
+
+def optimizer_of(params, request):
+    """torch's optimizer of that name; foreach, as on a GPU, unless it is fused, which makes no copies in its step."""
+    import torch
+
+    kind = getattr(torch.optim, OPTIMIZERS.get(request["optimizer"], ""), None)
+    if kind is None:
+        raise Refused("torch.optim has no %s" % request["optimizer"])
+    trained = [p for p in params if p.requires_grad]
+    return kind(trained, lr=1e-4, foreach=request["optimizer_impl"] != "fused")
+
+
+def train(model, optimizer, tracker, shards, batch, running, request):
+    """Two steps; bytes of parameters, gradients and optimizer state of a rank at the end."""
+    args, kwargs = batch
+
+    def backward(grad):
+        tracker.moment = "backward"
+
+    kept = {}
+    for step in range(STEPS):
+        last = min(request["grad_accum"], 2) if step else 1
+        for micro in range(last):
+            tracker.reset_mod_stats()
+            syncs = micro == last - 1 or not hasattr(model, "no_sync")
+            with contextlib.nullcontext() if syncs else model.no_sync():
+                tracker.moment = "loss"
+                with running:
+                    output = model(*args, **kwargs)
+                    loss, logits = loss_of(output, request)
+                if logits is not None and logits.requires_grad:
+                    logits.register_hook(backward)
+                else:
+                    tracker.moment = "backward"
+                loss.backward()
+            del output, loss, logits
+        tracker.moment = "step"
+        for param, local in shards:
+            local.grad = param.grad.to_local() if param.grad is not None else None
+        optimizer.step()
+        params = [local for _, local in shards] or list(model.parameters())
+        states = [each for each in tensors(list(optimizer.state.values())) if each.dim()]
+        kept = {
+            "params": bytes_of(params),
+            "grads": bytes_of([p.grad for p in params if p.grad is not None]),
+            "optimizer": bytes_of(states),
+        }
+        optimizer.zero_grad()
+        for param, _ in shards:
+            param.grad = None
+    return kept
+
+
+def loss_of(output, request):
+    """The model's own loss, else cross-entropy over its logits in fp32, else the mean of its output; and the logits,
+    None where there are none."""
+    import torch
+    from torch.nn import functional
+
+    named = output if isinstance(output, dict) else getattr(output, "__dict__", {})
+    logits = named.get("logits", output)
+    while isinstance(logits, (tuple, list)) and logits:
+        logits = logits[0]
+    if isinstance(named.get("loss"), torch.Tensor):
+        return named["loss"], logits if isinstance(logits, torch.Tensor) else None
+    if not isinstance(logits, torch.Tensor):
+        raise Refused("its output is a %s: return a loss, or logits" % type(logits).__name__)
+    if logits.dim() == 0:
+        return logits, None
+    if logits.dim() < 3 or request["batch"]:
+        return logits.float().mean(), logits
+    flat = logits.reshape(-1, logits.shape[-1])
+    target = torch.zeros(flat.shape[0], dtype=torch.int64)
+    parts = flat.chunk(CHUNKS if request["loss"] == "chunked" else 1)
+    return torch.stack([functional.cross_entropy(some.float(), target[: len(some)]) for some in parts]).mean(), logits

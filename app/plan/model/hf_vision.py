@@ -1,0 +1,128 @@
+"""The vision towers of models for text and pictures: their parameters, and into how many patches they take a picture.
+
+Parameters are those of transformers' modules (5.23), with what joins the patches of Qwen's towers to the text.
+"""
+
+import math
+from collections.abc import Callable
+
+from . import hf_towers
+from .hf_fields import Config, plain, plain_block, some, whole
+
+# Where the vision part names no family of its own: by that of the whole, or by what older configs had there.
+OF_WHOLE = {"qwen2_vl": "qwen2_vl_vision", "qwen2_5_vl": "qwen2_5_vl_vision", "qwen3_vl": "qwen3_vl_vision"}
+OF_WHOLE |= {"mllama": "mllama_vision_model", "idefics2": "idefics2_vision", "idefics3": "idefics3_vision"}
+OF_WHOLE |= {"smolvlm": "smolvlm_vision", "mistral3": "pixtral", "gemma3": "siglip_vision_model"}
+OF_WHOLE |= {"paligemma": "siglip_vision_model", "llava": "clip_vision_model", "llava_next": "clip_vision_model"}
+QWEN = ("qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision")
+# Side of a picture, in pixels, for towers that take pictures of any size.
+ANY_SIZE = 448
+
+
+def family_of(vision: Config, whole_family: str) -> str:
+    """The family of a vision part."""
+    family = str(vision.get("model_type") or whole_family)
+    return OF_WHOLE.get(family, family)
+
+
+def usual(config: Config, family: str) -> Config:
+    """A tower's config with the names that most families have for its sizes."""
+    found = dict(config)
+    if family in QWEN:
+        of_old = family == "qwen2_vl_vision"
+        hidden = whole(config, "embed_dim", default=1280) if of_old else whole(config, "hidden_size")
+        ratio = config.get("mlp_ratio") or 4
+        found |= {"out_hidden_size": whole(config, *(("hidden_size",) if of_old else ("out_hidden_size",)))}
+        found |= {"hidden_size": hidden, "num_hidden_layers": whole(config, "depth")}
+        found |= {"num_attention_heads": whole(config, "num_heads")}
+        found |= {"image_size": ANY_SIZE}
+        if of_old:
+            found["intermediate_size"] = int(hidden * ratio)
+    if family == "mllama_vision_model":
+        layers = whole(config, "num_hidden_layers") + some(config, "num_global_layers")
+        found |= {"num_hidden_layers": layers, "num_attention_heads": whole(config, "attention_heads")}
+    return found
+
+
+def positions(config: Config, family: str) -> int:
+    """What a tower makes of one picture: a token for each patch, and one for the whole where it has one. Llama's takes
+    up to four tiles, each filled up to a multiple of eight (``MllamaVisionModel``)."""
+    seen = hf_towers.patches(config)
+    if family == "mllama_vision_model":
+        return whole(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8
+    return seen + (family in ("vit", "dinov2", "clip_vision_model"))
+
+
+def of_any_size(family: str) -> bool:
+    """Whether its config does not say how large pictures are."""
+    return family in QWEN
+
+
+def _qwen(config: Config) -> int:
+    hidden, inner = whole(config, "hidden_size"), whole(config, "intermediate_size")
+    family, out = str(config.get("model_type")), whole(config, "out_hidden_size")
+    has_gate, biased = family == "qwen2_5_vl_vision", family == "qwen3_vl_vision"
+    feed_forward = 3 * hidden * inner + 2 * inner + hidden if has_gate else plain(hidden, inner)
+    norm = hidden if has_gate else 2 * hidden
+    block = 4 * hidden * hidden + 4 * hidden + feed_forward + 2 * norm
+    four = whole(config, "spatial_merge_size", default=2) ** 2 * hidden
+    merging = four * four + four + four * out + out
+    patch = whole(config, "patch_size") ** 2 * whole(config, "temporal_patch_size", default=2) * 3
+    merged = merging + norm
+    if biased:
+        deep = config.get("deepstack_visual_indexes")
+        merged += (len(deep) if isinstance(deep, list) else 3) * (merging + 2 * four)
+        merged += whole(config, "num_position_embeddings", default=2304) * hidden + hidden
+    return whole(config, "num_hidden_layers") * block + patch * hidden + merged
+
+
+def _mllama(config: Config) -> int:
+    hidden, layers = whole(config, "hidden_size"), whole(config, "num_hidden_layers")
+    block = plain_block(hidden, whole(config, "intermediate_size")) - 4 * hidden
+    tiles, seen = whole(config, "max_num_tiles", default=4), hf_towers.patches(config) + 1
+    ratios = config.get("supported_aspect_ratios")
+    kinds = (len(ratios) if isinstance(ratios, list) else 8) + 1
+    places = 1 + seen * hidden + kinds * tiles * seen * hidden + 2 * (1 + kinds * tiles * hidden)
+    gates = 2 * some(config, "num_global_layers")
+    return layers * block + gates + hidden + _patch(config) + places + 4 * hidden
+
+
+def _idefics(config: Config) -> int:
+    hidden, layers = whole(config, "hidden_size"), whole(config, "num_hidden_layers")
+    block = plain_block(hidden, whole(config, "intermediate_size"))
+    return _patch(config) + hidden + hf_towers.patches(config) * hidden + layers * block + 2 * hidden
+
+
+def _pixtral(config: Config) -> int:
+    hidden, inner = whole(config, "hidden_size"), whole(config, "intermediate_size")
+    block = 4 * hidden * hidden + 3 * hidden * inner + 2 * hidden
+    return _patch(config) + hidden + whole(config, "num_hidden_layers") * block
+
+
+def _patch(config: Config) -> int:
+    return whole(config, "num_channels", default=3) * whole(config, "patch_size") ** 2 * whole(config, "hidden_size")
+
+
+COUNTS: dict[str, Callable[[Config], int]] = {
+    **dict.fromkeys(QWEN, _qwen),
+    **dict.fromkeys(("idefics2_vision", "idefics3_vision", "smolvlm_vision"), _idefics),
+    "mllama_vision_model": _mllama,
+    "pixtral": _pixtral,
+}
+# What the config class of a tower has where its part of a config leaves it out.
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+OF_QWEN = ("depth", "num_heads", "patch_size", "hidden_size")
+IDEFICS = {"intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32}
+DEFAULTS: dict[str, dict[str, int]] = {
+    "pixtral": dict(zip((*SIZES, "patch_size", "image_size"), (1024, 4096, 24, 16, 16, 1024), strict=True)),
+    "qwen2_vl_vision": dict(zip(OF_QWEN, (32, 16, 14, 3584), strict=True)) | {"embed_dim": 1280},
+    "qwen2_5_vl_vision": dict(zip(OF_QWEN, (32, 16, 14, 3584), strict=True))
+    | {"intermediate_size": 3420, "out_hidden_size": 3584},
+    "qwen3_vl_vision": dict(zip(OF_QWEN, (27, 16, 16, 1152), strict=True))
+    | {"intermediate_size": 4304, "out_hidden_size": 3584},
+    "mllama_vision_model": {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32}
+    | {"num_global_layers": 8, "attention_heads": 16, "image_size": 448, "patch_size": 14},
+    "idefics2_vision": IDEFICS | {"hidden_size": 768, "num_attention_heads": 12},
+    "idefics3_vision": IDEFICS | {"hidden_size": 1152, "num_attention_heads": 16},
+    "smolvlm_vision": IDEFICS | {"hidden_size": 1152, "num_attention_heads": 16},
+}
