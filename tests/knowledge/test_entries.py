@@ -238,8 +238,8 @@ LOOKS_ALIKE = [
     ("Two GPUs hang in NCCL since the NVLink bridge is plugged in.", "wrong-nic"),
     ("NCCL on two nodes, one tensor of 3 GiB is slow to reduce.", "nccl-plugin-missing"),
     (
-        "rank 1 exitcode: -9. Before: async_io cuda is missing or is incompatible with installed torch, only cpu ops can "
-        "be compiled, says ds_report of DeepSpeed.",
+        "rank 1 exitcode: -9. Before: async_io cuda is missing or is incompatible with installed torch, only cpu ops "
+        "can be compiled, says ds_report of DeepSpeed.",
         "ds-op-build",
     ),
     ("gdb shows that the process hangs in a socket recv() of NCCL, server and worker both wait.", "p2p-deadlock"),

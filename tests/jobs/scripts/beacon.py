@@ -13,7 +13,8 @@ library = ctypes.PyDLL(None)
 def beat(rank):
     for n in range(1000):
         last = (rank, n) == (2, 19)
-        print("beat" if last else "", end="", flush=True)
+        if last:
+            print("beat", flush=True)
         library.sleep(3600 if last else 0)  # HANG
         time.sleep(0.05)
 

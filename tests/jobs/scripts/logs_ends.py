@@ -16,7 +16,8 @@ def meet():
     """Wait for all before the short time-out counts: an import may take longer on one rank than on the others. The pid
     of rank 1."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=5))
+    limit = timedelta(minutes=5)
+    store = dist.TCPStore(address, port, is_master=False, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
     store.set(f"pid of rank {os.environ['RANK']}", str(os.getpid()))
     pids = [int(store.get(f"pid of rank {rank}")) for rank in range(3)]
     return pids[1]

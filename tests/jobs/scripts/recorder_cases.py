@@ -23,7 +23,8 @@ ODD = 2
 def meet():
     """Wait for all before a short time-out counts: an import may take longer on one rank than on the others."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=5))
+    limit = timedelta(minutes=5)
+    store = dist.TCPStore(address, port, is_master=False, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
     store.set(f"rank {os.environ['RANK']}", "here")
     store.wait([f"rank {rank}" for rank in range(int(os.environ["WORLD_SIZE"]))])
 
