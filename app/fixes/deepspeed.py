@@ -10,11 +10,14 @@ from typing import Any, Literal
 import msgspec
 
 from .box import Box, Made
-from .launch import GIB, STAND_IN_SCRIPT, lacking
+from .launch import GIB, STAND_IN_SCRIPT, lacking, nodes
 
 FILE = "ds_config.json"
 AUTO_FILE = "ds_config_auto.json"
 HOSTFILE = "hostfile"
+HOSTFILE_HEAD = (
+    "# For deepspeed --hostfile: the nodes, which it reaches by ssh, and the GPUs of each. Put your names in.\n"
+)
 DEFAULT_PORT = 29500
 MICRO_BATCH = 4
 BATCH_FIELDS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -77,6 +80,24 @@ def start(box: Box, target: list[str]) -> str:
 def text(plain: dict[str, Any]) -> str:
     """A configuration as the content of its file."""
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def hostfile_text(box: Box) -> str:
+    """The content of a hostfile; ``node-N`` stand for the names of the nodes."""
+    return HOSTFILE_HEAD + "".join(f"node-{n + 1} slots={box.ranks}\n" for n in range(box.nodes))
+
+
+def hostfile(box: Box, target: list[str]) -> Made:
+    """``deepspeed-hostfile``: the file, and the line that starts a job with it."""
+    if not box.gpu_count:
+        return lacking("the GPUs of a node")
+    box = msgspec.structs.replace(box, nodes=nodes(box))
+    gpus = f"{box.ranks} GPU{'s' * (box.ranks > 1)}"
+    return Made(
+        text=f"{box.nodes} nodes with {gpus} each, as this one has: put in yours, by the names that ssh takes.",
+        commands=[start(box, target or [STAND_IN_SCRIPT])],
+        files={HOSTFILE: hostfile_text(box)},
+    )
 
 
 def deepspeed_json(box: Box, target: list[str]) -> Made:

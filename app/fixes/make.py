@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..job.types import JobReport, Process
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
-from . import accelerate, code, deepspeed, envfile, launch
+from . import accelerate, cluster_jobs, code, deepspeed, envfile, launch
 from .box import Box, Made, box_of
 from .types import FilePatch, Fix
 
@@ -27,6 +27,9 @@ GENERATORS: dict[str, Generator] = {
     "accelerate-fsdp2": accelerate.fsdp2,
     "accelerate-deepspeed": accelerate.with_deepspeed,
     "deepspeed-json": deepspeed.deepspeed_json,
+    "deepspeed-hostfile": deepspeed.hostfile,
+    "slurm-script": cluster_jobs.slurm_script,
+    "kubernetes-manifest": cluster_jobs.kubernetes_manifest,
     "ddp-code": code.ddp_code,
     "fsdp2-code": code.fsdp2_code,
     "join-context": code.join_context,

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from ddpwizard.app.fixes import cluster_jobs
 from ddpwizard.app.plan.agreement.agree import conflicts
 from ddpwizard.app.plan.agreement.said import read
 from ddpwizard.app.plan.choice.search import strategies
-from ddpwizard.app.plan.runfiles import cluster_jobs
 from ddpwizard.app.plan.runfiles.files import files, write
 from ddpwizard.app.plan.runfiles.versions import versions
 from ddpwizard.app.plan.spec import complete

@@ -9,22 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...files import write_whole
-from ...fixes import accelerate, deepspeed, launch
+from ...fixes import accelerate, cluster_jobs, deepspeed, launch
 from ...fixes.box import Box
 from ..batch import Batch
 from ..types import GIB, Setting
-from . import cluster_jobs, setup_code, zero_json
+from . import setup_code, zero_json
 from .manifest import FILE as MANIFEST
 from .manifest import manifest
 
 __all__ = ["files", "manifest", "script_from", "write"]
 
+ENV_FILE = "env.sh"
 HEAD = "node-1"  # stands for the address of the first node
 MODES = {"launch.sh": 0o755, cluster_jobs.SLURM_FILE: 0o755}
 OMP_THREADS = 4
-HOSTFILE_HEAD = (
-    "# For deepspeed --hostfile: the nodes, which it reaches by ssh, and the GPUs of each. Put your names in.\n"
-)
 
 
 def files(
@@ -42,16 +40,14 @@ def files(
     target = [script, "--deepspeed", deepspeed.FILE] if with_zero else [script]
     made = {
         "launch.sh": _launch(box, target, with_zero),
-        "env.sh": _environment(setting),
+        ENV_FILE: _environment(setting),
         MANIFEST: manifest(setting, batch, versions),
     }
     if with_zero:
         made |= zero_json.configs(setting, box)
         made["deepspeed_setup.py"] = setup_code.with_deepspeed(setting, box, batch)
         if setting.nodes > 1:
-            made[deepspeed.HOSTFILE] = HOSTFILE_HEAD + "".join(
-                f"node-{n + 1} slots={box.ranks}\n" for n in range(setting.nodes)
-            )
+            made[deepspeed.HOSTFILE] = deepspeed.hostfile_text(box)
     elif strategy.is_fully_shard:
         made["fsdp2_setup.py"] = setup_code.fsdp2(setting, box, batch)
     elif strategy.replicates:
@@ -59,7 +55,7 @@ def files(
     if configuration := _accelerate(setting, box, script):
         made[accelerate.FILE] = configuration
     variables = _variables()
-    made[cluster_jobs.SLURM_FILE] = cluster_jobs.slurm(box, target)
+    made[cluster_jobs.SLURM_FILE] = cluster_jobs.slurm(box, target, ENV_FILE)
     made[cluster_jobs.PYTORCHJOB_FILE] = cluster_jobs.pytorchjob(box, target, variables)
     made[cluster_jobs.JOBSET_FILE] = cluster_jobs.jobset(box, target, variables)
     return made

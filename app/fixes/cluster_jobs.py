@@ -10,10 +10,11 @@ import re
 import shlex
 from typing import Any
 
+import msgspec
 import yaml
 
-from ...fixes.box import Box
-from ...fixes.launch import GIB, SHM_PER_RANK_BYTES, job_name
+from .box import Box, Made
+from .launch import GIB, SHM_PER_RANK_BYTES, STAND_IN_SCRIPT, job_name, lacking, nodes
 
 SLURM_FILE, PYTORCHJOB_FILE, JOBSET_FILE = "job.slurm", "pytorchjob.yaml", "jobset.yaml"
 CPUS_PER_GPU = 8
@@ -33,8 +34,7 @@ SLURM = """#!/bin/bash
 # One task per node, which is torchrun; it starts a rank for each GPU. {cpus} CPUs per task are {cpus_per_gpu} for each
 # GPU, and --mem=0 is all memory of the node: put what your nodes have.
 set -eu
-. ./env.sh
-HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+{environment}HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 PORT=$((20000 + SLURM_JOB_ID % 10000)) # another one for each job, as two jobs may share a node
 
 # Since Slurm 22.05 srun does not take over the CPUs of the job by itself.
@@ -54,9 +54,41 @@ JOBSET_HEAD = f"""\
 """
 
 
-def slurm(box: Box, target: list[str]) -> str:
-    """The script for ``sbatch``. ``target``: the script and its arguments."""
+def slurm_script(box: Box, target: list[str]) -> Made:
+    """``slurm-script``: a task per node, torchrun in it."""
+    if not box.gpu_count:
+        return lacking("the GPUs of a node")
+    box, target = msgspec.structs.replace(box, nodes=nodes(box)), target or [STAND_IN_SCRIPT]
+    return Made(
+        text=f"{_counted(box)} Only torchrun starts ranks; Slurm starts one torchrun on each node.",
+        commands=[f"sbatch {SLURM_FILE}"],
+        files={SLURM_FILE: slurm(box, target)},
+    )
+
+
+def kubernetes_manifest(box: Box, target: list[str]) -> Made:
+    """``kubernetes-manifest``: a pod per node, for clusters with the Training Operator and without it."""
+    if not box.gpu_count:
+        return lacking("the GPUs of a node")
+    box, target = msgspec.structs.replace(box, nodes=nodes(box)), target or [STAND_IN_SCRIPT]
+    return Made(
+        text=(
+            f"{_counted(box)} Take {PYTORCHJOB_FILE} where the Kubeflow Training Operator is installed, else "
+            f"{JOBSET_FILE}; put in your image."
+        ),
+        commands=[f"kubectl apply -f {PYTORCHJOB_FILE}", f"kubectl apply -f {JOBSET_FILE}"],
+        files={PYTORCHJOB_FILE: pytorchjob(box, target, {}), JOBSET_FILE: jobset(box, target, {})},
+    )
+
+
+def _counted(box: Box) -> str:
+    return f"{box.nodes} nodes with {box.ranks} GPU{'s' * (box.ranks > 1)} each, as this one has: put in yours."
+
+
+def slurm(box: Box, target: list[str], env_file: str = "") -> str:
+    """The script for ``sbatch``. ``target``: the script and its arguments; ``env_file``: read before they start."""
     return SLURM.format(
+        environment=f". ./{env_file}\n" if env_file else "",
         name=kubernetes_name(target),
         nodes=box.nodes,
         s="s" * (box.nodes > 1),
