@@ -24,7 +24,7 @@ from .ending import end
 from .exits import Exits
 
 TICK_S = 2.0
-TICK_WHILE_LOOKING_S = 0.2
+NOTICE_S = 0.2  # a rank that comes up is watched from then on: one may die before the next tick
 DEATH_GRACE_S = 5.0  # what a launcher gets to end the others by itself
 ASK_EVERY_S = 10.0  # for GPUs in use, and for the recorder where nothing else shows life
 STOPPED_S = 30.0  # without a look of ours: more than a busy machine makes of TICK_S
@@ -114,13 +114,13 @@ class _Job:
     def watched(self, taken: set[signal.Signals]) -> tuple[int, bool]:
         next_tick = time.monotonic() + TICK_S
         while self.child.poll() is None:
-            wait_s = max(0.0, next_tick - time.monotonic())
-            if came := signal.sigtimedwait(taken, min(wait_s, TICK_WHILE_LOOKING_S) if self.looking else wait_s):
+            if came := signal.sigtimedwait(taken, NOTICE_S):
                 self._signal(came)
             if self.looking and self.looking.done():
                 self._told(self.looking.result())
+            self._safely(self._read_notes)
             if time.monotonic() >= next_tick and not self.ended_by_us:
-                self._tick_safely()
+                self._safely(self._tick)
                 next_tick = time.monotonic() + TICK_S
         if self.looking:
             self._told(self.looking.result())
@@ -146,17 +146,16 @@ class _Job:
         self.handed_on[number] = time.monotonic()
         self.child.send_signal(number)
 
-    def _tick_safely(self) -> None:
+    def _safely(self, step: Callable[[], None]) -> None:
         """The job is waited for to its end, whatever goes wrong with watching it."""
         try:
-            self._tick()
+            step()
         except Exception as error:
             if not self.failed:
                 self.failed = True
                 self.say(f"watching failed ({type(error).__name__}: {error}); the job goes on")
 
     def _tick(self) -> None:
-        self._read_notes()
         ranks = folder.living(self.notes.values())
         self._deaths(ranks)
         pids = [note.pid for note in ranks] or [self.child.pid, *descendants(self.child.pid)]
@@ -252,14 +251,23 @@ class _Job:
         """After a job that failed by itself: which rank was the first to end badly; and what still runs."""
         self._read_notes()
         if code and not self.asked_to_end and not self.ended_by_us:
-            badly = [pid for pid in self.exits.seen if pid in self.notes and self._ended_badly(self.notes[pid])]
-            first = min(badly, key=lambda pid: self.exits.seen[pid].at, default=None)
+            badly = [
+                (at, note.pid)
+                for note in self.notes.values()
+                if (at := self._ended_at(note)) and self._ended_badly(note)
+            ]
+            first = min(badly, default=(0.0, None))[1]
             if first is not None and first not in self.died:
                 self.say(f"{_name(self.notes[first])} died first: {self._how(self.notes[first])}")
                 self.anything_told = True
         if left := folder.living(self.notes.values()):
             self.say(f"still running: {', '.join(_name(note) for note in left)}")
             self.anything_told = True
+
+    def _ended_at(self, note: Note) -> float | None:
+        """When it ended, as it says itself, else as it was seen; None where it lives or was killed unseen."""
+        seen = self.exits.seen.get(note.pid)
+        return note.ended_at or (seen.at if seen else None)
 
     def _ended_badly(self, note: Note) -> bool:
         seen = self.exits.seen.get(note.pid)
