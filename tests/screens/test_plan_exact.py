@@ -78,7 +78,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
 async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
     async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
-        await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB of memory", "No, leave it")
+        await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
         await pilot.press("enter")
         await shows(pilot, "own:tiny is code of yours: it is not imported yet", "enter asks")
         await entered(pilot, "gpt2")
