@@ -5,6 +5,7 @@ from the bytes on a terminal of our own: Textual's callbacks after a refresh com
 """
 
 import asyncio
+import gc
 import statistics
 import time
 from collections.abc import Iterator
@@ -78,6 +79,7 @@ async def _typed(painted: Painted, columns: int, lines: int) -> list[float]:
         screen = app.screen
         assert isinstance(screen, PlanScreen)
         taken, asked = list[float](), list[object]()
+        gc.freeze()  # as screens/start.py does
 
         async def answered() -> object:
             """Wait for the answer to a question that was not asked before, and for all that it paints."""
