@@ -79,9 +79,8 @@ class WatchesJobs(FindsRanks):
         self.workers.cancel_group(self, AGAIN)
 
     def _is_on_top(self) -> bool:
-        return self.app.screen_stack[-1:] == [
-            self
-        ]  # is_current is true of the screen below the top one as well (Textual 8.2)
+        """Whether nothing lies above it (``is_current`` is true of the screen below the top one too: Textual 8.2)."""
+        return self.app.screen_stack[-1:] == [self]
 
     def _look_again(self) -> None:
         if not self._is_on_top():  # the page opened while this was on its way

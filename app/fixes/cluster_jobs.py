@@ -10,11 +10,10 @@ import re
 import shlex
 from typing import Any
 
-import msgspec
 import yaml
 
 from .box import Box, Made
-from .launch import GIB, SHM_PER_RANK_BYTES, STAND_IN_SCRIPT, job_name, lacking, nodes
+from .launch import GIB, SHM_PER_RANK_BYTES, STAND_IN_SCRIPT, job_name, lacking, nodes_text, several
 
 SLURM_FILE, PYTORCHJOB_FILE, JOBSET_FILE = "job.slurm", "pytorchjob.yaml", "jobset.yaml"
 CPUS_PER_GPU = 8
@@ -58,9 +57,9 @@ def slurm_script(box: Box, target: list[str]) -> Made:
     """``slurm-script``: a task per node, torchrun in it."""
     if not box.gpu_count:
         return lacking("the GPUs of a node")
-    box, target = msgspec.structs.replace(box, nodes=nodes(box)), target or [STAND_IN_SCRIPT]
+    box, target = several(box), target or [STAND_IN_SCRIPT]
     return Made(
-        text=f"{_counted(box)} Only torchrun starts ranks; Slurm starts one torchrun on each node.",
+        text=f"{nodes_text(box)}. Only torchrun starts ranks; Slurm starts one torchrun on each node.",
         commands=[f"sbatch {SLURM_FILE}"],
         files={SLURM_FILE: slurm(box, target)},
     )
@@ -70,19 +69,15 @@ def kubernetes_manifest(box: Box, target: list[str]) -> Made:
     """``kubernetes-manifest``: a pod per node, for clusters with the Training Operator and without it."""
     if not box.gpu_count:
         return lacking("the GPUs of a node")
-    box, target = msgspec.structs.replace(box, nodes=nodes(box)), target or [STAND_IN_SCRIPT]
+    box, target = several(box), target or [STAND_IN_SCRIPT]
     return Made(
         text=(
-            f"{_counted(box)} Take {PYTORCHJOB_FILE} where the Kubeflow Training Operator is installed, else "
+            f"{nodes_text(box)}. Take {PYTORCHJOB_FILE} where the Kubeflow Training Operator is installed, else "
             f"{JOBSET_FILE}; put in your image."
         ),
         commands=[f"kubectl apply -f {PYTORCHJOB_FILE}", f"kubectl apply -f {JOBSET_FILE}"],
         files={PYTORCHJOB_FILE: pytorchjob(box, target, {}), JOBSET_FILE: jobset(box, target, {})},
     )
-
-
-def _counted(box: Box) -> str:
-    return f"{box.nodes} nodes with {box.ranks} GPU{'s' * (box.ranks > 1)} each, as this one has: put in yours."
 
 
 def slurm(box: Box, target: list[str], env_file: str = "") -> str:

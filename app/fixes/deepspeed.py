@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from .box import Box, Made
-from .launch import GIB, STAND_IN_SCRIPT, lacking, nodes
+from .launch import GIB, STAND_IN_SCRIPT, lacking, nodes_text, several
 
 FILE = "ds_config.json"
 AUTO_FILE = "ds_config_auto.json"
@@ -91,10 +91,9 @@ def hostfile(box: Box, target: list[str]) -> Made:
     """``deepspeed-hostfile``: the file, and the line that starts a job with it."""
     if not box.gpu_count:
         return lacking("the GPUs of a node")
-    box = msgspec.structs.replace(box, nodes=nodes(box))
-    gpus = f"{box.ranks} GPU{'s' * (box.ranks > 1)}"
+    box = several(box)
     return Made(
-        text=f"{box.nodes} nodes with {gpus} each, as this one has: put in yours, by the names that ssh takes.",
+        text=f"{nodes_text(box)}, by the names that ssh takes.",
         commands=[start(box, target or [STAND_IN_SCRIPT])],
         files={HOSTFILE: hostfile_text(box)},
     )

@@ -2,6 +2,8 @@
 
 import shlex
 
+import msgspec
+
 from .box import C10D_PORT, Box, Made
 
 STAND_IN_SCRIPT = "train.py"
@@ -40,6 +42,17 @@ def torchrun_nodes(box: Box, target: list[str]) -> str:
 def nodes(box: Box) -> int:
     """The nodes of a job over several."""
     return box.nodes if box.nodes > 1 else ASSUMED_NODES
+
+
+def several(box: Box) -> Box:
+    """The box as one of several like it, where their number is not known."""
+    return msgspec.structs.replace(box, nodes=nodes(box))
+
+
+def nodes_text(box: Box) -> str:
+    """How many nodes of what size a file is written for."""
+    gpus = f"{box.ranks} GPU{'s' * (box.ranks > 1)}"
+    return f"{box.nodes} nodes with {gpus} each, as this one has: put in yours"
 
 
 def single_node(box: Box, target: list[str]) -> Made:

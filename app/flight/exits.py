@@ -66,6 +66,6 @@ class Exits:
                 return
             for descriptor in ended:
                 pid = self._pids[descriptor]
-                fields = procfile.text(pid, "stat").rpartition(")")[2].split()
+                fields = procfile.stat_fields(pid)
                 self.seen[pid] = Exit(time.time(), int(fields[EXIT_CODE]) if len(fields) > EXIT_CODE else None)
                 self._poll.unregister(descriptor)

@@ -251,23 +251,19 @@ class _Job:
         """After a job that failed by itself: which rank was the first to end badly; and what still runs."""
         self._read_notes()
         if code and not self.asked_to_end and not self.ended_by_us:
-            badly = [
-                (at, note.pid)
-                for note in self.notes.values()
-                if (at := self._ended_at(note)) and self._ended_badly(note)
-            ]
-            first = min(badly, default=(0.0, None))[1]
-            if first is not None and first not in self.died:
-                self.say(f"{_name(self.notes[first])} died first: {self._how(self.notes[first])}")
+            badly = [note for note in self.notes.values() if self._ended_at(note) and self._ended_badly(note)]
+            first = min(badly, key=self._ended_at, default=None)
+            if first and first.pid not in self.died:
+                self.say(f"{_name(first)} died first: {self._how(first)}")
                 self.anything_told = True
         if left := folder.living(self.notes.values()):
             self.say(f"still running: {', '.join(_name(note) for note in left)}")
             self.anything_told = True
 
-    def _ended_at(self, note: Note) -> float | None:
-        """When it ended, as it says itself, else as it was seen; None where it lives or was killed unseen."""
+    def _ended_at(self, note: Note) -> float:
+        """When it ended, as it says itself, else as it was seen; 0 where it lives or was killed unseen."""
         seen = self.exits.seen.get(note.pid)
-        return note.ended_at or (seen.at if seen else None)
+        return note.ended_at or (seen.at if seen else 0.0)
 
     def _ended_badly(self, note: Note) -> bool:
         seen = self.exits.seen.get(note.pid)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .frame import Frame
-from .types import Sample
+from .types import Sample, ThreadStack
 
 ASKS_PER_S = 50.0  # at least, of a thread that wants the lock; 200 where the machine is not busy
 ASLEEP = "S"  # who waits for a disk ("D") may just be read from it
@@ -24,14 +24,6 @@ class Keeper(NamedTuple):
     asking: list[str]
 
 
-class _Thread(NamedTuple):
-    name: str
-    frames: list[Frame]
-    process_state: str
-    switches: int
-    owns_gil: bool
-
-
 def keeper(looks: Sequence[Sample]) -> Keeper | None:
     """The thread that had the lock in every look without getting any further; None where there is none."""
     if len(looks) < 2:
@@ -44,16 +36,15 @@ def keeper(looks: Sequence[Sample]) -> Keeper | None:
     return Keeper(last.name, last.frames, asleep, _asking(looks[0], looks[-1], last))
 
 
-def _threads(look: Sample) -> list[_Thread]:
-    main = _Thread("", look.stack, look.process_state, look.switches, look.owns_gil)
-    return [main, *(_Thread(t.name, t.frames, t.process_state, t.switches, t.owns_gil) for t in look.others)]
+def _threads(look: Sample) -> list[ThreadStack]:
+    return [ThreadStack("", look.stack, look.process_state, look.switches, look.owns_gil), *look.others]
 
 
-def _place(thread: _Thread | None) -> object:
+def _place(thread: ThreadStack | None) -> object:
     return (thread.name, thread.frames) if thread else None
 
 
-def _asking(first: Sample, last: Sample, owner: _Thread) -> list[str]:
+def _asking(first: Sample, last: Sample, owner: ThreadStack) -> list[str]:
     """The threads that stand where they stood, and asked for the lock all the time."""
     before = {thread.name: thread for thread in _threads(first)}
     span_s = max(last.at - first.at, 1e-3)

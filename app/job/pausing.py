@@ -50,16 +50,20 @@ def outside_of_collectives(
 
 def _sleeping(source: Source, line: int, found: Doing) -> tuple[Doing, bool]:
     """What a sleep on a line is for: a loop that asks again (then True), a step that goes on soon, a long rest."""
-    lasts_s = sleeps_for_s(source.statement(line))
-    poll = source.poll_around(line)
     if found.kind == "loader":
-        naps = not poll and lasts_s is not None and lasts_s <= LONG_SLEEP_S
-        return (Doing("sleep", SLEEPS), False) if naps else (found, True)
-    if poll:
+        return (Doing("sleep", SLEEPS), False) if _is_nap(source, line) else (found, True)
+    if poll := source.poll_around(line):
         return polled_for(poll) or AGAIN, True
+    lasts_s = sleeps_for_s(source.statement(line))
     if lasts_s is not None and lasts_s > LONG_SLEEP_S:
         return Doing("dormant", f"until its sleep of {lasts_s:.0f} s is over"), False
     return found, False
+
+
+def _is_nap(source: Source, line: int) -> bool:
+    """Whether a line is a sleep that is known to end soon, once and for all."""
+    lasts_s = sleeps_for_s(source.statement(line))
+    return lasts_s is not None and lasts_s <= LONG_SLEEP_S and not source.poll_around(line)
 
 
 def stack_that_counts(sample: Sample) -> list[Frame]:
@@ -113,11 +117,7 @@ def works_through_a_child(seen: Seen, found: Doing | None, sources: Sources) -> 
 def _naps(child: Child, sources: Sources) -> bool:
     """Whether a child is in a sleep that ends soon."""
     mine = user_frames(child.stack)
-    if not mine or child.stack[0] != mine[-1]:
-        return False
-    source, line = sources[mine[-1].path], mine[-1].line
-    lasts_s = sleeps_for_s(source.statement(line))
-    return lasts_s is not None and lasts_s <= LONG_SLEEP_S and not source.poll_around(line)
+    return bool(mine) and child.stack[0] == mine[-1] and _is_nap(sources[mine[-1].path], mine[-1].line)
 
 
 def _child_waits(child: Child, sources: Sources) -> bool:

@@ -104,7 +104,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a torchrun was asked for: how many nodes, how many ranks on each (None: as many as it finds GPUs or cores),
+    """What a launcher was asked for: how many nodes, how many ranks on each (None: as many as it finds GPUs or cores),
     and where they meet."""
 
     least_nodes: int = 1
@@ -129,7 +129,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     launcher_cwd: str = ""
     container: str = ""  # the short id or name of the container its ranks run in, where that is not ours
     launcher_gone: bool = False  # its ranks are left over: what started them has ended
-    asked: Asked | None = None  # of a torchrun that has no rank
+    asked: Asked | None = None  # of a launcher that has no rank
 
     @property
     def id(self) -> str:

@@ -17,6 +17,7 @@ from ..files import read_regular
 from ..probes.runner import run
 from .choice.search import Row
 from .memory.peaks import name
+from .model.factory import names_function
 from .types import GIB, MIB, Candidate, Checkpointing, Setting
 
 AGENT = Path(__file__).parent.parent / "agents" / "exact_peak.py"
@@ -123,8 +124,8 @@ def source(python: str, directory: Path, factory: str | None, config: str | None
             "--exact needs the module itself", "give --model NAME or PKG.MOD:FN, or --config; not --spec or --params"
         )
     if batch:
-        module, colon, function = batch.partition(":")
-        if not (colon and all(part.isidentifier() for part in (*module.split("."), *function.split(".")))):
+        module, _, function = batch.partition(":")
+        if not names_function(batch):
             raise UserError(f"--batch {batch} names no function", "give it as package.module:function")
         if _lacks(directory.joinpath(*module.split(".")).with_suffix(".py"), function.partition(".")[0]):
             raise UserError(f"--batch {batch}: {module}.py has no {function}", "name the function that makes a batch")

@@ -10,7 +10,7 @@ from ddpwizard.app.job.find import folder, procfile
 
 
 def own_note(**more: object) -> folder.Note:
-    ticks = int(procfile.text(os.getpid(), "stat").rpartition(")")[2].split()[19])
+    ticks = int(procfile.stat_fields(os.getpid())[19])
     return folder.Note(**({"pid": os.getpid(), "started_ticks": ticks} | more))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What a torchrun was asked for, from its command line and its variables."""
+"""What a launcher was asked for, from its command line and its variables."""
 
 import os
 
@@ -32,6 +32,12 @@ def of(options: str, **environ: str) -> Asked:
 )
 def test_options(options: str, wanted: Asked) -> None:
     assert of(options) == wanted
+
+
+def test_accelerate_says_the_same_in_other_words() -> None:
+    options = "--num_machines 2 --num_processes=16 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port=4711"
+    found = asked(["python", "accelerate", "launch", *options.split(), "train.py", "--num_machines", "9"], {})
+    assert found == Asked(least_nodes=2, most_nodes=2, ranks_per_node=8, node_rank=1, endpoint="10.0.0.1:4711")
 
 
 def test_variables_stand_in_for_options_and_options_go_first() -> None:

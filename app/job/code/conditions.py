@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .scope import Scope
+from .scope import Function, Scope
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 LEAVING_CALLS = ("exit", "_exit", "quit", "abort")
 # Decorators and context managers of Lightning, Accelerate, transformers and of people's own that let one rank through.
 ONE_RANK = re.compile(

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .conditions import called, last_name
+from .scope import Function
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 PUTS = ("put", "put_nowait")
 DEPTH = 2  # functions of the same file that it calls are read too
 

@@ -7,9 +7,8 @@ from ..frame import Frame
 from . import conditions
 from .calls import COLLECTIVES, POINT_TO_POINT
 from .conditions import Guard, called, holds, last_name
-from .scope import Scope
+from .scope import Function, Scope
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 

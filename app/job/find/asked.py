@@ -1,6 +1,7 @@
-"""What a torchrun was asked for, from its command line and the variables that stand in for its options.
+"""What a launcher was asked for, from its command line and the variables that stand in for its options.
 
-Options and their variables (``--nnodes``, ``PET_NNODES``) are those of torch 2.13, distributed/run.py.
+Options and their variables (``--nnodes``, ``PET_NNODES``) are those of torch 2.13, distributed/run.py; those of
+``accelerate launch`` (1.15, commands/launch.py) and DeepSpeed's number of nodes are taken for the same.
 """
 
 import os
@@ -14,12 +15,22 @@ from .launchers import target_index
 END_OF_OPTIONS = ("-m", "--module", "--no-python", "--no_python", "--")
 DEVICES = Path("/dev")
 GPU = re.compile(r"nvidia\d+$")
+SAME = {
+    "num-machines": "nnodes",
+    "num-nodes": "nnodes",
+    "machine-rank": "node-rank",
+    "main-process-ip": "master-addr",
+    "main-process-port": "master-port",
+}
 
 
 def asked(command: Sequence[str], environ: Mapping[str, str]) -> Asked:
-    """How many nodes and ranks a torchrun is to start, and where its nodes meet."""
+    """How many nodes and ranks it is to start, and where its nodes meet."""
     given = {name.lower().replace("_", "-"): value for name, value in _variables(environ)} | dict(_options(command))
+    given |= {name: given[other] for other, name in SAME.items() if other in given}
     least, _, most = given.get("nnodes", "1").partition(":")
+    if whole := _number(given.get("num-processes", "")):  # accelerate's, of all nodes
+        given["nproc-per-node"] = str(whole // (_number(least) or 1))
     return Asked(
         least_nodes=_number(least) or 1,
         most_nodes=_number(most or least) or 1,

@@ -72,15 +72,15 @@ def select(pid: int, processes: dict[int, Proc] | None = None) -> list[Job]:
     if below and pid != 1:
         return below
     without = unstarted.jobs(processes.values(), processes)
+    for each in above:
+        if found := [job for job in (*jobs, *without) if each in unstarted.launchers(job)]:
+            return found
     started = {
         above.pid: job
         for job in without
         for launcher in unstarted.launchers(job)
         for above in procfs.ancestors(launcher, processes)
     }
-    for each in above:
-        if found := [job for job in (*jobs, *without) if each in unstarted.launchers(job)]:
-            return found
     if pid in started and pid != 1:
         return [started[pid]]
     if proc.state == "Z":
@@ -277,10 +277,9 @@ def _alone(proc: Proc, processes: Mapping[int, Proc]) -> Job:
     """A process of no job; a launcher without ranks has started none, or (accelerate) runs a single process that is
     told no rank."""
     name = launcher_name(proc.command)
-    if name == "torchrun":
-        return unstarted.job([proc])
     below = [each for each in processes.values() if each.parent == proc.pid and each.is_python and each.state != "Z"]
-    alone = [proc] if not name else below if name == "accelerate" and len(below) == 1 else []
+    if name and not (name == "accelerate" and len(below) == 1):
+        return unstarted.job([proc])
     return Job(
         launcher=name or Path(proc.executable or "process").name.rstrip("0123456789."),
         launcher_pid=proc.pid if name else None,
@@ -289,7 +288,7 @@ def _alone(proc: Proc, processes: Mapping[int, Proc]) -> Job:
         world_size=1,
         master="",
         host=socket.gethostname(),
-        processes=[msgspec.structs.replace(_process(each), rank=0) for each in alone],
+        processes=[msgspec.structs.replace(_process(each), rank=0) for each in (below if name else [proc])],
     )
 
 

@@ -1,6 +1,7 @@
 """Processes as /proc shows them. Whoever is gone in the meantime is None, never an error; a refusal is noted."""
 
 import os
+import re
 import stat
 import time
 from collections.abc import Mapping
@@ -107,12 +108,15 @@ def process(pid: int) -> Proc | None:
 
 def counters(pid: int) -> Counters | None:
     """The process state of the main thread and the use so far, or None where the process is gone."""
-    whole, main = procfile.stat_fields(pid, "stat"), procfile.stat_fields(pid, f"task/{pid}/stat")
-    if not whole or not main:
-        return None
-    status = procfile.read(pid, f"task/{pid}/status").decode(errors="replace")
-    switches = next((line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt")), "0")
-    return Counters(main[0], (int(whole[11]) + int(whole[12])) / TICKS_PER_S, int(switches))
+    whole, (state, switches) = procfile.stat_fields(pid), thread(pid, pid)
+    return Counters(state, (int(whole[11]) + int(whole[12])) / TICKS_PER_S, switches) if whole and state else None
+
+
+def thread(pid: int, number: int) -> tuple[str, int]:
+    """The state of one thread and its voluntary switches so far; empty and 0 where it is gone."""
+    status = procfile.text(pid, f"task/{number}/status")
+    found = dict(re.findall(r"^(State|voluntary_ctxt_switches):\s+(\w+)", status, re.MULTILINE))
+    return found.get("State", ""), int(found.get("voluntary_ctxt_switches", 0))
 
 
 def wait_status(pid: int) -> int | None:

@@ -27,11 +27,11 @@ def jobs(candidates: Iterable[Proc], processes: Mapping[int, Proc]) -> list[Job]
 
 
 def job(started: Sequence[Proc]) -> Job:
-    """The job that some torchruns are to start together, with as many ranks as they ask for at least."""
+    """The job that some launchers are to start together, with as many ranks as they ask for at least."""
     first = min(started, key=lambda proc: proc.pid)
     wanted = asked(first.command, first.environ)
     return Job(
-        launcher="torchrun",
+        launcher=launcher_name(first.command) or "",
         launcher_pid=first.pid,
         launcher_command=first.command,
         launcher_cwd=first.cwd,

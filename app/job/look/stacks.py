@@ -174,7 +174,7 @@ def _use(pid: int) -> Sample:
 def _thread(thread: Thread, process: Process) -> ThreadStack:
     """A thread beside the main one. (In another pid namespace its number is not the one we know: then no counters.)"""
     known = thread.os_thread_id is not None and process.pid_inside is None
-    state, switches = usage.thread(process.pid, thread.os_thread_id or 0) if known else ("", 0)
+    state, switches = procfs.thread(process.pid, thread.os_thread_id or 0) if known else ("", 0)
     return ThreadStack(_name(thread), _frames(thread, process.cwd), state, switches, thread.owns_gil)
 
 

@@ -26,10 +26,3 @@ def waits_in(pid: int) -> str:
 def name(pid: int) -> str:
     """What its main thread is called: the program, unless it gave itself another name."""
     return procfile.text(pid, "comm").rstrip("\n")
-
-
-def thread(pid: int, number: int) -> tuple[str, int]:
-    """The state of one thread and its voluntary switches so far; empty and 0 where it is gone."""
-    status = procfile.text(pid, f"task/{number}/status")
-    found = dict(re.findall(r"^(State|voluntary_ctxt_switches):\s+(\w+)", status, re.MULTILINE))
-    return found.get("State", ""), int(found.get("voluntary_ctxt_switches", 0))

@@ -25,7 +25,7 @@ def nothing_started(scene: Scene) -> Verdict | None:
     if asked is None or not (at_rendezvous or (unread and asked.most_nodes > 1)):
         return told("starting", f"{name} has started no rank yet.", 0.6)
     young = bool(launchers) and min(launcher.age_s for launcher in launchers) < PATIENCE_S
-    came = max(len(launchers), 1)
+    came, then = max(len(launchers), 1), _next(asked, job.launcher)
     unanswered = any(bare(frame) == "_create_tcp_store" for launcher in launchers for frame in launcher.stack)
     text = (
         f"{name} waits at the rendezvous{_at(asked.endpoint)}{NOBODY if unanswered else ''}: {_who_came(asked, came)}"
@@ -33,11 +33,10 @@ def nothing_started(scene: Scene) -> Verdict | None:
     if came >= asked.least_nodes:
         if asked.most_nodes > asked.least_nodes:
             return told("starting", f"{text} It gives others half a minute to come, then it starts the ranks.", 0.6)
-        return told("starting" if young else "hung", f"{text} {_next(asked)}", 0.5, ["job.waiting-at-init"])
+        return told("starting" if young else "hung", f"{text} {then}", 0.5, ["job.waiting-at-init"])
     sure = 0.6 if unread else 0.85
     findings = ["job.waiting-at-init", "job.rank-missing"]
-    text = f"{text} {_next(asked)}"
-    return told("starting" if young else "hung", text, sure, findings, cause="ranks-missing-at-init")
+    return told("starting" if young else "hung", f"{text} {then}", sure, findings, cause="ranks-missing-at-init")
 
 
 def _at_rendezvous(stack: Sequence[Frame]) -> bool:
@@ -66,13 +65,14 @@ def _who_came(asked: Asked, came: int) -> str:
     return f"{text}."
 
 
-def _next(asked: Asked) -> str:
+def _next(asked: Asked, launcher: str) -> str:
     """What to look at."""
     address = asked.endpoint.rpartition(":")[0] or asked.endpoint
     if asked.most_nodes == 1:
         return "See whether its host is this one, or can be reached from here, and who listens on the port."
     text = "Start the same command on each node that is missing"
-    text += ", each with its own --node-rank" if asked.node_rank is not None else ""
+    own = "--machine_rank" if launcher == "accelerate" else "--node-rank"
+    text += f", each with its own {own}" if asked.node_rank is not None else ""
     if address.startswith(LOOPBACK):
         return f"{text}. {address} is this host alone: give an address that all nodes can reach."
     same = " and ".join(filter(None, [asked.run_id and f"run id {asked.run_id}", asked.endpoint]))

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ..model.shape import adapted_inputs, attention_width, gated, is_encoder_decoder, kv_width, layout
 from ..types import Model, Setting, Train
-from .seen import Layers, kinds, layer_tokens, pictures, rows, target_tokens, tokens
+from .seen import Layers, layer_tokens, of_a_layer, pictures, target_tokens, tokens
 
 # In fp32 (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
 # logits. A compiled loss keeps the logits as they come and their gradient: 4 bytes where they come in 16 bit, as in
@@ -72,11 +72,12 @@ def inputs_bytes(setting: Setting) -> float:
 @lru_cache(maxsize=256)
 def block_bytes(setting: Setting) -> float:
     """What one block keeps when nothing is recomputed, on average, without what its adapters keep."""
-    each = kinds(setting)
-    whole = sum(kind.layers * kind.length * _of_token_bytes(setting, kind) for kind in each)
     crossed = 2 * attention_width(setting.model) * width_bytes(setting.train)  # keys and values of the encoder's tokens
-    whole += sum(kind.layers * kind.attended * crossed for kind in each)
-    return rows(setting) * whole / sum(kind.layers for kind in each) + scores_bytes(setting)
+
+    def of_sequence(kind: Layers) -> float:
+        return kind.length * _of_token_bytes(setting, kind) + kind.attended * crossed
+
+    return of_a_layer(setting, of_sequence) + scores_bytes(setting)
 
 
 def _of_token_bytes(setting: Setting, kind: Layers) -> float:
@@ -215,9 +216,8 @@ def scores_bytes(setting: Setting) -> float:
     softmax = 4 if autocasts(setting) or written.wide_softmax else width
     dropped = train.dropout and written.drops_scores
     each = softmax + (1 + width if dropped else width if softmax > width else 0) + width * written.capped
-    every = kinds(setting)
-    seen = sum(kind.layers * kind.length * (kind.length + kind.attended) for kind in every)
-    return rows(setting) * (setting.model.heads or 0) * each * seen / sum(kind.layers for kind in every)
+    pairs = of_a_layer(setting, lambda kind: kind.length * (kind.length + kind.attended))
+    return (setting.model.heads or 0) * each * pairs
 
 
 def kept_bytes(setting: Setting) -> float:

@@ -1,5 +1,6 @@
 """How many tokens of a micro-batch each kind of layer sees: of text, of an encoder and its decoder, and of pictures."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -49,10 +50,16 @@ def target_tokens(setting: Setting) -> float:
     return rows(setting) * train.target_len if train.target_len else tokens(train) * TARGET_SHARE
 
 
-def layer_tokens(setting: Setting) -> float:
-    """Tokens of one micro-batch that a layer sees, on average over encoder and decoder."""
+def of_a_layer(setting: Setting, of_sequence: Callable[[Layers], float]) -> float:
+    """What a layer has of one micro-batch, on average over encoder and decoder; ``of_sequence``: of one sequence."""
     each = kinds(setting)
-    return rows(setting) * sum(kind.layers * kind.length for kind in each) / sum(kind.layers for kind in each)
+    whole = sum(kind.layers * of_sequence(kind) for kind in each)
+    return rows(setting) * whole / sum(kind.layers for kind in each)
+
+
+def layer_tokens(setting: Setting) -> float:
+    """Tokens of one micro-batch that a layer sees."""
+    return of_a_layer(setting, lambda kind: kind.length)
 
 
 def pictures(setting: Setting) -> Setting | None:

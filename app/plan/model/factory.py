@@ -54,13 +54,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
 
 
+def names_function(spec: str) -> bool:
+    """Whether it is written as ``package.module:function``."""
+    module, colon, name = spec.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
 def check(factory: str) -> None:
     """
     Raises:
         UserError: It is not written as ``package.module:function``.
     """
-    module, colon, name = factory.partition(":")
-    if not (colon and name and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
+    if not names_function(factory):
         raise UserError(f"{factory} names no function", "give it as package.module:build_model")
 
 

@@ -31,13 +31,12 @@ def usual(config: Config, family: str) -> Config:
     if family in QWEN:
         of_old = family == "qwen2_vl_vision"
         hidden = whole(config, "embed_dim", default=1280) if of_old else whole(config, "hidden_size")
-        ratio = config.get("mlp_ratio") or 4
-        found |= {"out_hidden_size": whole(config, *(("hidden_size",) if of_old else ("out_hidden_size",)))}
+        found |= {"out_hidden_size": whole(config, "hidden_size" if of_old else "out_hidden_size")}
         found |= {"hidden_size": hidden, "num_hidden_layers": whole(config, "depth")}
         found |= {"num_attention_heads": whole(config, "num_heads")}
         found |= {"image_size": ANY_SIZE}
         if of_old:
-            found["intermediate_size"] = int(hidden * ratio)
+            found["intermediate_size"] = int(hidden * (config.get("mlp_ratio") or 4))
     if family == "mllama_vision_model":
         layers = whole(config, "num_hidden_layers") + some(config, "num_global_layers")
         found |= {"num_hidden_layers": layers, "num_attention_heads": whole(config, "attention_heads")}
