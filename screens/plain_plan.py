@@ -8,10 +8,10 @@ from typing import TypeVar
 from ..app.commands.common import target_python
 from ..app.errors import UserError
 from ..app.plan import named, spec
-from ..app.plan.choice.search import Row
 from ..app.plan.choice.table import table
 from ..app.plan.runfiles.files import files, script_from, write
 from ..app.plan.runfiles.versions import versions
+from ..app.plan.types import Row
 from . import plan_answers as answers
 from . import plan_question as asks
 from .desk import Desk
@@ -63,6 +63,7 @@ def plan_run(desk: Desk, talk: Talk) -> None:
 def _answered(desk: Desk, talk: Talk, question: answers.Question) -> bool:
     """Show the plan and answer what is asked of it; whether the person is done with it."""
     found = answers.answer_more(answers.answer(question))
+    found = found._replace(rows=[answers.explained_row(found, at) for at in range(len(found.rows))])
     _, assumed = spec.complete(question.setting)
     talk.say("", *table(question.setting, [row.candidate for row in found.rows], assumed))
     _say_three(talk, found)

@@ -13,8 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ..app.errors import UserError
-from ..app.plan.choice.search import Row
-from ..app.plan.types import GIB
+from ..app.plan.types import GIB, Row
 from ..app.snapshot import Snapshot
 from . import plan_answers as answers
 from . import plan_bars as bars
@@ -239,11 +238,11 @@ class PlanScreen(BuildsModel):
         self._show_parts()
 
     def _show_parts(self) -> None:
-        row, shown = self._of_marked(), self.query_one("#made-of", Rows)
-        if row is None:
+        at, shown = self._at_marked(), self.query_one("#made-of", Rows)
+        if at is None or self._answer is None:
             shown.show([])
             return
-        found = row.candidate
+        found = answers.explained_row(self._answer, at).candidate
         most = found.largest_micro_batch
         width = self.size.width - MARGIN
         room = [text(f"at most {most} sequence{'s' * (most != 1)}")] if most else []
@@ -255,12 +254,12 @@ class PlanScreen(BuildsModel):
             rows[height - 1] = Content.assemble(rows[height - 1].truncate(width - len(GOES_ON)), (GOES_ON, "$muted"))
         shown.show(rows)
 
-    def _of_marked(self) -> Row | None:
+    def _at_marked(self) -> int | None:
         marked = self.query_one("#strategies", Choices).marked
-        return self._row_of(marked.id) if marked else None
+        return self._at(marked.id) if marked else None
 
-    def _row_of(self, id_: str) -> Row | None:
-        return next((row for found, row in zip(row_ids(self._rows), self._rows, strict=True) if found == id_), None)
+    def _at(self, id_: str) -> int | None:
+        return next((at for at, found in enumerate(row_ids(self._rows)) if found == id_), None)
 
     # -- actions
 
@@ -293,8 +292,9 @@ class PlanScreen(BuildsModel):
         from .plan_details import PlanTermsScreen
 
         if self._answer:
-            at = row_ids(self._rows).index(event.id)
-            self.wizard.push_screen(PlanTermsScreen(self._rows, at, self._answer.question.source, self._tracked))
+            rows = [answers.explained_row(self._answer, at) for at in range(len(self._rows))]
+            at = self._at(event.id) or 0
+            self.wizard.push_screen(PlanTermsScreen(rows, at, self._answer.question.source, self._tracked))
 
     def action_pair(self) -> None:
         from .plan_pair import PlanPairScreen
@@ -302,27 +302,29 @@ class PlanScreen(BuildsModel):
         marked = self.query_one("#strategies", Choices).marked
         if marked is None:
             return
-        first, second = self._row_of(self._first_of_pair), self._row_of(marked.id)
+        first, second = self._at(self._first_of_pair), self._at(marked.id)
         if first is None:
             self._first_of_pair = marked.id
             self.say("Marked. Go to another row and press c again to compare the two.")
         elif self._first_of_pair == marked.id:
             self._first_of_pair = ""
             self.say("")
-        elif second is not None:
+        elif second is not None and self._answer:
             self._first_of_pair = ""
             self.say("")
-            self.wizard.push_screen(PlanPairScreen(first, second))
+            self.wizard.push_screen(
+                PlanPairScreen(*(answers.explained_row(self._answer, at) for at in (first, second)))
+            )
         self._show()
 
     def action_write(self) -> None:
         from .plan_write import PlanWriteScreen
 
-        row = self._of_marked()
+        at = self._at_marked()
         if self._error:
             self.wizard.refuse(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
-        elif row is not None:
-            self.wizard.push_screen(PlanWriteScreen(row), callback=self._wrote)
+        elif at is not None:
+            self.wizard.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
 
     def _wrote(self, said: str | None) -> None:
         if said:

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import msgspec
 
 from ..app.plan import spec
-from ..app.plan.choice.search import Row, plan
+from ..app.plan.choice.explain import explained
+from ..app.plan.choice.search import around_of, ranked
 from ..app.plan.memory.activations import counted
 from ..app.plan.sources import Source
 from ..app.plan.time.collectives import Links
-from ..app.plan.types import GIB, Checkpointing, Model, Setting
+from ..app.plan.types import GIB, Checkpointing, Model, Row, Setting
 
 
 class Question(NamedTuple):
@@ -29,7 +30,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The strategies, the best first, and the best one with more GPUs, once that is known."""
+    """The strategies in figures, the best first, and the best one with more GPUs, once that is known."""
 
     question: Question
     rows: list[Row]
@@ -53,7 +54,7 @@ class Line(NamedTuple):
 
 def answer(question: Question) -> Answer:
     """Plan for the GPUs there are."""
-    return Answer(question, _plan(question.setting, question))
+    return Answer(question, _ranked(question.setting, question))
 
 
 def answer_more(found: Answer) -> Answer:
@@ -61,11 +62,17 @@ def answer_more(found: Answer) -> Answer:
     asked = found.question
     if uneven(asked):
         return found
-    return found._replace(more=_plan(with_more(asked), asked)[0])
+    return found._replace(more=_ranked(with_more(asked), asked)[0])
 
 
-def _plan(setting: Setting, asked: Question) -> list[Row]:
-    return plan(setting, asked.links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
+def explained_row(found: Answer, at: int) -> Row:
+    """One of the strategies with what is said of it: with all of them a plan takes three times as long."""
+    asked = found.question
+    return explained(found.rows, at, around_of(asked.setting, asked.links, asked.host_bytes))
+
+
+def _ranked(setting: Setting, asked: Question) -> list[Row]:
+    return ranked(setting, asked.links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
 
 
 def with_more(asked: Question) -> Setting:

@@ -12,11 +12,10 @@ from textual.widget import Widget
 from ..app.commands.common import target_python
 from ..app.errors import UserError
 from ..app.plan import exact
-from ..app.plan.choice.search import Row
 from ..app.plan.memory.formula import size
 from ..app.plan.memory.terms import PHASES, terms
 from ..app.plan.sources import Source
-from ..app.plan.types import GIB, MIB, Change
+from ..app.plan.types import GIB, MIB, Change, Row
 from . import plan_answers as answers
 from . import plan_bars as bars
 from .plan_changes import changes

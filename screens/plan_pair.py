@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from ..app.plan.choice.search import Row
-from ..app.plan.types import GIB, Candidate
+from ..app.plan.types import GIB, Candidate, Row
 from . import plan_answers as answers
 from . import plan_bars as bars
 from .plan_changes import changes

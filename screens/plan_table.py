@@ -2,8 +2,7 @@
 
 from textual.content import Content
 
-from ..app.plan.choice.search import Row
-from ..app.plan.types import GIB
+from ..app.plan.types import GIB, Row
 from . import plan_answers as answers
 from . import plan_bars as bars
 from .base import BROAD, WIDE

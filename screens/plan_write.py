@@ -19,9 +19,9 @@ from ..app.errors import UserError
 from ..app.files import expanded
 from ..app.fixes.make import Situation, target_of
 from ..app.job.types import JobReport
-from ..app.plan.choice.search import Row
 from ..app.plan.runfiles.files import files, script_from, write
 from ..app.plan.runfiles.versions import versions
+from ..app.plan.types import Row
 from . import plan_answers as answers
 from .base import WizardScreen
 from .desk import Desk

@@ -17,13 +17,14 @@ from ..plan import batch as batches
 from ..plan import exact as exactly
 from ..plan import question, spec
 from ..plan.choice import curve as curves
-from ..plan.choice.search import Row, plan
 from ..plan.choice.search import assumed as also_assumed
+from ..plan.choice.search import plan
 from ..plan.choice.table import table
 from ..plan.question import Question
 from ..plan.runfiles.files import files, script_from
 from ..plan.runfiles.files import write as write_files
 from ..plan.training import said
+from ..plan.types import Row
 from .common import Options, common_options, document, print_json, say, target_python, tell
 from .plan_options import question_options
 

@@ -15,10 +15,9 @@ import msgspec
 from ..errors import UserError
 from ..files import read_regular
 from ..probes.runner import run
-from .choice.search import Row
 from .memory.peaks import name
 from .model.factory import names_function
-from .types import GIB, MIB, Candidate, Checkpointing, Setting
+from .types import GIB, MIB, Candidate, Checkpointing, Row, Setting
 
 AGENT = Path(__file__).parent.parent / "agents" / "exact_peak.py"
 SOURCE_LIMIT_BYTES = 10_000_000

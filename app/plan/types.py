@@ -4,7 +4,7 @@ Field names and values are those of ``ddpwizard plan --spec``. None: not said; `
 default and tells it.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ Dtype = Literal[
 Checkpointing = Literal["none", "full", "selective-op", "selective-layer"]
 Kind = Literal["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "deepspeed", "fairscale-sharded-ddp"]
 Offload = Literal["cpu", "nvme"]
+Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"]
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     intermediate: int | None = None
     vocab: int | None = None
     tied: bool = False
-    mlp: Literal["swiglu", "gated-gelu", "gelu", "relu"] | None = None
+    mlp: Literal["swiglu", "geglu", "gated-gelu", "gelu", "relu"] | None = None
     largest_layer: float | None = None  # parameters of the largest layer, where only that is known
     note: str = ""
     kind: Literal["decoder", "encoder", "encoder-decoder", "vision"] | None = None
@@ -117,6 +118,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     reduce_bucket_size: float | None = None
     allgather_bucket_size: float | None = None
     overlap_comm: bool | None = None
+    sync_each_batch: bool | None = None  # FSDP: gradients are split in each micro-batch that is accumulated
     gradient_as_bucket_view: bool = False
 
     @property
@@ -215,9 +217,16 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float | None = None  # over all GPUs
     slower_than_ideal: float | None = None  # 0.41: 41 % longer than the arithmetic alone, each once, without a wait
     mfu: float | None = None  # share of the peak rate that the model's arithmetic, each once, makes use of
-    binds: Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"] = ""
+    binds: Binding = ""
     dominated_by: str = ""  # one of its family that is as fast, needs as little, and less of one of both
     why: str = ""
     lever: str = ""
     changes: list[Change] = []
     files: list[str] = []
+
+
+class Row(NamedTuple):
+    """A candidate and the complete setting it was computed from."""
+
+    candidate: Candidate
+    setting: Setting

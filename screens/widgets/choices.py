@@ -123,7 +123,8 @@ class Choices(Leaf, can_focus=True):
         if not any(item.id == stay for item in items):
             self.top = 0
         self._scroll_into_view()
-        self.refresh(layout=len(self._all_rows()) != len(rows) or not rows)
+        grows = self.styles.height is None or self.styles.height.is_auto
+        self.refresh(layout=grows and (len(self._all_rows()) != len(rows) or not rows))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(1, len(self._all_rows(width)))

@@ -171,7 +171,7 @@ BARS: dict[str, Callable[[], list[Bar]]] = {
     "demo": demo,
     "cancel": cancel,
     "plan": planned,
-    "plan-keys": lambda: list(plan_keys.rows()),
+    "plan-keys": lambda: list(plan_keys.rows(WIZARD)),
     "exact": lambda: list(exact.rows()),
     "triage": lambda: list(triage.rows()),
     "recorder": lambda: list(recorder.rows()),

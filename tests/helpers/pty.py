@@ -15,7 +15,7 @@ import subprocess
 import termios
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -160,6 +160,20 @@ class Terminal:
         while (left := until - time.monotonic()) > 0:
             self.read(left)
         return self.count_bytes - before
+
+    def frames(self, seconds: float) -> Iterator[float]:
+        """Take what comes in the next ``seconds`` as it comes, then show one chunk after the other: the seconds from
+        the start to each. (To show one takes milliseconds, in which the next would wait.)"""
+        came: list[tuple[float, bytes]] = []
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([self._master], [], [], left)[0]:
+                chunk = os.read(self._master, 65536)
+                came.append((time.monotonic() - self.started, chunk))
+        for at, chunk in came:
+            self.chunks.append((at, chunk))
+            self._feed(chunk)
+            yield at
 
     def wait_exit(self, limit_s: float = 90.0) -> int:
         """Read until the program ends; its exit code (negative: the signal that ended it)."""

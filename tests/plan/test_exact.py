@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import exact, spec
-from ddpwizard.app.plan.choice.search import Row, plan
+from ddpwizard.app.plan.choice.search import plan
 from ddpwizard.app.plan.memory.peaks import candidate
-from ddpwizard.app.plan.types import GIB, Candidate, Model, Setting, Strategy, Train
+from ddpwizard.app.plan.types import GIB, Candidate, Model, Row, Setting, Strategy, Train
 from helpers.command import ddpwizard
 
 HELPERS = Path(__file__).parents[1] / "helpers"

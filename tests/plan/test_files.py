@@ -1,6 +1,7 @@
 """The files of a plan, read by the tools they are for."""
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -196,6 +197,25 @@ class TestFsdpOfAccelerate:
         _environment(made(Strategy(kind="hsdp", shard_size=4)), tmp_path, monkeypatch)
         found = accelerate.ParallelismConfig()
         assert (found.dp_replicate_size, found.dp_shard_size, found.total_size) == (4, 4, 16)
+
+
+def test_accelerate_is_told_to_split_the_gradients_of_each_micro_batch() -> None:
+    """They would be whole otherwise: 6.74 B weights with fp32 gradients on each of 16 ranks."""
+    from accelerate.utils import GradientAccumulationPlugin
+    from transformers.trainer_pt_utils import AcceleratorConfig
+
+    content = made(Strategy(kind="fsdp2"), dtype="bf16-mixed")["accelerate.yaml"]
+    (call,) = re.findall(r"GradientAccumulationPlugin\(.*?\)", content)
+    words = ast.parse(call, mode="eval").body
+    assert isinstance(words, ast.Call)
+    plugin = GradientAccumulationPlugin(**{str(word.arg): ast.literal_eval(word.value) for word in words.keywords})
+    assert (plugin.num_steps, plugin.sync_each_batch) == (5, True)
+    (of_trainer,) = re.findall(r"accelerator_config=(.*)\.$", content, re.MULTILINE)
+    found = AcceleratorConfig(**ast.literal_eval(of_trainer))
+    assert found.gradient_accumulation_kwargs == {"sync_each_batch": True}
+    assert f"{6.738e9 * 4 * 15 / 16 / 2**30:.1f} GiB more" in content
+    assert "sync_each_batch" not in made(Strategy(kind="fsdp2"), grad_accum=1)["accelerate.yaml"]
+    assert "gradient_accumulation_steps=5" in made(Strategy(kind="ddp"))["accelerate.yaml"]
 
 
 class TestSlurm:

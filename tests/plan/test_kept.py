@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from ddpwizard.app.plan.memory import activations, working
+from ddpwizard.app.plan.memory.states import states, whole_grad_bytes
 from ddpwizard.app.plan.model import hf_config
 from ddpwizard.app.plan.spec import complete
 from ddpwizard.app.plan.types import Lora, Model, Setting, Strategy, Train
@@ -220,6 +221,23 @@ def flat():
         sizes.append(block._handle.flat_param.grad.numel())
     return sizes
 
+def waiting():
+    "Bytes per weight of the gradients after a micro-batch that is not split yet."
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
+    model = torch.nn.Linear(64, 64, bias=False)
+    half = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    first = FullyShardedDataParallel(model, mixed_precision=half, use_orig_params=True, device_id=torch.device("cpu"))
+    with first.no_sync():
+        first(torch.ones(2, 64)).sum().backward()
+    model = torch.nn.Linear(64, 64, bias=False)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=init_device_mesh("cpu", (4,)), mp_policy=policy)
+    model.set_requires_gradient_sync(False)
+    model(torch.ones(2, 64)).sum().backward()
+    second = model._get_fsdp_state()._fsdp_param_group.fsdp_params[0].unsharded_accumulated_grad
+    return [first._handle.flat_param.grad.nbytes / 64**2, second.nbytes / 64**2]
+
 tokens, vocab = 512, 4000
 json.dump({
     "eager": loss(tokens, vocab, 1, torch.bfloat16) / (tokens * vocab),
@@ -228,6 +246,7 @@ json.dump({
     "sgd": step(lambda weights: torch.optim.SGD(weights, foreach=True)),
     "muon": step(torch.optim.Muon),
     "flat": flat(),
+    "waiting": waiting(),
 }, sys.stdout)
 """
 
@@ -261,6 +280,18 @@ def test_adapters_in_a_flat_parameter_make_its_gradient_whole(spikes: dict[str, 
     """FSDP1 over 4 ranks: the gradient covers frozen weights too, and is not split while it is accumulated."""
     whole = 2 * 64 * 64
     assert spikes["flat"] == [whole / 4, whole]
+
+
+def test_gradients_that_wait_to_be_split_are_whole(spikes: dict[str, Any]) -> None:
+    """FSDP1 keeps them in the precision of the pass, FSDP2 in that in which they are reduced; each whole."""
+    kinds = (Strategy(kind="fsdp1"), Strategy(kind="fsdp2", sync_each_batch=False))
+    asked = [
+        msgspec.structs.replace(_one(dtype="bf16-mixed", grad_accum=2), strategy=strategy, gpus=4) for strategy in kinds
+    ]
+    assert [whole_grad_bytes(each) for each in asked] == spikes["waiting"] == [2, 4]
+    assert [states(each).grads for each in asked] == [2 * 4e6, 4 * 4e6]
+    at_once = msgspec.structs.replace(asked[1], strategy=Strategy(kind="fsdp2"))
+    assert (whole_grad_bytes(at_once), states(at_once).grads) == (0, 4e6)
 
 
 COMPILED = """

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.choice.search import largest_micro_batch
+from ddpwizard.app.plan.choice.largest import largest_micro_batch
 from ddpwizard.app.plan.memory.activations import block_bytes
 from ddpwizard.app.plan.memory.peaks import candidate, fits
 from ddpwizard.app.plan.memory.states import states

@@ -7,16 +7,18 @@ import msgspec
 import pytest
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.box import servers
+from ddpwizard.app.plan.choice.explain import pace
 from ddpwizard.app.plan.choice.figures import Around, figures
+from ddpwizard.app.plan.choice.largest import largest_micro_batch
 from ddpwizard.app.plan.choice.levers import text
-from ddpwizard.app.plan.choice.search import Row, assumed, largest_micro_batch, pace, plan, strategies
+from ddpwizard.app.plan.choice.search import assumed, plan, strategies
 from ddpwizard.app.plan.choice.split import advice, smallest
 from ddpwizard.app.plan.choice.table import SHOWN, shown, table
 from ddpwizard.app.plan.memory.peaks import candidate
 from ddpwizard.app.plan.memory.states import states
 from ddpwizard.app.plan.model import known
 from ddpwizard.app.plan.time.timing import Links
-from ddpwizard.app.plan.types import GIB, Change, Model, Setting, Strategy, Train
+from ddpwizard.app.plan.types import GIB, Change, Model, Row, Setting, Strategy, Train
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,12 +6,12 @@ import re
 import msgspec
 import pytest
 from ddpwizard.app.plan import spec
-from ddpwizard.app.plan.choice.search import Row, plan
+from ddpwizard.app.plan.choice.search import plan
 from ddpwizard.app.plan.memory.formula import UNITS, number, size
 from ddpwizard.app.plan.memory.terms import REST, terms
 from ddpwizard.app.plan.model import known
 from ddpwizard.app.plan.time.timing import Links
-from ddpwizard.app.plan.types import GIB, Lora, Model, Setting, Train
+from ddpwizard.app.plan.types import GIB, Lora, Model, Row, Setting, Train
 
 LETTERS = {"B": 1e9, "M": 1e6} | UNITS
 MODELS = ["llama-3.1-8b", "mixtral-8x7b", "t5-3b", "gpt2-xl", "bert-large", "vit-large"]

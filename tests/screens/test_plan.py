@@ -439,9 +439,9 @@ async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
         await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-70B")
         await pilot.press("end")
         await until(pilot, lambda: "✗" in next(line for line in table(pilot) if "▸" in line))
-        row = screen._of_marked()
-        assert row is not None
-        over = row.candidate.device_used_bytes_per_gpu / GIB - 80
+        at = screen._at_marked()
+        assert at is not None
+        over = screen._rows[at].candidate.device_used_bytes_per_gpu / GIB - 80
         await pilot.press("w")
         await shows(pilot, "launch.sh", f"does not fit ({over:,.1f} GiB over): nothing is written", "take")
         asking = pilot.app.screen

@@ -10,9 +10,8 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.job.find.procfs import all_processes
 from ddpwizard.app.plan import exact
-from ddpwizard.app.plan.choice.search import Row
 from ddpwizard.app.plan.sources import Source
-from ddpwizard.app.plan.types import GIB, Model
+from ddpwizard.app.plan.types import GIB, Model, Row
 from ddpwizard.screens import plan_question as asks
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.plan import PlanScreen

@@ -7,7 +7,7 @@ from ..spec import PER_NODE
 from ..time import timing
 from ..types import Checkpointing, Setting
 from .figures import gpu_of
-from .search import plan
+from .search import ranked
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 WIDTH = 80
@@ -43,7 +43,7 @@ def points(
             continue
         asked = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
         ideal = step_tokens * count / timing.ideal_s(asked, gpu, links)
-        best = plan(asked, links, host_bytes, recompute)[0].candidate
+        best = ranked(asked, links, host_bytes, recompute)[0].candidate
         point = Point(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal)
         if best.fits is not False and best.in_practice and best.tokens_per_s:
             name = best.strategy + AGAIN.get(best.recompute, ", recomputing in part")

@@ -3,8 +3,8 @@
 from ..memory.peaks import SPARE, parts_text
 from ..types import GIB, Candidate, Setting
 from .figures import NOT_IN_PRACTICE
+from .largest import MOST_SEQUENCES
 from .levers import times
-from .search import MOST_SEQUENCES
 
 SHOWN = 12
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}

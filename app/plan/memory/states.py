@@ -114,9 +114,7 @@ def states(setting: Setting) -> States:
     frozen = model.params if train.lora else model.params - trained
     tables = embedding_params(model) if train.quant else 0.0  # embeddings and head stay in 16 bit
     params = (trained * per.weight + (frozen - tables) * frozen_bytes(train) + tables * 2.0) / over_params
-    grads = trained * per.grad / over_grads
-    if shares_flat_parameter(setting):
-        grads = (trained + frozen) * per.grad / (over_grads if (train.grad_accum or 1) == 1 else 1)
+    grads = weights_with_grads(setting) * (whole_grad_bytes(setting) or per.grad / over_grads)
     optimizer = (trained * per.optimizer + _of_tables(setting)) / over_optimizer
     host = 0.0
     if model.largest_layer and strategy.kind == "deepspeed":
@@ -134,10 +132,29 @@ def states(setting: Setting) -> States:
     return States(params, grads, optimizer, host)
 
 
+def whole_grad_bytes(setting: Setting) -> float:
+    """Bytes per weight of gradients that are accumulated before they are split, 0 where each micro-batch splits them.
+
+    FSDP's ``no_sync`` does so, which Accelerate, the Trainer of transformers and Lightning's Fabric enter by themselves
+    unless told otherwise (``sync_each_batch``, Accelerate 1.15). FSDP1 adds them up in the precision of the pass (torch
+    2.13, ``_runtime_utils.py``), FSDP2 in that in which they are reduced, and only where a loop asks for it.
+    """
+    train, strategy = setting.train, setting.layout
+    splits = strategy.kind != "fsdp1" if strategy.sync_each_batch is None else strategy.sync_each_batch
+    if splits or (train.grad_accum or 1) == 1 or not strategy.is_fsdp or strategy.sharding == "NO_SHARD":
+        return 0.0
+    return 2.0 if strategy.kind == "fsdp1" and train.dtype != "fp32" else recipe(train).grad
+
+
+def weights_with_grads(setting: Setting) -> float:
+    """How many weights have a gradient."""
+    trained = trained_params(setting.model, setting.train)
+    return trained + setting.model.params if shares_flat_parameter(setting) else trained
+
+
 def shares_flat_parameter(setting: Setting) -> bool:
     """Whether adapters lie in one flat parameter of FSDP1 with the frozen weights of their block, as they may where all
-    is of one precision. The gradient is then as large as the whole, and while gradients are accumulated without
-    communication it is not split (torch 2.13, ``_flat_param.py``; so Lightning's Fabric and litgpt). PEFT wraps
+    is of one precision. The gradient is then as large as the whole (torch 2.13, ``_flat_param.py``). PEFT wraps
     adapters for themselves, as its own are in fp32 or the base in 4 bit."""
     train, strategy = setting.train, setting.layout
     alike = (train.dtype or "").endswith("-pure") and not train.quant

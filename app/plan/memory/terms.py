@@ -12,7 +12,7 @@ from ..model.shape import block_params, embedding_params
 from ..types import Candidate, Setting
 from . import activations, working
 from .formula import Factor, Term
-from .states import frozen_bytes, recipe, shards
+from .states import frozen_bytes, recipe, shards, weights_with_grads, whole_grad_bytes
 
 CLOSE = 1e-3  # of a part: what is left may be rounding
 REST = "what no term here takes apart"
@@ -93,7 +93,10 @@ def _params(setting: Setting) -> list[Term]:
 
 def _grads(setting: Setting) -> list[Term]:
     over = shards(setting.layout, setting.gpus, setting.nodes)[1]
-    return [_sharded("gradients", working.trained_params(setting), _name(setting), recipe(setting.train).grad, over)]
+    count, name = weights_with_grads(setting), _name(setting)
+    if width := whole_grad_bytes(setting):
+        return [_sharded("gradients, whole until the last micro-batch", count, name, width, 1)]
+    return [_sharded("gradients", count, name, recipe(setting.train).grad, over)]
 
 
 def _head_grad(setting: Setting) -> list[Term]:

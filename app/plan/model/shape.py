@@ -15,7 +15,7 @@ def kv_width(model: Model) -> float:
 
 def gated(model: Model) -> bool:
     """Whether the feed-forward part has a gate beside its input projection."""
-    return model.mlp in (None, "swiglu", "gated-gelu")
+    return model.mlp in (None, "swiglu", "geglu", "gated-gelu")
 
 
 def is_encoder_decoder(model: Model) -> bool:

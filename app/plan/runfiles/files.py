@@ -8,10 +8,13 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from ...files import write_whole
 from ...fixes import accelerate, cluster_jobs, deepspeed, launch
 from ...fixes.box import Box
 from ..batch import Batch
+from ..memory.states import states
 from ..types import GIB, Setting
 from . import setup_code, zero_json
 from .manifest import FILE as MANIFEST
@@ -158,7 +161,7 @@ def _accelerate(setting: Setting, box: Box, script: str) -> str | None:
         plain["mixed_precision"] = "no"
         notes.append(f"Load the model in {precision}: its weights are to be in 16 bit.")
     if (train.grad_accum or 1) > 1:
-        notes.append(f"In the script: Accelerator(gradient_accumulation_steps={train.grad_accum}).")
+        notes += _accumulation(setting)
     in_yaml = train.act_ckpt == "full" and strategy.is_fully_shard
     if train.act_ckpt not in (None, "none") and not in_yaml:
         notes.append("Recomputed activations are your model's matter: gradient_checkpointing_enable() of transformers.")
@@ -167,3 +170,18 @@ def _accelerate(setting: Setting, box: Box, script: str) -> str | None:
     if box.nodes > 1:
         notes.insert(0, f"On each node, with N from 0; {HEAD} stands for the address of the first.")
     return "".join(f"# {line}\n" for line in [head, *notes]) + accelerate.text(plain)
+
+
+def _accumulation(setting: Setting) -> list[str]:
+    """How Accelerate is told to accumulate; FSDP's gradients stay whole unless each micro-batch splits them."""
+    steps, strategy = setting.train.grad_accum, setting.layout
+    if not strategy.is_fully_shard:
+        return [f"In the script: Accelerator(gradient_accumulation_steps={steps})."]
+    whole = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
+    more_gib = (states(whole).grads - states(setting).grads) / GIB
+    plugin = f"GradientAccumulationPlugin(num_steps={steps}, sync_each_batch=True)"
+    return [
+        f"In the script: Accelerator(gradient_accumulation_plugin={plugin}).",
+        'Of the Trainer: accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}.',
+        f"Without sync_each_batch gradients stay whole until the last micro-batch: {more_gib:,.1f} GiB more on a GPU.",
+    ]
