@@ -15,6 +15,7 @@ from textual.widget import Widget
 from ..app.errors import UserError
 from ..app.plan.types import GIB, Row
 from ..app.snapshot import Snapshot
+from . import garbage
 from . import plan_answers as answers
 from . import plan_bars as bars
 from . import plan_question as asks
@@ -32,6 +33,7 @@ MARGIN = 2
 WORD = 12  # cells that wrapping may lose at the end of a row
 GOES_ON = " … (enter)"
 PAINTED_S = 0.05  # by when the table is on the screen, once its rows are known
+LOADED_S = 0.5  # by when the planner has made its first table
 MILLIONS = 0.1e9  # parameters: fewer are told in millions
 
 
@@ -98,6 +100,7 @@ class PlanScreen(BuildsModel):
 
     def on_mount(self) -> None:
         self._ask()
+        self.set_timer(LOADED_S, partial(garbage.leave_alone, "the planner"))
         if self.desk.snapshot is None or self.desk.snapshot.gpus is None:
             self.run_worker(self._look(), group="look")
 

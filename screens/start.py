@@ -1,6 +1,5 @@
 """Where the wizard begins: the whole screen where there is a terminal that can show it, else numbered questions."""
 
-import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ def start(screen: str, options: Options, arguments: dict[str, Any]) -> int:
             "make it larger, or use --plain",
         )
     os.environ.setdefault("TEXTUAL_FPS", FRAMES_PER_S)
+    from . import garbage
     from .app import WizardApp
     from .desk import Desk
 
@@ -37,7 +37,7 @@ def start(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     if screen == "resume":
         screen, arguments = desk.resume(str(arguments.get("id", "last"))), {}
     app = WizardApp(desk, screen, **arguments)
-    gc.freeze()  # what is loaded by now stays: looking through it took 60 ms in the middle of a keystroke
+    garbage.leave_alone("the wizard")
     app.run(mouse=not options.no_mouse)
     if app.problem:
         raise app.problem
