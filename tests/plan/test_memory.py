@@ -7,7 +7,7 @@ from ddpwizard.app.plan.memory.activations import block_bytes
 from ddpwizard.app.plan.memory.peaks import candidate, fits
 from ddpwizard.app.plan.memory.states import states
 from ddpwizard.app.plan.memory.working import autocast_bytes
-from ddpwizard.app.plan.model.shape import attention_width
+from ddpwizard.app.plan.model.shape import attention_width, trained_params
 from ddpwizard.app.plan.spec import complete
 from ddpwizard.app.plan.types import GIB, MIB, Lora, Model, Setting, Strategy, Train
 
@@ -120,6 +120,15 @@ class TestPeak:
     def test_autocast_keeps_16_bit_copies_of_what_is_not_sharded(self) -> None:
         whole, sharded = (setting(strategy=Strategy(kind=kind)) for kind in ("ddp", "fsdp2"))  # type: ignore[arg-type]
         assert (autocast_bytes(whole), autocast_bytes(sharded)) == (2 * LLAMA.params, 0)
+
+    @pytest.mark.parametrize("more", [{"quant": "nf4"}, {"act_ckpt": "full"}])
+    def test_autocast_keeps_no_copies_of_frozen_weights_that_are_quantised_or_multiplied_again(
+        self, more: dict[str, str]
+    ) -> None:
+        rank = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "fp16-mixed", "lora": Lora(r=8)}
+        kept, without = setting(**rank), setting(**rank, **more)  # type: ignore[arg-type]
+        assert autocast_bytes(kept) == 2 * LLAMA.params
+        assert autocast_bytes(without) == 2 * trained_params(LLAMA, without.train)
 
     def test_a_16_bit_master_copy_needs_no_fp32_gradients(self) -> None:
         stage = Strategy(kind="deepspeed", stage=3)

@@ -159,7 +159,9 @@ def _loss(setting: Setting) -> list[Term]:
 
 def _autocast(setting: Setting) -> list[Term]:
     whole = working.autocast_bytes(setting)
-    return _product("16-bit copies that autocast keeps", whole, [Factor(setting.model.params, "weights")], "bytes")
+    return _product(
+        "16-bit copies that autocast keeps", whole, [Factor(working.autocast_weights(setting), "weights")], "bytes"
+    )
 
 
 def _gathered(setting: Setting) -> list[Term]:

@@ -170,8 +170,17 @@ def _largest_trained(setting: Setting) -> float:
 
 
 def autocast_bytes(setting: Setting) -> float:
-    """The 16-bit copies of fp32 weights that torch.autocast keeps during the forward pass."""
-    return 2 * setting.model.params if autocasts(setting) else 0.0
+    """The 16-bit copies of fp32 weights that are kept during the forward pass: by torch.autocast of those that are
+    trained, by each product of frozen ones, unless it is computed again. Quantised weights have none."""
+    return 2 * autocast_weights(setting)
+
+
+def autocast_weights(setting: Setting) -> float:
+    """Of how many weights there are such copies."""
+    if not autocasts(setting):
+        return 0.0
+    frozen_have_none = setting.train.quant or recomputes(setting.train)
+    return trained_params(setting) if frozen_have_none else setting.model.params
 
 
 def unpacked_bytes(setting: Setting) -> float:
