@@ -83,6 +83,24 @@ def test_first_node_of_three_without_a_store_to_meet_at(tmp_path: Path) -> None:
         assert report.world_size == 3 * (os.cpu_count() or 1)
 
 
+def test_accelerate_that_waits_for_its_other_machine(tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text((SCRIPTS / script.name).read_text())
+    options = ["--num_machines=2", "--num_processes=4", "--machine_rank=0", "--multi_gpu", "--mixed_precision=no"]
+    options += ["--main_process_ip=127.0.0.1", f"--main_process_port={free_port()}", "--dynamo_backend=no"]
+    launch = [sys.executable, str(Path(sys.executable).with_name("accelerate")), "launch", *options, str(script)]
+    with running(launch, script, tmp_path) as job:
+
+        def waits() -> JobReport | None:
+            report = asyncio.run(triage(pid=job.pid))[0]
+            return report if report.verdict.cause == "ranks-missing-at-init" else None
+
+        report = wait_for(waits, "it waits at the rendezvous")
+        assert (report.job.launcher, report.world_size) == ("accelerate", 4)
+        assert "1 of 2 nodes has come" in report.verdict.why
+        assert "--machine_rank" in report.verdict.why
+
+
 def test_job_whose_nodes_have_all_come(tmp_path: Path) -> None:
     with agents(2, tmp_path, "--nnodes=2", "--nproc-per-node=1", *met(free_port())) as job:
         wait_for(lambda: len(job.ranks()) == 2, "both ranks are there")
