@@ -5,6 +5,7 @@ the ranks takes longer than what they do.
 """
 
 import asyncio
+import importlib.util
 import json
 import os
 import shlex
@@ -39,11 +40,13 @@ import torch
 {before}
 
 device = None
+scripts = {{}}
 for number, name in enumerate(sys.argv[1:]):
     (path,) = Path(name).glob("*_setup.py")
     spec = importlib.util.spec_from_file_location(f"made_{{number}}", path)
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
+    scripts[Path(name).name] = made
     device = device or made.set_up()
     os.chdir(name)
     torch.manual_seed(0)
@@ -52,11 +55,64 @@ for number, name in enumerate(sys.argv[1:]):
 {after}
 made.finish()
 """
-# DeepSpeed's own all-reduce for the CPU is compiled when it is first used, for a minute; gloo does it as well.
+# DeepSpeed's own all-reduce for the CPU is compiled when it is first used, for a minute; gloo does it as well. Its Muon
+# compiles what torch does as well.
 WITHOUT_COMPILING = """\
+import torch._dynamo
+
+torch._dynamo.config.disable = True
 import deepspeed
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+"""
+# One step of each script on shares of one batch, against torch's own optimizers in one process. Muon rounds to bf16.
+ONE_STEP = """\
+import copy
+
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+
+def step(name, model, matrices, others):
+    if "lion" in name:
+        with torch.no_grad():
+            for weight in [*matrices, *others]:
+                weight.sub_(1e-3 * weight.grad.sign())
+        return
+    if "muon" in name:
+        torch.optim.Muon(matrices, lr=1e-3, adjust_lr_fn="match_rms_adamw").step()
+    torch.optim.AdamW(others if "muon" in name else [*matrices, *others], lr=1e-3).step()
+
+
+for name, made in scripts.items():
+    torch.manual_seed(1)
+    inputs, target = torch.randn(64, 16), torch.randn(64, 16)
+    model = torch.nn.Sequential(made.Block(16), made.Block(16), torch.nn.Linear(16, 16))
+    alone, before = copy.deepcopy(model), [weight.detach().clone() for weight in model.parameters()]
+    model = made.wrap(model, device) if "ddp" in name else made.shard(model, made.Block, device)
+    optimizer = None if "in-backward" in name else made.make_optimizer(model)
+    if optimizer is None:
+        made.step_in_backward(model)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    made.loss_of(model, inputs.chunk(ranks)[rank], target.chunk(ranks)[rank]).backward()
+    if optimizer is None:
+        assert all(weight.grad is None for weight in model.parameters())
+    else:
+        optimizer.step()
+    made.loss_of(alone, inputs, target).backward()
+    matrices = [weight for block in alone[:2] for weight in block.parameters() if weight.ndim == 2]
+    step(name, alone, matrices, [w for w in alone.parameters() if all(w is not matrix for matrix in matrices)])
+    for found, wanted, start in zip(model.parameters(), alone.parameters(), before):
+        found = (found.full_tensor() if isinstance(found, DTensor) else found).detach() - start
+        wanted = wanted.detach() - start
+        if "muon" in name and any(wanted.shape == matrix.shape for matrix in matrices):
+            assert torch.nn.functional.cosine_similarity(found.flatten(), wanted.flatten(), dim=0) > 0.999, name
+            torch.testing.assert_close(found.norm(), wanted.norm(), rtol=0.01, atol=0)
+        else:
+            torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-6)
+    print(f"{name} steps as one process does\\n", end="", flush=True)
+    del model, optimizer
+    gc.collect()
 """
 # Six small models under the functions of the two last scripts, DDP's and FSDP2's; every first size divides by 4.
 MEASURE = """\
@@ -148,12 +204,8 @@ def local(tensor):
     return tensor.numel() * tensor.element_size()
 
 
-for kind, name in zip(("ddp", "fsdp2"), sys.argv[-2:]):
-    (path,) = Path(name).glob("*_setup.py")
-    made = __import__(path.stem) if str(path.parent) in sys.path else None
-    if made is None:
-        sys.path.insert(0, str(path.parent))
-        made = __import__(path.stem)
+for kind in ("ddp", "fsdp2"):
+    made = scripts[kind]
     for model_name, (built, inputs) in CASES.items():
         model = copy.deepcopy(built)
         count = sum(p.numel() for p in model.parameters())
@@ -288,17 +340,17 @@ def test_two_ranks(tmp_path: Path) -> None:
         "fsdp2-fp16": setting(fsdp2, dtype="fp16-mixed", grad_accum=3, optimizer="sgd"),
         "fsdp2-bf16": setting(whole, dtype="bf16-mixed"),
         "fsdp2-pure": setting(fsdp2, dtype="bf16-pure", act_ckpt="full"),
+        "ddp-host": setting(ddp, micro_batch=8, act_offload=True),
+        "fsdp2-host": setting(fsdp2, act_offload=True, act_ckpt="full"),
         "ddp": setting(ddp, micro_batch=8),
         "fsdp2": setting(fsdp2),
     }
     for name, each in asked.items():
         written(tmp_path / name, each)
     log = drive(tmp_path, list(asked), 2, after=MEASURE)
-    of_ddp = [
-        name for name in asked if name in ("ddp-accumulates", "ddp-recomputes", "ddp-view", "ddp-sharded-optimizer")
-    ]
-    same(*(tmp_path / name / "ddp_model.pt" for name in ["ddp", *of_ddp]))
-    alike = ["fsdp2", "fsdp2-full", "fsdp2-layer", "fsdp2-op", "fsdp2-offload"]
+    of_ddp = ["ddp", "ddp-accumulates", "ddp-recomputes", "ddp-view", "ddp-sharded-optimizer", "ddp-host"]
+    same(*(tmp_path / name / "ddp_model.pt" for name in of_ddp))
+    alike = ["fsdp2", "fsdp2-full", "fsdp2-layer", "fsdp2-op", "fsdp2-offload", "fsdp2-host"]
     same(*(tmp_path / name / "fsdp2_model.pt" for name in alike))
     kept = {name: next(tmp_path.glob(f"{name}/*_model.pt")) for name in asked}
     for name, path in kept.items():
@@ -307,12 +359,84 @@ def test_two_ranks(tmp_path: Path) -> None:
     exact(log, 2)
 
 
+def test_a_step_of_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
+    """Muon, Lion, and steps within the backward pass."""
+    ddp, fsdp2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
+    asked = {
+        "ddp-muon": setting(ddp, optimizer="muon", act_offload=True, grad_accum=2),
+        "ddp-sharded-muon": setting(Strategy(kind="zero-optimizer"), optimizer="muon"),
+        "fsdp2-muon": setting(fsdp2, optimizer="muon", act_ckpt="full"),
+        "fsdp2-muon-whole": setting(Strategy(kind="fsdp2", reshard_after_forward=False), optimizer="muon"),
+        "ddp-lion": setting(ddp, optimizer="lion"),
+        "ddp-sharded-lion": setting(Strategy(kind="zero-optimizer"), optimizer="lion"),
+        "fsdp2-lion": setting(fsdp2, optimizer="lion"),
+        "fsdp2-in-backward": setting(fsdp2, optimizer_in_bwd=True, optimizer_impl="fused", act_ckpt="full"),
+    }
+    for name, each in asked.items():
+        written(tmp_path / name, each)
+    log = drive(tmp_path, list(asked), 2, after=ONE_STEP)
+    for name in asked:
+        assert log.count(f"{name} steps as one process does") == 2
+    same(*(tmp_path / name / "ddp_model.pt" for name in ("ddp-lion", "ddp-sharded-lion")))
+
+
+def test_muon_and_lion_in_other_precisions(tmp_path: Path) -> None:
+    """With a scaler, which steps them as it does any other, in 16 bit, and on the host."""
+    asked = {
+        "ddp-muon": setting(Strategy(kind="ddp"), optimizer="muon", dtype="fp16-mixed", grad_accum=2),
+        "ddp-lion": setting(Strategy(kind="ddp"), optimizer="lion", dtype="fp16-mixed"),
+        "fsdp2-muon": setting(Strategy(kind="fsdp2"), optimizer="muon", dtype="fp16-mixed", act_offload=True),
+        "fsdp2-host": setting(Strategy(kind="fsdp2", cpu_offload=True), optimizer="muon", dtype="bf16-pure"),
+        "fsdp2-in-backward": setting(
+            Strategy(kind="fsdp2", cpu_offload=True), optimizer="lion", dtype="bf16-pure", optimizer_in_bwd=True
+        ),
+    }
+    for name, each in asked.items():
+        written(tmp_path / name, each)
+    drive(tmp_path, list(asked), 2)
+    torch.manual_seed(0)
+    first = torch.nn.Linear(16, 64).weight.detach()
+    for name in asked:
+        saved = torch.load(next(tmp_path.glob(f"{name}/*_model.pt")))
+        assert all(value.isfinite().all() for value in saved.values())
+        if name != "fsdp2-muon":  # its few steps are left out, as the scale still falls
+            moved = (saved["0.layers.0.weight"].float() - first).abs()
+            assert 1e-4 < moved.mean() < 0.01
+            assert moved.max() < 0.02
+
+
+def test_adapters_are_all_that_is_trained_and_saved(tmp_path: Path) -> None:
+    """PEFT's, of a plan for each layout, in float32 on weights in 16 bit."""
+    pytest.importorskip("peft", reason="PEFT makes them: pip install peft")
+    lora = {"r": 4, "alpha": 8}
+    asked = {
+        "ddp": setting(Strategy(kind="ddp"), lora=lora, dtype="bf16", grad_accum=2),
+        "ddp-muon": setting(Strategy(kind="zero-optimizer"), lora=lora, dtype="bf16", optimizer="muon"),
+        "fsdp2": setting(Strategy(kind="fsdp2"), lora=lora, dtype="bf16", act_ckpt="full", act_offload=True),
+        "fsdp2-all": setting(Strategy(kind="fsdp2"), lora=lora | {"target": "all-linear"}, dtype="bf16"),
+        "fsdp2-in-backward": setting(Strategy(kind="fsdp2"), lora=lora, dtype="bf16-pure", optimizer_in_bwd=True),
+    }
+    for name, each in asked.items():
+        written(tmp_path / name, each)
+    drive(tmp_path, list(asked), 2)
+    for name in asked:
+        saved = torch.load(next(tmp_path.glob(f"{name}/*_model.pt")))
+        adapted = {"0.out", "1.out"} | ({"0.layers.0", "1.layers.0", "2"} if name == "fsdp2-all" else set())
+        parts = {f"base_model.model.{layer}.lora_{part}.weight" for layer in adapted for part in "AB"}
+        assert saved.keys() == parts
+        assert {value.dtype for value in saved.values()} == {
+            torch.bfloat16 if name == "fsdp2-in-backward" else torch.float32
+        }
+        assert all(value.any() for value in saved.values())  # B starts at zero
+
+
 def test_four_ranks(tmp_path: Path) -> None:
     """Hybrid sharding and resharding to two ranks train as FSDP2 does."""
     asked = {
         "hsdp": setting(Strategy(kind="hsdp", shard_size=2), 4, grad_accum=2, act_ckpt="full"),
         "to-two": setting(Strategy(kind="fsdp2", reshard_after_forward=2), 4, grad_accum=2),
         "ddp": setting(Strategy(kind="ddp"), 4),
+        "hsdp-muon": setting(Strategy(kind="hsdp", shard_size=2), 4, optimizer="muon"),
         "fsdp2": setting(Strategy(kind="fsdp2"), 4, grad_accum=2),
     }
     for name, each in asked.items():
@@ -339,6 +463,23 @@ def test_deepspeed_trains_in_every_stage(tmp_path: Path) -> None:
     assert log.count("step 4: loss") == 4
     for name in names:
         assert list((tmp_path / name / "deepspeed_checkpoint").glob("global_step4/*model_states.pt"))
+
+
+def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    two, three = (msgspec.convert({"kind": "deepspeed", "stage": stage}, Strategy) for stage in (2, 3))
+    asked = {
+        "muon": setting(two, dtype="bf16", optimizer="muon"),
+        "muon-3": setting(three, dtype="bf16", optimizer="muon", grad_accum=2),
+        "lion": setting(two, dtype="bf16", optimizer="lion", act_offload=True),
+        "lion-3": setting(three, dtype="bf16", optimizer="lion"),
+    }
+    if importlib.util.find_spec("peft"):
+        asked |= {f"adapters-{layout.stage}": setting(layout, dtype="bf16", lora={"r": 4}) for layout in (two, three)}
+    for name, each in asked.items():
+        written(tmp_path / name, each)
+    log = drive(tmp_path, list(asked), 2, before=WITHOUT_COMPILING)
+    assert log.count("step 4: loss") == len(asked)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "deepspeed"])

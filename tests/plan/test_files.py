@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 from ddpwizard.app.fixes import cluster_jobs
+from ddpwizard.app.plan import batch as batches
 from ddpwizard.app.plan.agreement.agree import conflicts
 from ddpwizard.app.plan.agreement.said import read
 from ddpwizard.app.plan.choice.search import strategies
@@ -197,6 +198,15 @@ class TestFsdpOfAccelerate:
         _environment(made(Strategy(kind="hsdp", shard_size=4)), tmp_path, monkeypatch)
         found = accelerate.ParallelismConfig()
         assert (found.dp_replicate_size, found.dp_shard_size, found.total_size) == (4, 4, 16)
+
+
+def test_deepspeeds_own_muon_has_the_rate_of_the_run_before() -> None:
+    train = Train(dtype="bf16-deepspeed", optimizer="muon", micro_batch=2, grad_accum=1, seq_len=2048)
+    stage = Strategy(kind="deepspeed", stage=2)
+    asked = complete(Setting(model=MODEL, train=train, gpus=8, gpu="H100", gpu_memory_gib=79.1, strategy=stage))[0]
+    content = files(asked, "train.py", batches.batch(asked, 8, 3e-4))
+    made_by_it = json.loads(content["ds_config.json"])["optimizer"]
+    assert (made_by_it["type"], made_by_it["params"]["lr"]) == ("Muon", 3e-4)
 
 
 def test_accelerate_is_told_to_split_the_gradients_of_each_micro_batch() -> None:

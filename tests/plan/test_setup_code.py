@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import json
 import re
 import stat
 import subprocess
@@ -11,10 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.runfiles import setup_code
+import torch
+from ddpwizard.app.fixes.box import Box
+from ddpwizard.app.plan.batch import batch
+from ddpwizard.app.plan.runfiles import optimizers, setup_code, zero_json
 from ddpwizard.app.plan.runfiles.files import files, script_from, write
 from ddpwizard.app.plan.spec import complete
-from ddpwizard.app.plan.types import Model, Setting, Strategy, Train
+from ddpwizard.app.plan.types import Kind, Model, Setting, Strategy, Train
 
 MODEL = Model(name="llama", params=6.738e9, layers=32, hidden=4096, heads=32, intermediate=11008, vocab=32000)
 STRATEGIES = {
@@ -36,6 +40,10 @@ TRAINS: dict[str, dict[str, Any]] = {
     "fp32": {"dtype": "fp32", "act_ckpt": "selective-layer", "grad_accum": 3, "optimizer_impl": "fused"},
     "compiled": {"optimizer": "muon", "compile": True},
     "8-bit": {"optimizer": "adamw-8bit", "lora": {"r": 8}},
+    "muon": {"optimizer": "muon", "dtype": "fp16", "act_offload": True, "grad_accum": 2},
+    "lion": {"optimizer": "lion", "dtype": "fp32", "act_offload": True},
+    "in-backward": {"optimizer_in_bwd": True, "optimizer_impl": "fused", "dtype": "bf16-pure"},
+    "adapters": {"optimizer": "muon", "lora": {"r": 16, "alpha": 32, "target": "all-linear"}, "optimizer_in_bwd": True},
 }
 
 
@@ -76,7 +84,8 @@ class TestTemplates:
         text = (setup_code.TEMPLATES / f"plan_{kind}.py.in").read_text()
         tags = set(re.split(r"[ |]", " ".join(re.findall(r"#\? (?:if )?(.+)$", text, re.MULTILINE))))
         known = {"zero", "view", "offload", "hybrid", "stage3", "cpu-adam", "mixed", "autocast", "pure", "scaler"}
-        known |= {"accumulate", "compile", "full", "selective-op", "selective-layer", *setup_code.OPTIMIZERS}
+        known |= {"accumulate", "compile", "full", "selective-op", "selective-layer", *optimizers.OPTIMIZERS}
+        known |= {"act-offload", "lora", "in-backward", "pair", "own-lion", "cpu-lion", "named"}
         assert {tag.removeprefix("!") for tag in tags} - {"end"} <= known
 
 
@@ -114,7 +123,7 @@ class TestFsdp2:
 class TestDdp:
     def test_autocast_and_no_sync(self) -> None:
         content = code(Strategy(kind="ddp"), dtype="bf16", grad_accum=4, micro_batch=3)
-        assert "torch.autocast(device.type, dtype=torch.bfloat16)" in content
+        assert "torch.autocast(features.device.type, dtype=torch.bfloat16)" in content
         assert "else model.no_sync()" in content
         assert "ACCUMULATION = 4  #" in content
         assert "MICRO_BATCH = 3  #" in content
@@ -143,13 +152,149 @@ class TestDeepspeed:
         assert "zero_allow" not in made(Strategy(kind="deepspeed", stage=2))["ds_config.json"]
 
 
-def test_what_the_script_does_not_do_is_said() -> None:
-    content = code(Strategy(kind="fsdp2"), optimizer="muon", lora={"r": 8}, loss="chunked")
-    for words in ("does not do:", "optimizer muon: it is AdamW here", "adapters of rank 8", "a chunked loss"):
-        assert words in content
-    assert "optimizer adafactor" in code(Strategy(kind="fsdp2"), optimizer="adafactor")
+class TestOptimizers:
+    @pytest.mark.parametrize("kind", ["ddp", "zero-optimizer", "fsdp2", "hsdp"])
+    def test_muon_has_adamw_for_what_is_no_matrix_of_a_block(self, kind: Kind) -> None:
+        content = code(Strategy(kind=kind), optimizer="muon", optimizer_impl="fused")
+        sharded = kind == "zero-optimizer"
+        assert (
+            "optimizer_class=torch.optim.Muon," if sharded else "muon = torch.optim.Muon(list(matrices),"
+        ) in content
+        assert ("optimizer_class=torch.optim.AdamW," if sharded else "torch.optim.AdamW(others,") in content
+        assert "lr=LEARNING_RATE, fused=True)" in content
+        assert content.count("fused") == 1
+        assert "def make_optimizer(model: torch.nn.Module) -> Together:" in content
+
+    def test_muon_is_all_that_adapters_need(self) -> None:
+        content = code(Strategy(kind="fsdp2"), optimizer="muon", lora={"r": 8})
+        assert "return torch.optim.Muon(adapters, lr=LEARNING_RATE, " in content
+        assert "AdamW" not in content
+
+    def test_deepspeed_makes_muon_by_its_own_name_in_the_json(self) -> None:
+        for offload in (None, "cpu"):
+            for stage in range(4):
+                layout = msgspec.convert(
+                    {"kind": "deepspeed", "stage": stage, "offload_optimizer": offload if stage else None}, Strategy
+                )
+                content = made(layout, optimizer="muon")
+                for name, rate in (("ds_config.json", 1e-3), ("ds_config_auto.json", "auto")):
+                    plain = json.loads(content[name])
+                    torchs = {} if layout.offload_optimizer else {"torch_adam": True}
+                    assert plain["optimizer"] == {"type": "Muon", "params": {"lr": rate} | torchs}
+                    assert plain["zero_optimization"].get("reduce_scatter", True) is (stage != 3)
+                    assert "zero_allow_untested_optimizer" not in plain
+                assert "DummyOptim" in json.loads(content["ds_config_auto.json"])["_comment"]
+                script = content["deepspeed_setup.py"]
+                assert "initialize(model=model, model_parameters=model.parameters(), config=CONFIG)" in script
+                assert "LEARNING_RATE" not in script
+                assert "make_optimizer" not in script
+
+    def test_the_json_has_the_rate_of_the_run_before(self) -> None:
+        layout = msgspec.convert({"kind": "deepspeed", "stage": 2}, Strategy)
+        asked = complete(Setting(model=MODEL, train=Train(optimizer="muon"), gpus=4, strategy=layout))[0]
+        before = batch(asked, reference_gpus=4, lr=3e-4)
+        (text, automatic) = zero_json.configs(asked, Box(gpu_count=4, gpu_memory_bytes=0), before).values()
+        assert json.loads(text)["optimizer"]["params"]["lr"] == 3e-4
+        assert json.loads(automatic)["optimizer"]["params"]["lr"] == "auto"
+
+    def test_lion_is_deepspeed_s_where_it_steps_on_the_host(self) -> None:
+        assert "class Lion(" in code(Strategy(kind="deepspeed", stage=2), optimizer="lion")
+        content = made(Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"), optimizer="lion")
+        assert "return DeepSpeedCPULion(model.parameters(), lr=LEARNING_RATE)" in content["deepspeed_setup.py"]
+        assert "class Lion(" not in content["deepspeed_setup.py"]
+        assert "zero_allow" not in content["ds_config.json"]
+
+    def test_lion_steps_as_its_paper_says(self) -> None:
+        """Algorithm 2 of arXiv 2302.06675, over three steps."""
+        defined: dict[str, Any] = {"torch": torch}
+        exec(optimizers.LION, defined)  # noqa: S102
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+        lion = defined["Lion"]([weight], lr=0.1, weight_decay=0.5)
+        wanted, mean = weight.detach().clone(), torch.zeros(3)
+        for grad in torch.tensor([[1.0, -1.0, 0.0], [-0.05, 3.0, 1.0], [-4.0, -0.1, -0.1]]):
+            weight.grad = grad.clone()
+            lion.step()
+            wanted -= 0.1 * ((0.9 * mean + 0.1 * grad).sign() + 0.5 * wanted)
+            mean = 0.99 * mean + 0.01 * grad
+            torch.testing.assert_close(weight.detach(), wanted)
+
+    @pytest.mark.parametrize(
+        ("strategy", "train", "does"),
+        [
+            (Strategy(kind="fsdp2"), {}, True),
+            (Strategy(kind="hsdp"), {"optimizer": "lion"}, True),
+            (Strategy(kind="fsdp2"), {"optimizer": "muon"}, False),
+            (Strategy(kind="fsdp2"), {"grad_accum": 2}, False),
+            (Strategy(kind="fsdp2"), {"dtype": "fp16"}, False),
+            (Strategy(kind="ddp"), {}, False),
+            (Strategy(kind="deepspeed", stage=2), {}, False),
+        ],
+    )
+    def test_it_steps_in_the_backward_pass_or_says_that_it_does_not(
+        self, strategy: Strategy, train: dict[str, Any], does: bool
+    ) -> None:
+        content = code(strategy, optimizer_in_bwd=True, **train)
+        assert ("    step_in_backward(model)" in content) is does
+        assert ("optimizer.step()" not in content and "clip_grad_norm_" not in content) is does or "engine" in content
+        assert ("optimizer steps within the backward pass" in content) is not does
+
+
+class TestAdapters:
+    @pytest.mark.parametrize("kind", ["ddp", "fsdp2", "deepspeed"])
+    def test_rank_alpha_and_layers_are_the_plan_s(self, kind: Kind) -> None:
+        strategy = Strategy(kind=kind, stage=2 if kind == "deepspeed" else None)
+        content = code(strategy, lora={"r": 16, "alpha": 32, "target": "all-linear"})
+        assert "LoraConfig(r=16, lora_alpha=32, target_modules=ADAPTED)" in content
+        assert 'ADAPTED = "all-linear"' in content
+        assert "does not do" not in content
+        content = code(strategy, lora={"r": 4, "target": "q,v"})
+        assert "LoraConfig(r=4, lora_alpha=8, target_modules=ADAPTED)" in content
+        assert 'ADAPTED = ["out"]  # of the example; of the plan: q_proj, v_proj' in content
+
+    def test_frozen_weights_have_the_width_that_the_plan_counts(self) -> None:
+        lora = {"r": 8}
+        assert "get_peft_model(model.to(torch.bfloat16), config)" in code(Strategy(kind="ddp"), lora=lora, dtype="bf16")
+        for kind, dtype in (("ddp", "bf16-mixed"), ("fsdp2", "fp32"), ("fsdp2", "bf16-pure"), ("deepspeed", "bf16")):
+            strategy = msgspec.convert({"kind": kind, "stage": 2 if kind == "deepspeed" else None}, Strategy)
+            assert "get_peft_model(model, config)" in code(strategy, lora=lora, dtype=dtype)
+
+    @pytest.mark.parametrize("target", ['q"; import os', "a\nb", "{{START}}", "q" * 200])
+    def test_names_of_layers_stay_text(self, target: str) -> None:
+        content = code(Strategy(kind="ddp"), lora={"r": 8, "target": target})
+        (line,) = (line for line in content.splitlines() if line.startswith("ADAPTED = "))
+        assert ast.unparse(ast.parse(line)) == "ADAPTED = ['out']"
+        assert len(line) <= 120
+
+
+def test_what_it_needs_is_said() -> None:
+    packages = {
+        ("ddp", "8-bit"): "pip install peft bitsandbytes\n",
+        ("fsdp2", "8-bit"): "pip install peft torchao\n",
+        ("ddp", "adapters"): "pip install peft\n",
+    }
+    for (strategy, train), line in packages.items():
+        assert f"It needs what this installs: {line}" in code(STRATEGIES[strategy], **TRAINS[train])
+    for optimizer in ("adamw", "muon", "lion"):
+        assert "pip install" not in code(Strategy(kind="fsdp2"), optimizer=optimizer)
+
+
+def test_what_is_kept_for_the_backward_pass_waits_on_the_host() -> None:
+    autocast, host = "torch.autocast(features.device.type, dtype=torch.bfloat16)", "save_on_cpu(pin_memory=True)"
     for strategy in STRATEGIES.values():
-        assert "does not do" not in code(strategy, act_ckpt="full", grad_accum=4, dtype="fp32")
+        content = code(strategy, act_offload=True)
+        assert content.count(host) == 1
+        assert (f"with {autocast}, torch.autograd.graph.{host}:" in content) is strategy.replicates
+        assert host not in code(strategy)
+
+
+def test_what_the_script_does_not_do_is_said() -> None:
+    content = code(Strategy(kind="fsdp2"), optimizer="adafactor", quant="nf4", loss="chunked")
+    for words in ("does not do:", "optimizer adafactor: it is AdamW here", "frozen weights in nf4", "a chunked loss"):
+        assert words in content
+    assert "90% of the weights frozen" in code(Strategy(kind="ddp"), frozen=0.9)
+    done: dict[str, Any] = {"act_ckpt": "full", "grad_accum": 4, "dtype": "fp32", "act_offload": True, "lora": {"r": 8}}
+    for strategy, optimizer in itertools.product(STRATEGIES.values(), ("adamw", "muon", "lion")):
+        assert "does not do" not in code(strategy, optimizer=optimizer, **done)
 
 
 @pytest.mark.parametrize("name", ['"""; import os', "a\nb", "x\\", "{{START}}"])

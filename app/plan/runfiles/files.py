@@ -47,7 +47,7 @@ def files(
         MANIFEST: manifest(setting, batch, versions),
     }
     if with_zero:
-        made |= zero_json.configs(setting, box)
+        made |= zero_json.configs(setting, box, batch)
         made["deepspeed_setup.py"] = setup_code.with_deepspeed(setting, box, batch)
         if setting.nodes > 1:
             made[deepspeed.HOSTFILE] = deepspeed.hostfile_text(box)
