@@ -31,7 +31,7 @@ PLACES = {
     "check": ("check", "CheckScreen"),
     "triage": ("triage", "TriageScreen"),
     "fix": ("fix", "FixScreen"),
-    "plan": ("plan", "PlanScreen"),
+    "plan": ("planner.screen", "PlanScreen"),
     "demo": ("demo", "DemoScreen"),
 }
 ASK_AGAIN_S = 5.0

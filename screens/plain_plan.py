@@ -12,13 +12,13 @@ from ..app.plan.choice.table import table
 from ..app.plan.runfiles.files import files, script_from, write
 from ..app.plan.runfiles.versions import versions
 from ..app.plan.types import Row
-from . import plan_answers as answers
-from . import plan_question as asks
 from .desk import Desk
 from .plain_talk import Leave, Talk
-from .plan_details import explained
-from .plan_pair import side_by_side
-from .plan_write import NEXT_STEP, free_directory, refuse_what_is_there, script_of, unfit
+from .planner import answers
+from .planner import question as asks
+from .planner.details import explained
+from .planner.pair import side_by_side
+from .planner.write import NEXT_STEP, free_directory, refuse_what_is_there, script_of, unfit
 
 T = TypeVar("T")
 WIDTH = 100

@@ -1,6 +1,7 @@
 """A page of text over the present screen: help, reasons, stacks, one rank."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from textual import events
 from textual.containers import VerticalScroll
@@ -17,7 +18,7 @@ LEAST_WIDTH = 30
 class Page(WizardScreen):
     """Text that scrolls, written anew for every width. A screen gives its ``heading`` and its ``page``."""
 
-    CSS_PATH = "sheet.tcss"
+    CSS_PATH = Path(__file__).with_name("sheet.tcss")  # of the subclasses in other folders too
     AUTO_FOCUS = "VerticalScroll"
 
     def heading(self) -> tuple[str, str]:

@@ -12,14 +12,14 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan.types import GIB, Breakdown
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow
-from ddpwizard.screens import plan_answers as answers
-from ddpwizard.screens import plan_bars as bars
-from ddpwizard.screens import plan_question as asks
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.plan import PlanScreen
-from ddpwizard.screens.plan_form import OneOf, PlanForm
-from ddpwizard.screens.plan_pair import GIBS, TIMES, Figure
-from ddpwizard.screens.plan_table import Table
+from ddpwizard.screens.planner import answers as answers
+from ddpwizard.screens.planner import bars as bars
+from ddpwizard.screens.planner import question as asks
+from ddpwizard.screens.planner.form import OneOf, PlanForm
+from ddpwizard.screens.planner.pair import GIBS, TIMES, Figure
+from ddpwizard.screens.planner.screen import PlanScreen
+from ddpwizard.screens.planner.table import Table
 from ddpwizard.screens.widgets.choices import Choices
 from helpers.frames import check, frame, rows, shows, until, walk
 from helpers.recorded import RecordedDesk, report

@@ -12,11 +12,11 @@ from ddpwizard.app.job.find.procfs import all_processes
 from ddpwizard.app.plan import exact
 from ddpwizard.app.plan.sources import Source
 from ddpwizard.app.plan.types import GIB, Model, Row
-from ddpwizard.screens import plan_question as asks
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.plan import PlanScreen
-from ddpwizard.screens.plan_exact import compared
-from ddpwizard.screens.plan_form import PlanForm
+from ddpwizard.screens.planner import question as asks
+from ddpwizard.screens.planner.exact import compared
+from ddpwizard.screens.planner.form import PlanForm
+from ddpwizard.screens.planner.screen import PlanScreen
 from helpers.frames import frame, shows, until, walk
 from helpers.recorded import RecordedDesk, snapshot
 from textual.pilot import Pilot

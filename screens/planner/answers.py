@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..app.plan import spec
-from ..app.plan.choice.explain import explained
-from ..app.plan.choice.search import around_of, ranked
-from ..app.plan.memory.activations import counted
-from ..app.plan.sources import Source
-from ..app.plan.time.collectives import Links
-from ..app.plan.types import GIB, Checkpointing, Model, Row, Setting
+from ...app.plan import spec
+from ...app.plan.choice.explain import explained
+from ...app.plan.choice.search import around_of, ranked
+from ...app.plan.memory.activations import counted
+from ...app.plan.sources import Source
+from ...app.plan.time.collectives import Links
+from ...app.plan.types import GIB, Checkpointing, Model, Row, Setting
 
 
 class Question(NamedTuple):

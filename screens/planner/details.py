@@ -9,20 +9,19 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ..app.commands.common import target_python
-from ..app.errors import UserError
-from ..app.plan import exact
-from ..app.plan.memory.formula import size
-from ..app.plan.memory.terms import PHASES, terms
-from ..app.plan.sources import Source
-from ..app.plan.types import GIB, MIB, Change, Row
-from . import plan_answers as answers
-from . import plan_bars as bars
-from .plan_changes import changes
-from .plan_child import WaitsForChild
-from .plan_exact import compared
-from .sheet import Page
-from .widgets.words import lines, text
+from ...app.commands.common import target_python
+from ...app.errors import UserError
+from ...app.plan import exact
+from ...app.plan.memory.formula import size
+from ...app.plan.memory.terms import PHASES, terms
+from ...app.plan.sources import Source
+from ...app.plan.types import GIB, MIB, Change, Row
+from ..sheet import Page
+from ..widgets.words import lines, text
+from . import answers, bars
+from .changes import changes
+from .child import WaitsForChild
+from .exact import compared
 
 PART_WIDTH, SIZE_WIDTH = 13, 10
 INDENT = "  "

@@ -6,13 +6,13 @@ from textual import on
 from textual.message import Message
 from textual.widgets import Input
 
-from ..app.commands.common import target_python
-from ..app.errors import UserError
-from ..app.plan import sources
-from ..app.plan.model import factory
-from .confirm import Confirm
-from .plan_child import WaitsForChild
-from .widgets.words import text
+from ...app.commands.common import target_python
+from ...app.errors import UserError
+from ...app.plan import sources
+from ...app.plan.model import factory
+from ..confirm import Confirm
+from ..widgets.words import text
+from .child import WaitsForChild
 
 LIMITS = f"It runs in a child of that interpreter, which has {factory.LIMIT_S:.0f} s, 24 GiB of memory and no network."
 

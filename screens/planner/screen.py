@@ -12,22 +12,21 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ..app.errors import UserError
-from ..app.plan.types import GIB, Row
-from ..app.snapshot import Snapshot
-from . import garbage
-from . import plan_answers as answers
-from . import plan_bars as bars
-from . import plan_question as asks
-from .plan_build import BuildsModel
-from .plan_form import NEXT_WORD, OneOf, PlanForm
-from .plan_rows import Rows
-from .plan_table import Table, row_ids, sentence
-from .widgets.choices import Choice, Choices
-from .widgets.words import middle, text
+from ...app.errors import UserError
+from ...app.plan.types import GIB, Row
+from ...app.snapshot import Snapshot
+from .. import garbage
+from ..widgets.choices import Choice, Choices
+from ..widgets.words import middle, text
+from . import answers, bars
+from . import question as asks
+from .build import BuildsModel
+from .form import NEXT_WORD, OneOf, PlanForm
+from .rows import Rows
+from .table import Table, row_ids, sentence
 
 if TYPE_CHECKING:
-    from ..app.plan.exact import Tracked
+    from ...app.plan.exact import Tracked
 
 MARGIN = 2
 WORD = 12  # cells that wrapping may lose at the end of a row
@@ -40,7 +39,7 @@ MILLIONS = 0.1e9  # parameters: fewer are told in millions
 class PlanScreen(BuildsModel):
     """The planner."""
 
-    CSS_PATH = "plan.tcss"
+    CSS_PATH = Path(__file__).with_name("planner.tcss")
     TITLE = "Which strategy?"
     ABOUT = (
         "Say what is trained on what; the strategies are ranked as you type. The bar is the memory of one GPU: what "
@@ -292,7 +291,7 @@ class PlanScreen(BuildsModel):
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
-        from .plan_details import PlanTermsScreen
+        from .details import PlanTermsScreen
 
         if self._answer:
             rows = [answers.explained_row(self._answer, at) for at in range(len(self._rows))]
@@ -300,7 +299,7 @@ class PlanScreen(BuildsModel):
             self.wizard.push_screen(PlanTermsScreen(rows, at, self._answer.question.source, self._tracked))
 
     def action_pair(self) -> None:
-        from .plan_pair import PlanPairScreen
+        from .pair import PlanPairScreen
 
         marked = self.query_one("#strategies", Choices).marked
         if marked is None:
@@ -321,7 +320,7 @@ class PlanScreen(BuildsModel):
         self._show()
 
     def action_write(self) -> None:
-        from .plan_write import PlanWriteScreen
+        from .write import PlanWriteScreen
 
         at = self._at_marked()
         if self._error:

@@ -14,21 +14,21 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ..app.commands.common import target_python
-from ..app.errors import UserError
-from ..app.files import expanded
-from ..app.fixes.make import Situation, target_of
-from ..app.job.types import JobReport
-from ..app.plan.runfiles.files import files, script_from, write
-from ..app.plan.runfiles.versions import versions
-from ..app.plan.types import Row
-from . import plan_answers as answers
-from .base import WizardScreen
-from .desk import Desk
-from .sheet import Sheet
-from .widgets.choices import Choice, Choices
-from .widgets.line_input import LineInput
-from .widgets.words import lines, near, text
+from ...app.commands.common import target_python
+from ...app.errors import UserError
+from ...app.files import expanded
+from ...app.fixes.make import Situation, target_of
+from ...app.job.types import JobReport
+from ...app.plan.runfiles.files import files, script_from, write
+from ...app.plan.runfiles.versions import versions
+from ...app.plan.types import Row
+from ..base import WizardScreen
+from ..desk import Desk
+from ..sheet import Sheet
+from ..widgets.choices import Choice, Choices
+from ..widgets.line_input import LineInput
+from ..widgets.words import lines, near, text
+from . import answers
 
 DIRECTORY = "ddpwizard-plan"
 SCRIPT = "train.py"
@@ -41,7 +41,7 @@ NEXT_STEP = "name another directory"
 class PlanWriteScreen(WizardScreen):
     """What would be written, to look at; nothing is written before one says so. Dismisses with what was done."""
 
-    CSS_PATH = "plan.tcss"
+    CSS_PATH = Path(__file__).with_name("planner.tcss")
     TITLE = "Write the files"
     ABOUT = (
         "The files to run the marked strategy with: start lines, configurations, code. Nothing is written yet: look at "

@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..app.errors import UserError
-from ..app.fixes.box import WITHOUT_BF16, box_of
-from ..app.plan import machines, spec
-from ..app.plan.box import boxes, live, servers
-from ..app.plan.memory.activations import counted
-from ..app.plan.model import hf_config, known
-from ..app.plan.sources import Source
-from ..app.plan.time.collectives import Links
-from ..app.plan.types import GIB, Lora, Setting, Train
-from ..app.snapshot import Snapshot
-from . import plan_answers as answers
-from . import plan_model as models
-from .plan_answers import Question
+from ...app.errors import UserError
+from ...app.fixes.box import WITHOUT_BF16, box_of
+from ...app.plan import machines, spec
+from ...app.plan.box import boxes, live, servers
+from ...app.plan.memory.activations import counted
+from ...app.plan.model import hf_config, known
+from ...app.plan.sources import Source
+from ...app.plan.time.collectives import Links
+from ...app.plan.types import GIB, Lora, Setting, Train
+from ...app.snapshot import Snapshot
+from . import answers
+from . import model as models
+from .answers import Question
 
 CONFIG = "config.json"
 MODEL, GPU = "Llama-3.1-8B", "H100"

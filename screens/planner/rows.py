@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.geometry import Region
 
-from .widgets.leaf import Leaf
-from .widgets.words import lines
+from ..widgets.leaf import Leaf
+from ..widgets.words import lines
 
 
 class Rows(Leaf):

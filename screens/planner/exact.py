@@ -2,10 +2,10 @@
 
 from textual.content import Content
 
-from ..app.plan import exact
-from ..app.plan.exact import Parts, Tracked
-from ..app.plan.types import GIB, MIB
-from .widgets.words import text
+from ...app.plan import exact
+from ...app.plan.exact import Parts, Tracked
+from ...app.plan.types import GIB, MIB
+from ..widgets.words import text
 
 LABEL_WIDTH, COLUMN_WIDTHS = 28, (9, 9, 10)
 TITLE = "Exact: what PyTorch allocates at the peak"

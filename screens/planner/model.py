@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from ..app.errors import UserError
-from ..app.files import expanded
-from ..app.plan import named, sources
-from ..app.plan.model import factory, known
-from ..app.plan.sources import Source
+from ...app.errors import UserError
+from ...app.files import expanded
+from ...app.plan import named, sources
+from ...app.plan.model import factory, known
+from ...app.plan.sources import Source
 
 LONGEST_SAID = 40  # letters of a name, in a message
 

@@ -1,6 +1,6 @@
 """What one changes in a script and in how it is started, for a strategy."""
 
-from ..app.plan.types import Setting
+from ...app.plan.types import Setting
 
 WRAPPING = {
     "single": "Nothing to wrap: one process, no process group.",

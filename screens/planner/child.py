@@ -3,8 +3,8 @@
 from collections.abc import Coroutine
 from typing import Any
 
-from .base import WizardScreen
-from .widgets.running import Running
+from ..base import WizardScreen
+from ..widgets.running import Running
 
 CHILD = "child"  # the group of the worker that waits
 

@@ -2,11 +2,10 @@
 
 from textual.content import Content
 
-from ..app.plan.types import GIB, Row
-from . import plan_answers as answers
-from . import plan_bars as bars
-from .base import BROAD, WIDE
-from .widgets.words import mark, middle, text
+from ...app.plan.types import GIB, Row
+from ..base import BROAD, WIDE
+from ..widgets.words import mark, middle, text
+from . import answers, bars
 
 STATUS = {True: "ok", "tight": "warn", False: "fail", None: "unknown"}
 NAME_WIDTHS = ((BROAD, 36), (WIDE, 24), (0, 22))  # from which width of the screen on

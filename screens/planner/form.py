@@ -13,11 +13,11 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from .plan_question import ALL, FIELDS, MORE_FIELDS
-from .widgets.choices import Choices
-from .widgets.leaf import Leaf
-from .widgets.line_input import LineInput
-from .widgets.words import text
+from ..widgets.choices import Choices
+from ..widgets.leaf import Leaf
+from ..widgets.line_input import LineInput
+from ..widgets.words import text
+from .question import ALL, FIELDS, MORE_FIELDS
 
 LIST = "#strategies"  # that up and down move while one is in a field
 NEXT_WORD = Binding("space,right,pagedown", "take(1)", "next word", id="one-of.next", tooltip="Take the next word")

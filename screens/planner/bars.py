@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from ..app.plan.types import GIB, Breakdown, Candidate
+from ...app.plan.types import GIB, Breakdown, Candidate
 
 LEAST_SEEN = 0.2  # of a cell: what is smaller is not shown
 MOST_CELLS = 1000

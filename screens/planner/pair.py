@@ -5,14 +5,13 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from ..app.plan.types import GIB, Candidate, Row
-from . import plan_answers as answers
-from . import plan_bars as bars
-from .plan_changes import changes
-from .plan_details import listed, wrapped
-from .plan_exact import MOMENTS
-from .sheet import Page
-from .widgets.words import lines, text
+from ...app.plan.types import GIB, Candidate, Row
+from ..sheet import Page
+from ..widgets.words import lines, text
+from . import answers, bars
+from .changes import changes
+from .details import listed, wrapped
+from .exact import MOMENTS
 
 LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
 OTHER_MOMENTS = "The peaks are at different moments, so a part may be larger in one for that alone."
