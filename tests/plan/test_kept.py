@@ -2,9 +2,6 @@
 themselves, counted by torch: the formulas of ``activations`` and ``working`` against them."""
 
 import importlib.util
-import json
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +11,7 @@ from ddpwizard.app.plan.memory.states import states, whole_grad_bytes
 from ddpwizard.app.plan.model import hf_config
 from ddpwizard.app.plan.spec import complete
 from ddpwizard.app.plan.types import Lora, Model, Setting, Strategy, Train
+from helpers.saved import SAVED, answer
 
 pytestmark = pytest.mark.slow
 HIDDEN, TOKENS, SEQ_LEN = 512, 1024, 512
@@ -67,26 +65,6 @@ CASES = {
         _trained(),
     ),
 }
-SAVED = """
-import json, logging, sys
-logging.disable(logging.WARNING)
-import torch
-from transformers import AutoConfig, AutoModel
-
-def saved_bytes(model, rows, columns):
-    "What autograd keeps for the backward pass, without what the model holds itself."
-    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
-    seen = {}
-    def pack(tensor):
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            seen[storage._cdata] = storage.nbytes(), tensor
-        return tensor
-    inputs = torch.ones(rows, columns, model.config.hidden_size, dtype=model.dtype).requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model(inputs_embeds=inputs)
-    return sum(size for size, _ in seen.values())
-"""
 COUNT = """
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -116,30 +94,17 @@ def kept(case, layers):
                 for name, child in list(parent.named_children()):
                     if name in case["adapted"]:
                         setattr(parent, name, Adapted(child))
-        return saved_bytes(model, case["train"]["micro_batch"], case["train"]["seq_len"])
+        return saved_bytes(model, inputs_embeds=embedded(model, case["train"]["micro_batch"], case["train"]["seq_len"]))
 
 json.dump({name: kept(case, 3) - kept(case, 2) for name, case in json.load(sys.stdin).items()}, sys.stdout)
 """
-
-
-def _run(script: str, given: object, *arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def kept() -> dict[str, int]:
     if not importlib.util.find_spec("transformers"):
         pytest.skip("transformers is not installed")
-    return _run(SAVED + COUNT, {name: msgspec.to_builtins(case._asdict()) for name, case in CASES.items()})
+    return answer(SAVED + COUNT, {name: msgspec.to_builtins(case._asdict()) for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -253,7 +218,7 @@ json.dump({
 
 @pytest.fixture(scope="module")
 def spikes() -> dict[str, Any]:
-    return _run(SPIKES, None)
+    return answer(SPIKES, None)
 
 
 def _one(**train: Any) -> Setting:
@@ -295,14 +260,16 @@ def test_gradients_that_wait_to_be_split_are_whole(spikes: dict[str, Any]) -> No
 
 
 COMPILED = """
+given = json.load(sys.stdin)
+
 def kept(layers):
     "With the partition that torch.compile makes of forward and backward pass, but no code made for it."
     torch._dynamo.reset()
-    config = AutoConfig.for_model(**json.loads(sys.argv[1]), num_hidden_layers=layers, use_cache=False)
+    config = AutoConfig.for_model(**given, num_hidden_layers=layers, use_cache=False)
     model = AutoModel.from_config(config, dtype=torch.bfloat16).train()
     for layer in model.layers:
         layer.compile(backend="aot_eager_decomp_partition")
-    return saved_bytes(model, 2, 256)
+    return saved_bytes(model, inputs_embeds=embedded(model, 2, 256))
 
 json.dump(kept(3) - kept(2), sys.stdout)
 """
@@ -316,4 +283,4 @@ def test_a_compiled_block_keeps_what_the_partitioner_keeps() -> None:
     model, _ = hf_config.model_of({"num_hidden_layers": 2} | config)
     train = _trained(seq_len=256, compile=True)
     setting = complete(Setting(model=model, train=train, gpus=1, strategy=Strategy(kind="single")))[0]
-    assert activations.block_bytes(setting) == pytest.approx(_run(SAVED + COMPILED, None, json.dumps(config)), rel=0.02)
+    assert activations.block_bytes(setting) == pytest.approx(answer(SAVED + COMPILED, config), rel=0.02)

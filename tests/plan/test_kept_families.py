@@ -1,9 +1,6 @@
 """What autograd keeps of a block, for every family whose layout is known, and of towers for pictures: counted on
 transformers' own modules in a real forward pass on CPU, against the formulas of ``activations``."""
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import msgspec
@@ -12,6 +9,7 @@ from ddpwizard.app.plan.memory import activations
 from ddpwizard.app.plan.model import hf_config, hf_counts, hf_vision
 from ddpwizard.app.plan.spec import complete
 from ddpwizard.app.plan.types import Setting, Strategy, Train
+from helpers.saved import SAVED, answer
 
 pytestmark = pytest.mark.slow
 ROWS, LENGTH, TARGET, SMALL = 2, 128, 32, 256
@@ -71,30 +69,12 @@ OF_DROPOUT = (
     "dropout",
 )
 OF_DROPOUT += ("dropout_rate", "attention_dropout", "hidden_dropout")
-COUNT = """
-import json, logging, sys
-logging.disable(logging.WARNING)
-import torch
-from transformers import AutoConfig, AutoModel
-
+DROPOUT = """
 def masked(x, p=0.5, training=True, inplace=False):
     "Dropout whose mask has one byte an element, as on a GPU."
     return torch.native_dropout(x, p, True)[0] if training and p > 0 else x
 torch.nn.functional.dropout = masked
 torch.nn.Dropout.forward = lambda self, x: masked(x, self.p, self.training)
-
-def saved_bytes(model, **inputs):
-    "What autograd keeps for the backward pass, without what the model holds itself."
-    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
-    seen = {}
-    def pack(tensor):
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            seen[storage._cdata] = storage.nbytes(), tensor
-        return tensor
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model(**inputs)
-    return sum(size for size, _ in seen.values())
 """
 FAMILIES = """
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers",
@@ -139,23 +119,10 @@ def _case(name: str) -> dict[str, Any]:
     return {"config": config, "attention": attention, "pair": pair, "sizes": [ROWS, LENGTH, TARGET]}
 
 
-def _run(script: str, given: object) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", COUNT + script],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="module")
 def kept() -> dict[str, int]:
     pytest.importorskip("transformers")
-    return _run(FAMILIES, {name: _case(name) for name in (*CONFIGS, *DROPPING)})
+    return answer(SAVED + DROPOUT + FAMILIES, {name: _case(name) for name in (*CONFIGS, *DROPPING)})
 
 
 def test_no_family_is_left_out() -> None:
@@ -234,7 +201,7 @@ json.dump(told, sys.stdout)
 @pytest.fixture(scope="module")
 def towers() -> dict[str, list[int]]:
     pytest.importorskip("transformers")
-    return _run(PICTURES, TOWERS)
+    return answer(SAVED + DROPOUT + PICTURES, TOWERS)
 
 
 def _seeing(config: dict[str, Any], images: int = 1) -> tuple[Setting, list[str]]:
@@ -288,5 +255,5 @@ def test_a_model_for_text_and_pictures_keeps_what_both_keep() -> None:
     pytest.importorskip("transformers")
     vision = {"model_type": "clip_vision_model"} | TOWERS["clip_vision_model"]
     config = {"vision_config": vision, "text_config": TEXT}
-    kept = _run(LLAVA, config | {"vision_feature_layer": -1})
+    kept = answer(SAVED + DROPOUT + LLAVA, config | {"vision_feature_layer": -1})
     assert activations.kept_bytes(_seeing(config)[0]) == pytest.approx(kept, rel=0.1)
