@@ -48,7 +48,7 @@ TRAINING = (
         help="mixed: float32 weights, 16-bit arithmetic; bf16: as each does it.",
     ),
     click.option("--optimizer", type=click.Choice(OPTIMIZERS)),
-    click.option("--optimizer-impl", type=click.Choice(["foreach", "fused"]), help="How AdamW steps."),
+    click.option("--optimizer-impl", type=click.Choice(["foreach", "fused"]), help="How AdamW steps (fused)."),
     click.option("--micro-batch", type=int, metavar="N", help="Sequences per GPU and step."),
     click.option("--seq-len", type=int, metavar="N", help="Tokens of a sequence."),
     click.option(
@@ -63,6 +63,7 @@ TRAINING = (
         help="Activation checkpointing; without a word several are tried.",
     ),
     click.option("--attention", type=click.Choice(["flash", "eager"])),
+    click.option("--packed", is_flag=True, help="Sequences are packed, or all as long as --seq-len (for LoRA)."),
     click.option("--compile", is_flag=True, help="With torch.compile."),
     click.option("--loss", type=click.Choice(["eager", "compiled", "chunked", "fused-linear"])),
     click.option("--lora", type=int, callback=_rank, metavar="R", help="Train adapters of this rank only."),

@@ -14,7 +14,6 @@ from .model.shape import is_encoder_decoder
 from .time.collectives import Links
 from .types import Checkpointing, Model, Setting, Train
 
-STEPS_EITHER_WAY = ("adamw", "adam")  # one tensor after the other, or fused
 SEQ_LEN_PAIRS = 512  # of encoder-decoders, as T5 was trained (arXiv 1910.10683)
 # What a specification says itself.
 IN_SPEC = (
@@ -147,7 +146,7 @@ def _without_effect(given: Mapping[str, Any], setting: Setting) -> list[str]:
         ),
         "--inter-gbps": (given.get("inter_gbps") is not None and setting.nodes == 1, "there is one node"),
         "--optimizer-impl": (
-            given.get("optimizer_impl") is not None and optimizer not in STEPS_EITHER_WAY,
+            given.get("optimizer_impl") is not None and optimizer not in spec.STEPS_EITHER_WAY,
             f"{optimizer} steps in one way here",
         ),
     }

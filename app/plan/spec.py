@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import msgspec
 
 from ..errors import UserError
+from .memory.activations import lengths_vary
 from .model.shape import is_encoder_decoder, layout
 from .types import Lora, Model, Setting, Strategy, Train
 
@@ -19,6 +20,10 @@ MORE_SHAPE = ("head_dim", "experts", "experts_per_token", "active_params", "posi
 SEQ_LEN, SEQ_LEN_PAIRS, SEQ_LEN_ENCODER = 2048, 64, 512
 RANK = 16  # of adapters on a quantised base, where none is said
 MOST = 1_000_000  # GPUs, and nodes
+BLOCK_WEIGHTS = 12  # of a layer, times the square of its width: four matrices of attention, eight of the feed-forward
+FAR = 5.0  # times more or fewer weights than layers and width lead to, from which on one of them looks mistyped
+MOST_COUNTED = 10_000_000  # sequences, tokens and micro-batches
+STEPS_EITHER_WAY = ("adamw", "adam")  # by lists of tensors, or fused
 PER_NODE = 8  # GPUs of a usual server, where nothing is said
 UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention before 5.0
@@ -114,7 +119,13 @@ def check(setting: Setting) -> None:
             f"train.images is {setting.train.images}", "give the pictures of a sequence, 0 where it has none"
         )
     if setting.train.frozen is not None and not 0 <= setting.train.frozen < 1:
-        raise UserError(f"train.frozen is {setting.train.frozen:g}", "give the share that is not trained, such as 0.9")
+        nothing = ": nothing would be trained" if setting.train.frozen == 1 else ""
+        next_step = "give the share that is not trained, such as 0.9, or adapters: --lora 16"
+        raise UserError(f"train.frozen is {setting.train.frozen:g}{nothing}", next_step)
+    train = setting.train
+    for name in ("micro_batch", "seq_len", "grad_accum"):
+        if (getattr(train, name) or 0) > MOST_COUNTED:
+            raise UserError(f"train.{name} is {getattr(train, name):,}", f"give at most {MOST_COUNTED:,}")
     for name, count in (("gpus", setting.gpus), ("nodes", setting.nodes)):
         if count > MOST:
             raise UserError(f"{name} is {count}", f"give at most {MOST:,}")
@@ -127,6 +138,9 @@ def complete(setting: Setting) -> tuple[Setting, list[str]]:
     assumed: list[str] = []
     strategy = setting.strategy or Strategy(kind="ddp")
     train = _train(setting.train, setting.model, strategy, assumed)
+    if not setting.strategy and not setting.train.optimizer_impl and train.optimizer in STEPS_EITHER_WAY:
+        # The strategies are compared with the step that is written for each; DeepSpeed's own is fused anyway.
+        train = msgspec.structs.replace(train, optimizer_impl="fused")
     if train.lora and not (setting.model.layers and setting.model.hidden):
         assumed.append("adapters: not counted either, as layers and hidden are not given")
     return msgspec.structs.replace(setting, model=_model(setting.model, assumed), train=train), assumed
@@ -157,7 +171,10 @@ def _train(train: Train, model: Model, strategy: Strategy, assumed: list[str]) -
         "loss": train.loss or "eager",
         "dropout": train.dropout if train.dropout is not None else DROPOUT_PAIRS if is_encoder_decoder(model) else 0.0,
     }
-    return msgspec.structs.replace(train, **values)
+    whole = msgspec.structs.replace(train, **values)
+    if lengths_vary(whole):
+        assumed.append("batches: of sequences of different length, which leaves gaps; --packed says all are as long")
+    return whole
 
 
 def _attention(model: Model, assumed: list[str]) -> Literal["flash", "eager"]:
@@ -183,6 +200,12 @@ def _model(model: Model, assumed: list[str]) -> Model:
         assumed.append("layers and hidden: not given, so activations and the loss are not counted")
     elif not model.vocab and model.kind != "vision":
         assumed.append("vocab: not given, so the logits of the loss are not counted")
+    blocks = BLOCK_WEIGHTS * (model.layers or 0) * (model.hidden or 0) ** 2
+    if blocks and not model.experts and not model.note and not 1 / FAR < model.params / blocks < FAR:
+        assumed.append(
+            f"params: {model.params / 1e9:.3g} B as given, though {model.layers} layers of width {model.hidden} have "
+            f"some {blocks / 1e9:.3g} B: see whether one of them is mistyped"
+        )
     if model.layers and model.hidden and not model.intermediate:
         assumed.append(f"intermediate: {4 * model.hidden}")
         return msgspec.structs.replace(model, intermediate=4 * model.hidden)

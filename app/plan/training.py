@@ -11,7 +11,7 @@ from .types import Lora, Model, Train
 
 AS_THEY_ARE = (
     *("dtype", "optimizer", "optimizer_impl", "micro_batch", "seq_len", "grad_accum", "act_ckpt", "attention"),
-    *("loss", "quant", "alloc", "compile", "target_len", "images"),
+    *("loss", "quant", "alloc", "compile", "packed", "target_len", "images"),
 )
 MOST_BATCH = 10**9
 MOST_PERCENT = 100  # a bare number up to it is no count of parameters

@@ -7,7 +7,7 @@ import msgspec
 
 from ...app.plan import spec
 from ...app.plan.choice.explain import explained
-from ...app.plan.choice.search import around_of, ranked
+from ...app.plan.choice.search import ALIKE, around_of, ranked
 from ...app.plan.memory.activations import counted
 from ...app.plan.sources import Source
 from ...app.plan.time.collectives import Links
@@ -165,7 +165,7 @@ def uncounted(model: Model) -> str:
 
 
 def fastest(rows: Sequence[Row]) -> str:
-    """The fastest that fits, with its time."""
+    """The fastest that fits, with its time: of those that are alike, which ranks first."""
     if not counted(rows[0].setting.model):
         return "not known without them either."
     fitting = [row for row in rows if row.candidate.fits is not False and row.candidate.step_seconds]
@@ -174,7 +174,9 @@ def fastest(rows: Sequence[Row]) -> str:
     if not any(row.candidate.in_practice for row in fitting):
         return "nothing fits in practice."
     practical = [row for row in fitting if row.candidate.in_practice]
-    best = min(practical, key=lambda row: (row.candidate.fits == "tight", row.candidate.step_seconds or 0.0))
+    surely = [row for row in practical if row.candidate.fits != "tight"] or practical
+    least_s = min(row.candidate.step_seconds or 0.0 for row in surely)
+    best = next(row for row in surely if (row.candidate.step_seconds or 0.0) <= ALIKE * least_s)
     return f"{name(best)}, {speed(best)}."
 
 
@@ -196,7 +198,7 @@ def bought(found: Answer) -> tuple[str, str]:
         return "no time is known.", ""
     fits_now = now.candidate.fits is not False and now.candidate.in_practice
     times = f"{_times(rate / rate_now)} ×" if fits_now and rate_now else "fits then"
-    where = _where(best.setting)
+    where = _where(best.setting, found.question.links)
     return f"{speed(best)}, {times} ({where}, {name(best)}).", f"{times}, {_rounded(rate):,.0f} tokens/s ({where})."
 
 
@@ -234,17 +236,20 @@ def name(row: Row) -> str:
     return row.candidate.strategy + again.get(row.candidate.recompute, ", recomputing in part")
 
 
-def _complexity(row: Row) -> tuple[bool, bool, int]:
-    """The further up, the less is to be set up: no offload, no recomputation, and the plainest way of sharding."""
+def _complexity(row: Row) -> tuple[bool, bool, int, bool]:
+    """The less of it, the less is to be set up: no offload, no recomputation, the plainest way of sharding, as it is by
+    itself."""
     strategy = row.setting.layout
     kinds = ("single", "ddp", "zero-optimizer", "fsdp2", "hsdp", "deepspeed")
     offloads = bool(strategy.cpu_offload or strategy.offload_optimizer or strategy.offload_param)
     place = kinds.index(strategy.kind) if strategy.kind in kinds else len(kinds)
-    return offloads, row.candidate.recompute != "none", place
+    return offloads, row.candidate.recompute != "none", place, strategy.reshard_after_forward not in (None, True)
 
 
-def _where(setting: Setting) -> str:
-    return f"{setting.gpus:,} on {setting.nodes:,} nodes" if setting.nodes > 1 else f"{setting.gpus:,} in all"
+def _where(setting: Setting, links: Links) -> str:
+    if setting.nodes == 1:
+        return f"{setting.gpus:,} in all"
+    return f"{setting.gpus:,} on {setting.nodes:,} nodes, {links.inter_gbps:.0f} GB/s"
 
 
 def _times(ratio: float) -> str:

@@ -15,7 +15,7 @@ from ...app.plan import exact
 from ...app.plan.memory.formula import size
 from ...app.plan.memory.terms import PHASES, terms
 from ...app.plan.sources import Source
-from ...app.plan.types import GIB, MIB, Change, Row
+from ...app.plan.types import GIB, MIB, Candidate, Change, Row
 from ..sheet import Page
 from ..widgets.words import lines, text
 from . import answers, bars
@@ -124,7 +124,7 @@ def explained(row: Row, width: int, ascii_only: bool, tracked: exact.Tracked | N
     shown += [line for said in _time(row) for line in wrapped(said, width)]
     parts = (
         ("What it says", [found.why, found.lever]),
-        ("What one change would buy", [_bought(change) for change in found.changes]),
+        ("What one change would buy", [_bought(change, found) for change in found.changes]),
         ("What is to be done", changes(setting)),
     )
     for title, said in parts:
@@ -183,7 +183,7 @@ def _time(row: Row) -> list[str]:
     return said
 
 
-def _bought(change: Change) -> str:
+def _bought(change: Change, now: Candidate) -> str:
     """A change with what it does to memory and time."""
     made: list[str] = []
     if abs(change.gpu_bytes) >= LEAST_BYTES:
@@ -193,6 +193,8 @@ def _bought(change: Change) -> str:
     if change.tokens_per_s:
         made.append(f"{change.tokens_per_s:,.0f} tokens/s")
     said = f"{change.change}: {', '.join(made)}" if made else change.change
+    if now.fits is True or change.fits == now.fits:
+        return said
     return said + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")
 
 

@@ -62,12 +62,12 @@ MORE_FIELDS = {
     "gpu_memory": Field("GPU memory", hint="what is free of it, such as 80GB or 24GiB; empty: as the GPU has"),
     "attention": Field("attention", choices=("flash", "eager")),
     "lora_on": Field("LoRA on", choices=("q,v", "all-linear")),
-    "host_memory": Field("host memory", hint="of one host, for what is offloaded, such as 512GB; empty: enough"),
+    "host_memory": Field("host memory", hint="of a host, for what is offloaded, such as 512GB; empty: as is usual"),
     "loss": Field("loss", choices=("eager", "compiled", "chunked", "fused-linear")),
     "quant": Field("base weights", choices=("16 bit", "nf4", "nf4-dq", "gptq-int4")),
     "inter_gbps": Field("between nodes", hint="GB/s of bus bandwidth between nodes"),
     "compile": Field("torch.compile", choices=(NO, "yes")),
-    "step": Field("optim. step", choices=("foreach", "fused")),
+    "step": Field("optim. step", choices=("fused", "foreach")),
     "more": Field("more GPUs", hint="what if there were so many more; empty: twice as many"),
 }
 ALL = FIELDS | MORE_FIELDS
@@ -162,17 +162,19 @@ def usual(values: Mapping[str, str], box: Place) -> dict[str, str]:
     """What an empty field means, as it stands there in grey."""
     there = place(values.get("gpu", ""), box)
     between = there.links.inter_gbps if there.links else machines.INTER_GBPS
-    shown = {"lora": "none", "host_memory": "enough", "inter_gbps": f"{between:.0f} GB/s"}
-    if there.host_bytes:
-        shown["host_memory"] = f"{there.host_bytes / GIB:.0f} GiB"
+    shown = {"lora": "none", "inter_gbps": f"{between:.0f} GB/s"}
     if there.gpu_memory_gib:
         shown["gpu_memory"] = f"{there.gpu_memory_gib:.1f} GiB"
     try:
         gpus = number("gpus", values["gpus"])
         nodes = _asked_nodes(values, gpus, there)
+        memory_gib = _size_gib("gpu_memory", values["gpu_memory"]) or _usable_gib(values["gpu"], there)
     except UserError:
         return shown
     per_node = _per_node(gpus, nodes, there)
+    host = servers.usual_host(there.gpu, memory_gib, gpus // nodes or 1)
+    if host_bytes := there.host_bytes or (host.bytes if host else None):
+        shown["host_memory"] = f"{host_bytes / GIB:.0f} GiB"
     return shown | {"nodes": str(_nodes(gpus, there)), "more": str(answers.whole(gpus, per_node, gpus))}
 
 
@@ -269,7 +271,7 @@ def _asked_nodes(values: Mapping[str, str], gpus: int, there: Place) -> int:
 
 def _per_node(gpus: int, nodes: int, there: Place) -> int:
     """GPUs of a node that is full."""
-    return gpus // nodes if nodes > 1 else max(there.per_node or spec.PER_NODE, gpus)
+    return max(1, gpus // nodes) if nodes > 1 else max(there.per_node or spec.PER_NODE, gpus)
 
 
 def number(name: str, value: str) -> int:

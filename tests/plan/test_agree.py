@@ -236,6 +236,13 @@ class TestCommand:
         assert (done.returncode, body["schema"], body["conflicts"]) == (0, "ddpwizard.agreement/1", [])
         assert body["files"] == [{"path": f"{tmp_path}/ds.json", "kind": "deepspeed"}]
 
+    def test_a_broken_file_is_a_job_s_by_its_name(self, tmp_path: Path) -> None:
+        (tmp_path / "ds_config.json").write_text("{")
+        done = ddpwizard("plan", "--check", str(tmp_path))
+        assert done.returncode == 2
+        assert "ds_config.json" in done.stderr
+        assert "says how a job is started" not in done.stderr
+
     @pytest.mark.parametrize("content", ["{", "[1, 2", "{" * 100_000, '{"a": ' * 100_000])
     def test_what_is_broken_is_one_line(self, content: str, tmp_path: Path) -> None:
         (tmp_path / "ds.json").write_text(content)

@@ -37,6 +37,7 @@ class Net(nn.Module):
 
 def small(): return Net(64, 256, 4, 3, 1000, True)
 def uneven(): return Net(33, 101, 3, 2, 77, False)
+def reads(): return nn.Sequential(*(nn.Dropout(rate.item()) for rate in torch.linspace(0, 0.1, 3)))
 def narrow(): return Net(6, 10, 2, 5, 11, True)
 def wide(): return Net(128, 300, 8, 1, 333, False)
 def plain(): return nn.Sequential(nn.Linear(17, 5), nn.ReLU(), nn.Linear(5, 3))
@@ -125,6 +126,7 @@ def test_sixty_billion_parameters_take_no_memory(models: Path) -> None:
         ("downloads", "'example.com' was asked for: nothing is downloaded while a plan is made"),
         ("from_hub", "couldn't connect to 'https://huggingface.co'"),
         ("greedy", "MemoryError"),
+        ("reads", "cannot be called on meta tensors"),
     ],
 )
 def test_a_factory_that_fails_is_told_in_one_line(name: str, says: str, models: Path) -> None:
@@ -132,6 +134,7 @@ def test_a_factory_that_fails_is_told_in_one_line(name: str, says: str, models: 
         shape_of(name, models)
     assert says in refusal.value.message
     assert "\n" not in refusal.value.message
+    assert ("on the meta device" in (refusal.value.next_step or "")) == (name == "reads")
 
 
 @pytest.mark.slow

@@ -25,6 +25,10 @@ def whole(**given: Any) -> Setting:
     return spec.complete(spec.read(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))[0]
 
 
+def assumed(**given: Any) -> list[str]:
+    return spec.complete(spec.read(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))[1]
+
+
 def plan(setting: Setting, links: Links, host_bytes: float | None = None) -> list[Candidate]:
     return [row.candidate for row in rows(setting, links, host_bytes)]
 
@@ -44,7 +48,8 @@ class TestSpec:
         ("change", "says"),
         [
             ({"gpus": 0}, "gpus is 0"),
-            ({"train": {"frozen": 1.0}}, "train.frozen is 1"),
+            ({"train": {"frozen": 1.0}}, "train.frozen is 1: nothing would be trained"),
+            ({"train": {"micro_batch": 10**14}}, "train.micro_batch is 100,000,000,000,000"),
             ({"train": {"frozen": -0.5}}, "train.frozen is -0.5"),
             ({"model": LLAMA | {"experts": -8}}, "model.experts is -8"),
             ({"gpus": 7, "nodes": 2}, "no multiple of nodes"),
@@ -91,6 +96,24 @@ class TestSpec:
     def test_what_is_no_specification(self, text: bytes) -> None:
         with pytest.raises(UserError):
             spec.read(text)
+
+
+class TestAssumed:
+    def test_strategies_are_compared_with_the_same_step(self) -> None:
+        compared, alone = whole(), whole(strategy={"kind": "fsdp2"})
+        assert (compared.train.optimizer_impl, alone.train.optimizer_impl) == ("fused", "foreach")
+        assert whole(train={"optimizer_impl": "foreach"}).train.optimizer_impl == "foreach"
+        assert whole(train={"optimizer": "lion"}).train.optimizer_impl == "foreach"
+
+    @pytest.mark.parametrize(("packed", "told"), [(False, 1), (True, 0)])
+    def test_adapters_are_trained_on_sequences_of_different_length(self, packed: bool, told: int) -> None:
+        lines = assumed(train={"lora": {"r": 8}, "packed": packed})
+        assert sum("of different length" in line for line in lines) == told
+
+    @pytest.mark.parametrize(("params", "told"), [(1e9, 1), (6.7e9, 0), (1e11, 1)])
+    def test_parameters_that_layers_and_width_do_not_lead_to(self, params: float, told: int) -> None:
+        lines = assumed(model=LLAMA | {"params": params})
+        assert sum("is mistyped" in line for line in lines) == told
 
 
 class TestRanking:

@@ -94,7 +94,11 @@ async def test_three_questions_are_answered_in_a_line_each() -> None:
         field(screen, "more").value = "5"
         await shows(pilot, "With 5 more GPUs: not planned; 13 do not fill nodes of 8.")
         field(screen, "more").value = "56"
-        await shows(pilot, "With 56 more GPUs: ", "64 on 8")
+        await shows(pilot, "With 56 more GPUs: ", "64 on 8 nodes, 90 GB/s")
+        field(screen, "nodes").value = "9"
+        await shows(pilot, "GPUs in all (8) is no multiple of nodes (9)")
+        field(screen, "nodes").value = ""
+        await shows(pilot, "64 on 8 nodes, 90 GB/s")
         field(screen, "micro_batch").value = "999999"
         await shows(pilot, "Fits: none of", "Fastest: nothing fits.")
 
@@ -140,6 +144,7 @@ WRONG = [
     ("model", "/no/such/config.json", "cannot read /no/such/config.json"),
     ("gpu", "A100", "GPU A100: of which memory?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
+    ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
     ("model", "~nouser/x", "no home is known for ~nouser"),
     ("model", "/dev/stdin", "is no regular file"),
     ("gpus", "0", "GPUs in all is 0"),
@@ -366,7 +371,7 @@ async def test_why_shows_the_formulas_and_steps_through_the_strategies() -> None
     async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("enter")
-        await shows(pilot, "1 of ", "÷ 8 ranks", "weights ×", "B weights × 2 bytes")
+        await shows(pilot, "1 of ", "÷ 8 ranks", "weights ×", "B weights × 4 bytes")
         first = rows(pilot)[0]
         await pilot.press("n")
         await shows(pilot, "2 of ")

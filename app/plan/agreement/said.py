@@ -23,6 +23,7 @@ MOST_FILES = 200
 PLAIN_DATA = (".json", ".yaml", ".yml")
 SUFFIXES = (*PLAIN_DATA, ".sh", ".slurm", ".sbatch", ".bash")
 ZERO_KEYS = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "zero_stage", "bf16", "fp16")
+NAMES = ("ds_config", "deepspeed", "accelerate")  # of files that are a job's whatever is in them
 OF_A_JOB = (*ZERO_KEYS, SCHEMA, "distributed_type", "num_processes", "PyTorchJob", "JobSet")
 
 
@@ -36,7 +37,8 @@ def read(paths: Iterable[Path]) -> list[Said]:
     for path in paths:
         for each in _files(path):
             text = read_regular(each, LIMIT_BYTES, NEXT_STEP).decode("utf-8", "replace")
-            if each == path or each.suffix not in PLAIN_DATA or any(word in text for word in OF_A_JOB):
+            named = any(word in each.name.lower() for word in NAMES)
+            if each == path or named or each.suffix not in PLAIN_DATA or any(word in text for word in OF_A_JOB):
                 said = said_by(str(each), text)
                 found += [said] if said else []
     return [_by_hostfile(file, found) for file in found]

@@ -30,7 +30,7 @@ def strategies(gpus: int, nodes: int) -> list[Strategy]:
     if gpus == 1:
         return [Strategy(kind="single"), *offloaded]
     per_node = gpus // nodes
-    sharded = [Strategy(kind="fsdp2", reshard_after_forward=False), Strategy(kind="fsdp2", reshard_after_forward=True)]
+    sharded = [Strategy(kind="fsdp2", reshard_after_forward=kept) for kept in (True, False)]
     if nodes > 1 and per_node > 1 and gpus % nodes == 0:
         # After the forward pass each node keeps a copy of the weights, and gathers them from itself.
         sharded += [Strategy(kind="fsdp2", reshard_after_forward=per_node), Strategy(kind="hsdp", shard_size=per_node)]

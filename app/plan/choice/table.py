@@ -2,11 +2,12 @@
 
 from ..memory.peaks import SPARE, parts_text
 from ..types import GIB, Candidate, Setting
-from .figures import NOT_IN_PRACTICE
+from .figures import NOT_IN_PRACTICE, too_large
 from .largest import MOST_SEQUENCES
 from .levers import times
 
 SHOWN = 12
+SMALL = 1e8  # parameters: fewer are told in millions
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}
 ASCII_SIGNS = {True: "OK", "tight": "~", False: "FAIL", None: "?"}
 SLOW = "!"  # it fits, but not in practice
@@ -25,6 +26,8 @@ SHORTER = {
     " + optimizer on ": ", optim. on ",
 }
 RIGHT = range(3, len(HEAD))  # columns of numbers
+STEP = HEAD.index("step")
+HOST = "host"  # in place of times, where it is the host that has no room
 
 
 def shown(candidates: list[Candidate]) -> list[Candidate]:
@@ -38,14 +41,19 @@ def table(setting: Setting, candidates: list[Candidate], assumed: list[str], asc
     model = setting.model
     memory = f" of {setting.gpu_memory_gib:.0f} GiB" if setting.gpu_memory_gib else ""
     gpus = f"{setting.gpus} GPU{'s' if setting.gpus > 1 else ''}"
-    lines = [f"{model.name or 'model'} · {model.params / 1e9:.2f} B parameters · {gpus}{memory}", ""]
+    params = f"{model.params / 1e9:.2f} B" if model.params >= SMALL else f"{model.params / 1e6:.3g} M"
+    lines = [f"{model.name or 'model'} · {params} parameters · {gpus}{memory}", ""]
     best = candidates[0]
     nothing_fits = best.fits is False or not best.in_practice
     if nothing_fits:
         nothing = "Nothing fits" if best.fits is False else "Nothing fits in practice"
         lines += [f"{nothing}. Nearest to it: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
     listed = shown(candidates)
-    rows = [HEAD, *(_row(each, SLOW if _is_slow(each) else signs[each.fits], ascii_only) for each in listed)]
+    rows: list[tuple[str, ...]] = [HEAD]
+    for each in listed:
+        row = _row(each, SLOW if _is_slow(each) else signs[each.fits], ascii_only)
+        lacks_host = each.fits is False and not too_large(each, setting)
+        rows.append((*row[:STEP], HOST, "", "") if lacks_host else row)
     used = [column for column in range(len(HEAD)) if column < 2 or any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in used}
     for row in rows:
@@ -57,6 +65,7 @@ def table(setting: Setting, candidates: list[Candidate], assumed: list[str], asc
     told = {each.fits for each in listed if not _is_slow(each)}
     legend = [words for fits, words in LEGEND.items() if fits in told]
     legend += [f"{SLOW} over {NOT_IN_PRACTICE:.0f} times the ideal step"] if any(map(_is_slow, listed)) else []
+    legend += [f"{HOST}: its memory is full"] if any(row[STEP] == HOST for row in rows) else []
     lines.append(f"  {', '.join(legend)}; memory in GiB")
     if best.slower_than_ideal is not None:
         lines.append("  most: sequences per GPU that fit; slower: than the arithmetic alone, each once, without a wait")

@@ -16,6 +16,8 @@ from . import hf_config
 
 AGENT = Path(__file__).parent.parent.parent / "agents" / "model_shape.py"
 LIMIT_S = 60.0
+BY_HAND = "try it by hand in the same interpreter"
+ON_META = "it is built without values, on the meta device: give its --config or a --checkpoint instead"
 SAME = 0.05  # of the parameters: adapters or a head for a task may come on top
 OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -83,13 +85,14 @@ async def look(
     command = [python, str(AGENT), factory, json.dumps(arguments)]
     outcome = await run(command, limit_s=limit_s, cwd=directory, answers=True, env={**os.environ, **OFFLINE})
     if not outcome.answer:
-        raise CouldNotLook(f"building {factory} {outcome.why}", "try it by hand in the same interpreter")
+        raise CouldNotLook(f"building {factory} {outcome.why}", BY_HAND)
     try:
         shape = msgspec.json.decode(outcome.answer, type=Shape)
     except msgspec.MsgspecError as error:
         raise CouldNotLook(f"building {factory} gave no readable answer: {error}", "check --python") from error
     if shape.problem:
-        raise UserError(f"building {factory} failed: {shape.problem}", "try it by hand in the same interpreter")
+        of_meta = "meta" in shape.problem and "tensor" in shape.problem.lower()
+        raise UserError(f"building {factory} failed: {shape.problem}", ON_META if of_meta else BY_HAND)
     return shape
 
 

@@ -10,6 +10,7 @@ from ..types import Setting
 
 FILE = "manifest.json"
 SCHEMA = "ddpwizard.run/1"
+GRADIENT_CLIPPING = 1.0  # the norm that every written script and DeepSpeed's JSON clip at
 PACKAGES = ("torch", "accelerate", "deepspeed", "transformers")
 
 
@@ -39,6 +40,7 @@ def manifest(setting: Setting, batch: Batch | None = None, versions: Mapping[str
         "precision": train.dtype,
         "optimizer": train.optimizer,
         "act_ckpt": train.act_ckpt,
+        "gradient_clipping": None if train.optimizer_in_bwd else GRADIENT_CLIPPING,
         "learning_rate": learning_rate(setting, batch),
     }
     if batch:
