@@ -254,6 +254,7 @@ class TestCommand:
         plot = self.run(*arguments, "--ascii").stdout
         assert "tokens/s" in plot
         assert "####" in plot
+        assert "link between nodes: 90 GB/s, where the curve has several" in plot
 
     @pytest.mark.parametrize(
         "wrong", [["--lr", "1e-3"], ["--keep-global-batch"], ["--reference-gpus", "0"], ["--gpus", "1" + "0" * 30]]
