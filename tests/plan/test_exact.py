@@ -319,7 +319,7 @@ def test_a_well_known_name_is_built_by_transformers() -> None:
     pytest.importorskip("transformers")
     done = ddpwizard(
         *("plan", "--model", "gpt2", "--gpus", "2", "--gpu", "H100", "--seq-len", "128"),
-        *("--act-ckpt", "none", "--exact", "--json"),
+        *("--act-ckpt", "none", "--optimizer-impl", "foreach", "--exact", "--json"),
         limit_s=2 * exact.LIMIT_S + 60,
     )
     tracked = json.loads(done.stdout)["exact"]
