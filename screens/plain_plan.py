@@ -63,7 +63,7 @@ def plan_run(desk: Desk, talk: Talk) -> None:
 def _answered(desk: Desk, talk: Talk, question: answers.Question) -> bool:
     """Show the plan and answer what is asked of it; whether the person is done with it."""
     found = answers.answer_more(answers.answer(question))
-    found = found._replace(rows=[answers.explained_row(found, at) for at in range(len(found.rows))])
+    found = found._replace(rows=answers.explained_rows(found))
     _, assumed = spec.complete(question.setting)
     talk.say("", *table(question.setting, [row.candidate for row in found.rows], assumed))
     _say_three(talk, found)

@@ -114,7 +114,7 @@ def command(
     assumed += also_assumed(rows, links, asked.host_bytes)
     compared = _tracked(rows, source) if source else []
     points = curves.points(whole, links, asked.host_bytes, asked.recompute) if curve else []
-    if whole.nodes == 1 and any(point.nodes > 1 for point in points):
+    if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         assumed.append(f"link between nodes: {links.inter_gbps:g} GB/s, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
     if write and best.fits is False:

@@ -20,6 +20,7 @@ HOSTFILE_HEAD = (
 )
 DEFAULT_PORT = 29500
 MICRO_BATCH = 4
+GRADIENT_CLIPPING = 1.0  # the norm that written scripts clip at as well
 BATCH_FIELDS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 Stage = Literal[0, 1, 2, 3]
 Precision = Literal["bf16", "fp16", "no"]
@@ -61,7 +62,7 @@ def config(
     width = precision or ("bf16" if box.bf16 else "fp16")
     computed = {width: sections[width]} if width in sections else {}
     # Written out since its default changed from 0 (off) to 1.0 in 0.19.3.
-    return batch | {"gradient_clipping": 1.0} | computed | {"zero_optimization": zero}
+    return batch | {"gradient_clipping": GRADIENT_CLIPPING} | computed | {"zero_optimization": zero}
 
 
 def bucket_elements(gpu_memory_bytes: int) -> int:

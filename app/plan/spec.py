@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import UserError
 from .memory.activations import lengths_vary
-from .model.shape import is_encoder_decoder, layout
+from .model.shape import is_encoder_decoder, layout, size_text
 from .types import Lora, Model, Setting, Strategy, Train
 
 LIMIT_BYTES = 1_000_000
@@ -136,17 +136,15 @@ def check(setting: Setting) -> None:
 def complete(setting: Setting) -> tuple[Setting, list[str]]:
     """The setting with the usual default for what was not said, and a line for each default."""
     assumed: list[str] = []
-    strategy = setting.strategy or Strategy(kind="ddp")
-    train = _train(setting.train, setting.model, strategy, assumed)
-    if not setting.strategy and not setting.train.optimizer_impl and train.optimizer in STEPS_EITHER_WAY:
-        # The strategies are compared with the step that is written for each; DeepSpeed's own is fused anyway.
-        train = msgspec.structs.replace(train, optimizer_impl="fused")
+    train = _train(setting, assumed)
     if train.lora and not (setting.model.layers and setting.model.hidden):
         assumed.append("adapters: not counted either, as layers and hidden are not given")
     return msgspec.structs.replace(setting, model=_model(setting.model, assumed), train=train), assumed
 
 
-def _train(train: Train, model: Model, strategy: Strategy, assumed: list[str]) -> Train:
+def _train(setting: Setting, assumed: list[str]) -> Train:
+    train, model = setting.train, setting.model
+
     def told(name: str, value: Any) -> Any:
         if (given := getattr(train, name)) is not None:
             return given
@@ -159,9 +157,9 @@ def _train(train: Train, model: Model, strategy: Strategy, assumed: list[str]) -
     seq_len = model.positions or (SEQ_LEN_PAIRS if is_encoder_decoder(model) else SEQ_LEN)
     seq_len = SEQ_LEN_ENCODER if model.kind == "encoder" else seq_len
     values: dict[str, Any] = {
-        "dtype": _dtype(told("dtype", "bf16"), train, strategy),
+        "dtype": _dtype(told("dtype", "bf16"), train, setting.strategy or Strategy(kind="ddp")),
         "optimizer": told("optimizer", "adamw"),
-        "optimizer_impl": train.optimizer_impl or "foreach",
+        "optimizer_impl": train.optimizer_impl or _step(setting),
         "micro_batch": told("micro_batch", 1),
         "seq_len": told("seq_len", seq_len),
         "grad_accum": train.grad_accum or 1,
@@ -175,6 +173,12 @@ def _train(train: Train, model: Model, strategy: Strategy, assumed: list[str]) -
     if lengths_vary(whole):
         assumed.append("batches: of sequences of different length, which leaves gaps; --packed says all are as long")
     return whole
+
+
+def _step(setting: Setting) -> Literal["fused", "foreach"]:
+    """torch's own way; where strategies are compared the one that is written for each, as DeepSpeed's is fused."""
+    compared = setting.strategy is None and (setting.train.optimizer or "adamw") in STEPS_EITHER_WAY
+    return "fused" if compared else "foreach"
 
 
 def _attention(model: Model, assumed: list[str]) -> Literal["flash", "eager"]:
@@ -203,8 +207,8 @@ def _model(model: Model, assumed: list[str]) -> Model:
     blocks = BLOCK_WEIGHTS * (model.layers or 0) * (model.hidden or 0) ** 2
     if blocks and not model.experts and not model.note and not 1 / FAR < model.params / blocks < FAR:
         assumed.append(
-            f"params: {model.params / 1e9:.3g} B as given, though {model.layers} layers of width {model.hidden} have "
-            f"some {blocks / 1e9:.3g} B: see whether one of them is mistyped"
+            f"params: {size_text(model.params)} as given, though {model.layers} layers of width {model.hidden} have "
+            f"some {size_text(blocks)}: see whether one of them is mistyped"
         )
     if model.layers and model.hidden and not model.intermediate:
         assumed.append(f"intermediate: {4 * model.hidden}")

@@ -224,6 +224,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[Change] = []
     files: list[str] = []
 
+    @property
+    def full_name(self) -> str:
+        """The strategy with what it computes twice."""
+        return self.strategy + {"none": "", "full": ", recomputing"}.get(self.recompute, ", recomputing in part")
+
 
 class Row(NamedTuple):
     """A candidate and the complete setting it was computed from."""

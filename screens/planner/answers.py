@@ -6,7 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from ...app.plan import spec
-from ...app.plan.choice.explain import explained
+from ...app.plan.choice.explain import all_explained, explained
+from ...app.plan.choice.figures import Around
 from ...app.plan.choice.search import ALIKE, around_of, ranked
 from ...app.plan.memory.activations import counted
 from ...app.plan.sources import Source
@@ -67,12 +68,20 @@ def answer_more(found: Answer) -> Answer:
 
 def explained_row(found: Answer, at: int) -> Row:
     """One of the strategies with what is said of it: with all of them a plan takes three times as long."""
-    asked = found.question
-    return explained(found.rows, at, around_of(asked.setting, asked.links, asked.host_bytes))
+    return explained(found.rows, at, _around(found.question.setting, found.question))
+
+
+def explained_rows(found: Answer) -> list[Row]:
+    """All of them with what is said of them."""
+    return all_explained(found.rows, _around(found.question.setting, found.question))
 
 
 def _ranked(setting: Setting, asked: Question) -> list[Row]:
-    return ranked(setting, asked.links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
+    return ranked(setting, _around(setting, asked), asked.recompute, asked.nvme_bytes)
+
+
+def _around(setting: Setting, asked: Question) -> Around:
+    return around_of(setting, asked.links, asked.host_bytes)
 
 
 def with_more(asked: Question) -> Setting:
@@ -232,8 +241,7 @@ def missing(row: Row) -> str:
 
 def name(row: Row) -> str:
     """A strategy as one calls it, with what it computes twice."""
-    again = {"none": "", "full": ", recomputing"}
-    return row.candidate.strategy + again.get(row.candidate.recompute, ", recomputing in part")
+    return row.candidate.full_name
 
 
 def _complexity(row: Row) -> tuple[bool, bool, int, bool]:

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...app.errors import UserError
+from ...app.plan.model.shape import size_text
 from ...app.plan.types import GIB, Row
 from ...app.snapshot import Snapshot
 from .. import garbage
@@ -33,7 +34,6 @@ WORD = 12  # cells that wrapping may lose at the end of a row
 GOES_ON = " … (enter)"
 PAINTED_S = 0.05  # by when the table is on the screen, once its rows are known
 LOADED_S = 0.5  # by when the planner has made its first table
-MILLIONS = 0.1e9  # parameters: fewer are told in millions
 
 
 class PlanScreen(BuildsModel):
@@ -208,8 +208,7 @@ class PlanScreen(BuildsModel):
         self._show_parts()
         if self._rows:
             setting = self._rows[0].setting
-            params = setting.model.params
-            model = f"{params / 1e9:.3g} B parameters" if params >= MILLIONS else f"{params / 1e6:.3g} M parameters"
+            model = f"{size_text(setting.model.params)} parameters"
             nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
             taken = ", assumed" if asks.assumed(self._asked, self._seen) else ""
             self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}")
@@ -293,9 +292,9 @@ class PlanScreen(BuildsModel):
     def _picked(self, event: Choices.Picked) -> None:
         from .details import PlanTermsScreen
 
-        if self._answer:
-            rows = [answers.explained_row(self._answer, at) for at in range(len(self._rows))]
-            at = self._at(event.id) or 0
+        at = self._at(event.id)
+        if self._answer and at is not None:
+            rows = answers.explained_rows(self._answer)
             self.wizard.push_screen(PlanTermsScreen(rows, at, self._answer.question.source, self._tracked))
 
     def action_pair(self) -> None:

@@ -22,11 +22,15 @@ LINKS = Links(370, 90)
 
 
 def whole(**given: Any) -> Setting:
-    return spec.complete(spec.read(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))[0]
+    return completed(**given)[0]
 
 
 def assumed(**given: Any) -> list[str]:
-    return spec.complete(spec.read(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))[1]
+    return completed(**given)[1]
+
+
+def completed(**given: Any) -> tuple[Setting, list[str]]:
+    return spec.complete(spec.read(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))
 
 
 def plan(setting: Setting, links: Links, host_bytes: float | None = None) -> list[Candidate]:

@@ -13,8 +13,7 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan.types import GIB, Breakdown
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.planner import answers as answers
-from ddpwizard.screens.planner import bars as bars
+from ddpwizard.screens.planner import answers, bars
 from ddpwizard.screens.planner import question as asks
 from ddpwizard.screens.planner.form import OneOf, PlanForm
 from ddpwizard.screens.planner.pair import GIBS, TIMES, Figure

@@ -7,12 +7,11 @@ from ..spec import PER_NODE
 from ..time import timing
 from ..types import Checkpointing, Setting
 from .figures import gpu_of
-from .search import ranked
+from .search import around_of, ranked
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 WIDTH = 80
 BAR_WIDTH = 20
-AGAIN = {"none": "", "full": ", recomputing"}
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +42,10 @@ def points(
             continue
         asked = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
         ideal = step_tokens * count / timing.ideal_s(asked, gpu, links)
-        best = ranked(asked, links, host_bytes, recompute)[0].candidate
+        best = ranked(asked, around_of(asked, links, host_bytes), recompute)[0].candidate
         point = Point(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal)
         if best.fits is not False and best.in_practice and best.tokens_per_s:
-            name = best.strategy + AGAIN.get(best.recompute, ", recomputing in part")
-            point = msgspec.structs.replace(point, tokens_per_s=best.tokens_per_s, strategy=name)
+            point = msgspec.structs.replace(point, tokens_per_s=best.tokens_per_s, strategy=best.full_name)
         found.append(point)
     return found
 

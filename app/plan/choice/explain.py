@@ -32,9 +32,14 @@ def explained(rows: Sequence[Row], at: int, around: Around) -> Row:
         return Row(msgspec.structs.replace(found, why=why, lever=what), setting)
     bought = changes(found, setting, around)
     said = lever(found, setting, bought, around)
-    if not at and wants_more(found):
+    if not at and _wants_more(found):
         said = f"{said}. {split.advice(setting).removesuffix('.')}"
     return Row(msgspec.structs.replace(found, changes=bought, why=why, lever=said), setting)
+
+
+def all_explained(rows: Sequence[Row], around: Around) -> list[Row]:
+    """Each of the candidates, which are ranked, with what is said of it."""
+    return [explained(rows, at, around) for at in range(len(rows))]
 
 
 def _binds(found: Candidate, setting: Setting) -> Binding:
@@ -44,7 +49,7 @@ def _binds(found: Candidate, setting: Setting) -> Binding:
     return "GPU memory" if found.fits == "tight" and found.binds != "NVMe" else found.binds
 
 
-def wants_more(best: Candidate) -> bool:
+def _wants_more(best: Candidate) -> bool:
     """Whether sharding is at its end: nothing fits, or nothing in practice, or only with all on a drive."""
     return best.fits is False or not best.in_practice or best.binds == "NVMe"
 
@@ -71,8 +76,7 @@ def _dominated(row: Row, rows: Sequence[Row]) -> str:
             continue
         theirs = costs(other)
         if theirs != mine and all(one <= two for one, two in zip(theirs, mine, strict=True)):
-            again = {"none": "", "full": ", recomputing"}.get(other.candidate.recompute, ", recomputing in part")
-            return other.candidate.strategy + again
+            return other.candidate.full_name
     return ""
 
 

@@ -9,7 +9,7 @@ from ..memory.activations import counted
 from ..model.shape import trained_params
 from ..time import timing
 from ..types import GIB, Candidate, Checkpointing, Row, Setting, Strategy
-from .explain import explained
+from .explain import all_explained
 from .figures import Around, compared, figures, of_host
 
 PLACE = {True: 0, None: 0, "tight": 1, False: 3}
@@ -60,28 +60,22 @@ def plan(
     recompute: Checkpointing | None = None,
     nvme_bytes: float | None = None,
 ) -> list[Row]:
-    """The candidates of a complete setting, the best first, with what is said of each. The arguments are those of
-    ``ranked``."""
-    rows, around = ranked(setting, links, host_bytes, recompute, nvme_bytes), around_of(setting, links, host_bytes)
-    return [explained(rows, at, around) for at in range(len(rows))]
+    """The candidates of a complete setting, ranked, with what is said of each. ``host_bytes``: memory of one host,
+    None: what such a host usually has (not where the strategy is said: that is asked as it is)."""
+    around = around_of(setting, links, host_bytes)
+    return all_explained(ranked(setting, around, recompute, nvme_bytes), around)
 
 
 def ranked(
-    setting: Setting,
-    links: timing.Links | None = None,
-    host_bytes: float | None = None,
-    recompute: Checkpointing | None = None,
-    nvme_bytes: float | None = None,
+    setting: Setting, around: Around, recompute: Checkpointing | None = None, nvme_bytes: float | None = None
 ) -> list[Row]:
     """The candidates in figures, best first: what fits, without an offload before with one, then by the time of a step;
     of those that are as fast as the fastest within 3 % the simplest comes first. Of what does not fit, what lacks least
     comes first.
 
-    With a strategy in the setting, only that one; with ``recompute``, only that. ``host_bytes``: memory of one host,
-    None: what such a host usually has (not where the strategy is said: that is asked as it is). ``nvme_bytes``: free on
-    its drive, 0 where it has none, None where that is not known.
+    With a strategy in the setting, only that one; with ``recompute``, only that. ``nvme_bytes``: free on the drive of a
+    host, 0 where it has none, None where that is not known.
     """
-    around = around_of(setting, links, host_bytes)
     if setting.strategy:
         return [_figured(setting, around)]
     rows = _rows(setting, strategies(setting.gpus, setting.nodes), around, recompute)

@@ -1,13 +1,13 @@
 """The candidates of a plan as lines of text: a table, and what the best of them is made of."""
 
 from ..memory.peaks import SPARE, parts_text
+from ..model.shape import size_text
 from ..types import GIB, Candidate, Setting
 from .figures import NOT_IN_PRACTICE, too_large
 from .largest import MOST_SEQUENCES
 from .levers import times
 
 SHOWN = 12
-SMALL = 1e8  # parameters: fewer are told in millions
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}
 ASCII_SIGNS = {True: "OK", "tight": "~", False: "FAIL", None: "?"}
 SLOW = "!"  # it fits, but not in practice
@@ -41,19 +41,14 @@ def table(setting: Setting, candidates: list[Candidate], assumed: list[str], asc
     model = setting.model
     memory = f" of {setting.gpu_memory_gib:.0f} GiB" if setting.gpu_memory_gib else ""
     gpus = f"{setting.gpus} GPU{'s' if setting.gpus > 1 else ''}"
-    params = f"{model.params / 1e9:.2f} B" if model.params >= SMALL else f"{model.params / 1e6:.3g} M"
-    lines = [f"{model.name or 'model'} · {params} parameters · {gpus}{memory}", ""]
+    lines = [f"{model.name or 'model'} · {size_text(model.params, '.2f')} parameters · {gpus}{memory}", ""]
     best = candidates[0]
     nothing_fits = best.fits is False or not best.in_practice
     if nothing_fits:
         nothing = "Nothing fits" if best.fits is False else "Nothing fits in practice"
         lines += [f"{nothing}. Nearest to it: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
     listed = shown(candidates)
-    rows: list[tuple[str, ...]] = [HEAD]
-    for each in listed:
-        row = _row(each, SLOW if _is_slow(each) else signs[each.fits], ascii_only)
-        lacks_host = each.fits is False and not too_large(each, setting)
-        rows.append((*row[:STEP], HOST, "", "") if lacks_host else row)
+    rows = [HEAD, *(_row(each, setting, SLOW if _is_slow(each) else signs[each.fits], ascii_only) for each in listed)]
     used = [column for column in range(len(HEAD)) if column < 2 or any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in used}
     for row in rows:
@@ -81,7 +76,7 @@ def _is_slow(each: Candidate) -> bool:
     return each.fits is not False and not each.in_practice
 
 
-def _row(each: Candidate, sign: str, ascii_only: bool) -> tuple[str, ...]:
+def _row(each: Candidate, setting: Setting, sign: str, ascii_only: bool) -> tuple[str, ...]:
     name, most = each.strategy, each.largest_micro_batch
     for long, short in SHORTER.items():
         name = name.replace(long, short)
@@ -92,6 +87,15 @@ def _row(each: Candidate, sign: str, ascii_only: bool) -> tuple[str, ...]:
         RECOMPUTED[each.recompute],
         _gib(each.device_used_bytes_per_gpu),
         f"{searched}{most}" if most is not None else "",
+        *_times(each, setting),
+    )
+
+
+def _times(each: Candidate, setting: Setting) -> tuple[str, str, str]:
+    """Of a step, tokens per second, and how far from the ideal; or that it is the host that has no room."""
+    if each.fits is False and not too_large(each, setting):
+        return HOST, "", ""
+    return (
         _seconds(each.step_seconds) if each.step_seconds is not None else "",
         f"{_rounded(each.tokens_per_s):,.0f}" if each.tokens_per_s is not None else "",
         _slower(each),

@@ -13,6 +13,11 @@ def kv_width(model: Model) -> float:
     return (model.kv_heads or heads) * (model.head_dim or hidden / heads)
 
 
+def size_text(params: float, billions: str = ".3g") -> str:
+    """``8.03 B``, ``124 M``: a number of parameters."""
+    return f"{params / 1e9:{billions}} B" if params >= 0.1e9 else f"{params / 1e6:.3g} M"
+
+
 def gated(model: Model) -> bool:
     """Whether the feed-forward part has a gate beside its input projection."""
     return model.mlp in (None, "swiglu", "geglu", "gated-gelu")

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import msgspec
 
 from .... import __version__
+from ...fixes.deepspeed import GRADIENT_CLIPPING
 from ..batch import Batch, rate
 from ..types import Setting
+from .optimizers import steps_in_backward
 
 FILE = "manifest.json"
 SCHEMA = "ddpwizard.run/1"
-GRADIENT_CLIPPING = 1.0  # the norm that every written script and DeepSpeed's JSON clip at
 PACKAGES = ("torch", "accelerate", "deepspeed", "transformers")
 
 
@@ -23,6 +24,7 @@ def manifest(setting: Setting, batch: Batch | None = None, versions: Mapping[str
     train = setting.train
     micro_batch, accumulation = train.micro_batch or 1, train.grad_accum or 1
     effective_batch = micro_batch * accumulation * setting.gpus
+    clips_nothing = setting.layout.is_fully_shard and steps_in_backward(train, "fsdp2")
     plain = {
         "schema": SCHEMA,
         "ddpwizard_version": __version__,
@@ -40,7 +42,7 @@ def manifest(setting: Setting, batch: Batch | None = None, versions: Mapping[str
         "precision": train.dtype,
         "optimizer": train.optimizer,
         "act_ckpt": train.act_ckpt,
-        "gradient_clipping": None if train.optimizer_in_bwd else GRADIENT_CLIPPING,
+        "gradient_clipping": None if clips_nothing else GRADIENT_CLIPPING,
         "learning_rate": learning_rate(setting, batch),
     }
     if batch:
