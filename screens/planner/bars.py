@@ -45,8 +45,9 @@ def line_cell(width: int) -> int:
     return max(1, round(width * (1 - OVER_SHARE)) - 1)
 
 
-def bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only: bool) -> Content:
-    """``width`` cells: the parts in their order, what is free, the GPU's line; beyond it what does not fit, in red.
+def bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only: bool) -> list[tuple[str, str]]:
+    """``width`` cells, as signs and their style: the parts in their order, what is free, the GPU's line; beyond it what
+    does not fit, in red.
 
     A bar that is longer than its room ends with an arrow.
     """
@@ -81,7 +82,7 @@ def _cells(sizes: list[float], cell_bytes: float) -> list[int]:
     return counts
 
 
-def _joined(pieces: list[tuple[str, str]]) -> Content:
+def _joined(pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Neighbours of one style as one piece: fewer bytes over the line."""
     joined: list[tuple[str, str]] = []
     for signs, style in pieces:
@@ -89,7 +90,7 @@ def _joined(pieces: list[tuple[str, str]]) -> Content:
             joined[-1] = (joined[-1][0] + signs, joined[-1][1])
         elif signs:
             joined.append((signs, style))
-    return Content.assemble(*joined)
+    return joined
 
 
 def head(memory_gib: float, width: int) -> str:

@@ -112,7 +112,7 @@ def explained(row: Row, width: int, ascii_only: bool, tracked: exact.Tracked | N
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [
-        bars.bar(found.breakdown, memory_bytes or 1, min(width, 60), ascii_only),
+        Content.assemble(*bars.bar(found.breakdown, memory_bytes or 1, min(width, 60), ascii_only)),
         *wrapped(_used(row), width),
         *(line.stylize("$warning") for line in wrapped(answers.uncounted(setting.model), width)),
         Content(""),

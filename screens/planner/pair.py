@@ -70,9 +70,9 @@ def side_by_side(first: Row, second: Row, width: int, ascii_only: bool) -> Conte
         name = f"{letter}  {answers.name(row)}"
         room = width - PAIR_BAR_WIDTH - 1
         if len(name) <= room:
-            shown.append(Content.assemble(text(f"{name:<{room}} ", "bold"), bar))
+            shown.append(Content.assemble(text(f"{name:<{room}} ", "bold"), *bar))
         else:
-            shown += [text(name, "bold"), Content.assemble("   ", bar)]
+            shown += [text(name, "bold"), Content.assemble("   ", *bar)]
     shown += [Content(""), _line("", ("1", "2", "difference"), column, "$muted")]
     moment, other = (MOMENTS[row.candidate.peak_phase] for row in (first, second))
     for figure in figures(first, second):

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from textual.content import Content
 from textual.geometry import Region
+from textual.strip import Strip
 
 from ..widgets.leaf import Leaf
-from ..widgets.words import lines
+from ..widgets.painting import strip
 
 
 class Rows(Leaf):
@@ -26,5 +27,5 @@ class Rows(Leaf):
         if not all(same):
             self.refresh(*(Region(0, n, self.size.width, 1) for n in range(count) if not same[n]))
 
-    def render(self) -> Content:
-        return lines(*(row.truncate(max(1, self.size.width), ellipsis=True) for row in self.rows))
+    def render_line(self, y: int) -> Strip:
+        return strip(self, self.rows[y] if y < len(self.rows) else Content.empty())

@@ -138,8 +138,7 @@ class PlanScreen(BuildsModel):
             form.set("more", "")
         self.desk.plan_form = values
         self._asked, self._number = values, self._number + 1
-        form.show_usual(asks.usual(values, self._seen))
-        self.run_worker(self._plan(self._number, values), group="plan", exclusive=True)
+        self.run_worker(partial(self._plan, self._number, values), group="plan", exclusive=True)
 
     async def _plan(self, number: int, values: dict[str, str]) -> None:
         try:
@@ -152,7 +151,7 @@ class PlanScreen(BuildsModel):
     def _think_of_more(self, number: int, found: answers.Answer) -> None:
         """Plan for more GPUs too, when the table is painted: it has to wait for nothing but itself."""
         if number == self._number:
-            self.run_worker(self._plan_more(number, found), group="plan", exclusive=True)
+            self.run_worker(partial(self._plan_more, number, found), group="plan", exclusive=True)
 
     async def _plan_more(self, number: int, found: answers.Answer) -> None:
         self.post_message(self.Answered(number, await asyncio.to_thread(answers.answer_more, found)))
@@ -203,9 +202,11 @@ class PlanScreen(BuildsModel):
         head = [table.head("as it was" if self._error else "strategy")] if self._rows else []
         self.query_one("#names", Rows).show(head)
         rows = zip(ids, self._rows, strict=True)
-        choices = [Choice(id_, table.row(row, id_ == self._first_of_pair)) for id_, row in rows]
+        choices = [Choice(id_, partial(table.row, row, id_ == self._first_of_pair)) for id_, row in rows]
         self.query_one("#strategies", Choices).set_items(choices, first=not self._is_moved)
         self._show_parts()
+        # With the table: a frame of its own would come before it.
+        self.query_one(PlanForm).show_usual(asks.usual(self._asked, self._seen))
         if self._rows:
             setting = self._rows[0].setting
             model = f"{size_text(setting.model.params)} parameters"

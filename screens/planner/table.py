@@ -54,27 +54,28 @@ class Table:
     def row(self, row: Row, is_marked: bool) -> Content:
         """One strategy; ``is_marked`` to be compared."""
         found = row.candidate
-        used = f" {_five(found.device_used_bytes_per_gpu / GIB)} GiB"
+        over = found.device_used_bytes_per_gpu > self._memory_bytes
         made = Content.assemble(
             mark(STATUS[found.fits] if found.in_practice or not found.fits else "warn", self._ascii_only),
-            text(f"{'•' if is_marked else ' '}{_short(row, self._name_width)} "),
-            bars.bar(found.breakdown, self._memory_bytes, self._bar_width, self._ascii_only),
-            text(used, "$error" if found.device_used_bytes_per_gpu > self._memory_bytes else ""),
+            f"{'•' if is_marked else ' '}{_short(row, self._name_width)} ",
+            *bars.bar(found.breakdown, self._memory_bytes, self._bar_width, self._ascii_only),
+            (f" {_five(found.device_used_bytes_per_gpu / GIB)} GiB", "$error" if over else ""),
             self._time(row),
+            strip_control_codes=False,  # all of these are our own words
         )
-        return made.truncate(self._width, ellipsis=True)
+        return made if made.cell_length <= self._width else made.truncate(self._width, ellipsis=True)
 
-    def _time(self, row: Row) -> Content:
-        """The time of a step, or how much is missing."""
+    def _time(self, row: Row) -> tuple[str, str]:
+        """The time of a step, or how much is missing; and its style."""
         found = row.candidate
         if found.fits is False:
             over = (found.device_used_bytes_per_gpu - self._memory_bytes) / GIB
             lacks = f"{_five(over).strip()} over" if over > 0 else "host full"
-            return text(f" {lacks:>{self._step_width + self._waits_width}}", "$error")
+            return f" {lacks:>{self._step_width + self._waits_width}}", "$error"
         waits = found.exposed_comm_seconds or 0.0
         share = f" {f'{waits / found.step_seconds:.0%}' if found.step_seconds else '':>5}" if self._waits_width else ""
         rate = f" {found.tokens_per_s:>{RATE_WIDTH - 1},.0f}" if found.tokens_per_s and self._rate_width else ""
-        return text(f" {answers.seconds(found.step_seconds):>{self._step_width}}{share}{rate}")
+        return f" {answers.seconds(found.step_seconds):>{self._step_width}}{share}{rate}", ""
 
 
 def row_ids(rows: list[Row]) -> list[str]:

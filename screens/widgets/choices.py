@@ -1,36 +1,48 @@
 """A list to choose from. It repaints two rows for an arrow key, not itself: over SSH that is the difference."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import zip_longest
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.content import Content
+from textual.content import Content, Span
 from textual.geometry import Region, Size
-from textual.markup import parse_style
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.style import Style
 
 from .leaf import Leaf
+from .painting import segments
 
 NOTE_GAP = 2
 
 
 class Choice:
-    """One row, or several where it is long. ``note`` stands to the right of the label where there is room."""
+    """One row, or several where it is long. ``note`` stands to the right of the label where there is room.
 
-    def __init__(self, id_: str, label: Content | str, note: Content | str = "") -> None:
+    A label that is a function is one row, and made when it comes into view.
+    """
+
+    def __init__(self, id_: str, label: Content | str | Callable[[], Content], note: Content | str = "") -> None:
         self.id = id_
-        self.label = Content(label) if isinstance(label, str) else label
+        self._label = label
         self.note = Content(note) if isinstance(note, str) else note
 
-    def is_same(self, other: "Choice") -> bool:
-        """Whether it looks the same."""
-        return self.id == other.id and self.label.is_same(other.label) and self.note.is_same(other.note)
+    @property
+    def is_one_row(self) -> bool:
+        """Whether that is known before the label is made."""
+        return callable(self._label)
+
+    @cached_property
+    def label(self) -> Content:
+        """What it says."""
+        made = self._label() if callable(self._label) else self._label
+        return Content(made) if isinstance(made, str) else made
 
 
 class Choices(Leaf, can_focus=True):
@@ -94,8 +106,9 @@ class Choices(Leaf, can_focus=True):
         self.items = list(items)
         self.numbered, self.verb, self.note_column = numbered, verb, note_column
         self.top = 0
-        self._rows: list[tuple[int, Content]] = []
-        self._rows_for: tuple[int, int] = (-1, -1)
+        self._rows: list[tuple[int, int]] = []  # the item of each, and which of its lines it is
+        self._lines: dict[int, list[Content]] = {}  # of the items that were made
+        self._made_for = (-1, -1)  # width, version
         self._version = 0
 
     @property
@@ -106,25 +119,22 @@ class Choices(Leaf, can_focus=True):
     def set_items(self, items: Sequence[Choice], *, first: bool = False) -> None:
         """Show other rows; the marker stays on the same id, and the window where it is, where that is still there.
         With ``first`` the marker goes to the first row, whatever that is."""
-        before, items = self.items, list(items)
-        changed = [n for n, item in enumerate(items) if n >= len(before) or not item.is_same(before[n])]
-        if not changed and len(items) == len(before):
-            return
+        before, count = self._in_view(), len(self._all_rows())
         stay = self.marked.id if self.marked and not first else ""
-        rows = [n for n, _ in self._all_rows()]
-        self.items = items
+        self.items = list(items)
         self._version += 1
-        at = next((n for n, item in enumerate(items) if item.id == stay), 0)
-        same_place = bool(before) and at == self.highlighted and [n for n, _ in self._all_rows()] == rows
-        self.set_reactive(Choices.highlighted, at)
-        if same_place:
-            self._refresh_rows(*changed)
-            return
-        if not any(item.id == stay for item in items):
+        at = next((n for n, item in enumerate(self.items) if item.id == stay), None)
+        self.set_reactive(Choices.highlighted, at or 0)
+        if at is None:
             self.top = 0
         self._scroll_into_view()
         grows = self.styles.height is None or self.styles.height.is_auto
-        self.refresh(layout=grows and (len(self._all_rows()) != len(rows) or not rows))
+        if not before or (grows and len(self._all_rows()) != count):
+            self.refresh(layout=grows)
+            return
+        changed = [y for y, (old, new) in enumerate(zip_longest(before, self._in_view())) if old != new]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(1, len(self._all_rows(width)))
@@ -189,16 +199,13 @@ class Choices(Leaf, can_focus=True):
         row = self.top + y
         if row >= len(rows):
             return Strip.blank(width, base.rich_style)
-        item, content = rows[row]
-        first = row == 0 or rows[row - 1][0] != item
+        item, line = rows[row]
         marked = item == self.highlighted
-        segments = self._lead(item, first, marked, base)
+        lead = self._lead(item, not line, marked, base)
         if marked and self.has_focus:
             base = base + self.get_visual_style("choices--marked", partial=True)
-        variables = self.app.theme_variables
-        for piece, style in content.render(base, end="", parse_style=lambda s: _parse(s, variables)):
-            segments.append(Segment(piece, (base + style).rich_style))
-        return Strip(segments).extend_cell_length(width, base.rich_style).crop(0, width).simplify()
+        pieces = [*lead, *segments(self._wrapped(item)[line], base, self.app.theme_variables)]
+        return Strip(pieces).extend_cell_length(width, base.rich_style).crop(0, width).simplify()
 
     def _lead(self, item: int, first: bool, marked: bool, base: Style) -> list[Segment]:
         def styled(name: str) -> RichStyle:
@@ -212,17 +219,29 @@ class Choices(Leaf, can_focus=True):
             lead.append(Segment(number, styled("choices--number")))
         return lead
 
-    def _all_rows(self, width: int = 0) -> list[tuple[int, Content]]:
+    def _all_rows(self, width: int = 0) -> list[tuple[int, int]]:
         width = width or self.size.width or 40
-        if self._rows_for != (width, self._version):
-            room = max(8, width - 2 - 3 * self.numbered)
-            self._rows = [(n, row) for n, item in enumerate(self.items) for row in self._wrap(item, room)]
-            self._rows_for = (width, self._version)
+        if self._made_for != (width, self._version):
+            self._made_for, self._lines = (width, self._version), {}
+            counts = (1 if item.is_one_row else len(self._wrapped(n)) for n, item in enumerate(self.items))
+            self._rows = [(n, line) for n, count in enumerate(counts) for line in range(count)]
         return self._rows
+
+    def _wrapped(self, item: int) -> list[Content]:
+        """The lines of an item."""
+        if item not in self._lines:
+            self._lines[item] = self._wrap(self.items[item], max(8, self._made_for[0] - 2 - 3 * self.numbered))
+        return self._lines[item]
+
+    def _in_view(self) -> list[tuple[int, int, bool, str, list[Span]]]:
+        """What each row in view shows, one below the other."""
+        shown = self._all_rows()[self.top : self.top + self.size.height]
+        lines = [(item, line, item == self.highlighted, self._wrapped(item)[line]) for item, line in shown]
+        return [(item, line, marked, content.plain, list(content.spans)) for item, line, marked, content in lines]
 
     def _wrap(self, item: Choice, room: int) -> list[Content]:
         if not item.note:
-            return [item.label] if _is_short(item.label, room) else item.label.wrap(room)
+            return [item.label] if item.is_one_row or _is_short(item.label, room) else item.label.wrap(room)
         column = max(self.note_column, item.label.cell_length + NOTE_GAP)
         if column + item.note.cell_length <= room:
             return [Content.assemble(item.label.pad_right(column - item.label.cell_length), item.note)]
@@ -252,15 +271,3 @@ class Choices(Leaf, can_focus=True):
 
 def _is_short(label: Content, room: int) -> bool:
     return "\n" not in label.plain and label.cell_length <= room
-
-
-_STYLES: dict[tuple[str, int], Style] = {}
-
-
-def _parse(style: str | Style, variables: dict[str, str]) -> Style:
-    if isinstance(style, Style):
-        return style
-    key = (style, id(variables))
-    if key not in _STYLES:
-        _STYLES[key] = parse_style(style, variables)
-    return _STYLES[key]

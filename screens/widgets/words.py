@@ -1,5 +1,6 @@
 """Small pieces of text the screens are made of. All return ``Content``; nothing here is read as markup."""
 
+from functools import cache
 from pathlib import Path
 
 from textual.content import Content
@@ -22,6 +23,7 @@ def text(value: str, style: str = "") -> Content:
     return Content.styled(clean(value), style)
 
 
+@cache
 def mark(status: str, ascii_only: bool) -> Content:
     """The sign of a status in its colour; four letters wide in ASCII."""
     sign = glyph(status, ascii_only)

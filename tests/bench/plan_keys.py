@@ -1,6 +1,7 @@
 """What a keystroke in the planner's form takes, from the key to the last byte of the table painted anew.
 
-The wizard runs in a terminal of its own, as people run it; each key asks what was not asked before.
+The wizard runs in a terminal of its own, as people run it; each key asks what was not asked before. Each key is pressed
+in several runs, and what counts is the key that is slowest in most of them: on a shared machine any key is slow once.
 """
 
 import statistics
@@ -13,21 +14,28 @@ from helpers.pty import Terminal
 PLACE = "DDP, FSDP or ZeRO: plan a run"  # on the first screen
 # Typed before the number of a field, in which "delete" then takes them away: each is a measured key. With another
 # number of GPUs the table has other rows. Before each name, how often tab is pressed to get there.
-FIGURES = {"seq_len": (2, "3715926453589793"), "gpus": (1, "16234957")}
+FIGURES = {"seq_len": (2, "37159264"), "gpus": (1, "162349")}
 HOME, DELETE = "\x1b[H", "\x1b[3~"
 LIMIT_MS = 50
+RUNS = 5
 SIZES = ((80, 24), (120, 40), (160, 50))
 LATER = " With "  # how the answer begins that comes after the table
-SETTLED_S = 0.4
+SETTLED_S = 0.3
 QUIET_S = 0.2
 
 
 def rows(command: list[str]) -> Iterator[Bar]:
-    """At each size: the slowest but one in ten, over 50 ms."""
+    """At each size: the slowest key, over 50 ms."""
     for columns, lines in SIZES:
-        taken = sorted(taken_ms(command, columns, lines))
-        beside = f"median {statistics.median(taken):.0f} ms, slowest {taken[-1]:.0f} ms of {len(taken)} keys"
-        yield Bar(f"plan-key-{columns}x{lines}", taken[-len(taken) // 10], LIMIT_MS, "ms", beside)
+        runs = [taken_ms(command, columns, lines) for _ in range(RUNS)]
+        keys = [statistics.median(taken) for taken in zip(*runs, strict=True)]
+        every = sorted(took for taken in runs for took in taken)
+        most = every[-len(every) // 10]
+        beside = (
+            f"slowest of {len(keys)} keys by its median of {RUNS}; of all {len(every)}: median "
+            f"{statistics.median(every):.0f} ms, nine in ten within {most:.0f}, slowest {every[-1]:.0f}"
+        )
+        yield Bar(f"plan-key-{columns}x{lines}", max(keys), LIMIT_MS, "ms", beside)
 
 
 def taken_ms(command: list[str], columns: int, lines: int) -> list[float]:
