@@ -19,7 +19,7 @@ from ..plan import question, spec
 from ..plan.choice import curve as curves
 from ..plan.choice.search import assumed as also_assumed
 from ..plan.choice.search import plan
-from ..plan.choice.table import table
+from ..plan.choice.table import of_strategy, table
 from ..plan.question import Question
 from ..plan.runfiles.files import files, script_from
 from ..plan.runfiles.files import write as write_files
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--lr", type=float, metavar="RATE", help="Learning rate of that run.")
 @click.option("--keep-global-batch", is_flag=True, help="Take the accumulation that keeps that run's batch.")
 @click.option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
+@click.option("--strategy", metavar="NAME", help="Only this one of the table, such as FSDP2 or ZeRO-3.")
 @click.option("--write", metavar="DIR", help="Write the files of the best strategy: start line, configs, code.")
 @click.option(
     "--script", metavar="FILE", default="train.py", help="The script the files start; the model is looked for in it."
@@ -57,6 +58,7 @@ def command(
     lr: float | None,
     keep_global_batch: bool,
     curve: bool,
+    strategy: str | None,
     write: str | None,
     script: str,
     check: tuple[str, ...],
@@ -111,6 +113,7 @@ def command(
         assumed.append(kept)
     source = _source(asked, batch_from, options) if exact else None
     rows = plan(whole, links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
+    rows = of_strategy(rows, strategy) if strategy is not None else rows
     assumed += also_assumed(rows, links, asked.host_bytes)
     compared = _tracked(rows, source) if source else []
     points = curves.points(whole, links, asked.host_bytes, asked.recompute) if curve else []

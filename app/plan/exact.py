@@ -91,8 +91,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Tracked(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy by formula and tracked, bytes per GPU as PyTorch allocates them.
 
-    ``problem``: why it was not tracked. ``differs``: the part in which both differ most. ``categories_bytes``: the
-    tracker's own. ``tracker_*``: what the tracking itself took.
+    ``problem``: why it was not tracked. ``differs``: the parts in which both differ, the one that does most
+    first. ``categories_bytes``: the tracker's own. ``tracker_*``: what the tracking itself took.
     """
 
     strategy: str
@@ -107,7 +107,7 @@ class Tracked(msgspec.Struct, frozen=True, kw_only=True):
     tracked_phase_peaks_bytes: dict[str, int] = {}
     state_bytes: Kept | None = None
     categories_bytes: dict[str, int] = {}
-    differs: str = ""
+    differs: list[str] = []
     notes: list[str] = []
     tracker_seconds: float = 0.0
     tracker_memory_bytes: int = 0
@@ -236,7 +236,7 @@ def by_formula(found: Candidate) -> Parts:
 def lines(all_tracked: Sequence[Tracked]) -> list[str]:
     """The comparison as a small table, and what to know of it; a small model's in MiB."""
     unit = GIB if max(each.formula_peak_bytes_per_gpu for each in all_tracked) > GIB else MIB
-    rows = [("strategy", "recompute", "formula", "tracked", "difference", "differs most in")]
+    rows = [("strategy", "recompute", "formula", "tracked", "difference", "where they differ")]
     notes: list[str] = []
     for each in all_tracked:
         formula, seen = each.formula_peak_bytes_per_gpu, each.tracked_peak_bytes_per_gpu
@@ -254,18 +254,21 @@ def lines(all_tracked: Sequence[Tracked]) -> list[str]:
 
 
 def _where(each: Tracked, unit: int) -> str:
-    """The part that differs most, by formula and tracked, and where the peak is for both."""
-    if not each.differs:
+    """The parts that differ, by formula and tracked, and where the peak is for both."""
+    if each.tracked_bytes is None or not each.differs:
         return f"nothing by over {SAME:.0%}"
-    by_both = [f"{getattr(parts, each.differs) / unit:.1f}" for parts in (each.formula_bytes, each.tracked_bytes)]
-    phase = f"; peak at the {each.formula_phase}, tracked at the {each.tracked_phase}"
-    same = each.formula_phase == each.tracked_phase
-    return f"{WORDS.get(each.differs, each.differs)} {by_both[0]}, tracked {by_both[1]}{'' if same else phase}"
+    formula, seen = each.formula_bytes, each.tracked_bytes
+    parts = [
+        f"{WORDS.get(part, part)} {getattr(formula, part) / unit:.1f}, tracked {getattr(seen, part) / unit:.1f}"
+        for part in each.differs
+    ]
+    phase = f"peak at the {each.formula_phase}, tracked at the {each.tracked_phase}"
+    return "; ".join([*parts, *([phase] if each.formula_phase != each.tracked_phase else [])])
 
 
-def _differs(formula: Parts, tracked: Parts, peak: float) -> str:
-    most = max(PARTS, key=lambda part: abs(getattr(formula, part) - getattr(tracked, part)))
-    return most if abs(getattr(formula, most) - getattr(tracked, most)) > SAME * peak else ""
+def _differs(formula: Parts, seen: Parts, peak: float) -> list[str]:
+    by = {part: abs(getattr(formula, part) - getattr(seen, part)) for part in PARTS}
+    return sorted((part for part in PARTS if by[part] > SAME * peak), key=lambda part: -by[part])
 
 
 def _notes(setting: Setting, answer: Answer) -> list[str]:

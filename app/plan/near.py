@@ -12,8 +12,8 @@ def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
     """Those that are most like it, the nearest first, whatever the case, the spaces, the dots and the dashes."""
     by_key: dict[str, str] = {}
     for each in names:
-        by_key.setdefault(_plain(each), each)
-    return [by_key[key] for key in get_close_matches(_plain(name[:LONGEST]), by_key, most, ALIKE)]
+        by_key.setdefault(plain(each), each)
+    return [by_key[key] for key in get_close_matches(plain(name[:LONGEST]), by_key, most, ALIKE)]
 
 
 def meant(found: list[str]) -> str:
@@ -24,5 +24,6 @@ def meant(found: list[str]) -> str:
     return f"did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Its letters and digits only: ``zero3`` of ``ZeRO-3``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -22,7 +22,7 @@ def compared(found: Tracked, width: int) -> list[Content]:
     shown = [
         text(TITLE, "bold"),
         _row(f"{name} on a GPU", ("formula", "tracked", "off by"), "$muted"),
-        *(_part(part, found.formula_bytes, parts, unit, part == found.differs) for part in exact.PARTS),
+        *(_part(part, found.formula_bytes, parts, unit, part in found.differs) for part in exact.PARTS),
         _row(
             "in all",
             (
@@ -34,16 +34,16 @@ def compared(found: Tracked, width: int) -> list[Content]:
         ),
         _row("peak in", (formula_moment, tracked_moment, "same" if formula_moment == tracked_moment else ""), ""),
     ]
-    most = f"They differ most in {exact.WORDS.get(found.differs, found.differs)}." if found.differs else ""
+    most = f"They differ most in {exact.WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""
     said = [most or f"No part differs by over {exact.SAME:.0%} of the peak.", *found.notes]
     return [*shown, *text(" ".join(said), "$muted").wrap(width)]
 
 
-def _part(part: str, formula: Parts, tracked: Parts, unit: int, is_most: bool) -> Content:
+def _part(part: str, formula: Parts, tracked: Parts, unit: int, is_far: bool) -> Content:
     sizes = [getattr(parts, part) / unit for parts in (formula, tracked)]
     first, second = (f"{size:,.2f}" for size in sizes)
     off = "same" if first == second else f"{round(sizes[0], 2) - round(sizes[1], 2):+,.2f}"
-    return _row(exact.WORDS.get(part, part), (first, second, off), "$warning" if is_most else "")
+    return _row(exact.WORDS.get(part, part), (first, second, off), "$warning" if is_far else "")
 
 
 def _row(label: str, cells: tuple[str, str, str], style: str) -> Content:

@@ -260,6 +260,24 @@ class TestCommand:
         assert "####" in plot
         assert "link between nodes: 90 GB/s, where the curve has several" in plot
 
+    def test_one_strategy_of_the_table_is_written(self, tmp_path: Path) -> None:
+        arguments = ("--params", "1e9", "--gpus", "16", "--nodes", "2", "--gpu", "H100", "--json")
+        for name, expected, file in (
+            ("fsdp2", {"FSDP2"}, "fsdp2_setup.py"),
+            ("FSDP2, no reshard", {"FSDP2 without resharding"}, "fsdp2_setup.py"),
+            ("zero3", {"ZeRO-3"}, "ds_config.json"),
+        ):
+            where = tmp_path / name
+            document = msgspec.json.decode(self.run(*arguments, "--strategy", name, "--write", str(where)).stdout)
+            assert {row["strategy"] for row in document["candidates"]} == expected
+            assert (where / file).exists()
+
+    @pytest.mark.parametrize(("name", "said"), [("zero-4", "did you mean ZeRO-"), ("", "one of: "), ("x", "one of: ")])
+    def test_a_strategy_of_no_such_name(self, name: str, said: str) -> None:
+        done = self.run("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--strategy", name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr and done.stderr.count("\n") == 1
+
     @pytest.mark.parametrize(
         "wrong", [["--lr", "1e-3"], ["--keep-global-batch"], ["--reference-gpus", "0"], ["--gpus", "1" + "0" * 30]]
     )

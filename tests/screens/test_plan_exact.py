@@ -239,7 +239,7 @@ def test_both_figures_part_for_part() -> None:
         tracked_peak_bytes_per_gpu=6.0 * GIB,
         tracked_phase="backward",
         tracked_bytes=seen,
-        differs="activations",
+        differs=["activations"],
     )
     shown = [line.plain for line in compared(found, 56)]
     assert "params                           1.00     1.00      same" in shown

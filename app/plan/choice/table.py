@@ -1,8 +1,10 @@
 """The candidates of a plan as lines of text: a table, and what the best of them is made of."""
 
+from ...errors import UserError
 from ..memory.peaks import SPARE, parts_text
 from ..model.shape import size_text
-from ..types import GIB, Candidate, Setting
+from ..near import meant, near, plain
+from ..types import GIB, Candidate, Row, Setting
 from .figures import NOT_IN_PRACTICE, too_large
 from .largest import MOST_SEQUENCES
 from .levers import times
@@ -33,6 +35,22 @@ HOST = "host"  # in place of times, where it is the host that has no room
 def shown(candidates: list[Candidate]) -> list[Candidate]:
     """What a table shows: the best ones, without those that another of their family beats in time and in memory."""
     return [each for each in candidates if not each.dominated_by or each is candidates[0]][:SHOWN]
+
+
+def of_strategy(rows: list[Row], name: str) -> list[Row]:
+    """Those of one strategy, by its name in full or as the table has it, whatever its case and signs.
+
+    Raises:
+        UserError: None is called so.
+    """
+    found = [row for row in rows if plain(name) in (plain(row.candidate.strategy), plain(_short(row.candidate)))]
+    if not found:
+        names = list(dict.fromkeys(_short(row.candidate) for row in rows))
+        raise UserError(
+            f"--strategy is {name or 'empty'}: not one for this box",
+            meant(near(name, names)) or f"one of: {'; '.join(names)}",
+        )
+    return found
 
 
 def table(setting: Setting, candidates: list[Candidate], assumed: list[str], ascii_only: bool = False) -> list[str]:
@@ -77,18 +95,23 @@ def _is_slow(each: Candidate) -> bool:
 
 
 def _row(each: Candidate, setting: Setting, sign: str, ascii_only: bool) -> tuple[str, ...]:
-    name, most = each.strategy, each.largest_micro_batch
-    for long, short in SHORTER.items():
-        name = name.replace(long, short)
+    most = each.largest_micro_batch
     searched = ("" if most != MOST_SEQUENCES else ">=" if ascii_only else "≥") if most is not None else ""
     return (
         sign,
-        name,
+        _short(each),
         RECOMPUTED[each.recompute],
         _gib(each.device_used_bytes_per_gpu),
         f"{searched}{most}" if most is not None else "",
         *_times(each, setting),
     )
+
+
+def _short(each: Candidate) -> str:
+    name = each.strategy
+    for long, short in SHORTER.items():
+        name = name.replace(long, short)
+    return name
 
 
 def _times(each: Candidate, setting: Setting) -> tuple[str, str, str]:
