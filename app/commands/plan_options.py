@@ -23,6 +23,16 @@ def _count(context: click.Context, parameter: click.Parameter, value: str | None
         raise UserError(f"--params is {value[:40]}", "give it as 7B, 350M or 7e9") from error
 
 
+def _tokens(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return spec.whole_of(value)
+    except ValueError as error:
+        option = parameter.opts[0]
+        raise UserError(f"{option} is {value[:40] or 'empty'}", f"give it as {option} 4096, or 4k") from error
+
+
 def _rank(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
     if value is not None and not 0 < value < 100_000:
         raise UserError(f"--lora is {value}", "give the rank of the adapters, such as 16")
@@ -50,9 +60,9 @@ TRAINING = (
     click.option("--optimizer", type=click.Choice(OPTIMIZERS)),
     click.option("--optimizer-impl", type=click.Choice(["foreach", "fused"]), help="How AdamW steps (fused)."),
     click.option("--micro-batch", type=int, metavar="N", help="Sequences per GPU and step."),
-    click.option("--seq-len", type=int, metavar="N", help="Tokens of a sequence."),
+    click.option("--seq-len", callback=_tokens, metavar="N", help="Tokens of a sequence, such as 4096 or 4k."),
     click.option(
-        "--target-len", type=int, metavar="N", help="Tokens that a T5 or BART writes; else a quarter of them."
+        "--target-len", callback=_tokens, metavar="N", help="Tokens that a T5 or BART writes; else a quarter of them."
     ),
     click.option("--images", type=int, metavar="N", help="Pictures of a sequence, of a model that sees them; else 1."),
     click.option("--grad-accum", type=int, metavar="N", help="Micro-batches of one optimizer step."),

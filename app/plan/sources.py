@@ -19,6 +19,7 @@ from .types import Model
 SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
 WAYS = "name one: --model NAME or PKG.MOD:FN, --config PATH, --checkpoint PATH, --script train.py, --params N"
 SCRIPT = "train.py"  # where nothing else is said
+MOST_LINES = 3  # of a script that are named
 
 
 class Source(NamedTuple):
@@ -138,7 +139,14 @@ def _of_script(given: Mapping[str, Any], python: Callable[[], str], tell: Callab
     path = expanded(given["script"])
     if not path.exists():
         raise UserError("which model?" if given["script"] == SCRIPT else f"{path}: no such script", WAYS)
-    found = script.find(path)
+    first, *others = script.find(path)
+    found = _of_found(first, path, python, tell)
+    lines = ", ".join(str(other.line) for other in others[:MOST_LINES])
+    more = [f"that it is this model: {path} has others in line {lines}; --model takes another"] if others else []
+    return found._replace(told=[*found.told[:1], *more, *found.told[1:]])
+
+
+def _of_found(found: script.Model, path: Path, python: Callable[[], str], tell: Callable[[str], None]) -> Source:
     where = f"{path}:{found.line}"
     directory = path.absolute().parent
     if isinstance(found, script.Name):

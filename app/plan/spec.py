@@ -25,6 +25,7 @@ FAR = 5.0  # times more or fewer weights than layers and width lead to, from whi
 MOST_COUNTED = 10_000_000  # sequences, tokens and micro-batches
 STEPS_EITHER_WAY = ("adamw", "adam")  # by lists of tensors, or fused
 PER_NODE = 8  # GPUs of a usual server, where nothing is said
+WHOLE = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(k?)", re.ASCII)
 UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention before 5.0
 
@@ -90,6 +91,18 @@ def count_of(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(text)
     return value
+
+
+def whole_of(text: str) -> int:
+    """``4096``, ``4,096`` or ``4k`` (of 1,024) as a number, with its sign.
+
+    Raises:
+        ValueError: It is none, or has thousands of digits.
+    """
+    found = WHOLE.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(text)
+    return int(found[1] + found[2].replace(",", "")) * (1024 if found[3] else 1)
 
 
 def nodes_for(gpus: int, per_node: int = PER_NODE) -> int:

@@ -282,12 +282,11 @@ def number(name: str, value: str) -> int:
     """
     most = spec.MOST if name in ("gpus", "nodes", "more") else 10**7
     way, said = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
-    found = re.fullmatch(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(k?)", value.strip().lower(), re.ASCII)
-    if found is None:
-        raise UserError(f"{said}: a whole number is needed", way)
-    digits = found[2].replace(",", "")
-    count = int(digits) * (1024 if found[3] else 1) if len(digits) < LEAST_OF_WORD else most + 1
-    if found[1] == "-" or not 0 < count <= most:
+    try:
+        count = spec.whole_of(value)
+    except ValueError as error:
+        raise UserError(f"{said}: a whole number is needed", way) from error
+    if not 0 < count <= most:
         raise UserError(f"{said}: not between 1 and {most:,}", way)
     return count
 

@@ -272,6 +272,11 @@ class TestCommand:
             assert {row["strategy"] for row in document["candidates"]} == expected
             assert (where / file).exists()
 
+    @pytest.mark.parametrize(("given", "tokens"), [("4k", 4096), ("8,192", 8192), ("100", 100)])
+    def test_a_length_as_one_writes_it(self, given: str, tokens: int) -> None:
+        done = self.run("--model", "gpt2-xl", "--gpus", "1", "--gpu", "H100", "--seq-len", given, "--json")
+        assert msgspec.json.decode(done.stdout)["inputs"]["train"]["seq_len"] == tokens
+
     @pytest.mark.parametrize(("name", "said"), [("zero-4", "did you mean ZeRO-"), ("", "one of: "), ("x", "one of: ")])
     def test_a_strategy_of_no_such_name(self, name: str, said: str) -> None:
         done = self.run("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--strategy", name)
@@ -287,7 +292,14 @@ class TestCommand:
         assert "Traceback" not in done.stderr
 
     @pytest.mark.parametrize(
-        "wrong", [["--params", "-3"], [], ["--params", "7e9", "--gpu-memory", "lots"], ["--config", "/no"]]
+        "wrong",
+        [
+            ["--params", "-3"],
+            [],
+            ["--params", "7e9", "--gpu-memory", "lots"],
+            ["--config", "/no"],
+            ["--seq-len", "4kk"],
+        ],
     )
     def test_a_wrong_question_is_one_line(self, wrong: list[str]) -> None:
         done = self.run(*wrong)

@@ -27,7 +27,7 @@ def script(directory: Path, text: str) -> Path:
     ],
 )
 def test_what_it_loads(text: str, tmp_path: Path) -> None:
-    found = find(script(tmp_path, text))
+    found = find(script(tmp_path, text))[0]
     assert isinstance(found, Name)
     assert found.name == "gpt2-xl"
     assert "from_pretrained" in text.split("\n")[found.line - 1]
@@ -53,7 +53,7 @@ def test_key_heads_that_a_class_sets_are_told(tmp_path: Path) -> None:
 
 def test_a_config_that_it_makes(tmp_path: Path) -> None:
     text = "W = 512\nconfig = transformers.Qwen3MoeConfig(hidden_size=W, num_hidden_layers=4)\nmodel = M(config)"
-    found = find(script(tmp_path, text))
+    found = find(script(tmp_path, text))[0]
     assert found == Config({"model_type": "qwen3_moe", "hidden_size": 512, "num_hidden_layers": 4}, 2)
 
 
@@ -71,7 +71,7 @@ def test_what_it_builds(text: str, want: Factory, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "nets.py").write_text("")
-    assert find(script(tmp_path, text)) == want
+    assert find(script(tmp_path, text))[0] == want
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,23 @@ def test_where_no_model_can_be_had(text: str, says: str, tmp_path: Path) -> None
         find(script(tmp_path, text))
     assert says in refusal.value.message
     assert "\n" not in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("student = A.from_pretrained('gpt2')\nteacher = A.from_pretrained('gpt2-xl')", " others in line 2;"),
+        ("config = A.from_pretrained('gpt2')\nmodel = B.from_pretrained('gpt2')", ""),
+        ("tok = Tokenizer.from_pretrained('t5-3b')\nmodel = B.from_pretrained('gpt2')", ""),
+    ],
+)
+def test_of_several_models_the_others_are_told(text: str, others: str, tmp_path: Path) -> None:
+    found = source({"script": str(script(tmp_path, text))}, str, print)
+    assert found.model.name == "gpt2"
+    assert found.told[0].startswith("model: gpt2, as")
+    assert [line for line in found.told if " others in line " in line and others in line] == found.told[1:2] * bool(
+        others
+    )
 
 
 def test_the_script_is_not_run(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ class TestChanges:
 
     def test_it_is_said_in_numbers(self) -> None:
         best = plan(setting(), LINKS)[0].candidate
-        assert "most of the peak is activations" in best.lever
+        assert "47% of the peak is activations" in best.lever
         assert "GiB" in best.lever
         assert "% of a step" in best.lever
         short = plan(setting(memory_gib=20.0, gpus=4), LINKS, host_bytes=1e9)[0].candidate

@@ -73,7 +73,7 @@ async def test_what_fits_comes_first_and_its_peak_is_taken_apart() -> None:
     async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "✓" in table(pilot)[0]
-        await shows(pilot, "to spare", "▒ activations", "at most", "ost of the peak")
+        await shows(pilot, "to spare", "▒ activations", "at most", "% of the peak is activations")
 
 
 @walk

@@ -25,6 +25,7 @@ PARTS = {
     "buffers": "buffers and gathered weights",
     "grads": "gradients",
     "params": "parameters",
+    "context": "what CUDA and NCCL hold",
 }
 STATES = ("params", "grads", "optimizer")
 TWICE_THE_LINK = "twice the link"
@@ -52,11 +53,13 @@ def changes(found: Candidate, setting: Setting, around: Around) -> list[Change]:
 
 
 def lever(found: Candidate, setting: Setting, bought: list[Change], around: Around) -> str:
-    """What most of the peak is; the cheapest change that makes it fit, else that takes most off; the one that makes it
-    fastest. Where the host is what lacks memory, what would take it off there."""
+    """The largest part of the peak; the cheapest change that makes it fit, else that takes most off; the one that
+    makes it fastest. Where the host is what lacks memory, what would take it off there."""
     if found.fits is False and not too_large(found, setting):
         return _for_host(found, setting, around)
-    said = [f"most of the peak is {PARTS[dominating(found)]}"]
+    largest = dominating(found)
+    share = getattr(found.breakdown, largest) / found.device_used_bytes_per_gpu
+    said = [f"{share:.0%} of the peak is {PARTS[largest]}"]
     less = [each for each in bought if each.gpu_bytes < -WORTH_BYTES]
     quicker = [each for each in bought if _gain(each, found) > WORTH_SHARE and each not in less]
     if found.fits is True or found.fits is None:

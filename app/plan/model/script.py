@@ -8,9 +8,9 @@ as plain values.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import UserError
 from ...files import read_regular
@@ -51,8 +51,12 @@ class Factory(NamedTuple):
     line: int
 
 
-def find(path: Path) -> Name | Config | Factory:
-    """Where the script has its model from.
+Model = Name | Config | Factory
+M = TypeVar("M", bound=Model)
+
+
+def find(path: Path) -> Sequence[Model]:
+    """Where the script has its models from, each once; the first is most likely the one that is trained.
 
     Raises:
         UserError: It cannot be read, is no Python, or no model is found in it that can be built.
@@ -65,20 +69,29 @@ def find(path: Path) -> Name | Config | Factory:
     try:
         values = _constants(tree)
         for named in (_loaded, _configured):
-            if found := next(named(tree, values), None):
+            if found := _each_once(named(tree, values)):
                 return found
-        found, line = next(_built(tree, values, path), None), _runs(tree)
+        built = _each_once(_built(tree, values, path)) or list(_offered(tree, path))
+        line = _runs(tree)
     except RecursionError as error:
         raise UserError(f"{path} is nested too deep to be read", NEXT_STEP) from error
-    if found is None:
+    if not built:
         raise UserError(f"no model is found in {path}", NEXT_STEP)
-    module = found.spec.partition(":")[0]
-    if module == path.stem and line:
+    if built[0].spec.partition(":")[0] == path.stem and line:
         raise UserError(
-            f"{path}:{found.line} builds the model, but line {line} would run with an import",
+            f"{path}:{built[0].line} builds the model, but line {line} would run with an import",
             'put what trains under if __name__ == "__main__", or name the model with --model',
         )
-    return found
+    return built
+
+
+def _each_once(found: Iterable[M]) -> list[M]:
+    """Those that are not the same but for the line."""
+    once: list[M] = []
+    for each in found:
+        if each[:-1] not in [known[:-1] for known in once]:
+            once.append(each)
+    return once
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
@@ -167,6 +180,10 @@ def _built(tree: ast.Module, values: dict[str, Any], path: Path) -> Iterator[Fac
             continue
         if all(_is_plain(each) for each in (*args, *keywords.values())) and len(keywords) == len(call.keywords):
             yield Factory(homes[call.func.id], args, keywords, call.lineno)
+
+
+def _offered(tree: ast.Module, path: Path) -> Iterator[Factory]:
+    """Functions of the script by whose name one may know that they build it."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name in FACTORIES and not _needs_arguments(node):
             yield Factory(f"{path.stem}:{node.name}", [], {}, node.lineno)
