@@ -14,23 +14,23 @@ DTYPES = ("fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16
 OPTIMIZERS = ("adamw", "adam", "adamw-8bit", "adafactor", "muon", "sgd", "lion")
 
 
-def _count(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        return spec.count_of(value)
-    except ValueError as error:
-        raise UserError(f"--params is {value[:40]}", "give it as 7B, 350M or 7e9") from error
+def _as(
+    parse: Callable[[str], float], way: str
+) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """A callback that reads a number as people write it; ``way``: such as it can be written."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise UserError(f"{parameter.opts[0]} is {value[:40] or 'empty'}", f"give it as {way}") from error
+
+    return read
 
 
-def _tokens(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        return spec.whole_of(value)
-    except ValueError as error:
-        option = parameter.opts[0]
-        raise UserError(f"{option} is {value[:40] or 'empty'}", f"give it as {option} 4096, or 4k") from error
+COUNT, TOKENS = _as(spec.count_of, "7B, 350M or 7e9"), _as(spec.whole_of, "4096 or 4k")
 
 
 def _rank(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
@@ -43,7 +43,7 @@ MODEL = (
     click.option("--model", metavar="NAME", help="Such as Llama-3.1-8B, a path, or PKG.MOD:FN that builds it."),
     click.option("--config", metavar="PATH", help="A Hugging Face config.json, or a directory with one."),
     click.option("--checkpoint", metavar="PATH", help="A .safetensors file, an index, or a directory with one."),
-    click.option("--params", callback=_count, metavar="N", help="Parameters, such as 7B or 7e9."),
+    click.option("--params", callback=COUNT, metavar="N", help="Parameters, such as 7B or 7e9."),
     click.option("--layers", type=int, metavar="N"),
     click.option("--hidden", type=int, metavar="N", help="Hidden size."),
     click.option("--heads", type=int, metavar="N"),
@@ -60,9 +60,9 @@ TRAINING = (
     click.option("--optimizer", type=click.Choice(OPTIMIZERS)),
     click.option("--optimizer-impl", type=click.Choice(["foreach", "fused"]), help="How AdamW steps (fused)."),
     click.option("--micro-batch", type=int, metavar="N", help="Sequences per GPU and step."),
-    click.option("--seq-len", callback=_tokens, metavar="N", help="Tokens of a sequence, such as 4096 or 4k."),
+    click.option("--seq-len", callback=TOKENS, metavar="N", help="Tokens of a sequence, such as 4096 or 4k."),
     click.option(
-        "--target-len", callback=_tokens, metavar="N", help="Tokens that a T5 or BART writes; else a quarter of them."
+        "--target-len", callback=TOKENS, metavar="N", help="Tokens that a T5 or BART writes; else a quarter of them."
     ),
     click.option("--images", type=int, metavar="N", help="Pictures of a sequence, of a model that sees them; else 1."),
     click.option("--grad-accum", type=int, metavar="N", help="Micro-batches of one optimizer step."),
