@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Level = Literal["reads", "connects", "allocates", "perturbs"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)"
+)  # colours, titles, the cursor's ways
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +165,7 @@ def clean(text: str) -> str:
     """``text`` without terminal control sequences (a log may hold any)."""
     if text.isprintable():
         return text
+    text = SEQUENCE.sub("", text)
     return "".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
 
 

@@ -21,7 +21,7 @@ from ..plan.choice.search import assumed as also_assumed
 from ..plan.choice.search import plan
 from ..plan.choice.table import of_strategy, table
 from ..plan.question import Question
-from ..plan.runfiles.files import files, script_from
+from ..plan.runfiles.files import files, script_from, without_script
 from ..plan.runfiles.files import write as write_files
 from ..plan.training import said
 from ..plan.types import Row
@@ -129,10 +129,8 @@ def command(
         written = _write(Path(write), files(best_setting, script_from(Path(write), script), batch, runs_with))
         rows[0] = Row(msgspec.structs.replace(best, files=written), best_setting)
         names = [Path(name).name for name in written]
-        if not Path(script).exists() and script not in names:
-            setup = next((name for name in names if name.endswith("_setup.py")), "")
-            instead = f"; {setup} is a whole script: --script {setup} starts it" if setup else ""
-            tell(f"{script} is not written, and not here: the files start it, so put yours there{instead}")
+        if lacks := without_script(script, names):
+            tell(lacks)
     candidates = [row.candidate for row in rows]
     if options.json:
         body = {

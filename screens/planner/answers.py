@@ -7,12 +7,14 @@ import msgspec
 
 from ...app.plan import spec
 from ...app.plan.choice.explain import all_explained, explained
-from ...app.plan.choice.figures import Around
+from ...app.plan.choice.figures import Around, rounded
 from ...app.plan.choice.search import ALIKE, around_of, ranked
 from ...app.plan.memory.activations import counted
 from ...app.plan.sources import Source
 from ...app.plan.time.collectives import Links
 from ...app.plan.types import GIB, Checkpointing, Model, Row, Setting
+
+MOST_TRIED = 2048  # GPUs, where fewer are not enough
 
 
 class Question(NamedTuple):
@@ -31,26 +33,28 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The strategies in figures, the best first, and the best one with more GPUs, once that is known."""
+    """The strategies in figures, the best first, and the best one with more GPUs, once that is known; ``enough``: the
+    best one on the fewest GPUs that were tried, where nothing fits on those."""
 
     question: Question
     rows: list[Row]
     more: Row | None = None
+    enough: Row | None = None
 
 
 class Line(NamedTuple):
-    """``lead`` is what was asked, in a word or some; ``said`` the answer, ``short`` it for less room."""
+    """``lead`` is what was asked, in a word or some; ``ways`` to say the answer, each shorter than the one before."""
 
     lead: str
-    said: str
-    short: str = ""
+    ways: tuple[str, ...]
 
     def within(self, width: int) -> str:
         """The answer that there is room for."""
-        return self.said if len(self.lead) + 2 + len(self.said) <= width else self.short or self.said
+        room = width - len(self.lead) - 2
+        return next((said for said in self.ways if len(said) <= room), self.ways[-1])
 
     def __str__(self) -> str:
-        return f"{self.lead}: {self.said}"
+        return f"{self.lead}: {self.ways[0]}"
 
 
 def answer(question: Question) -> Answer:
@@ -63,7 +67,22 @@ def answer_more(found: Answer) -> Answer:
     asked = found.question
     if uneven(asked):
         return found
-    return found._replace(more=_ranked(with_more(asked), asked)[0])
+    more = _ranked(with_more(asked), asked)[0]
+    return found._replace(more=more, enough=None if _works(more) else _enough(asked))
+
+
+def _works(row: Row) -> bool:
+    return row.candidate.fits is not False and row.candidate.in_practice
+
+
+def _enough(asked: Question) -> Row | None:
+    """The best strategy on twice, four times … as many whole nodes, as soon as one works."""
+    gpus = asked.per_node * max(1, with_more(asked).nodes)
+    while (gpus := 2 * gpus) <= MOST_TRIED:
+        there = msgspec.structs.replace(asked.setting, gpus=gpus, nodes=gpus // asked.per_node)
+        if _works(best := _ranked(there, asked)[0]):
+            return best
+    return None
 
 
 def explained_row(found: Answer, at: int) -> Row:
@@ -123,13 +142,13 @@ def tokens_per_s(row: Row) -> float | None:
 def lines(found: Answer) -> list[Line]:
     """The three answers; the third as far as it is known."""
     return [
-        Line("Fits", *fits(found.rows)),
+        Line("Fits", fits(found.rows)),
         Line("Fastest", fastest(found.rows)),
-        Line(f"With {found.question.more_gpus:,} more GPU{'s' * (found.question.more_gpus != 1)}", *bought(found)),
+        Line(f"With {found.question.more_gpus:,} more GPU{'s' * (found.question.more_gpus != 1)}", bought(found)),
     ]
 
 
-def fits(rows: Sequence[Row]) -> tuple[str, str]:
+def fits(rows: Sequence[Row]) -> tuple[str, ...]:
     """How many strategies fit, and the simplest of them; and the same in short."""
     model = rows[0].setting.model
     names = {row.candidate.strategy for row in rows}
@@ -158,7 +177,13 @@ def fits(rows: Sequence[Row]) -> tuple[str, str]:
         said = f"none of {len(names)} strategies in practice; {name(slow)} takes {took}."
         return said, f"none of {len(names)} in practice: {took}, {slow.candidate.strategy}."
     said = f"none of {len(names)} strategies; nearest is {name(rows[0])}, {missing(rows[0])}."
-    return said, f"none of {len(names)}; nearest {name(rows[0])}, {missing(rows[0])}."
+    nearest = rows[0].candidate.strategy
+    return (
+        said,
+        f"none of {len(names)}; nearest {name(rows[0])}, {missing(rows[0])}.",
+        f"none of {len(names)}; {nearest}, {missing(rows[0])}.",
+        f"none of {len(names)}; {missing(rows[0])}.",
+    )
 
 
 def counts_loss(model: Model) -> bool:
@@ -173,48 +198,70 @@ def uncounted(model: Model) -> str:
     return "" if counts_loss(model) else "Not counted: the loss; give the vocabulary as fourth, as in 7b 32 4096 32000."
 
 
-def fastest(rows: Sequence[Row]) -> str:
-    """The fastest that fits, with its time: of those that are alike, which ranks first."""
+def fastest(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The fastest that fits, with its time, and the same in short: of those that are alike, which ranks first, with
+    what is a little faster."""
     if not counted(rows[0].setting.model):
-        return "not known without them either."
+        return ("not known without them either.",)
     fitting = [row for row in rows if row.candidate.fits is not False and row.candidate.step_seconds]
     if not fitting:
-        return "nothing fits."
+        return ("nothing fits.",)
     if not any(row.candidate.in_practice for row in fitting):
-        return "nothing fits in practice."
+        return ("nothing fits in practice.",)
     practical = [row for row in fitting if row.candidate.in_practice]
     surely = [row for row in practical if row.candidate.fits != "tight"] or practical
-    least_s = min(row.candidate.step_seconds or 0.0 for row in surely)
-    best = next(row for row in surely if (row.candidate.step_seconds or 0.0) <= ALIKE * least_s)
-    return f"{name(best)}, {speed(best)}."
+    first = min(surely, key=_step_s)
+    best = next(row for row in surely if _step_s(row) <= ALIKE * _step_s(first))
+    shorter = (f"{name(best)}, {speed(best)}.", f"{name(best)}, {seconds(_step_s(best))} a step.", f"{name(best)}.")
+    ahead = _step_s(best) / _step_s(first) - 1
+    if seconds(_step_s(best)) == seconds(_step_s(first)):
+        return shorter
+    said = f"{name(best)}, {speed(best)} ({name(first)}, less simple, is {ahead:.1%} faster)."
+    return said, f"{name(best)}, {speed(best)} ({name(first)}: {ahead:.1%} faster).", *shorter
 
 
-def bought(found: Answer) -> tuple[str, str]:
+def _step_s(row: Row) -> float:
+    return row.candidate.step_seconds or 0.0
+
+
+def bought(found: Answer) -> tuple[str, ...]:
     """What the best strategy on more GPUs does; and the same in short."""
     best, now = found.more, found.rows[0]
     if not counted(now.setting.model):
-        return "not known.", ""
+        return ("not known.",)
     if said := uneven(found.question):
-        return said, ""
+        return (said,)
     if best is None:
-        return "…", ""
-    if best.candidate.fits is False:
-        return f"nothing fits either; {name(best)}, {missing(best)}.", ""
-    if not best.candidate.in_practice:
-        return f"nothing fits in practice; {name(best)}, {speed(best)}.", "nothing fits in practice."
+        return ("…",)
+    if not _works(best):
+        return _not_bought(best, found.enough)
     rate, rate_now = tokens_per_s(best), tokens_per_s(now)
     if not rate:
-        return "no time is known.", ""
-    fits_now = now.candidate.fits is not False and now.candidate.in_practice
-    times = f"{_times(rate / rate_now)} ×" if fits_now and rate_now else "fits then"
+        return ("no time is known.",)
+    times = f"{_times(rate / rate_now)} ×" if _works(now) and rate_now else "fits then"
     where = _where(best.setting, found.question.links)
-    return f"{speed(best)}, {times} ({where}, {name(best)}).", f"{times}, {_rounded(rate):,.0f} tokens/s ({where})."
+    return (
+        f"{speed(best)}, {times} ({where}, {name(best)}).",
+        f"{times}, {rounded(rate):,.0f} tokens/s ({where}).",
+        f"{times}, {rounded(rate):,.0f} tokens/s.",
+        f"{times}.",
+    )
+
+
+def _not_bought(best: Row, enough: Row | None) -> tuple[str, ...]:
+    """That nothing works on so many either, what lacks, and how many would do."""
+    nothing = "nothing fits either" if best.candidate.fits is False else "nothing fits in practice"
+    lacks = missing(best) if best.candidate.fits is False else speed(best)
+    if enough is None:
+        return f"{nothing}; {name(best)}, {lacks}.", f"{nothing}; {lacks}.", f"{nothing}."
+    enough_said = f"{nothing}; {enough.setting.gpus:,} GPUs are enough"
+    return f"{enough_said} ({name(enough)}, {speed(enough)}).", f"{enough_said} ({name(enough)}).", f"{enough_said}."
 
 
 def speed(row: Row) -> str:
     """``0.43 s a step, 76,300 tokens/s``."""
     rate = tokens_per_s(row)
-    return f"{seconds(row.candidate.step_seconds)} a step, {_rounded(rate or 0.0):,.0f} tokens/s"
+    return f"{seconds(row.candidate.step_seconds)} a step, {rounded(rate or 0.0):,.0f} tokens/s"
 
 
 def seconds(value: float | None) -> str:
@@ -262,8 +309,3 @@ def _where(setting: Setting, links: Links) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
-
-
-def _rounded(value: float) -> float:
-    """To three digits: it is an estimate."""
-    return float(f"{value:.3g}")

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from ...app.commands.common import target_python
 from ...app.errors import UserError
 from ...app.plan import exact
+from ...app.plan.choice.figures import rounded
 from ...app.plan.memory.formula import size
 from ...app.plan.memory.terms import PHASES, terms
 from ...app.plan.sources import Source
@@ -179,7 +180,7 @@ def _time(row: Row) -> list[str]:
     if found.host_bytes:
         said.append(f"{size(found.host_bytes)} of host memory for each GPU.")
     if found.dominated_by:
-        said.append(f"{found.dominated_by} is as fast, needs as little, and less of one of both.")
+        said.append(f"{found.dominated_by} is no slower and needs no more memory.")
     return said
 
 
@@ -191,7 +192,7 @@ def _bought(change: Change, now: Candidate) -> str:
     if change.step_seconds:
         made.append(f"{'+' if change.step_seconds > 0 else '-'}{answers.seconds(abs(change.step_seconds))} a step")
     if change.tokens_per_s:
-        made.append(f"{change.tokens_per_s:,.0f} tokens/s")
+        made.append(f"{rounded(change.tokens_per_s):,.0f} tokens/s")
     said = f"{change.change}: {', '.join(made)}" if made else change.change
     if now.fits is True or change.fits == now.fits:
         return said

@@ -59,8 +59,23 @@ class OneOf(Leaf, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         self.action_take(1)
 
+    def on_key(self, event: events.Key) -> None:
+        """A letter takes the next word that begins with it; none is a command here, as in the fields beside."""
+        letter = (event.character or "").lower()
+        if not letter.isalnum():
+            return
+        event.stop()
+        event.prevent_default()
+        at = self.words.index(self.value) + 1
+        found = next((word for word in (*self.words[at:], *self.words[:at]) if word.lower().startswith(letter)), "")
+        if found and found != self.value:
+            self._set(found)
+
     def action_take(self, by: int) -> None:
-        self.value = self.words[(self.words.index(self.value) + by) % len(self.words)]
+        self._set(self.words[(self.words.index(self.value) + by) % len(self.words)])
+
+    def _set(self, word: str) -> None:
+        self.value = word
         self.refresh()
         self.post_message(self.Changed())
 

@@ -23,7 +23,8 @@ def source(value: str, built: Mapping[str, Source | UserError]) -> Source:
     if sources.is_code(value):
         factory.check(value)
         found = built.get(value) or UserError(
-            f"{value[:LONGEST_SAID]} is code of yours: it is not imported yet", "enter asks, then builds the model"
+            f"{value[:LONGEST_SAID]} is code of yours: it is not imported yet",
+            "enter in that field asks, then builds the model",
         )
         if isinstance(found, UserError):
             raise found

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from textual.content import Content
 
+from ...app.plan.choice.figures import rounded
 from ...app.plan.types import GIB, Candidate, Row
 from ..sheet import Page
 from ..widgets.words import lines, text
@@ -58,6 +59,7 @@ Said = tuple[Callable[[float], str], Callable[[float], float]]  # a number in wo
 GIBS: Said = (lambda value: f"{value / GIB:,.1f} GiB", lambda value: round(value / GIB, 1) * GIB)
 TIMES: Said = (answers.seconds, answers.rounded_s)
 WHOLE: Said = (lambda value: f"{value:,.0f}", round)
+RATE: Said = (lambda value: f"{rounded(value):,.0f}", rounded)
 
 
 def side_by_side(first: Row, second: Row, width: int, ascii_only: bool) -> Content:
@@ -102,7 +104,7 @@ def figures(first: Row, second: Row) -> list[Figure]:
         both("on a GPU", lambda found: found.device_used_bytes_per_gpu, GIBS),
         both("a step", lambda found: found.step_seconds, TIMES),
         both("waits of a step", lambda found: found.exposed_comm_seconds, TIMES),
-        both("tokens a second", lambda found: found.tokens_per_s, WHOLE),
+        both("tokens a second", lambda found: found.tokens_per_s, RATE),
         both("sent in a step", lambda found: found.comm_bytes_per_step, GIBS),
         both("host memory a GPU", lambda found: found.host_bytes, GIBS),
         both("most sequences", lambda found: found.largest_micro_batch, WHOLE),

@@ -24,6 +24,7 @@ from .answers import Question
 CONFIG = "config.json"
 MODEL, GPU = "Llama-3.1-8B", "H100"
 ANY, NO = "any", "no"
+NO_LORA = ("none", NO, "0")  # as well as an empty field
 LEAST_OF_WORD = 30  # letters of what somebody wrote, in a message
 
 
@@ -84,7 +85,8 @@ WHAT = {
 
 
 class Place(NamedTuple):
-    """What is known of the GPUs of a run: empty, 0 or None where it is not. ``per_node``: GPUs of one host."""
+    """What is known of the GPUs of a run: empty, 0 or None where it is not. ``per_node``: GPUs of one host;
+    ``inter_gbps``: between nodes of a machine that is known."""
 
     gpu: str = ""
     per_node: int = 0
@@ -93,6 +95,7 @@ class Place(NamedTuple):
     host_bytes: float | None = None
     nvme_bytes: float | None = None
     links: Links | None = None
+    inter_gbps: float | None = None
 
 
 def seen(snapshot: Snapshot | None) -> Place:
@@ -102,9 +105,7 @@ def seen(snapshot: Snapshot | None) -> Place:
         return Place()
     box = live.judged(snapshot.gpus, snapshot.limits)
     gpu = _short(box.gpu or "", box.gpu_memory_gib)
-    links = _usual_links(gpu, box.gpu_memory_gib)
-    if box.nvlinks == 0:
-        links = links._replace(intra_gbps=min(links.intra_gbps, machines.INTRA_GBPS))
+    links = boxes.usual_links(gpu, box.gpu_memory_gib, box.nvlinks)
     bench = boxes.measured(snapshot.allreduce, "") if snapshot.allreduce else None
     if bench and snapshot.allreduce and snapshot.allreduce.backend in boxes.GPU_BACKENDS:
         links = links._replace(intra_gbps=bench.intra_gbps, intra_latency_s=bench.hop_s, measured=True)
@@ -121,16 +122,12 @@ def place(gpu: str, box: Place) -> Place:
     if server is None:
         fitting = machines.named(gpu)
         memory_gib = machines.GPUS[fitting[0]].memory_gib if len(fitting) == 1 else None
-        return Place(gpu, 0, 1, memory_gib, links=_usual_links(gpu, memory_gib))
+        return Place(gpu, 0, 1, memory_gib)
     hardware = server.hardware
-    links = Links(hardware.intra_gbps, server.inter_gbps)
+    links = boxes.usual_links(server.gpu, hardware.memory_gib)
     host_bytes, drive_bytes = server.host_gib * GIB, server.nvme_gb * 1e9
-    return Place(server.gpu.upper(), server.gpus, 1, hardware.memory_gib, host_bytes, drive_bytes, links)
-
-
-def _usual_links(gpu: str, memory_gib: float | None) -> Links:
-    hardware = machines.find(gpu, memory_gib)
-    return Links(hardware.intra_gbps if hardware else machines.INTRA_GBPS, machines.INTER_GBPS)
+    gpus, own = server.gpus, server.inter_gbps
+    return Place(server.gpu.upper(), gpus, 1, hardware.memory_gib, host_bytes, drive_bytes, links, own)
 
 
 def _short(name: str, memory_gib: float | None) -> str:
@@ -161,8 +158,7 @@ def _is_config(path: Path) -> bool:
 def usual(values: Mapping[str, str], box: Place) -> dict[str, str]:
     """What an empty field means, as it stands there in grey."""
     there = place(values.get("gpu", ""), box)
-    between = there.links.inter_gbps if there.links else machines.INTER_GBPS
-    shown = {"lora": "none", "inter_gbps": f"{between:.0f} GB/s"}
+    shown = {"lora": "none"}
     if there.gpu_memory_gib:
         shown["gpu_memory"] = f"{there.gpu_memory_gib:.1f} GiB"
     try:
@@ -175,6 +171,7 @@ def usual(values: Mapping[str, str], box: Place) -> dict[str, str]:
     host = servers.usual_host(there.gpu, memory_gib, gpus // nodes or 1)
     if host_bytes := there.host_bytes or (host.bytes if host else None):
         shown["host_memory"] = f"{host_bytes / GIB:.0f} GiB"
+    shown["inter_gbps"] = f"{_inter_gbps(there, memory_gib, per_node):.0f} GB/s"
     return shown | {"nodes": str(_nodes(gpus, there)), "more": str(answers.whole(gpus, per_node, gpus))}
 
 
@@ -183,6 +180,16 @@ def assumed(values: Mapping[str, str], box: Place) -> str:
     if box.per_node or (values["gpus"], values["gpu"]) != (ALL["gpus"].value, ALL["gpu"].value):
         return ""
     return f"No GPU is seen here: {values['gpus']} × {values['gpu']} are assumed."
+
+
+def beyond(setting: Setting) -> str:
+    """What the form asks of the model or of the GPU that it is not made for; empty where there is nothing."""
+    positions = setting.model.max_positions
+    if positions and (setting.train.seq_len or 0) > positions:
+        return f"made for {positions:,} tokens"
+    if (setting.train.dtype or "").startswith("bf16") and not machines.has_bf16(setting.gpu):
+        return f"{setting.gpu} has no bf16"
+    return ""
 
 
 def question(values: Mapping[str, str], box: Place, built: Mapping[str, Source | UserError] | None = None) -> Question:
@@ -213,11 +220,12 @@ def question(values: Mapping[str, str], box: Place, built: Mapping[str, Source |
     spec.check(setting)
     if setting.train.lora and not counted(model):
         raise UserError("adapters are counted from layers and hidden size", "give the model as 7b 32 4096 32000")
-    links = there.links or _usual_links(there.gpu, memory_gib)
+    links = there.links or boxes.usual_links(there.gpu, memory_gib)
     per_node = _per_node(gpus, nodes, there)
+    between = _rate("inter_gbps", values["inter_gbps"]) or _inter_gbps(there, memory_gib, per_node)
     return Question(
         spec.complete(setting)[0],
-        links._replace(inter_gbps=_rate("inter_gbps", values["inter_gbps"]) or links.inter_gbps),
+        links._replace(inter_gbps=between),
         host_gib * GIB if host_gib else there.host_bytes,
         there.nvme_bytes,
         setting.train.act_ckpt,
@@ -250,7 +258,8 @@ def _usable_gib(gpu: str, there: Place) -> float:
 
 def _train(values: Mapping[str, str], frozen: float) -> Train:
     numbers = {name: number(name, values[name]) for name in ("seq_len", "micro_batch", "grad_accum")}
-    lora = Lora(r=number("lora", values["lora"]), target=values["lora_on"]) if values["lora"] else None
+    rank = "" if values["lora"].lower() in NO_LORA else values["lora"]
+    lora = Lora(r=number("lora", rank), target=values["lora_on"]) if rank else None
     quant = values["quant"] if values["quant"] != "16 bit" else None
     if quant and lora is None:
         raise UserError(f"base weights in {quant} cannot be trained", "give a LoRA rank, or take 16 bit")
@@ -267,6 +276,10 @@ def _nodes(gpus: int, there: Place) -> int:
 
 def _asked_nodes(values: Mapping[str, str], gpus: int, there: Place) -> int:
     return number("nodes", values["nodes"]) if values["nodes"] else _nodes(gpus, there)
+
+
+def _inter_gbps(there: Place, memory_gib: float | None, per_node: int) -> float:
+    return there.inter_gbps or servers.usual_network(there.gpu, memory_gib, per_node).gbps
 
 
 def _per_node(gpus: int, nodes: int, there: Place) -> int:
@@ -318,9 +331,9 @@ def hint(name: str, width: int) -> str:
     """What can stand in a field, in a line of ``width``."""
     field = ALL[name]
     if field.choices:
-        what = WHAT.get(name, "")
+        what = f"; {WHAT[name]}" if name in WHAT else ""
         words = f"{field.label}: {' · '.join(field.choices)}"
-        ways = (f"{words}; {what} (space)", f"{words} (space)", f"{field.label}: space takes the next word")
+        ways = (f"{words}{what} (space)", f"{words} (space)", f"{field.label}: space takes the next word")
     else:
         said = f"{field.label}: {field.hint}"
         ways = (f"{said} (page down: names)", said) if field.names else (said,)

@@ -212,7 +212,8 @@ class PlanScreen(BuildsModel):
             model = f"{size_text(setting.model.params)} parameters"
             nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
             taken = ", assumed" if asks.assumed(self._asked, self._seen) else ""
-            self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}")
+            beyond = f" · {said}" if (said := asks.beyond(setting)) else ""
+            self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}{beyond}")
 
     def _show_answers(self) -> None:
         """The three answers; what is not known yet stays as it was for that moment."""
@@ -282,11 +283,12 @@ class PlanScreen(BuildsModel):
         self.action_page()
 
     def action_gpus(self, by: int) -> None:
-        """Think of twice as many GPUs more, or of half as many."""
+        """Think of twice as many GPUs in all, or of half as many."""
         if self._answer:
             asked = self._answer.question
-            wanted = asked.more_gpus * 2 if by > 0 else asked.more_gpus // 2
-            self._more_by_keys = str(answers.whole(asked.setting.gpus, asked.per_node, wanted, by > 0))
+            gpus = asked.setting.gpus
+            in_all = (gpus + asked.more_gpus) * 2 if by > 0 else (gpus + asked.more_gpus) // 2
+            self._more_by_keys = str(answers.whole(gpus, asked.per_node, in_all - gpus, by > 0))
             self.query_one(PlanForm).set("more", self._more_by_keys)
 
     @on(Choices.Picked)

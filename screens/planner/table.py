@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from ...app.plan.choice.figures import rounded
 from ...app.plan.types import GIB, Row
 from ..base import BROAD, WIDE
 from ..widgets.words import mark, middle, text
@@ -74,7 +75,9 @@ class Table:
             return f" {lacks:>{self._step_width + self._waits_width}}", "$error"
         waits = found.exposed_comm_seconds or 0.0
         share = f" {f'{waits / found.step_seconds:.0%}' if found.step_seconds else '':>5}" if self._waits_width else ""
-        rate = f" {found.tokens_per_s:>{RATE_WIDTH - 1},.0f}" if found.tokens_per_s and self._rate_width else ""
+        rate = (
+            f" {rounded(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}" if found.tokens_per_s and self._rate_width else ""
+        )
         return f" {answers.seconds(found.step_seconds):>{self._step_width}}{share}{rate}", ""
 
 

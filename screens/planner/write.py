@@ -19,7 +19,7 @@ from ...app.errors import UserError
 from ...app.files import expanded
 from ...app.fixes.make import Situation, target_of
 from ...app.job.types import JobReport
-from ...app.plan.runfiles.files import files, script_from, write
+from ...app.plan.runfiles.files import files, script_from, without_script, write
 from ...app.plan.runfiles.versions import versions
 from ...app.plan.types import Row
 from ..base import WizardScreen
@@ -29,9 +29,11 @@ from ..widgets.choices import Choice, Choices
 from ..widgets.line_input import LineInput
 from ..widgets.words import lines, near, text
 from . import answers
+from .table import sentence
 
 DIRECTORY = "ddpwizard-plan"
 SCRIPT = "train.py"
+HERE = "this directory"
 ENDED = ("dead", "missing", "zombie")  # ranks of a job that is over
 MARGINS = 4
 MOST_ROWS = 9  # of the list, as its style says
@@ -98,7 +100,7 @@ class PlanWriteScreen(WizardScreen):
 
     @property
     def _directory(self) -> Path:
-        return expanded(self.query_one("#directory", Input).value.strip() or ".")
+        return expanded(os.path.expandvars(self.query_one("#directory", Input).value.strip()) or ".")
 
     @on(Input.Changed)
     def _make(self) -> None:
@@ -163,7 +165,10 @@ class PlanWriteScreen(WizardScreen):
         except UserError as error:
             self.wizard.refuse(error)
             return
-        self.dismiss(f"Wrote {len(self._made)} files for {answers.name(self._row)} into {near(str(where.absolute()))}.")
+        place = near(str(where.absolute()))
+        wrote = f"Wrote {len(self._made)} files for {answers.name(self._row)} into {HERE if place == '.' else place}."
+        lacks = without_script(self.query_one("#script", Input).value.strip(), self._made)
+        self.dismiss(f"{wrote} {sentence(lacks)}." if lacks else wrote)
 
     async def action_back(self) -> None:
         self.dismiss("")

@@ -38,13 +38,24 @@ class LineInput(Input):
         self._moves, self._closes = moves, closes
         self.cursor_blink = False
 
+    def on_mount(self) -> None:
+        self.cursor_position = 0
+
+    def on_focus(self) -> None:
+        self.cursor_position = len(self.value)
+
+    def on_blur(self) -> None:
+        """Where there is not room for all, show how it begins."""
+        self.cursor_position = 0
+
     def _on_paste(self, event: events.Paste) -> None:
-        if "\n" not in event.text.strip():
-            super()._on_paste(event)
+        lines = event.text.strip()
+        if len(lines.splitlines()) > 1:
+            self.post_message(self.PastedLines(event.text))
+            event.stop()
+            event.prevent_default()
             return
-        self.post_message(self.PastedLines(event.text))
-        event.stop()
-        event.prevent_default()
+        event.text = lines  # Textual hands the event on to Input itself, which takes the first line
 
     async def action_leave(self) -> None:
         if self._closes:

@@ -60,6 +60,21 @@ class TestNamed:
         assert (round(host.bytes / GIB), host.after) == (gib, after)
         assert servers.usual_host(None, None, 8) is None
 
+    @pytest.mark.parametrize(
+        ("gpu", "gpus", "gbps", "after"),
+        [
+            ("H100", 8, 360, ", as in dgx-h100"),
+            ("H100", 4, 180, ", as in dgx-h100 for 4 of its 8 GPUs"),
+            ("A100-80G", 8, 45, ", as in p4de.24xlarge"),
+            ("RTX4090", 8, machines.INTER_GBPS, ""),
+        ],
+    )
+    def test_what_its_network_usually_is(self, gpu: str, gpus: int, gbps: float, after: str) -> None:
+        assert servers.usual_network(gpu, None, gpus) == (gbps, after)
+        given = {"gpu": gpu, "gpus": 2 * gpus, "nodes": 2}
+        assert place(given, unasked).links.inter_gbps == gbps
+        assert any(line.startswith(f"link between nodes: {gbps:g} GB/s{after};") for line in place(given, unasked).told)
+
     @pytest.mark.parametrize("name", servers.SERVERS)
     def test_each_has_a_gpu_that_is_known(self, name: str) -> None:
         server = servers.known(name.upper())

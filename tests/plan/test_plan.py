@@ -258,7 +258,7 @@ class TestCommand:
         plot = self.run(*arguments, "--ascii").stdout
         assert "tokens/s" in plot
         assert "####" in plot
-        assert "link between nodes: 90 GB/s, where the curve has several" in plot
+        assert "link between nodes: 360 GB/s, where the curve has several" in plot
 
     def test_one_strategy_of_the_table_is_written(self, tmp_path: Path) -> None:
         arguments = ("--params", "1e9", "--gpus", "16", "--nodes", "2", "--gpu", "H100", "--json")

@@ -23,6 +23,7 @@ from ddpwizard.screens.widgets.choices import Choices
 from helpers.frames import check, frame, rows, shows, until, walk
 from helpers.recorded import RecordedDesk, report
 from helpers.recorded import snapshot as recorded
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -82,24 +83,70 @@ async def test_three_questions_are_answered_in_a_line_each() -> None:
         screen = await opened(pilot)
         await shows(pilot, "strategies; the simplest is ", "Fastest: ", " a step, ", " tokens/s", "With 8 more GPUs: ")
         await pilot.press("plus")
-        await shows(pilot, "With 16 more GPUs: ")
-        field(screen, "gpus").value = "4"  # those 16 were of other GPUs
+        await shows(pilot, "With 24 more GPUs: ", "32 on 4 nodes")
+        field(screen, "gpus").value = "4"  # those 24 were of other GPUs
         await shows(pilot, "With 4 more GPUs: ")
+        await pilot.press("plus")
+        await shows(pilot, "With 12 more GPUs: ", "16 on 2 nodes")
         await pilot.press("minus")
-        await shows(pilot, "With 2 more GPUs: ", "6 in all")
+        await shows(pilot, "With 4 more GPUs: ", "8 in all")
         field(screen, "gpus").value = "8"
         await shows(pilot, "With 8 more GPUs: ")
         await pilot.press("minus")
         field(screen, "more").value = "5"
         await shows(pilot, "With 5 more GPUs: not planned; 13 do not fill nodes of 8.")
         field(screen, "more").value = "56"
-        await shows(pilot, "With 56 more GPUs: ", "64 on 8 nodes, 90 GB/s")
+        await shows(pilot, "With 56 more GPUs: ", "64 on 8 nodes, 360 GB/s")
         field(screen, "nodes").value = "9"
         await shows(pilot, "GPUs in all (8) is no multiple of nodes (9)")
         field(screen, "nodes").value = ""
-        await shows(pilot, "64 on 8 nodes, 90 GB/s")
+        await shows(pilot, "64 on 8 nodes, 360 GB/s")
         field(screen, "micro_batch").value = "999999"
         await shows(pilot, "Fits: none of", "Fastest: nothing fits.")
+
+
+@walk
+async def test_where_more_gpus_are_not_enough_it_says_how_many_are() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        field(screen, "model").value = "Llama-3.1-405B"
+        await shows(pilot, "With 8 more GPUs: nothing fits either; 64 GPUs are enough")
+
+
+@walk
+async def test_what_is_pasted_into_a_field_stands_there_once() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("tab", "ctrl+u")
+        pilot.app.post_message(events.Paste(" gpt2\n"))
+        await shows(pilot, "0.124 B parameters", "made for 1,024 tokens")
+        assert field(screen, "model").value == "gpt2"
+
+
+@walk
+async def test_a_letter_takes_a_word_and_is_no_command() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        optimizer = screen.query_one("#optimizer", OneOf)
+        optimizer.focus()
+        for key, word in (("m", "muon"), ("a", "adamw"), ("a", "adamw-8bit"), ("q", "adamw-8bit"), ("w", "adamw-8bit")):
+            await pilot.press(key)
+            assert (optimizer.value, pilot.app.screen) == (word, screen)
+
+
+@walk
+async def test_a_long_value_shows_how_it_begins_where_one_is_not_in_it() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("tab", "ctrl+u", *"7000M 32 4096 32000 is long")
+        await pilot.press("tab")
+        await shows(pilot, "model      7000M 32")
+
+
+@pytest.mark.parametrize("said", ["", "none", "No", "0"])
+def test_no_adapters_as_one_writes_it(said: str) -> None:
+    values = asks.at_first(asks.Place(), Path("nowhere")) | {"lora": said}
+    assert asks.question(values, asks.Place()).setting.train.lora is None
 
 
 @walk

@@ -79,7 +79,7 @@ async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
         await pilot.press("enter")
-        await shows(pilot, "own:tiny is code of yours: it is not imported yet", "enter asks")
+        await shows(pilot, "own:tiny is code of yours: it is not imported yet", "enter in that field asks")
         await entered(pilot, "gpt2")
         await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
         await entered(pilot, "own:a b")

@@ -72,7 +72,7 @@ def place(given: Mapping[str, Any], look: Callable[[], live.Box]) -> Place:
 def of_setting(setting: Setting, given: Mapping[str, Any]) -> Place:
     """The box of a specification, with the options that it has no keys for."""
     host_gib = gib(given.get("host_memory"), "--host-memory")
-    links = _usual(setting.gpu, setting.gpu_memory_gib)
+    links = usual_links(setting.gpu, setting.gpu_memory_gib)
     host_bytes = host_gib * GIB if host_gib else None
     found = Place(setting.gpus, setting.nodes, setting.gpu, setting.gpu_memory_gib, links, host_bytes, None, [])
     return _with_links(found, given)
@@ -91,7 +91,7 @@ def _named(name: str, gpus: int | None, nodes: int | None, gpu: str | None) -> P
         there = f"{server.gpus} × {nodes} = {server.gpus * nodes}"
         raise UserError(f"{gpus} GPUs on {nodes} of {name}: {there}", f"--nodes {-(-gpus // server.gpus)}")
     hardware = server.hardware
-    links = _usual(server.gpu, hardware.memory_gib)._replace(inter_gbps=server.inter_gbps)
+    links = usual_links(server.gpu, hardware.memory_gib)._replace(inter_gbps=server.inter_gbps)
     drives = f", {server.nvme_gb / 1000:.1f} TB of NVMe" if server.nvme_gb else ", no NVMe drives"
     told = [
         f"{name}: {server.gpus} × {server.gpu.upper()}, {server.host_gib:.0f} GiB of host memory{drives}, "
@@ -114,7 +114,7 @@ def _seen(
     said = gpus is not None or gpu is not None or memory_gib is not None
     if snapshot is None and said:
         count, told = _nodes(gpus, nodes)
-        return Place(gpus or count, count, gpu, None, _usual(gpu, memory_gib), None, None, told)
+        return Place(gpus or count, count, gpu, None, usual_links(gpu, memory_gib), None, None, told)
     box = live.judged(snapshot.gpus, snapshot.limits) if snapshot else look()
     whose = "those seen here" if snapshot is None else f"of the look at {snapshot.host[:60]}, {_when(snapshot)}"
     told = [line.replace("those seen here", whose) for line in box.told]
@@ -131,7 +131,7 @@ def _seen(
         nodes, more = _nodes(gpus, nodes, box.gpus or spec.PER_NODE)
         told += more
     same = gpu is None or gpu == box.gpu
-    links = _usual(gpu or box.gpu, memory_gib or box.gpu_memory_gib, box.nvlinks if same else None)
+    links = usual_links(gpu or box.gpu, memory_gib or box.gpu_memory_gib, box.nvlinks if same else None)
     if same and box.nvlinks == 0 and gpus > nodes:
         told.append("link within a node: PCIe, no NVLink is seen")
     found = Place(gpus, nodes, gpu or box.gpu, box.gpu_memory_gib if same else None, links, box.host_bytes, None, told)
@@ -199,13 +199,18 @@ def _with_links(found: Place, given: Mapping[str, Any]) -> Place:
         told.append(f"link within a node: {links.intra_gbps:g} GB/s{guessed}")
     if given.get("inter_gbps") is not None:
         links = links._replace(inter_gbps=given["inter_gbps"])
-    elif found.nodes > 1:
-        more = "" if given.get("machine") else "; times over nodes depend on it: --inter-gbps or --machine says it"
-        told.append(f"link between nodes: {links.inter_gbps:g} GB/s{more}")
+    elif given.get("machine"):
+        told += [f"link between nodes: {links.inter_gbps:g} GB/s"] if found.nodes > 1 else []
+    else:
+        network = servers.usual_network(found.gpu, found.gpu_memory_gib, found.gpus // found.nodes or 1)
+        links = links._replace(inter_gbps=network.gbps)
+        after = "; times over nodes depend on it: --inter-gbps or --machine says it"
+        told += [f"link between nodes: {network.gbps:g} GB/s{network.after}{after}"] if found.nodes > 1 else []
     return found._replace(links=links, told=told)
 
 
-def _usual(gpu: str | None, memory_gib: float | None, nvlinks: int | None = None) -> Links:
+def usual_links(gpu: str | None, memory_gib: float | None, nvlinks: int | None = None) -> Links:
+    """The links where nothing is said of them and no machine is known; ``nvlinks``: how many are seen."""
     hardware = machines.find(gpu, memory_gib)
     intra = hardware.intra_gbps if hardware else machines.INTRA_GBPS
     intra = min(intra, machines.INTRA_GBPS) if nvlinks == 0 else intra

@@ -86,20 +86,48 @@ class Host(NamedTuple):
     after: str
 
 
+class Network(NamedTuple):
+    """What the GPUs of a node may be taken to talk over to other nodes, GB/s of bus bandwidth, and after which machine
+    (``, as in p5.48xlarge``), or nothing where none has such GPUs."""
+
+    gbps: float
+    after: str
+
+
 @lru_cache(maxsize=64)
 def usual_host(gpu: str | None, memory_gib: float | None, gpus: int) -> Host | None:
     """The memory of a host with so many GPUs where nothing is said of it: the least that a machine above with such GPUs
     has, of those with as many of them, or for each GPU as much as those nearest to it have; else twice the GPUs'.
     None where not even that is known."""
+    if alike := _alike(gpu, memory_gib, gpus):
+        name, server = min(alike, key=lambda each: each[1].host_gib)
+        return Host(server.host_gib / server.gpus * gpus * GIB, _after(name, server, gpus))
+    return Host(HOST_SHARE * memory_gib * gpus * GIB, "twice its GPUs'") if memory_gib else None
+
+
+@lru_cache(maxsize=64)
+def usual_network(gpu: str | None, memory_gib: float | None, gpus: int) -> Network:
+    """The link to other nodes where nothing is said of it: that of the middle one of the machines above with such GPUs
+    (the slower of two), for each GPU as much as that has."""
+    alike = sorted(_alike(gpu, memory_gib, gpus), key=lambda each: (each[1].network_gbit, each[0]))
+    if not alike:
+        return Network(machines.INTER_GBPS, "")
+    name, server = alike[(len(alike) - 1) // 2]
+    return Network(server.inter_gbps / server.gpus * gpus, f", {_after(name, server, gpus)}")
+
+
+def _alike(gpu: str | None, memory_gib: float | None, gpus: int) -> list[tuple[str, Server]]:
+    """The machines with such GPUs, those that are nearest in their number."""
     keys = machines.named(gpu)
     if memory_gib:
         keys = [key for key in keys if abs(machines.GPUS[key].memory_gib - memory_gib) <= machines.NEAR * memory_gib]
-    alike = [(name, server) for name, server in SERVERS.items() if server.gpu in keys]
-    if alike:
-        name, server = min(alike, key=lambda each: (abs(each[1].gpus - gpus), each[1].host_gib))
-        there = "" if server.gpus == gpus else f" for {gpus} of its {server.gpus} GPUs"
-        return Host(server.host_gib / server.gpus * gpus * GIB, f"as in {name}{there}")
-    return Host(HOST_SHARE * memory_gib * gpus * GIB, "twice its GPUs'") if memory_gib else None
+    found = [(name, server) for name, server in SERVERS.items() if server.gpu in keys]
+    nearest = min((abs(server.gpus - gpus) for _, server in found), default=0)
+    return [(name, server) for name, server in found if abs(server.gpus - gpus) == nearest]
+
+
+def _after(name: str, server: Server, gpus: int) -> str:
+    return f"as in {name}" + ("" if server.gpus == gpus else f" for {gpus} of its {server.gpus} GPUs")
 
 
 def known(name: str) -> Server:

@@ -6,7 +6,7 @@ from ..memory.activations import tokens
 from ..spec import PER_NODE
 from ..time import timing
 from ..types import Checkpointing, Setting
-from .figures import gpu_of
+from .figures import gpu_of, rounded
 from .search import around_of, ranked
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -74,11 +74,6 @@ def lines(found: list[Point], ascii_only: bool = False) -> list[str]:
         filled = min(ideal, max(1, round(each.tokens_per_s / most * BAR_WIDTH)))
         bar = full * filled + " " * (ideal - filled) + mark
         share = f"{each.tokens_per_s / each.ideal_tokens_per_s:>5.0%}"
-        line = f"{lead}{_rounded(each.tokens_per_s):>11,.0f}  {bar:<{BAR_WIDTH + 1}}  {share}  {each.strategy}"
+        line = f"{lead}{rounded(each.tokens_per_s):>11,.0f}  {bar:<{BAR_WIDTH + 1}}  {share}  {each.strategy}"
         shown.append(line if len(line) <= WIDTH else line[: WIDTH - len(cut)] + cut)
     return shown
-
-
-def _rounded(value: float) -> float:
-    """To three digits: it is an estimate."""
-    return float(f"{value:.3g}")

@@ -28,7 +28,7 @@ def explained(rows: Sequence[Row], at: int, around: Around) -> Row:
         found = msgspec.structs.replace(found, binds="GPU memory")
     why = _why(found, setting, around.host_bytes)
     if dominated_by:
-        what = f"{dominated_by} is as fast and needs no more"
+        what = f"{dominated_by} is no slower and needs no more memory"
         return Row(msgspec.structs.replace(found, why=why, lever=what), setting)
     bought = changes(found, setting, around)
     said = lever(found, setting, bought, around)

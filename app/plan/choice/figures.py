@@ -72,6 +72,11 @@ def too_large(found: Candidate, setting: Setting) -> bool:
     return found.device_used_bytes_per_gpu > 1.0001 * (setting.gpu_memory_gib or float("inf")) * GIB
 
 
+def rounded(tokens_per_s: float) -> float:
+    """To three digits: it is an estimate."""
+    return float(f"{tokens_per_s:.3g}")
+
+
 def of_host(found: Candidate, setting: Setting, host_bytes: float | None) -> float:
     """What share of the room on a host the ranks there need together; 0 where its memory is not known."""
     return found.host_bytes * setting.gpus / setting.nodes / (host_bytes * HOST_ROOM) if host_bytes else 0.0

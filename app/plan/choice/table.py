@@ -5,7 +5,7 @@ from ..memory.peaks import SPARE, parts_text
 from ..model.shape import size_text
 from ..near import meant, near, plain
 from ..types import GIB, Candidate, Row, Setting
-from .figures import NOT_IN_PRACTICE, too_large
+from .figures import NOT_IN_PRACTICE, rounded, too_large
 from .largest import MOST_SEQUENCES
 from .levers import times
 
@@ -120,7 +120,7 @@ def _times(each: Candidate, setting: Setting) -> tuple[str, str, str]:
         return HOST, "", ""
     return (
         _seconds(each.step_seconds) if each.step_seconds is not None else "",
-        f"{_rounded(each.tokens_per_s):,.0f}" if each.tokens_per_s is not None else "",
+        f"{rounded(each.tokens_per_s):,.0f}" if each.tokens_per_s is not None else "",
         _slower(each),
     )
 
@@ -141,8 +141,3 @@ def _seconds(value: float) -> str:
     if value < 0.0995:
         return f"{1000 * value:.3g} ms" if value < 0.01 else f"{1000 * value:.0f} ms"
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
-
-
-def _rounded(value: float) -> float:
-    """To three digits: it is an estimate."""
-    return float(f"{value:.3g}")

@@ -57,7 +57,8 @@ def same(setting: Setting) -> Same:
     """What a setting has in common with those of another micro-batch."""
     train, kept = setting.train, states(setting)
     kept = kept._replace(grads=0.0) if train.optimizer_in_bwd else kept
-    stay = (train.grad_accum or 1) > 1 or working.leaves_gradients(setting)
+    in_buckets = setting.layout.replicates and setting.layout.gradient_as_bucket_view  # which are never freed
+    stay = (train.grad_accum or 1) > 1 or working.leaves_gradients(setting) or in_buckets
     return Same(
         states=kept,
         before=kept.grads if stay else 0.0,

@@ -228,7 +228,7 @@ def _deepspeed(setting: Setting) -> list[Term]:
         ]
     largest = max(block_params(model), embedding_params(model) / (1 if model.tied else 2))
     live = min(working.DEEPSPEED_LIVE + largest, model.params)
-    if strategy.offload_param and not activations.recomputes(setting.train):
+    if working.stays_whole(setting):
         live, largest = model.params, 0.0
     return [
         Term("", "modules that are whole", (Factor(live, "weights"), weight)),

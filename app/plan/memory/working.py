@@ -131,13 +131,18 @@ def _deepspeed(setting: Setting, trained: float, weight: float) -> float:
         # Modules that are whole, up to the limit, the largest beyond it, and the flat buffer that is gathered into.
         largest = max(block_params(setting.model), embedding_params(setting.model) / (1 if setting.model.tied else 2))
         live = min(DEEPSPEED_LIVE + largest, setting.model.params)
-        if strategy.offload_param and not recomputes(setting.train):
-            live = setting.model.params  # stays until its backward pass (PEFT's README: 7.0, 17 and 14 GiB on one GPU)
-            largest = 0.0
+        if stays_whole(setting):
+            live, largest = setting.model.params, 0.0
         return (live + largest + DEEPSPEED_PREFETCH) * weight + reduce_bucket * 2
     # Two buffers where one is filled while the other is sent; DeepSpeed's and transformers' examples all have it on.
     overlapping = 1 if strategy.overlap_comm is False else 2
     return reduce_bucket * 2 * overlapping + gather_bucket * 2
+
+
+def stays_whole(setting: Setting) -> bool:
+    """Whether what ZeRO-3 fetches from the host stays until its backward pass: so on one GPU, seen in the figures of
+    PEFT's README (7.0, 17 and 14 GiB). Between several ranks each module is split again after its forward pass."""
+    return bool(setting.layout.offload_param) and setting.gpus == 1 and not recomputes(setting.train)
 
 
 def step_bytes(setting: Setting) -> float:

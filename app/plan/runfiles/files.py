@@ -5,7 +5,7 @@ Each is made by the generators of the fix screen, for the box of the plan instea
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -67,6 +67,15 @@ def files(
 def script_from(directory: Path, script: str) -> str:
     """The script as the start line in ``directory`` names it: one that is here is found from there."""
     return os.path.relpath(script, directory) if Path(script).exists() else script
+
+
+def without_script(script: str, names: Collection[str]) -> str:
+    """That the files start a script that is not here and none of them; empty where it is."""
+    if Path(script).exists() or Path(script).name in names:
+        return ""
+    setup = next((name for name in names if name.endswith("_setup.py")), "")
+    instead = f"; {setup} is a whole script that can stand for it" if setup else ""
+    return f"{script} is not written, and not here: the files start it, so put yours there{instead}"
 
 
 def write(directory: Path, made: dict[str, str], option: str) -> None:
