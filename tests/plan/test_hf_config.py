@@ -21,12 +21,51 @@ def test_nothing_is_assumed_of_a_published_config(name: str) -> None:
 def test_an_unknown_family_is_told() -> None:
     model, assumed = model_of(LLAMA | {"model_type": "brand_new"})
     assert model.params == LLAMA_PARAMS
-    assert assumed == ["model_type brand_new: counted as a Llama-like decoder"]
+    assert len(assumed) == 1
+    assert assumed[0].startswith("model_type brand_new: counted as a Llama-like decoder, which may be far off")
 
 
 def test_a_field_that_nothing_is_made_of_is_told() -> None:
     config = LLAMA | {"frobnicate": 3, "memory_layers": [1], "unused": None, "off": False}
     assert model_of(config)[1] == ["nothing of frobnicate, memory_layers: no known field of a config"]
+
+
+GLM = {"hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46, "num_attention_heads": 96}
+GLM |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552, "attention_bias": True}
+GLM |= {"model_type": "glm4_moe", "tie_word_embeddings": False, "num_experts_per_tok": 8}
+GLM |= {"n_routed_experts": 128, "n_shared_experts": 1, "moe_intermediate_size": 1408, "first_k_dense_replace": 1}
+ERNIE = {"hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20}
+ERNIE |= {"num_key_value_heads": 4, "vocab_size": 103424, "tie_word_embeddings": True, "model_type": "ernie4_5_moe"}
+ERNIE |= {"moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2}
+ERNIE |= {"moe_layer_start_index": 1}
+KIMI = known.CONFIGS["DeepSeek-V3"] | {"n_routed_experts": 384, "num_attention_heads": 64, "num_key_value_heads": 64}
+KIMI |= {"vocab_size": 163840, "first_k_dense_replace": 1, "model_type": "kimi_k2"}
+
+
+@pytest.mark.parametrize(
+    ("config", "params", "active"),
+    [(GLM, 106.9e9, 12e9), (ERNIE, 21.9e9, 3e9), (KIMI, 1.03e12, 32e9)],
+    ids=["glm-4.5-air", "ernie-4.5-21b-a3b", "kimi-k2"],
+)
+def test_experts_of_a_family_that_is_not_known_count(config: dict[str, Any], params: float, active: float) -> None:
+    """Sizes as the makers' model cards have them."""
+    model, told = model_of(config)
+    assert model.params == pytest.approx(params, rel=0.01)
+    assert model.active_params == pytest.approx(active, rel=0.15)
+    assert len(told) == 1 and "counted as" in told[0]
+
+
+def test_a_class_that_is_known_tells_the_family() -> None:
+    of_class = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "other"}
+    model, told = model_of(known.CONFIGS["DeepSeek-V3"] | of_class)
+    assert model.params == known.MODELS["deepseek-v3"].params
+    assert told == ["model_type other: counted as deepseek_v3, which it is like"]
+
+
+def test_what_is_no_decoder_is_refused_by_its_name() -> None:
+    with pytest.raises(UserError, match="model_type whisper is not known, and the config has no") as refusal:
+        model_of({"model_type": "whisper", "d_model": 768, "encoder_layers": 12, "encoder_attention_heads": 12})
+    assert "--params" in (refusal.value.next_step or "")
 
 
 def test_weights_that_are_quantised_are_told() -> None:

@@ -61,6 +61,11 @@ PUBLISHED = {
     "t5-3b": 2_851_598_336,
     "t5-11b": 11_307_321_344,
 }
+QWEN = {name: count for name, count in PUBLISHED.items() if name.startswith("Qwen2.5-")}
+PUBLISHED |= {name.replace("2.5", "2.5-Coder"): count for name, count in QWEN.items()}
+PUBLISHED |= {name.replace("2.5", "2"): count for name, count in QWEN.items()}
+PUBLISHED |= {"Phi-3.5-mini": 3_821_079_552, "DeepSeek-R1": 671e9}
+PUBLISHED |= {"flan-t5-xl": 2_849_757_184, "flan-t5-xxl": 11_135_332_352}
 # What a token passes through, as the makers round it (model cards; DeepSeek-V3: arXiv 2412.19437, section 1).
 ACTIVE = {
     "Mixtral-8x7B": 12.9e9,
@@ -85,7 +90,14 @@ def test_what_a_token_passes_through(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct", " llama-3.1-8b ", "LLAMA-3.1-8B_custom"]
+    "name",
+    [
+        "Llama-3.1-8B",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "meta-llama/Meta-Llama-3.1-8B",
+        " llama-3.1-8b ",
+        "LLAMA-3.1-8B_custom",
+    ],
 )
 def test_found_by_its_name(name: str) -> None:
     found = known.find(name)
@@ -93,7 +105,9 @@ def test_found_by_its_name(name: str) -> None:
     assert found.params == 8_030_261_248
 
 
-@pytest.mark.parametrize("name", ["abacus-9000", "", "gpt20", "llama-3.1-8bit", "my-gpt2"])
+@pytest.mark.parametrize(
+    "name", ["abacus-9000", "", "gpt20", "llama-3.1-8bit", "my-gpt2", "DeepSeek-R1-Distill-Llama-8B"]
+)
 def test_an_unknown_name(name: str) -> None:
     assert known.find(name) is None
 

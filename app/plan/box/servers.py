@@ -127,6 +127,8 @@ def _alike(gpu: str | None, memory_gib: float | None, gpus: int) -> list[tuple[s
 
 
 def _after(name: str, server: Server, gpus: int) -> str:
+    if server.gpus < gpus:
+        return f"as in {name} for each GPU"
     return f"as in {name}" + ("" if server.gpus == gpus else f" for {gpus} of its {server.gpus} GPUs")
 
 

@@ -187,6 +187,8 @@ def _smaller(found: Candidate, setting: Setting, around: Around) -> Iterator[Ask
 
     if found.breakdown.loss and train.loss in ("eager", "compiled"):
         yield trained("the loss in chunks", "loss", loss="chunked")
+    if found.breakdown.loss and found.fits is False and train.loss != "fused-linear":
+        yield trained("a fused linear loss (Liger's or Apple's cut cross-entropy)", "loss", loss="fused-linear")
     if found.peak_phase == "step" and found.breakdown.temporaries and strategy.kind != "deepspeed":
         yield trained(FUSED, "temporaries", optimizer_impl="fused")
     if strategy.replicates and not strategy.gradient_as_bucket_view:

@@ -115,7 +115,7 @@ def states(setting: Setting) -> States:
     tables = embedding_params(model) if train.quant else 0.0  # embeddings and head stay in 16 bit
     params = (trained * per.weight + (frozen - tables) * frozen_bytes(train) + tables * 2.0) / over_params
     grads = weights_with_grads(setting) * (whole_grad_bytes(setting) or per.grad / over_grads)
-    optimizer = (trained * per.optimizer + _of_tables(setting)) / over_optimizer
+    optimizer = (trained * state_bytes(setting) + _of_tables(setting)) / over_optimizer
     host = 0.0
     if model.largest_layer and strategy.kind == "deepspeed":
         return _as_estimated(setting, strategy, model.largest_layer)
@@ -130,6 +130,14 @@ def states(setting: Setting) -> States:
         host += _fetching_bytes(params) if strategy.offload_param == "nvme" else params
         params = 0.0
     return States(params, grads, optimizer, host)
+
+
+def state_bytes(setting: Setting) -> float:
+    """Bytes per trained weight of optimizer states. Of DeepSpeed's flat partitions Adafactor factors nothing: there the
+    squared gradient is whole, in fp32 (seen with DeepSpeed 0.19)."""
+    usual = recipe(setting.train).optimizer
+    is_flat = setting.layout.kind == "deepspeed" and setting.train.optimizer == "adafactor"
+    return usual - ADAFACTOR_BYTES + 4.0 if is_flat else usual
 
 
 def whole_grad_bytes(setting: Setting) -> float:

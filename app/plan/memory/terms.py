@@ -12,7 +12,7 @@ from ..model.shape import block_params, embedding_params
 from ..types import Candidate, Setting
 from . import activations, working
 from .formula import Factor, Term
-from .states import frozen_bytes, recipe, shards, weights_with_grads, whole_grad_bytes
+from .states import frozen_bytes, recipe, shards, state_bytes, weights_with_grads, whole_grad_bytes
 
 CLOSE = 1e-3  # of a part: what is left may be rounding
 REST = "what no term here takes apart"
@@ -107,7 +107,7 @@ def _head_grad(setting: Setting) -> list[Term]:
 def _optimizer(setting: Setting) -> list[Term]:
     train, over = setting.train, shards(setting.layout, setting.gpus, setting.nodes)[2]
     what = "optimizer states" + (", fp32 copy of the weights" if (train.dtype or "").endswith("-deepspeed") else "")
-    return [_sharded(what, working.trained_params(setting), _name(setting), recipe(train).optimizer, over)]
+    return [_sharded(what, working.trained_params(setting), _name(setting), state_bytes(setting), over)]
 
 
 def _name(setting: Setting) -> str:

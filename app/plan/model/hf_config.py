@@ -15,7 +15,7 @@ import msgspec
 from ...errors import UserError
 from ...files import read_regular
 from ..types import Model
-from . import hf_counts, hf_layouts, hf_vision
+from . import hf_counts, hf_layouts, hf_unknown, hf_vision
 from .hf_blocks import BLOCKS
 from .hf_fields import MOST, Config, some, tied, whole
 from .hf_towers import gated_pair
@@ -101,6 +101,7 @@ def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
         return _several(config, text, "the text", name, [])
     family = str(config.get("model_type") or "")
     family = ALIASES.get(family, family)
+    config, family, as_which = _as_known(config, family)
     of_class = _of_class(config, family)
     said = {field: value for field, value in config.items() if value is not None}
     seen = Seen(said | of_class | {"model_type": family})
@@ -108,14 +109,18 @@ def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
         model = _model(seen, name)
     except UserError as error:
         words = "".join(f" ({field} {value} is transformers' default)" for field, value in of_class.items())
-        raise UserError(f"{error.message}{words}", error.next_step) from error
-    told = [] if family in hf_counts.FAMILIES else [_as_llama(family)]
+        unknown = f"model_type {family[:40] or 'missing'} is not known, and " if as_which else ""
+        way = "give --params, --layers, --hidden …, or a function that builds it" if as_which else error.next_step
+        raise UserError(f"{unknown}{error.message}{words}", way) from error
+    told = as_which
     if of_class:
         words = ", ".join(f"{field} {value}" for field, value in of_class.items())
         told.append(f"{words}: not in the config, so as transformers has it")
     if "quantization_config" in config:
         seen.asked.add("quantization_config")
-        told.append("quantization_config: left aside; say --quant nf4 where the base is kept in 4 bit")
+        method = str((config.get("quantization_config") or {}).get("quant_method") or "")
+        word = "gptq-int4" if method == "gptq" else "nf4"
+        told.append(f"quantization_config: left aside; --quant {word} says that the base is kept in 4 bit")
     left = sorted(
         field for field, value in config.items() if value and field not in seen.asked and not OF_NO_WEIGHT.search(field)
     )
@@ -126,8 +131,17 @@ def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
     return model, told
 
 
-def _as_llama(family: str) -> str:
-    return f"model_type {family[:40] or 'missing'}: counted as a Llama-like decoder"
+def _as_known(config: Config, family: str) -> tuple[Config, str, list[str]]:
+    """A config, its family, and what is told of one that is not known."""
+    if family in hf_counts.FAMILIES or family in hf_vision.COUNTS:
+        return config, family, []
+    lead = f"model_type {family[:40] or 'missing'}: counted as"
+    if found := hf_unknown.kin(config):
+        return config, found, [f"{lead} {found}, which it is like"]
+    names = hf_unknown.renamed(config)
+    told = [f"{lead} a Llama-like decoder, which may be far off; a function that builds it is exact"]
+    usual = {field: value for field, value in config.items() if field not in names}
+    return usual | {new: config[old] for old, new in names.items()}, family, told
 
 
 def filled(part: Config, where: str) -> tuple[Config, list[str]]:

@@ -106,12 +106,15 @@ def _experts(config: Config, hidden: int, experts: int) -> Count:
     always = experts * hidden
     if shared := some(config, "shared_expert_intermediate_size"):
         always += _gated(hidden, shared) + hidden  # and its gate
+    always += _gated(hidden, inner * some(config, "n_shared_experts"))
     used = min(experts, whole(config, "num_experts_per_tok", default=1))
     return Count(always + experts * _gated(hidden, inner), always + used * _gated(hidden, inner))
 
 
 def _sparse_layers(config: Config, layers: int) -> int:
-    """How many layers have experts (Qwen's MoE: each ``decoder_sparse_step``-th, without ``mlp_only_layers``)."""
+    """How many layers have experts (Qwen's MoE: each ``decoder_sparse_step``-th, without ``mlp_only_layers``; others
+    without the first ones)."""
+    layers = max(0, layers - some(config, "first_k_dense_replace"))
     step, dense = whole(config, "decoder_sparse_step", default=1), config.get("mlp_only_layers") or []
     if layers > 10_000 or not isinstance(dense, list):
         return layers

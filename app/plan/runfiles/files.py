@@ -23,6 +23,8 @@ from .manifest import manifest
 __all__ = ["files", "manifest", "script_from", "write"]
 
 ENV_FILE = "env.sh"
+LEAST_GIB = 0.05
+DEEPSPEED_ENV = ".deepspeed_env"  # that its launcher reads here, and takes to the other nodes
 HEAD = "node-1"  # stands for the address of the first node
 MODES = {"launch.sh": 0o755, cluster_jobs.SLURM_FILE: 0o755}
 OMP_THREADS = 4
@@ -51,6 +53,7 @@ def files(
         made["deepspeed_setup.py"] = setup_code.with_deepspeed(setting, box, batch)
         if setting.nodes > 1:
             made[deepspeed.HOSTFILE] = deepspeed.hostfile_text(box)
+            made[DEEPSPEED_ENV] = "".join(f"{name}={value}\n" for name, value in _variables().items())
     elif strategy.is_fully_shard:
         made["fsdp2_setup.py"] = setup_code.fsdp2(setting, box, batch)
     elif strategy.replicates:
@@ -108,7 +111,13 @@ def _launch(box: Box, target: list[str], with_zero: bool) -> str:
     else:
         line, where = launch.torchrun(box, target), "on the node"
     what = f"{box.ranks * box.nodes} ranks" if box.ranks * box.nodes > 1 else "one process"
-    return f'#!/bin/sh\n# Starts {what}. Run it {where}.\nset -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
+    reads = (
+        "\n# The script has to read --deepspeed and its JSON, as deepspeed_setup.py and the Trainer of transformers do."
+    )
+    told = reads if with_zero else ""
+    return (
+        f'#!/bin/sh\n# Starts {what}. Run it {where}.{told}\nset -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
+    )
 
 
 def _variables() -> dict[str, str]:
@@ -189,8 +198,9 @@ def _accumulation(setting: Setting) -> list[str]:
     whole = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
     more_gib = (states(whole).grads - states(setting).grads) / GIB
     plugin = f"GradientAccumulationPlugin(num_steps={steps}, sync_each_batch=True)"
+    more = f"{more_gib:,.1f} GiB more on a GPU" if more_gib >= LEAST_GIB else "more on the host"
     return [
         f"In the script: Accelerator(gradient_accumulation_plugin={plugin}).",
         'Of the Trainer: accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}.',
-        f"Without sync_each_batch gradients stay whole until the last micro-batch: {more_gib:,.1f} GiB more on a GPU.",
+        f"Without sync_each_batch gradients stay whole until the last micro-batch: {more}.",
     ]

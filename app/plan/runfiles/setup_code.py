@@ -11,7 +11,7 @@ from ...fixes import deepspeed, launch
 from ...fixes.box import Box
 from ...fixes.code import TEMPLATES
 from ..batch import Batch
-from ..types import Setting
+from ..types import GIB, Setting
 from . import adapters, head, optimizers
 from .recompute import RECOMPUTE
 
@@ -32,7 +32,9 @@ def fsdp2(setting: Setting, box: Box, batch: Batch | None = None) -> str:
     mesh = "mesh = init_device_mesh(device.type, (dist.get_world_size(),))"
     if "hybrid" in tags:
         mesh = (
-            "copies = dist.get_world_size() // SHARD_SIZE\n"
+            "copies, rest = divmod(dist.get_world_size(), SHARD_SIZE)\n"
+            "    if rest or not copies:\n"
+            '        raise SystemExit(f"{dist.get_world_size()} ranks are no multiple of SHARD_SIZE, {SHARD_SIZE}")\n'
             '    mesh = init_device_mesh(device.type, (copies, SHARD_SIZE), mesh_dim_names=("replicate", "shard"))'
         )
     values = {
@@ -41,6 +43,7 @@ def fsdp2(setting: Setting, box: Box, batch: Batch | None = None) -> str:
         "OF_BLOCKS": ", ".join(of_blocks),
         "OF_ROOT": ", ".join(common),
         "SHARD_SIZE": str(strategy.shard_size or box.ranks),
+        "BUILT_GIB": f"{box.ranks} × {4 * setting.model.params / GIB:,.1f} GiB",
     }
     return _render("fsdp2", setting, box, tags, values, batch)
 
