@@ -127,7 +127,8 @@ def _usual(train: Train, model: Model, gpu: str | None) -> tuple[Train, list[str
 
 def _positions(setting: Setting, given: Train) -> tuple[Setting, list[str]]:
     """A complete setting whose sequences are no longer than the model is made for, unless that was said."""
-    most, length = setting.model.max_positions, setting.train.seq_len or 0
+    model, length = setting.model, setting.train.seq_len or 0
+    most = model.positions if model.kind == "vision" else model.max_positions
     if most is None or length <= most:
         return setting, []
     if given.seq_len is not None:
@@ -138,8 +139,13 @@ def _positions(setting: Setting, given: Train) -> tuple[Setting, list[str]]:
 
 def _without_effect(given: Mapping[str, Any], setting: Setting) -> list[str]:
     """Options that were said and change nothing here."""
-    optimizer = setting.train.optimizer
+    optimizer, model = setting.train.optimizer, setting.model
     idle = {
+        "--images": (given.get("images") is not None and not model.tower, "the model sees no pictures"),
+        "--target-len": (
+            given.get("target_len") is not None and not is_encoder_decoder(model),
+            "the model has no decoder beside an encoder",
+        ),
         "--intra-gbps": (
             given.get("intra_gbps") is not None and setting.gpus == setting.nodes,
             "each node has one GPU",

@@ -142,7 +142,8 @@ def _of_script(given: Mapping[str, Any], python: Callable[[], str], tell: Callab
     first, *others = script.find(path)
     found = _of_found(first, path, python, tell)
     lines = ", ".join(str(other.line) for other in others[:MOST_LINES])
-    more = [f"that it is this model: {path} has others in line {lines}; --model takes another"] if others else []
+    more = [f"that it is this model alone: {path} has others in line {lines}, not counted here"] if others else []
+    more.append("of the script only its model: batch, precision, optimizer, LoRA are what the options say")
     return found._replace(told=[*found.told[:1], *more, *found.told[1:]])
 
 

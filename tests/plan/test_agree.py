@@ -135,8 +135,21 @@ class TestLaunchers:
         made = files(complete(setting)[0])
         job, jobset = made["pytorchjob.yaml"], made["jobset.yaml"]
         assert told(job_yaml=job, jobset_yaml=jobset) == []
-        (line,) = told(job_yaml=job.replace("nprocPerNode: '8'", "nprocPerNode: '4'"), jobset_yaml=jobset)
+        changed = job.replace("nprocPerNode: '8'", "nprocPerNode: '4'").replace(
+            "nvidia.com/gpu: 8", "nvidia.com/gpu: 4"
+        )
+        (line,) = told(job_yaml=changed, jobset_yaml=jobset)
         assert line.endswith("ranks: 2 pods × 8 = 16 ranks ≠ 2 pods × 4 = 8 ranks")
+
+    @pytest.mark.parametrize("file", ["pytorchjob.yaml", "jobset.yaml"])
+    def test_gpus_and_processes_of_a_pod(self, file: str) -> None:
+        setting = Setting(model=Model(params=1e9), train=Train(), gpus=16, nodes=2, strategy=Strategy(kind="ddp"))
+        made = files(complete(setting)[0])[file]
+        (line,) = told(job_yaml=made.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 4"))
+        assert line.endswith("8 processes in a pod that gets nvidia.com/gpu 4")
+        if file == "jobset.yaml":
+            (line,) = told(job_yaml=made.replace("parallelism: 2", "parallelism: 1"))
+            assert line.endswith("parallelism 1 starts 1 of 2 pods at a time, and each waits for all")
 
     def test_machines_that_do_not_divide(self) -> None:
         (line,) = told(a_yaml=accelerate(num_machines=3))

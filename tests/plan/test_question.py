@@ -54,6 +54,7 @@ class TestSettings:
             ({"model": "roberta-base", "seq_len": 513}, 513, "though the model has 512 positions"),
             ({"model": "bert-base"}, 512, "seq_len: 512"),
             ({"model": "Llama-2-7B"}, 2048, "seq_len: 2048"),
+            ({"model": "vit-base", "seq_len": 4096}, 4096, "4096 tokens can be trained, though the model has 197"),
         ],
     )
     def test_no_more_tokens_than_positions_unless_that_is_said(
@@ -69,6 +70,8 @@ class TestSettings:
             ({"inter_gbps": 90.0}, "--inter-gbps"),
             ({"gpus": 1, "intra_gbps": 90.0}, "--intra-gbps"),
             ({"optimizer": "sgd", "optimizer_impl": "fused"}, "--optimizer-impl"),
+            ({"images": 4}, "--images"),
+            ({"target_len": 64}, "--target-len"),
         ],
     )
     def test_an_option_that_changes_nothing_is_told(self, given: dict[str, Any], option: str) -> None:

@@ -101,7 +101,7 @@ def test_where_no_model_can_be_had(text: str, says: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "others"),
     [
-        ("student = A.from_pretrained('gpt2')\nteacher = A.from_pretrained('gpt2-xl')", " others in line 2;"),
+        ("student = A.from_pretrained('gpt2')\nteacher = A.from_pretrained('gpt2-xl')", " others in line 2,"),
         ("config = A.from_pretrained('gpt2')\nmodel = B.from_pretrained('gpt2')", ""),
         ("tok = Tokenizer.from_pretrained('t5-3b')\nmodel = B.from_pretrained('gpt2')", ""),
     ],

@@ -55,6 +55,8 @@ def _within(file: Said) -> Iterator[Conflict]:
         yield from _accelerate(file)
     if file.kind == "script":
         yield from _slurm(file)
+    if file.kind == "kubernetes":
+        yield from _pods(file)
 
 
 def _accelerate(file: Said) -> Iterator[Conflict]:
@@ -79,6 +81,18 @@ def _accelerate(file: Said) -> Iterator[Conflict]:
         if len(counts) == len(parts) and used and math.prod(counts) != ranks.value:
             product = " × ".join(f"{value} ({name})" for name, value in used.items())
             yield Conflict(f"{ranks.words} ≠ {product} = {math.prod(counts)}; Accelerate refuses it", [ranks.where])
+
+
+def _pods(file: Said) -> Iterator[Conflict]:
+    ranks, gpus = file.of("pod_ranks"), file.of("pod_gpus")
+    if ranks and gpus and ranks.value != gpus.value:
+        yield Conflict(f"{ranks.words} in a pod that gets {gpus.words}", [gpus.where, ranks.where])
+    at_once, pods = file.of("parallelism"), file.of("completions")
+    if at_once and pods and at_once.value < pods.value:
+        yield Conflict(
+            f"{at_once.words} starts {at_once.value} of {pods.value} pods at a time, and each waits for all",
+            [at_once.where, pods.where],
+        )
 
 
 def _slurm(file: Said) -> Iterator[Conflict]:

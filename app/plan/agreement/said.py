@@ -196,6 +196,12 @@ def _kubernetes(path: str, text: str, plain: dict[str, Any]) -> Said:
     facts = [Fact("nodes", nodes, f"{nodes} pods", where)] if nodes else []
     if nodes and per_node:
         facts.append(Fact("ranks", nodes * per_node, f"{nodes} pods × {per_node} = {nodes * per_node} ranks", where))
+    if per_node:
+        facts.append(Fact("pod_ranks", per_node, f"{per_node} processes", where))
+    for name, key in (("pod_gpus", "nvidia.com/gpu"), ("parallelism", "parallelism"), ("completions", "completions")):
+        if found := re.search(rf"""^[ \t]*["']?{re.escape(key)}["']?:[ \t]*["']?(\d+)""", text, re.MULTILINE):
+            at = text[: found.start(1)].count("\n") + 1
+            facts.append(Fact(name, int(found[1]), f"{key} {found[1]}", f"{path}:{at}"))
     return Said("kubernetes", path, facts, plain)
 
 
