@@ -59,8 +59,12 @@ class OneOf(Leaf, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         self.action_take(1)
 
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Letters are for the words, so no command is one here, as in the fields beside."""
+        return bool(character) and character.isalnum()
+
     def on_key(self, event: events.Key) -> None:
-        """A letter takes the next word that begins with it; none is a command here, as in the fields beside."""
+        """A letter takes the next word that begins with it."""
         letter = (event.character or "").lower()
         if not letter.isalnum():
             return

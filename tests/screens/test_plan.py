@@ -365,11 +365,14 @@ async def test_other_fields_are_on_a_page_of_their_own() -> None:
         await until(pilot, lambda: screen._rows[0].setting.train.quant == "nf4")
         field(screen, "lora").value = ""
         await shows(pilot, "base weights in nf4 cannot be trained")
-        await pilot.press("f2")  # only while one writes
-        assert screen.query_one("#quant", OneOf).has_focus
-        field(screen, "lora").focus()
-        await pilot.press("f2")
+        await pilot.press("m", "f2")  # where a letter is none of the commands
         await shows(pilot, "sequence", "accumulate")
+        field(screen, "seq_len").focus()
+        await pilot.press("f2")
+        await shows(pilot, "LoRA rank", "more GPUs")
+        screen.query_one("#strategies").focus()
+        await pilot.press("f2")  # only while one is in a field
+        await shows(pilot, "LoRA rank", "more GPUs")
 
 
 @walk
