@@ -133,7 +133,7 @@ def test_the_page_loads_and_runs_nothing(session: Session) -> None:
     assert parsed.open == []
     assert not {"script", "link", "img", "iframe", "a"} & set(parsed.tags)
     assert "url(" not in page and "@import" not in page and "\x1b" not in page
-    assert HOSTILE.replace("\x1b", "") in "".join(parsed.words)
+    assert HOSTILE.replace("\x1b[31m", "") in "".join(parsed.words)
     assert "prefers-color-scheme: dark" in page
 
 

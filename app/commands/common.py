@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 Level = Literal["reads", "connects", "allocates", "perturbs"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-SEQUENCE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)"
-)  # colours, titles, the cursor's ways
+# Colours, titles, the cursor's ways.
+SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
