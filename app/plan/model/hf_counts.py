@@ -271,6 +271,8 @@ FAMILIES |= {
     "clip_vision_model": hf_towers.clip_vision,
     "siglip_vision_model": hf_towers.siglip_vision,
 }
+# By the name that transformers' classes begin with, in lower case: ``qwen3moe`` of ``Qwen3MoeConfig``.
+OF_CLASS_NAME = {family.replace("_", ""): family for family in FAMILIES}
 PLAIN_MLP = (
     *("gpt2", "gptj", "gpt_neox", "opt", "bloom", "falcon", "starcoder2", "phi", "bart", "dinov2"),
     *(*ENCODERS, "vit", "clip_vision_model", "siglip_vision_model", "mllama_vision_model"),

@@ -1,6 +1,6 @@
 """A config of a family that is not known: as which known one it may be counted, and its fields by their usual names."""
 
-from .hf_counts import FAMILIES
+from .hf_counts import OF_CLASS_NAME
 from .hf_fields import Config
 
 LATENT = "deepseek_v3"  # the family with latent attention (arXiv 2405.04434)
@@ -17,8 +17,7 @@ def kin(config: Config) -> str:
     """The known family whose class is named, or whose attention it has with experts; empty where there is none."""
     named = config.get("architectures")
     first = str(named[0]) if isinstance(named, list) and named else ""
-    families = {family.replace("_", ""): family for family in FAMILIES}
-    of_class = families.get(first.partition("For")[0].removesuffix("Model").lower(), "")
+    of_class = OF_CLASS_NAME.get(first.partition("For")[0].removesuffix("Model").lower(), "")
     if not of_class and config.get("kv_lora_rank") and config.get("n_routed_experts"):
         return LATENT
     return of_class

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...errors import UserError
 from ...files import read_regular
-from .hf_counts import FAMILIES
+from .hf_counts import OF_CLASS_NAME
 
 LIMIT_BYTES = 2_000_000
 NEXT_STEP = "name the model with --model, --config, --checkpoint or --params"
@@ -149,10 +149,9 @@ def _loaded(tree: ast.Module, values: dict[str, Any]) -> Iterator[Name]:
 
 
 def _configured(tree: ast.Module, values: dict[str, Any]) -> Iterator[Config]:
-    families = {family.replace("_", ""): family for family in FAMILIES}
     for node in _calls(tree):
         name = ast.unparse(node.func).rpartition(".")[2]
-        family = families.get(name.removesuffix("Config").lower())
+        family = OF_CLASS_NAME.get(name.removesuffix("Config").lower())
         if family is None or not name.endswith("Config") or node.args:
             continue
         try:

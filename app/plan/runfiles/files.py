@@ -20,10 +20,13 @@ from . import setup_code, zero_json
 from .manifest import FILE as MANIFEST
 from .manifest import manifest
 
-__all__ = ["files", "manifest", "script_from", "write"]
+__all__ = ["files", "manifest", "script_from", "without_script", "write"]
 
 ENV_FILE = "env.sh"
-LEAST_GIB = 0.05
+READS_JSON = (
+    "# The script has to read --deepspeed and its JSON, as deepspeed_setup.py and the Trainer of transformers do.\n"
+)
+LEAST_GIB = 0.05  # that is worth a figure
 DEEPSPEED_ENV = ".deepspeed_env"  # that its launcher reads here, and takes to the other nodes
 HEAD = "node-1"  # stands for the address of the first node
 MODES = {"launch.sh": 0o755, cluster_jobs.SLURM_FILE: 0o755}
@@ -111,13 +114,8 @@ def _launch(box: Box, target: list[str], with_zero: bool) -> str:
     else:
         line, where = launch.torchrun(box, target), "on the node"
     what = f"{box.ranks * box.nodes} ranks" if box.ranks * box.nodes > 1 else "one process"
-    reads = (
-        "\n# The script has to read --deepspeed and its JSON, as deepspeed_setup.py and the Trainer of transformers do."
-    )
-    told = reads if with_zero else ""
-    return (
-        f'#!/bin/sh\n# Starts {what}. Run it {where}.{told}\nset -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
-    )
+    told = f"# Starts {what}. Run it {where}.\n{READS_JSON if with_zero else ''}"
+    return f'#!/bin/sh\n{told}set -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
 
 
 def _variables() -> dict[str, str]:
