@@ -46,7 +46,7 @@ bench: install
 
 soak: install
 	$(BIN)/python tests/soak/fuzz_logs.py $(ARGS)
-	$(BIN)/python tests/soak/fuzz_records.py $(ARGS)
+	$(BIN)/python tests/soak/fuzz_flight_recorder.py $(ARGS)
 
 # CASES: files of labelled cases, a JSON object with text, cause and also_ok in each line.
 calibrate: install

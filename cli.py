@@ -66,10 +66,11 @@ def group(ctx: click.Context, demo: bool, **given: Any) -> None:
     if ctx.invoked_subcommand is None:
         from pathlib import Path
 
-        from .app.commands.common import OpenScreen, Options
+        from .app.commands.common import ScreenRequested
+        from .app.options import Options
 
         given["knowledge"] = tuple(Path(path) for path in given["knowledge"])
-        raise OpenScreen("demo" if demo else "home", Options(**given))
+        raise ScreenRequested("demo" if demo else "home", Options(**given))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -119,16 +120,16 @@ def run(argv: list[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITABLE:
             return _unwritten(error)
-        if type(error).__name__ == "OpenScreen":
+        if type(error).__name__ == "ScreenRequested":
             return _open(error)
         return _refuse(f"{type(error).__name__}: {error}", f"the traceback is in {_log_traceback()}", 2, wants_json)
 
 
 def _open(request: Any) -> int:
-    from .screens.start import start
+    from .screens.start import run_wizard
 
     try:
-        return start(request.screen, request.options, request.arguments)
+        return run_wizard(request.screen, request.options, request.arguments)
     except KeyboardInterrupt:
         return 130
     except UserError as error:
@@ -139,7 +140,7 @@ def _open(request: Any) -> int:
 
 def _refuse(message: str, next_step: str, code: int, wants_json: bool) -> int:
     if wants_json:
-        from .app.commands.common import print_json
+        from .app.text.json_output import print_json
 
         with suppress(OSError):  # main says that it cannot be written
             print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
@@ -151,9 +152,9 @@ def _log_traceback() -> str:
     import logging
     import traceback
 
-    from .app import locations
+    from .app.system import paths
 
-    path = locations.log_file()
+    path = paths.log_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as log:

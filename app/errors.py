@@ -18,7 +18,7 @@ class UserError(Exception):
         return f"{self.message} → {self.next_step}" if self.next_step else self.message
 
 
-class CouldNotLook(UserError):
+class InspectionError(UserError):
     """The request is fine, but the machine does not let us look (permission, missing tool, no /proc)."""
 
     exit_code = 3

@@ -1,8 +1,11 @@
 """The types everything speaks in: what was observed, what it points at, and what would tell more."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
+
+from ..knowledge.schema import Cause, Knowledge
 
 Source = Literal["answer", "log", "description", "probe", "job", "review"]
 Status = Literal["ok", "warn", "fail", "skip", "unknown"]
@@ -52,7 +55,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=False):
         return Evidence(self.finding, "probe", what, where=self.where)
 
 
-class Because(msgspec.Struct, frozen=True):
+class ReasonLine(msgspec.Struct, frozen=True):
     """One line of the reckoning: a piece of evidence and what it adds to a cause, in nats (negative: against)."""
 
     source: Source
@@ -67,8 +70,8 @@ class RankedCause(msgspec.Struct, frozen=True):
     id: str
     title: str
     confidence: float
-    because: list[Because]
-    against: list[Because]
+    because: list[ReasonLine]
+    against: list[ReasonLine]
     fixes: list[str]
 
 
@@ -81,7 +84,7 @@ class NextStep(msgspec.Struct, frozen=True):
     expected_gain: float
 
 
-SHOWN_FROM = 0.01  # the share from which a cause still matters
+MIN_SHARE_SHOWN = 0.01  # the share from which a cause still matters
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -99,4 +102,38 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     def named(self, most: int) -> list[RankedCause]:
         """The causes that anything speaks for and that still matter, best first."""
-        return [cause for cause in self.causes if cause.because and cause.confidence >= SHOWN_FROM][:most]
+        return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
+
+
+ONE_PROCESS = "text:one-process"  # the evidence id of a text that speaks of nothing else
+
+
+def answer_id(question: str, answer: str) -> str:
+    """The evidence id of an answer."""
+    return f"answer:{question}={answer}"
+
+
+def signature_id(cause: Cause, index: int) -> str:
+    """The evidence id of a cause's log signature."""
+    return f"log:{cause.id}/{index}"
+
+
+def clue_id(cause: Cause, index: int) -> str:
+    """The evidence id of a cause's clue in a person's words."""
+    return f"clue:{cause.id}/{index}"
+
+
+def similar_text_id(cause: Cause) -> str:
+    """The evidence id of a person's words being like a cause's symptoms."""
+    return f"words:{cause.id}"
+
+
+def confirmed_id(cause: str, was: bool) -> str:
+    """The evidence id of a person's word that it was this cause, or was not."""
+    return f"{'confirmed' if was else 'rejected'}:{cause}"
+
+
+def shows_unrelated(knowledge: Knowledge, items: Iterable[Evidence]) -> bool:
+    """Whether a message of a mistake was seen that has nothing to do with several ranks."""
+    messages = [knowledge.messages.get(item.id.removeprefix("message:")) for item in items]
+    return any(message is not None and message.kind == "unrelated" for message in messages)

@@ -7,51 +7,52 @@ from typing import Any
 
 import msgspec
 
-from ..knowledge.loader import load
+from ..knowledge.loader import read_knowledge
 from ..knowledge.schema import Knowledge
-from . import facts, redact
-from .document import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
-from .evidence import Because, Check, Diagnosis
-from .files import write_new
-from .job import view
-from .job.types import JobReport
-from .probes.units import rank_numbers
-from .public import Aliases
-from .session import Event, Session
-from .snapshot import from_plain
-from .wizard import Case
+from .diagnosis.case import Case
+from .evidence import Check, Diagnosis, ReasonLine
+from .probes import summary
+from .session import Session, SessionEvent
+from .snapshot import snapshot_from_plain
+from .system.files import write_new_file
+from .text import redact
+from .text.anonymize import Aliases
+from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
+from .text.units import rank_ranges
+from .triage import rank_groups
+from .triage.types import JobReport
 
 MOST_CAUSES = 5
 STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? unknown", "skip": "– skipped"}
 
 
-def markdown(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
+def report_as_markdown(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
     """The session as Markdown. ``public`` renames hosts, addresses, users and paths; secrets never leave."""
-    return to_markdown(document(session, public, knowledge))
+    return to_markdown(build_document(session, public, knowledge))
 
 
-def html(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
+def report_as_html(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
     """The session as one self-contained HTML page without scripts; ``public`` as for ``markdown``."""
-    return to_html(document(session, public, knowledge))
+    return to_html(build_document(session, public, knowledge))
 
 
-def save(session: Session, knowledge: Knowledge) -> Path:
+def save_report(session: Session, knowledge: Knowledge) -> Path:
     """Write the session as an HTML page beside itself; its path.
 
     Raises:
         UserError: The state directory cannot be written.
     """
-    return write_new(f"{session.id}.html", html(session, False, knowledge), session.path.parent)
+    return write_new_file(f"{session.id}.html", report_as_html(session, False, knowledge), session.path.parent)
 
 
-def document(session: Session, public: bool, knowledge: Knowledge | None) -> Document:
+def build_document(session: Session, public: bool, knowledge: Knowledge | None) -> Document:
     """What both forms say. The ranking is made anew from the session's evidence."""
-    told = Session(session.path, [Event(e.at, e.kind, redact.record(e.data)) for e in session.events])
+    told = Session(session.path, [SessionEvent(e.at, e.kind, redact.redact_record(e.data)) for e in session.events])
     if public:
         aliases = Aliases()
         aliases.learn([event.data for event in told.events])
-        told = Session(told.path, [Event(e.at, e.kind, _renamed(aliases, e.data)) for e in told.events])
-    known = knowledge or load()
+        told = Session(told.path, [SessionEvent(e.at, e.kind, _renamed(aliases, e.data)) for e in told.events])
+    known = knowledge or read_knowledge()
     diagnosis = Case(known, told).diagnosis()
     sections = [
         Section("What was said", _answers(told, known)),
@@ -65,14 +66,17 @@ def document(session: Session, public: bool, knowledge: Knowledge | None) -> Doc
     return Document("ddpwizard report", _lead(told, diagnosis), [s for s in sections if s.blocks])
 
 
-def triage_event(reports: Sequence[JobReport]) -> dict[str, Any]:
+def triage_event_data(reports: Sequence[JobReport]) -> dict[str, Any]:
     """What a session keeps of a triage: the public fields of each job, and the source its verdict speaks of."""
     jobs: list[dict[str, Any]] = []
     source: list[str] = []
     for report in reports:
         plain = msgspec.to_builtins(report)
         kept = {key: plain[key] for key in ("launcher", "world_size", "nodes", "ranks", "verdict")}
-        rows = [f"{'>' if line.mark else ' '} {line.number or '…':>5}  {line.text}" for line in view.excerpt(report)]
+        rows = [
+            f"{'>' if line.mark else ' '} {line.number or '…':>5}  {line.text}"
+            for line in rank_groups.source_excerpt(report)
+        ]
         jobs.append(kept | {"id": report.job.id})
         source += ["\n".join(rows)] if rows else []
     return {"jobs": jobs, "source": source}
@@ -89,7 +93,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
-        lines.append(f"Most likely: {best.title} ({facts.share_text(best.confidence)}).")
+        lines.append(f"Most likely: {best.title} ({summary.share_text(best.confidence)}).")
     else:
         lines.append("What was observed does not point at one cause.")
     proof = session.last("proof")
@@ -120,9 +124,9 @@ def _job(session: Session) -> list[Block]:
     for job in _jobs(session):
         verdict = job["verdict"]
         blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
-        lines = [(verdict["why"], f"confidence {facts.share_text(verdict['confidence'])}")]
+        lines = [(verdict["why"], f"confidence {summary.share_text(verdict['confidence'])}")]
         if verdict["culprits"]:
-            lines.append((f"Culprits: {rank_numbers(verdict['culprits'])}", verdict.get("where") or ""))
+            lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):
             lines.append(("The condition that sent it there", verdict["branch"]))
         blocks.append(Bullets([line for line in lines if line[0]]))
@@ -142,7 +146,7 @@ def _rank_rows(ranks: list[dict[str, Any]]) -> Iterator[list[str]]:
         known = any(row.get("since_from") in ("recorder", "log") for row in rows)
         moved = f"{'' if known else '≥ '}{min(since):.0f} s ago" if since else ""
         place = " ".join(part for part in (where, function) if part) or note
-        yield [rank_numbers([row["rank"] for row in rows]), state, place, collective or "", moved]
+        yield [rank_ranges([row["rank"] for row in rows]), state, place, collective or "", moved]
 
 
 def _jobs(session: Session) -> list[dict[str, Any]]:
@@ -155,9 +159,9 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     causes = diagnosis.named(MOST_CAUSES)
     if causes:
-        rows = [[facts.share_text(cause.confidence), cause.title, cause.id] for cause in causes]
+        rows = [[summary.share_text(cause.confidence), cause.title, cause.id] for cause in causes]
         blocks.append(
-            Table(["Share", "Cause", "Id"], [*rows, [facts.share_text(diagnosis.other), "none of these", ""]])
+            Table(["Share", "Cause", "Id"], [*rows, [summary.share_text(diagnosis.other), "none of these", ""]])
         )
     for cause in causes:
         blocks.append(f"{cause.title}, because:")
@@ -165,7 +169,7 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     return blocks
 
 
-def _reason(line: Because) -> tuple[str, str]:
+def _reason(line: ReasonLine) -> tuple[str, str]:
     where = f"{line.where}, " if line.where else ""
     return line.what, f"{line.source}, {where}{line.weight:+.1f} nats"
 
@@ -189,17 +193,19 @@ def _fixes(session: Session) -> list[Block]:
 
 
 def _box(session: Session) -> list[Block]:
-    from .probes.look import judge, merge
+    from .probes.run_probes import judge_snapshot, merge_snapshots
 
-    snapshots = [from_plain(event.data) for event in session.events if event.kind == "snapshot"]
+    snapshots = [snapshot_from_plain(event.data) for event in session.events if event.kind == "snapshot"]
     if not snapshots:
         return []
     snapshot = snapshots[0]
     for newer in snapshots[1:]:
-        snapshot = merge(snapshot, newer)
-    checks = judge(snapshot)
-    rows = [[fact.name, fact.text, _said(fact.status, fact.problem)] for fact in facts.box(snapshot, checks)]
-    bad = [check for check in checks if check.status in facts.WORSE]
+        snapshot = merge_snapshots(snapshot, newer)
+    checks = judge_snapshot(snapshot)
+    rows = [
+        [fact.name, fact.text, _said(fact.status, fact.problem)] for fact in summary.machine_summary(snapshot, checks)
+    ]
+    bad = [check for check in checks if check.status in summary.STATUS_SEVERITY]
     blocks: list[Block] = [f"{snapshot.host}, looked at {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
     if bad:
         blocks.append(Bullets([_check(check) for check in bad]))
@@ -243,7 +249,7 @@ def _about(session: Session, knowledge: Knowledge, public: bool) -> list[Block]:
     return [Bullets(lines)]
 
 
-def _clock(event: Event) -> str:
+def _clock(event: SessionEvent) -> str:
     return time.strftime("%H:%M:%S", time.localtime(event.at))
 
 

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from . import locations, redact
 from .errors import UserError
+from .system import paths
+from .text import redact
 
 Kind = Literal[
     "opened",  # {argv, version, cwd}
@@ -33,7 +34,7 @@ Kind = Literal[
 ]
 
 
-class Event(msgspec.Struct, frozen=True):
+class SessionEvent(msgspec.Struct, frozen=True):
     """One line of a session: when, what kind, and its plain data."""
 
     at: float
@@ -44,7 +45,7 @@ class Event(msgspec.Struct, frozen=True):
 class Session:
     """The log being written. ``events`` holds what the file holds."""
 
-    def __init__(self, path: Path, events: list[Event]) -> None:
+    def __init__(self, path: Path, events: list[SessionEvent]) -> None:
         self.path = path
         self.events = events
 
@@ -57,7 +58,7 @@ class Session:
         """Start a session in the state directory; its id is the time, to 1/65536 s, so that ids stand in order."""
         now = time.time()
         id_ = time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{int(now % 1 * 0x10000):04x}"
-        session = cls(locations.sessions_dir() / f"{id_}.jsonl", [])
+        session = cls(paths.sessions_dir() / f"{id_}.jsonl", [])
         session.append("opened", **opened)
         return session
 
@@ -77,7 +78,7 @@ class Session:
             os.truncate(path, whole)
         return cls(path, list(_decoded(path, content)))
 
-    def append(self, kind: Kind, /, **data: Any) -> Event:
+    def append(self, kind: Kind, /, **data: Any) -> SessionEvent:
         """Write one event to the end of the file before returning.
 
         Raises:
@@ -85,13 +86,13 @@ class Session:
         """
         return self.append_all(kind, [data])[0]
 
-    def append_all(self, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> list[Event]:
+    def append_all(self, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> list[SessionEvent]:
         """As ``append``, for several events of a kind in one write.
 
         Raises:
             UserError: The state directory cannot be written.
         """
-        events = [Event(time.time(), kind, redact.record(msgspec.to_builtins(row))) for row in rows]
+        events = [SessionEvent(time.time(), kind, redact.redact_record(msgspec.to_builtins(row))) for row in rows]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -108,14 +109,14 @@ class Session:
         self.events += events
         return events
 
-    def last(self, kind: Kind) -> Event | None:
+    def last(self, kind: Kind) -> SessionEvent | None:
         """The newest event of a kind."""
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
 
 def all_sessions() -> Iterator[Session]:
     """Every session there is, newest first, each read when it comes; files that cannot be read are left out."""
-    for path in sorted(locations.sessions_dir().glob("*.jsonl"), reverse=True):
+    for path in sorted(paths.sessions_dir().glob("*.jsonl"), reverse=True):
         try:
             yield Session(path, list(_decoded(path, path.read_bytes())))
         except (OSError, UserError):
@@ -123,11 +124,11 @@ def all_sessions() -> Iterator[Session]:
 
 
 def _find(id_: str) -> Path:
-    paths = sorted(locations.sessions_dir().glob("*.jsonl"))
+    files = sorted(paths.sessions_dir().glob("*.jsonl"))
     matching = (
-        paths[-1:]
+        files[-1:]
         if id_ == "last"
-        else [p for p in paths if p.stem == id_] or [p for p in paths if p.stem.startswith(id_)]
+        else [p for p in files if p.stem == id_] or [p for p in files if p.stem.startswith(id_)]
     )
     if len(matching) == 1:
         return matching[0]
@@ -135,8 +136,8 @@ def _find(id_: str) -> Path:
     raise UserError(what, "ddpwizard sessions list shows them")
 
 
-def _decoded(path: Path, content: bytes) -> Iterator[Event]:
-    decoder = msgspec.json.Decoder(Event)
+def _decoded(path: Path, content: bytes) -> Iterator[SessionEvent]:
+    decoder = msgspec.json.Decoder(SessionEvent)
     lines = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:

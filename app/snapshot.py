@@ -13,11 +13,11 @@ from .errors import UserError
 SCHEMA = "ddpwizard.snapshot/1"
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotSection(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the sections: plain data, keyword only, so that fields can be added later."""
 
 
-class EnvSection(Section, frozen=True):
+class EnvSection(SnapshotSection, frozen=True):
     """The launch environment of a shell or of a process. ``variables`` holds only what concerns launching."""
 
     owner: str  # "this shell" or "pid 1234 (python train.py)"
@@ -29,7 +29,7 @@ class EnvSection(Section, frozen=True):
     unreadable: list[int] = []  # pids of the job whose environment we may not read
 
 
-class SoftwareSection(Section, frozen=True):
+class SoftwareSection(SnapshotSection, frozen=True):
     """The target interpreter and what it can import. Empty text: not there."""
 
     python: str
@@ -74,7 +74,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     nvlinks: int | None = None  # links of NVLink that are up; None: not told
 
 
-class GpuSection(Section, frozen=True):
+class GpuSection(SnapshotSection, frozen=True):
     """GPUs as NVML sees them. ``driver`` is empty where no NVIDIA driver answers, ``problem`` then says why."""
 
     driver: str = ""
@@ -86,7 +86,7 @@ class GpuSection(Section, frozen=True):
     sees_all_pids: bool = True  # False in a container with pids of its own: who holds memory cannot be told
 
 
-class PortSection(Section, frozen=True):
+class PortSection(SnapshotSection, frozen=True):
     """The rendezvous port: who listens on it, if anybody."""
 
     port: int
@@ -112,7 +112,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     default_route: bool = False
 
 
-class NetworkSection(Section, frozen=True):
+class NetworkSection(SnapshotSection, frozen=True):
     """Interfaces, and what NCCL and gloo would take with the present variables."""
 
     hostname: str
@@ -126,7 +126,7 @@ class NetworkSection(Section, frozen=True):
     hostname_problem: str = ""  # why this host's name has no address
 
 
-class LimitsSection(Section, frozen=True):
+class LimitsSection(SnapshotSection, frozen=True):
     """Limits of this host or container. None: not limited or not readable, as the name says."""
 
     shm_total_bytes: int | None
@@ -146,7 +146,7 @@ class LimitsSection(Section, frozen=True):
     rdma_devices: list[str] = []  # InfiniBand and RoCE devices, which need locked memory
 
 
-class ResolveSection(Section, frozen=True):
+class ResolveSection(SnapshotSection, frozen=True):
     """MASTER_ADDR: what it resolves to, whether that is this host, whether the port answers."""
 
     master_addr: str
@@ -172,7 +172,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     correct: bool
 
 
-class AllreduceSection(Section, frozen=True):
+class AllreduceSection(SnapshotSection, frozen=True):
     """The live test. ``verdict`` is empty when it went through; ``last_lines`` then and otherwise per rank."""
 
     backend: str
@@ -203,7 +203,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[str, str] = {}  # probe id -> why it could not look
 
 
-def from_plain(data: object) -> Snapshot:
+def snapshot_from_plain(data: object) -> Snapshot:
     """The snapshot that plain JSON data holds; JSON has no numbers as keys, so ranks and pids are read from text.
 
     Raises:
@@ -212,7 +212,7 @@ def from_plain(data: object) -> Snapshot:
     return msgspec.convert(data, Snapshot, str_keys=True)
 
 
-def read(text: bytes, origin: str) -> Snapshot:
+def read_snapshot(text: bytes, origin: str) -> Snapshot:
     """A saved snapshot.
 
     Raises:
@@ -224,7 +224,7 @@ def read(text: bytes, origin: str) -> Snapshot:
             head = head["snapshot"]  # a whole doctor document
         if isinstance(head, dict) and head.get("schema", SCHEMA) != SCHEMA:
             raise UserError(f"{origin}: {head['schema']!r} is no snapshot this ddpwizard knows", "update ddpwizard")
-        return from_plain(head)
+        return snapshot_from_plain(head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(
             f"{origin}: not a snapshot ({error})", "give a file written by ddpwizard doctor --save"

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from ddpwizard.app.commands.common import Options
-from ddpwizard.app.demo import DemoJob
-from ddpwizard.app.job.triage import triage
-from ddpwizard.app.job.types import JobReport
-from ddpwizard.app.probes.context import Context
-from ddpwizard.app.probes.look import look
+from ddpwizard.app.options import Options
+from ddpwizard.app.probes.context import ProbeContext
+from ddpwizard.app.probes.run_probes import run_probes
 from ddpwizard.app.snapshot import Snapshot
+from ddpwizard.app.triage.triage import triage_jobs
+from ddpwizard.app.triage.types import JobReport
+from ddpwizard.app.watchdog.demo_job import DemoJob
 from ddpwizard.knowledge.schema import Intrusiveness
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.desk import Desk
+from ddpwizard.screens.shell.state import WizardState
 from textual.pilot import Pilot
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -37,20 +37,20 @@ ERROR = (
 )
 
 
-class PictureDesk(Desk):
+class PictureDesk(WizardState):
     """The desk of this box under another name, which sees no other job than ``pid``."""
 
     def __init__(self, pid: int | None = None) -> None:
         super().__init__(Options(allow="reads"), triage=self._the_job)
         self._pid = pid
 
-    async def _look(self, probes: list[str], context: Context, granted: Intrusiveness) -> Snapshot:
-        found = msgspec.json.encode(await look(probes, context, self.knowledge, granted=granted)).decode()
+    async def _look(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
+        found = msgspec.json.encode(await run_probes(probes, context, self.knowledge, granted=granted)).decode()
         renamed = re.sub(rf"\b{re.escape(socket.gethostname())}\b", HOST, found)
         return msgspec.json.decode(renamed, type=Snapshot)
 
     async def _the_job(self, pid: int | None) -> list[JobReport]:
-        return await triage(pid=pid or self._pid) if pid or self._pid else []
+        return await triage_jobs(pid=pid or self._pid) if pid or self._pid else []
 
 
 async def hung_job() -> None:

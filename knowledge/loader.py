@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
-from .stems import stems_listened_for
+from .stemming import clue_stems
 
 CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Files beside the causes; a knowledge directory of a team may hold any of them too.
@@ -57,7 +57,7 @@ class _Loader(yaml.CSafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load(*extra: Path, thorough: bool = False) -> Knowledge:
+def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
     """The built-in knowledge, with the entries of further directories laid over it.
 
     Patterns of the built-in entries are compiled here only when ``thorough`` (the tests and ``kb check`` ask for
@@ -96,9 +96,7 @@ def load(*extra: Path, thorough: bool = False) -> Knowledge:
         several=raw["several.yaml"],
         glossary=raw["glossary.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",
-        stems=stems_listened_for(
-            [cause for cause, _ in causes.values()], raw["questions.yaml"].values(), raw["synonyms.yaml"]
-        ),
+        stems=clue_stems([cause for cause, _ in causes.values()], raw["questions.yaml"].values(), raw["synonyms.yaml"]),
     )
     paths = {id_: path for id_, (_, path) in causes.items()}
     _check_links(knowledge, paths, origin)

@@ -24,11 +24,11 @@ Intrusiveness = Literal["given", "reads", "connects", "allocates", "perturbs"]
 Role = Literal["root", "symptom", "confirmation"]
 
 
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StrictStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of everything read from YAML."""
 
 
-class Signature(Strict, frozen=True):
+class Signature(StrictStruct, frozen=True):
     """A line in a log. ``pattern`` is a Python regular expression; ``literal`` a part of it that must be there.
 
     ``role``: a root names the cause itself, a symptom is what it looks like from outside (it never
@@ -44,7 +44,7 @@ class Signature(Strict, frozen=True):
     until: str = ""
 
 
-class Clue(Strict, frozen=True):
+class Clue(StrictStruct, frozen=True):
     """What people say in their own words: every term of ``all``, close together.
 
     A term is a word or a short phrase, ``a|b`` means either, a final ``*`` any ending. Words are compared by stem
@@ -55,7 +55,7 @@ class Clue(Strict, frozen=True):
     weight: Weight = "moderate"
 
 
-class FixSpec(Strict, frozen=True):
+class FixSpec(StrictStruct, frozen=True):
     """A way to mend a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator."""
 
     id: str
@@ -68,7 +68,7 @@ class FixSpec(Strict, frozen=True):
     text: str = ""
 
 
-class Verify(Strict, frozen=True):
+class Verification(StrictStruct, frozen=True):
     """What proves the fix: the probe that is run again, and the finding it must (or must no longer) show."""
 
     probe: str
@@ -77,7 +77,7 @@ class Verify(Strict, frozen=True):
     within_s: int = 60
 
 
-class Reference(Strict, frozen=True):
+class Reference(StrictStruct, frozen=True):
     """A source; ``checked`` is the version it was read or run for."""
 
     title: str
@@ -85,14 +85,14 @@ class Reference(Strict, frozen=True):
     checked: str
 
 
-class Change(Strict, frozen=True):
+class OutdatedAdvice(StrictStruct, frozen=True):
     """Something older advice says otherwise: what is true now, and since which version."""
 
     since: str
     what: str
 
 
-class Cause(Strict, frozen=True):
+class Cause(StrictStruct, frozen=True):
     """One thing that can be wrong. The file name is ``causes/<family>/<id>.yaml``."""
 
     id: str
@@ -102,7 +102,7 @@ class Cause(Strict, frozen=True):
     symptoms: list[str]
     explain: str
     fixes: list[FixSpec]
-    verify: Verify
+    verify: Verification
     holds_for: dict[str, str]
     sources: list[Reference]
     covers: list[str] = []
@@ -114,11 +114,11 @@ class Cause(Strict, frozen=True):
     questions: dict[str, dict[str, Weight]] = {}
     findings: dict[str, Weight] = {}
     tells_apart: dict[str, str] = {}  # other cause id: what distinguishes it from this one
-    changed: list[Change] = []
+    changed: list[OutdatedAdvice] = []
     see_also: list[str] = []
 
 
-class Question(Strict, frozen=True):
+class Question(StrictStruct, frozen=True):
     """Something only a person can answer. ``cost_s`` is the time it takes them.
 
     ``heard``: for an answer, the clues (lists of terms, all close together) by which a text gives it unasked.
@@ -131,7 +131,7 @@ class Question(Strict, frozen=True):
     cost_s: float = 5.0
 
 
-class Probe(Strict, frozen=True):
+class Probe(StrictStruct, frozen=True):
     """Something the wizard can look at by itself. Finding ids are ``<probe>.<name>``."""
 
     title: str
@@ -141,7 +141,7 @@ class Probe(Strict, frozen=True):
     findings: dict[str, str]
 
 
-class Message(Strict, frozen=True):
+class Message(StrictStruct, frozen=True):
     """A line people paste that is no cause: harmless (``benign``), only the echo of one (``consequence``), or a mistake
     that has nothing to do with several ranks (``unrelated``)."""
 
@@ -151,7 +151,7 @@ class Message(Strict, frozen=True):
     says: str
 
 
-class Rule(Strict, frozen=True):
+class Rule(StrictStruct, frozen=True):
     """A review rule; the code that decides it stands in ``app/review``. Its finding id is ``review.<rule>``."""
 
     title: str

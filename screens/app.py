@@ -13,26 +13,26 @@ from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.worker import WorkerCancelled, WorkerFailed
 
-from ..app.ascii import to_ascii
-from ..app.commands.common import target_python
 from ..app.errors import UserError
-from ..app.within import within
-from . import theme
-from .base import WizardScreen
-from .desk import Desk
+from ..app.options import target_python
+from ..app.system.timeouts import wait_for
+from ..app.text.ascii import to_ascii
+from .shell import theme
+from .shell.base import WizardScreen
+from .shell.state import WizardState
 
 # name: (module, class). A screen is imported when it is first shown.
 PLACES = {
-    "home": ("home", "HomeScreen"),
-    "step": ("step", "StepScreen"),
-    "paste": ("paste", "PasteScreen"),
-    "diagnosis": ("diagnosis", "DiagnosisScreen"),
-    "browse": ("browser", "BrowserScreen"),
-    "check": ("check", "CheckScreen"),
-    "triage": ("triage", "TriageScreen"),
-    "fix": ("fix", "FixScreen"),
+    "home": ("home.home", "HomeScreen"),
+    "step": ("diagnosis.question", "QuestionScreen"),
+    "paste": ("home.paste", "PasteScreen"),
+    "diagnosis": ("diagnosis.diagnosis", "DiagnosisScreen"),
+    "browse": ("knowledge.browser", "BrowserScreen"),
+    "check": ("doctor.doctor", "DoctorScreen"),
+    "triage": ("triage.triage", "TriageScreen"),
+    "fix": ("fix.fix", "FixScreen"),
     "plan": ("planner.screen", "PlanScreen"),
-    "demo": ("demo", "DemoScreen"),
+    "demo": ("triage.demo", "DemoScreen"),
 }
 ASK_AGAIN_S = 5.0
 CLEAN_UP_LIMIT_S = 5.0
@@ -61,7 +61,7 @@ class WizardApp(App[int]):
         ),
     ]
 
-    def __init__(self, desk: Desk, start: str = "home", **arguments: Any) -> None:
+    def __init__(self, desk: WizardState, start: str = "home", **arguments: Any) -> None:
         self.desk = desk
         self._start, self._arguments = start, arguments
         self._asked_at = -ASK_AGAIN_S
@@ -71,8 +71,8 @@ class WizardApp(App[int]):
         self.animation_level = "none"
         for ours in (theme.DARK, theme.LIGHT):
             self.register_theme(ours)
-        self.theme = theme.at_start(os.environ)
-        self._line_filters = theme.filters(desk.options.ascii)
+        self.theme = theme.initial_theme(os.environ)
+        self._line_filters = theme.line_filters(desk.options.ascii)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return theme.DEFAULTS
@@ -81,7 +81,7 @@ class WizardApp(App[int]):
         return [*super().get_line_filters(), *self._line_filters]
 
     def get_default_screen(self) -> WizardScreen:
-        return make(self._start, **self._arguments)
+        return make_screen(self._start, **self._arguments)
 
     @property
     def current(self) -> WizardScreen:
@@ -94,25 +94,25 @@ class WizardApp(App[int]):
         if place == "home":
             await self.home()
         else:
-            await self.push_screen(make(place, **arguments))
+            await self.push_screen(make_screen(place, **arguments))
 
     async def back(self) -> None:
         """Uncover the screen below; from a first screen that is not Home, go there."""
         if len(self.screen_stack) > 1:
             await self.pop_screen()
         elif not is_home(self.screen):
-            await self.push_screen(make("home"))
+            await self.push_screen(make_screen("home"))
 
     async def home(self) -> None:
         """To Home, whatever lies on top of it."""
         while len(self.screen_stack) > 1 and not is_home(self.screen):
             await self.pop_screen()
         if not is_home(self.screen):
-            await self.push_screen(make("home"))
+            await self.push_screen(make_screen("home"))
 
     def show_help(self) -> None:
         """Help for what is focused."""
-        from .help import help_screen
+        from .dialogs.help import help_screen
 
         self.push_screen(help_screen(self.current))
 
@@ -121,8 +121,8 @@ class WizardApp(App[int]):
         self.run_worker(self._demo(), group=DEMO)
 
     async def _demo(self) -> None:
-        from ..app.demo import DemoJob
-        from .demo import DemoScreen
+        from ..app.watchdog.demo_job import DemoJob
+        from .triage.demo import DemoScreen
 
         async with DemoJob(target_python(self.desk.options)) as demo:
             self.screen_stack[0].post_message(DemoScreen.Started(demo.pid))
@@ -137,7 +137,7 @@ class WizardApp(App[int]):
             worker.cancel()
         for worker in running:
             with suppress(WorkerCancelled, WorkerFailed, asyncio.TimeoutError):
-                await within(CLEAN_UP_LIMIT_S, worker.wait())
+                await wait_for(CLEAN_UP_LIMIT_S, worker.wait())
         self.exit(code, return_code=code)
 
     def refuse(self, error: UserError) -> None:
@@ -148,7 +148,7 @@ class WizardApp(App[int]):
         await self.open(place)
 
     def action_palette(self) -> None:
-        from .palette import PaletteScreen
+        from .dialogs.command_palette import PaletteScreen
 
         if not isinstance(self.screen, PaletteScreen):
             self.push_screen(PaletteScreen(self.current), callback=PaletteScreen.run)
@@ -183,7 +183,7 @@ def is_home(screen: object) -> bool:
     return type(screen).__name__ == PLACES["home"][1]
 
 
-def make(place: str, **arguments: Any) -> WizardScreen:
+def make_screen(place: str, **arguments: Any) -> WizardScreen:
     """A screen by its name."""
     return screen_class(place)(**arguments)
 

@@ -5,23 +5,23 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..app.commands.common import Options
 from ..app.errors import UserError
+from ..app.options import Options
+from .shell.limits import LEAST_COLUMNS, LEAST_ROWS
 
-LEAST_COLUMNS, LEAST_ROWS = 60, 20
 FRAMES_PER_S = "200"  # at most; at Textual's own 60 a finished screen waits 8 ms for its turn, nothing here is animated
 
 
-def start(screen: str, options: Options, arguments: dict[str, Any]) -> int:
+def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     """Run the wizard from a screen (home, demo, paste, resume, …) to its end; the exit code.
 
     Raises:
         UserError: The terminal is too small, or a session to resume is not there.
     """
     if options.plain or not has_screen(os.environ):
-        from .plain import run
+        from .plain.wizard import run_plain
 
-        return run(screen, options, arguments)
+        return run_plain(screen, options, arguments)
     size = os.get_terminal_size(sys.__stderr__.fileno()) if sys.__stderr__ else os.terminal_size((80, 24))
     if 0 < size.columns < LEAST_COLUMNS or 0 < size.lines < LEAST_ROWS:
         raise UserError(
@@ -29,15 +29,15 @@ def start(screen: str, options: Options, arguments: dict[str, Any]) -> int:
             "make it larger, or use --plain",
         )
     os.environ.setdefault("TEXTUAL_FPS", FRAMES_PER_S)
-    from . import garbage
     from .app import WizardApp
-    from .desk import Desk
+    from .shell import gc_freeze
+    from .shell.state import WizardState
 
-    desk = Desk(options)
+    desk = WizardState(options)
     if screen == "resume":
         screen, arguments = desk.resume(str(arguments.get("id", "last"))), {}
     app = WizardApp(desk, screen, **arguments)
-    garbage.leave_alone("the wizard")
+    gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)
     if app.problem:
         raise app.problem

@@ -5,12 +5,12 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
+from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.evidence import Evidence
-from ddpwizard.app.report import html, markdown
-from ddpwizard.app.session import Event, Session
+from ddpwizard.app.report import report_as_html, report_as_markdown
+from ddpwizard.app.session import Session, SessionEvent
 from ddpwizard.app.snapshot import Interface, LimitsSection, NetworkSection, Snapshot
-from ddpwizard.app.wizard import Case
-from ddpwizard.knowledge.loader import load
+from ddpwizard.knowledge.loader import read_knowledge
 
 HOSTILE = "<script>alert(1)</script> `code` | *bold* \x1b[31m [link](javascript:x) ```"
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWx"
@@ -29,7 +29,7 @@ DIFF = """--- a/train.py
 def session() -> Session:
     """A hung job from symptom to proof, as the wizard writes it; the first line as an old session might hold it."""
     session = Session.new(argv=["--demo"], version="0.1", cwd="/home/alice/fusion")
-    case = Case(load(), session)
+    case = Case(read_knowledge(), session)
     case.answer("symptom", "hangs")
     case.answer("same-place", "differs")
     case.answer("same-place", "same-step")
@@ -65,7 +65,7 @@ def session() -> Session:
     fix = {"id": "hoist-collective", "cause": "rank-conditional-collective", "title": "run it on every rank"}
     session.append("fix", **fix, action="applied", paths=["/home/alice/fusion/train.py"], diff=DIFF)
     session.append("proof", passed=True, what="every rank got past train.py:88", detail="4 ranks in 6.1 s")
-    session.events.insert(0, Event(1.7e9, "note", {"text": f"HF_TOKEN={SECRET} torchrun train.py on node-07"}))
+    session.events.insert(0, SessionEvent(1.7e9, "note", {"text": f"HF_TOKEN={SECRET} torchrun train.py on node-07"}))
     return session
 
 
@@ -93,8 +93,8 @@ class Page(HTMLParser):
 
 
 def test_both_forms_tell_the_whole_case(session: Session) -> None:
-    told = " ".join(Page(html(session)).words)
-    for text in (markdown(session).replace("\\", ""), told):
+    told = " ".join(Page(report_as_html(session)).words)
+    for text in (report_as_markdown(session).replace("\\", ""), told):
         for part in (
             "Yes, at the same step",
             "/dev/shm 64 MiB",
@@ -116,19 +116,19 @@ def test_both_forms_tell_the_whole_case(session: Session) -> None:
 
 
 def test_ranks_at_the_same_place_are_one_row(session: Session) -> None:
-    rows = [line for line in markdown(session).splitlines() if line.startswith("| ") and "waiting" in line]
+    rows = [line for line in report_as_markdown(session).splitlines() if line.startswith("| ") and "waiting" in line]
     assert [row.split(" | ")[0] for row in rows] == ["| 0", "| 1–3"]
 
 
 def test_the_answer_comes_first(session: Session) -> None:
-    lines = [line for line in markdown(session).splitlines() if line]
+    lines = [line for line in report_as_markdown(session).splitlines() if line]
     assert lines[1].startswith("Rank 0 waits in all_reduce")
     assert lines[2].startswith("Most likely: A collective that only some ranks reach")
     assert lines[3].startswith("Proved: ")
 
 
 def test_the_page_loads_and_runs_nothing(session: Session) -> None:
-    page = html(session)
+    page = report_as_html(session)
     parsed = Page(page)
     assert parsed.open == []
     assert not {"script", "link", "img", "iframe", "a"} & set(parsed.tags)
@@ -138,7 +138,9 @@ def test_the_page_loads_and_runs_nothing(session: Session) -> None:
 
 
 def test_hostile_text_is_no_markup_in_markdown(session: Session) -> None:
-    line = next(line for line in markdown(session).splitlines() if "alert(1)" in line and line.startswith("| job"))
+    line = next(
+        line for line in report_as_markdown(session).splitlines() if "alert(1)" in line and line.startswith("| job")
+    )
     assert "<script" not in line
     assert len(re.findall(r"(?<!\\)\|", line)) == 5, "a bar in a text begins no column"
     assert not re.search(r"(?<!\\)[`*\[]", line)
@@ -146,17 +148,17 @@ def test_hostile_text_is_no_markup_in_markdown(session: Session) -> None:
 
 def test_code_with_fences_stays_code(session: Session) -> None:
     session.append("note", text="```\n# not a heading\n```")
-    fence = re.search(r"^(`{4,})text\n```\n# not a heading\n```\n\1$", markdown(session), re.MULTILINE)
+    fence = re.search(r"^(`{4,})text\n```\n# not a heading\n```\n\1$", report_as_markdown(session), re.MULTILINE)
     assert fence
 
 
 @pytest.mark.parametrize("public", [False, True])
-@pytest.mark.parametrize("form", [markdown, html])
+@pytest.mark.parametrize("form", [report_as_markdown, report_as_html])
 def test_secrets_never_leave(session: Session, form, public: bool) -> None:
     assert SECRET not in form(session, public=public)
 
 
-@pytest.mark.parametrize("form", [markdown, html])
+@pytest.mark.parametrize("form", [report_as_markdown, report_as_html])
 def test_public_names_nobody_and_still_tells_the_case(session: Session, form) -> None:
     page = form(session, public=True)
     for name in ("alice", "fusion", "node-07", "10.3.2.7", "train.py", "train.log"):
@@ -170,12 +172,12 @@ def test_public_names_nobody_and_still_tells_the_case(session: Session, form) ->
 
 def test_a_report_writes_nothing(session: Session) -> None:
     before = session.path.read_bytes()
-    markdown(session)
-    html(session, public=True)
+    report_as_markdown(session)
+    report_as_html(session, public=True)
     assert session.path.read_bytes() == before
 
 
 def test_an_empty_session_has_a_report() -> None:
-    text = markdown(Session.new(argv=[]))
+    text = report_as_markdown(Session.new(argv=[]))
     assert "does not point at one cause" in text
     assert "## The job" not in text

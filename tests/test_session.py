@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.evidence import Evidence
-from ddpwizard.app.report import markdown
+from ddpwizard.app.report import report_as_markdown
 from ddpwizard.app.session import Session, all_sessions
-from ddpwizard.app.snapshot import EnvSection, Snapshot, from_plain
-from ddpwizard.app.wizard import Case
-from ddpwizard.knowledge.loader import load
+from ddpwizard.app.snapshot import EnvSection, Snapshot, snapshot_from_plain
+from ddpwizard.knowledge.loader import read_knowledge
 
 
 def test_each_event_is_on_disk_before_the_call_returns():
@@ -85,7 +85,7 @@ def test_an_unwritable_state_directory_is_one_clear_error(monkeypatch: pytest.Mo
 
 
 def test_a_resumed_case_is_the_same_case():
-    knowledge = load()
+    knowledge = read_knowledge()
     case = Case(knowledge, Session.new(argv=[]))
     case.answer("symptom", "hangs")
     case.answer("how-many-nodes", "one")
@@ -100,7 +100,7 @@ def test_a_resumed_case_is_the_same_case():
 
 
 def test_a_later_answer_replaces_the_earlier():
-    case = Case(load())
+    case = Case(read_knowledge())
     case.answer("symptom", "hangs")
     case.answer("symptom", "crashes")
     assert [item.id for item in case.evidence] == ["answer:symptom=crashes"]
@@ -112,5 +112,5 @@ def test_a_snapshot_with_ranks_is_read_back_from_the_file():
     session = Session.new(argv=[])
     session.append("snapshot", **msgspec.to_builtins(snapshot, str_keys=True))
     again = Session.load(session.id)
-    assert from_plain(again.events[-1].data) == snapshot
-    assert "node-07" in markdown(again)
+    assert snapshot_from_plain(again.events[-1].data) == snapshot
+    assert "node-07" in report_as_markdown(again)

@@ -20,7 +20,7 @@ PERIOD = 251  # prime: a chunk of 2^k elements that lands in a wrong place shows
 BUFFERS = 4  # of one size: data, what is expected, the comparison, what the backend needs
 
 
-def pattern(torch, rank, count, device):
+def fill_pattern(torch, rank, count, device):
     """``count`` small whole numbers that depend on the rank and the position, and not linearly on either.
 
     Their sums over up to 60,000 ranks are exact in float32.
@@ -30,9 +30,9 @@ def pattern(torch, rank, count, device):
     return block.repeat(-(-count // PERIOD))[:count] if count > PERIOD else block
 
 
-def expected(torch, ranks, count, device):
+def expected_sum(torch, ranks, count, device):
     """What every element must be after the sum over all ranks."""
-    block = torch.stack([pattern(torch, rank, min(count, PERIOD), device) for rank in range(ranks)]).sum(dim=0)
+    block = torch.stack([fill_pattern(torch, rank, min(count, PERIOD), device) for rank in range(ranks)]).sum(dim=0)
     return block.repeat(-(-count // PERIOD))[:count] if count > PERIOD else block
 
 
@@ -46,7 +46,7 @@ def wrong_elements(torch, data, right):
     return {"wrong": count, "first": first, "should": float(right[first]), "got": str(float(data[first]))}
 
 
-class Rank:
+class RankWorker:
     """This rank: its reports and the all-reduces it takes part in."""
 
     def __init__(self, out, backend):
@@ -95,13 +95,13 @@ class Rank:
     def measure(self, size, times):
         """The median seconds of ``times`` calls at ``size`` bytes, every element checked before and after them."""
         torch, count = self.torch, size // 4
-        right = expected(torch, self.ranks, count, self.device)
-        data = pattern(torch, self.rank, count, self.device)
+        right = expected_sum(torch, self.ranks, count, self.device)
+        data = fill_pattern(torch, self.rank, count, self.device)
         self.all_reduce(data, size)
         wrong = wrong_elements(torch, data, right)
         data.zero_()
         seconds = statistics.median(self.all_reduce(data, size) for _ in range(times))
-        data.copy_(pattern(torch, self.rank, count, self.device))
+        data.copy_(fill_pattern(torch, self.rank, count, self.device))
         self.all_reduce(data, size)
         wrong = wrong if wrong["wrong"] else wrong_elements(torch, data, right)
         self.report("row", bytes=size, seconds=seconds, **wrong)
@@ -111,7 +111,7 @@ def main():
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
     out_dir, backend, timeout_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
     with open(os.path.join(out_dir, "rank%s.jsonl" % os.environ["RANK"]), "a") as out:
-        rank = Rank(out, backend)
+        rank = RankWorker(out, backend)
         rank.report("started", pid=os.getpid())
         try:
             rank.join(timeout_s)

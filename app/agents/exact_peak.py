@@ -16,21 +16,21 @@ import warnings
 AGENTS = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, AGENTS)
 
-from ddpwizard_model import asked, tracking  # noqa: E402
+from ddpwizard_model import protocol, tracking  # noqa: E402
 
 MEMORY_LIMIT_BYTES = 12 * 2**30
 
 
-def no_network(event, args):
+def refuse_network(event, args):
     """An audit hook that says what was asked for instead of letting it be fetched."""
     if event == "socket.getaddrinfo" or (event == "socket.connect" and not isinstance(args[1], (str, bytes))):
         host = args[0] if event == "socket.getaddrinfo" else args[1][0]
-        raise asked.Refused("it asks for %s over the network" % host)
+        raise protocol.RequestRefused("it asks for %s over the network" % host)
 
 
-def problem(error):
+def describe_error(error):
     """One line on what went wrong."""
-    line = asked.in_a_line(error)
+    line = protocol.one_line(error)
     if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
         return "its code reads a value or a size that only real tensors have (%s)" % line
     if isinstance(error, ImportError) and "torch" in str(error):
@@ -41,17 +41,17 @@ def problem(error):
 def main():
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     warnings.simplefilter("ignore")
-    asked.as_in_user_program(AGENTS)
-    sys.addaudithook(no_network)
+    protocol.use_user_import_path(AGENTS)
+    sys.addaudithook(refuse_network)
     answer = {}
     try:
         answer.update(tracking.track(json.loads(sys.argv[1])))
-    except asked.Refused as refusal:
+    except protocol.RequestRefused as refusal:
         answer["problem"] = str(refusal)
     except BaseException as error:  # whatever the user's code does, sys.exit too
-        answer["problem"] = problem(error)
+        answer["problem"] = describe_error(error)
     answer["used"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    asked.answer(answer)
+    protocol.send_answer(answer)
 
 
 if __name__ == "__main__":

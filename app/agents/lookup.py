@@ -17,7 +17,7 @@ import time
 REFUSED = "Connection refused"
 
 
-def tell(fact):
+def print_fact(fact):
     """One line of the answer."""
     os.write(int(os.environ["DDPWIZARD_ANSWER_FD"]), json.dumps(fact).encode() + b"\n")
 
@@ -51,10 +51,10 @@ def connect(addresses, port, limit_s):
 
 def main():
     addresses, problem = resolve(sys.argv[1])
-    tell({"addresses": addresses, "problem": problem})
+    print_fact({"addresses": addresses, "problem": problem})
     if addresses and len(sys.argv) > 3:
         connected, problem = connect(addresses, int(sys.argv[2]), float(sys.argv[3]))
-        tell({"connected": connected, "problem": problem})
+        print_fact({"connected": connected, "problem": problem})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 AGENTS = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, AGENTS)
 
-from ddpwizard_model import asked, building  # noqa: E402
+from ddpwizard_model import building, protocol  # noqa: E402
 
 ADDRESS_LIMIT_BYTES = 24 * 2**30  # torch alone maps some GiB
 CONFIG_LIMIT = 1000000  # characters
@@ -22,14 +22,14 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "n
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
 
 
-def build(spec, arguments=((), {})):
+def build_on_meta(spec, arguments=((), {})):
     """The model that ``package.module:factory`` gives with these arguments, its weights on the meta device."""
     import torch
 
-    factory = asked.function(spec)
+    factory = protocol.import_function(spec)
     with torch.device("meta"):
         model = factory(*arguments[0], **arguments[1])
-    return asked.a_module(model, spec)
+    return protocol.require_module(model, spec)
 
 
 def refuse_network():
@@ -56,7 +56,7 @@ def refuse_network():
     socket.getaddrinfo = unresolved
 
 
-def shape(model):
+def read_shape(model):
     """What the planner needs: every parameter's shape, the repeated block, embeddings and attention heads."""
     import torch
 
@@ -81,14 +81,14 @@ def shape(model):
         "hidden": table.shape[1] if table is not None else min((m.in_features for m in linears), default=0),
         "intermediate": max((m.out_features for m in linears), default=0),
         "gated": sum(1 for m in linears if m.out_features == max(n.out_features for n in linears)) > 1,
-        "heads": known_as(model, HEADS),
-        "kv_heads": known_as(model, KV_HEADS),
+        "heads": first_attribute(model, HEADS),
+        "kv_heads": first_attribute(model, KV_HEADS),
         "tied": tied,
-        "config": config_of(model),
+        "config": config_as_dict(model),
     }
 
 
-def config_of(model):
+def config_as_dict(model):
     """The config of a transformers model as plain data; empty for any other."""
     config = getattr(model, "config", None)
     if config is None or not (getattr(config, "model_type", None) and hasattr(config, "to_dict")):
@@ -100,7 +100,7 @@ def config_of(model):
     return json.loads(plain) if len(plain) < CONFIG_LIMIT else {}
 
 
-def known_as(model, names):
+def first_attribute(model, names):
     """A number that a module or its config has under one of these names; 0 where none does."""
     for holder in (getattr(model, "config", None), *model.modules()):
         for name in names:
@@ -114,13 +114,13 @@ def main():
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_LIMIT_BYTES, ADDRESS_LIMIT_BYTES))
     with open("/proc/self/oom_score_adj", "w") as score:  # where memory runs out, this goes first, not a job
         score.write("1000")
-    asked.as_in_user_program(AGENTS)
+    protocol.use_user_import_path(AGENTS)
     refuse_network()
     try:
-        answer = shape(build(sys.argv[1], *(json.loads(given) for given in sys.argv[2:3])))
+        answer = read_shape(build_on_meta(sys.argv[1], *(json.loads(given) for given in sys.argv[2:3])))
     except BaseException as error:  # whatever the user's code does, sys.exit too
-        answer = {"problem": asked.in_a_line(error)}
-    asked.answer(answer)
+        answer = {"problem": protocol.one_line(error)}
+    protocol.send_answer(answer)
 
 
 if __name__ == "__main__":

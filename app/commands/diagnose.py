@@ -8,26 +8,19 @@ from pathlib import Path
 import click
 
 from ...knowledge.schema import Knowledge
+from ..diagnosis.case import Case
+from ..diagnosis.intake import add_to_case
 from ..errors import UserError
-from ..evidence import Because, Diagnosis, Evidence
-from ..logs import draw
-from ..logs.read import sources
+from ..evidence import Diagnosis, Evidence, ReasonLine
+from ..logs import timeline_chart
+from ..logs.analyse import Progress
+from ..logs.read import find_sources
 from ..logs.types import Timeline
-from ..logs.understand import Progress
-from ..probes.units import size_text
-from ..reading import read_into
-from ..wizard import Case
-from .common import (
-    OpenScreen,
-    Options,
-    common_options,
-    document,
-    knowledge_for,
-    print_json,
-    say,
-    target_python,
-    tell,
-)
+from ..options import Options, knowledge_for, target_python
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line, print_progress
+from ..text.units import size_text
+from .common import ScreenRequested, common_options
 
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
@@ -51,7 +44,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     """
     if not paths and not answers and not script:
         if sys.stdin.isatty() and not options.json:
-            raise OpenScreen("paste", options)
+            raise ScreenRequested("paste", options)
         paths = ["-"]
     knowledge = knowledge_for(options)
     case = Case(knowledge)
@@ -63,11 +56,11 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     scope = told or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
     if options.json:
-        print_json(document("diagnosis", knowledge, diagnosis))
+        print_json(public_document("diagnosis", knowledge, diagnosis))
     else:
-        for line in [*draw.lines(timeline), ""] if timeline else []:
-            say(line)
-        show(diagnosis, knowledge)
+        for line in [*timeline_chart.chart_lines(timeline), ""] if timeline else []:
+            print_line(line)
+        print_diagnosis(diagnosis, knowledge)
     return 1 if scope and diagnosis.named(1) else 0
 
 
@@ -75,12 +68,12 @@ def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bo
     """Take in all texts and the script: whether any of it is about distributed training, and the ranks' timeline."""
     in_scope, timeline = False, None
     if paths:
-        found = read_into(case, sources(paths), _progress())
+        found = add_to_case(case, find_sources(paths), _progress())
         in_scope, timeline = found.in_scope, found.timeline
     if script:
-        from ..review.review import evidence_of, review_file
+        from ..review.review import evidence_of_findings, review_file
 
-        case.add(evidence_of(review_file(Path(script), case.knowledge)))
+        case.add(evidence_of_findings(review_file(Path(script), case.knowledge)))
         in_scope = True
     return in_scope, timeline
 
@@ -120,55 +113,57 @@ def _readable_probes(knowledge: Knowledge) -> list[str]:
 def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
     import asyncio
 
-    from ..job.triage import evidence_of, triage
-    from ..probes.context import Context
-    from ..probes.look import judge, look, may_run
+    from ..probes.context import ProbeContext
+    from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
+    from ..triage.triage import evidence_of_report, triage_jobs
 
     granted = options.allow or "reads"
-    context = Context(python=target_python(options), progress=tell)
+    context = ProbeContext(python=target_python(options), progress=print_progress)
 
     async def look_at_all() -> list[Evidence]:
-        reports = await triage(allow=granted, progress=tell)
-        snapshot = await look(may_run(knowledge, granted), context, knowledge, granted=granted)
-        seen = [item for check in judge(snapshot) if (item := check.evidence())]
-        return seen + [item for report in reports for item in evidence_of(report)]
+        reports = await triage_jobs(allow=granted, progress=print_progress)
+        snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
+        seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
+        return seen + [item for report in reports for item in evidence_of_report(report)]
 
     return asyncio.run(look_at_all())
 
 
-def _reason(line: Because) -> str:
+def _reason(line: ReasonLine) -> str:
     """One line of the reckoning: its weight in nats, where it is from, what was seen, and where to look."""
     what = line.what if len(line.what) <= SHOWN_CHARACTERS else line.what[: SHOWN_CHARACTERS - 1] + "…"
     return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
-def show(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
+def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
     """The ranking for people: the best causes with their reasons, what else was seen, what would tell more."""
     if not diagnosis.in_scope:
-        say("This does not look like a problem of distributed training: nothing in it is known here.")
+        print_line("This does not look like a problem of distributed training: nothing in it is known here.")
         return
     named = diagnosis.named(SHOWN_CAUSES)
     if not named:
-        say("Nothing known here was recognised. More of the log, or one of these, would tell:")
+        print_line("Nothing known here was recognised. More of the log, or one of these, would tell:")
     for place, cause in enumerate(named, 1):
         bar = "█" * max(1, round(cause.confidence * 20))
-        say(f"{place}  {cause.title}   {cause.confidence:.0%}  {bar}")
+        print_line(f"{place}  {cause.title}   {cause.confidence:.0%}  {bar}")
         for line in cause.because[:SHOWN_LINES]:
-            say(_reason(line))
+            print_line(_reason(line))
         for line in cause.against[:2]:
-            say(_reason(line))
+            print_line(_reason(line))
         if place == 1:
-            say(f"     {knowledge.causes[cause.id].summary}")
-            say(f"     → ddpwizard explain {cause.id}")
+            print_line(f"     {knowledge.causes[cause.id].summary}")
+            print_line(f"     → ddpwizard explain {cause.id}")
     if named:
-        say(f"–  something else   {diagnosis.other:.0%}")
+        print_line(f"–  something else   {diagnosis.other:.0%}")
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:
-            say(f"   seen, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
+            print_line(f"   seen, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     if probe:
-        say(f"next: look at {probe.text}   --probe")
+        print_line(f"next: look at {probe.text}   --probe")
     if question:
-        say(f"next: {question.text}   --answer {question.id}=({' | '.join(knowledge.questions[question.id].answers)})")
+        print_line(
+            f"next: {question.text}   --answer {question.id}=({' | '.join(knowledge.questions[question.id].answers)})"
+        )

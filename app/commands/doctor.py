@@ -11,26 +11,20 @@ import click
 import msgspec
 
 from ...knowledge.schema import NATS, Intrusiveness, Knowledge
-from .. import redact
-from ..errors import CouldNotLook, UserError
+from ..errors import InspectionError, UserError
 from ..evidence import Check
-from ..files import check_writable, write_whole
-from ..job.types import Job
-from ..probes.context import Context, allowed
-from ..probes.look import PROBES, judge, look, may_run
-from ..probes.units import count_text
-from ..snapshot import Snapshot, read
-from .common import (
-    Options,
-    common_options,
-    document,
-    json_bytes,
-    knowledge_for,
-    print_json,
-    target_python,
-    tell,
-)
-from .doctor_text import show
+from ..jobs.types import Job
+from ..options import Options, knowledge_for, target_python
+from ..probes.context import ProbeContext, level_permitted
+from ..probes.run_probes import PROBES, judge_snapshot, permitted_probes, run_probes
+from ..snapshot import Snapshot, read_snapshot
+from ..system.files import check_writable, write_atomic
+from ..text import redact
+from ..text.json_output import json_bytes, print_json, public_document
+from ..text.terminal import print_progress
+from ..text.units import count_text
+from .common import common_options
+from .doctor_text import print_checks
 
 WORST = ("fail", "warn", "unknown", "skip", "ok")
 BENCH = "allreduce"
@@ -60,19 +54,19 @@ def command(full: bool, bench: bool, save: Path | None, replay: Path | None, opt
         check_writable(save, "--save")
     snapshot = _load(replay) if replay else _look(knowledge, options, bench)
     if save:
-        write_whole(save, json_bytes(redact.record(msgspec.to_builtins(snapshot))), "--save")
-        tell(f"saved to {save}")
-    checks = sorted(judge(snapshot), key=lambda check: WORST.index(check.status))
+        write_atomic(save, json_bytes(redact.redact_record(msgspec.to_builtins(snapshot))), "--save")
+        print_progress(f"saved to {save}")
+    checks = sorted(judge_snapshot(snapshot), key=lambda check: WORST.index(check.status))
     if not any(getattr(snapshot, probe) is not None for probe in PROBES):
         reasons = "; ".join(f"{PROBES.get(probe, probe)}: {why}" for probe, why in snapshot.failed.items())
-        raise CouldNotLook(
+        raise InspectionError(
             f"nothing could be looked at ({reasons or 'there is no section in it'})",
             "mend the first of these, or name another --python",
         )
     if options.json:
-        print_json(document("doctor", knowledge, _body(snapshot, checks, knowledge)))
+        print_json(public_document("doctor", knowledge, _body(snapshot, checks, knowledge)))
     else:
-        show(snapshot, checks, full=full, ascii_only=options.ascii)
+        print_checks(snapshot, checks, full=full, ascii_only=options.ascii)
     return 1 if any(check.status in ("fail", "warn") for check in checks) else 0
 
 
@@ -80,28 +74,30 @@ def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
     """Look at this box, as far as it is allowed; with a job running here at that job's environment."""
     jobs = _jobs()
     granted = options.allow or ("reads" if jobs else "allocates")
-    if bench and not allowed(knowledge.probes[BENCH].intrusiveness, granted):
+    if bench and not level_permitted(knowledge.probes[BENCH].intrusiveness, granted):
         granted = _asked(knowledge, granted, options)
-    probes = [probe for probe in may_run(knowledge, "perturbs") if bench or probe != BENCH]
+    probes = [probe for probe in permitted_probes(knowledge, "perturbs") if bench or probe != BENCH]
     if jobs:
         count = count_text(len(jobs), "job")
-        tell(f"{count} running here: looking at the environment of {jobs[0].launcher} {jobs[0].launcher_pid or ''}")
-    context = Context(
+        print_progress(
+            f"{count} running here: looking at the environment of {jobs[0].launcher} {jobs[0].launcher_pid or ''}"
+        )
+    context = ProbeContext(
         python=_python_of(jobs, options),
         pids=[process.pid for process in jobs[0].processes if process.environ] if jobs else [],
-        progress=tell,
+        progress=print_progress,
     )
-    tell(f"looking at {', '.join(PROBES[probe] for probe in probes)}")
-    return asyncio.run(look(probes, context, knowledge, granted=granted))
+    print_progress(f"looking at {', '.join(PROBES[probe] for probe in probes)}")
+    return asyncio.run(run_probes(probes, context, knowledge, granted=granted))
 
 
 def _jobs() -> list[Job]:
-    from ..job.find import discover
+    from ..jobs import discover
 
     try:
-        return discover.find()
-    except CouldNotLook as error:
-        tell(str(error))
+        return discover.find_jobs()
+    except InspectionError as error:
+        print_progress(str(error))
         return []
 
 
@@ -124,12 +120,12 @@ def _load(path: Path) -> Snapshot:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UserError(f"{path} is no regular file", "give a file written by ddpwizard doctor --save")
-        return read(path.read_bytes(), str(path))
+        return read_snapshot(path.read_bytes(), str(path))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "give a file written by doctor --save") from error
 
 
-def cause_of(check: Check, knowledge: Knowledge) -> str | None:
+def cause_of_check(check: Check, knowledge: Knowledge) -> str | None:
     """The cause that a finding which is wrong points at most, or None."""
     if check.status not in ("fail", "warn") or not check.finding:
         return None
@@ -151,7 +147,7 @@ def _body(snapshot: Snapshot, checks: Iterable[Check], knowledge: Knowledge) -> 
                 "status": check.status,
                 "title": check.title,
                 "detail": check.detail,
-                "cause": cause_of(check, knowledge),
+                "cause": cause_of_check(check, knowledge),
                 "fix": check.fix or None,
             }
             for check in checks

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import click
 
 from ..evidence import Check
-from ..probes.units import count_text, seconds_text, size_text
 from ..snapshot import BenchRow, Snapshot
-from .common import clean, glyph
+from ..text.terminal import status_glyph, strip_control
+from ..text.units import count_text, seconds_text, size_text
 
 WIDTH = 80
 COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
 COUNTED = {"ok": "ok", "warn": "warn", "fail": "fail", "unknown": "could not look", "skip": "skipped"}
 
 
-def show(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only: bool) -> None:
+def print_checks(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only: bool) -> None:
     """Print the checks (worst first, as they come) and the rows of the all-reduce test."""
     worst = next((check.status for check in checks if check.status in ("fail", "warn", "unknown")), "ok")
     counts = Counter(check.status for check in checks)
@@ -31,13 +31,13 @@ def show(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only:
     skipped = 0 if full else counts["skip"]
     if folded or skipped:
         parts = [f"{folded} ok"] * bool(folded) + [f"{skipped} skipped"] * bool(skipped)
-        _line(f"{glyph('ok' if folded else 'skip', ascii_only)} {', '.join(parts)} (--full shows them)", "")
+        _line(f"{status_glyph('ok' if folded else 'skip', ascii_only)} {', '.join(parts)} (--full shows them)", "")
     if snapshot.allreduce and snapshot.allreduce.rows:
         _bench(snapshot.allreduce.rows, ascii_only)
 
 
 def _check(check: Check, ascii_only: bool) -> None:
-    sign = glyph(check.status, ascii_only)
+    sign = status_glyph(check.status, ascii_only)
     indent = " " * (len(sign) + 1)
     _wrapped(check.title, f"{sign} ", indent, check.status)
     for line in check.detail.splitlines():
@@ -52,7 +52,7 @@ def _bench(rows: Sequence[BenchRow], ascii_only: bool) -> None:
     _line(f"  {'size':>9}  {'time':>9}  {'algbw':>11}  {'busbw':>11}", "")
     for row in rows:
         speed = f"{_gbps(row.algbw_gbps)}  {_gbps(row.busbw_gbps)}"
-        right = "" if row.correct else f"  {glyph('fail', ascii_only)} wrong data"
+        right = "" if row.correct else f"  {status_glyph('fail', ascii_only)} wrong data"
         _line(f"  {size_text(row.bytes):>9}  {seconds_text(row.seconds):>9}  {speed}{right}", "")
 
 
@@ -61,7 +61,9 @@ def _gbps(value: float) -> str:
 
 
 def _wrapped(text: str, first: str, following: str, status: str) -> None:
-    lines = textwrap.wrap(clean(text), WIDTH - len(first), break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(strip_control(text), WIDTH - len(first), break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]
     for number, line in enumerate(lines):
         _line((following if number else first) + line, status)
 
@@ -69,5 +71,5 @@ def _wrapped(text: str, first: str, following: str, status: str) -> None:
 def _line(text: str, status: str) -> None:
     """One line on stdout; colour only where a terminal and its user take it."""
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    text = clean(text)
+    text = strip_control(text)
     sys.stdout.write((click.style(text, fg=COLOURS[status]) if coloured and status in COLOURS else text) + "\n")

@@ -4,7 +4,10 @@ import click
 
 from ...knowledge.schema import Cause, Clue, Knowledge
 from ..errors import UserError
-from .common import Options, common_options, document, knowledge_for, print_json, say
+from ..options import Options, knowledge_for
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line
+from .common import common_options
 
 
 @click.command(name="explain")
@@ -17,10 +20,10 @@ def command(id_: str, options: Options) -> int:
     if cause is None:
         raise UserError(f"no cause {id_!r}" + _near(id_, knowledge), "ddpwizard kb list shows all")
     if options.json:
-        print_json(document("cause", knowledge, cause))
+        print_json(public_document("cause", knowledge, cause))
     else:
-        for line in render(cause, knowledge):
-            say(line)
+        for line in cause_lines(cause, knowledge):
+            print_line(line)
     return 0
 
 
@@ -36,7 +39,7 @@ def clue_text(clue: Clue) -> str:
     return ", ".join(" or ".join(f"“{part.strip()}”" for part in term.split("|")) for term in clue.all)
 
 
-def render(cause: Cause, knowledge: Knowledge) -> list[str]:
+def cause_lines(cause: Cause, knowledge: Knowledge) -> list[str]:
     """An entry as plain lines, headings in capitals; the browser of the TUI shows the same."""
     findings = knowledge.findings()
     lines = [cause.title, f"{cause.family} / {cause.id}", "", cause.summary, ""]

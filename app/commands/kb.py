@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...knowledge.loader import CAUSE_ID, KnowledgeError, load
+from ...knowledge.loader import CAUSE_ID, KnowledgeError, read_knowledge
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
-from ..files import write_whole
-from .common import Options, common_options, document, knowledge_for, print_json, say, tell
+from ..options import Options, knowledge_for
+from ..system.files import write_atomic
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line, print_progress
+from .common import common_options
 
 if TYPE_CHECKING:
-    from ..newentry import Draft
+    from ..diagnosis.draft_entry import EntryDraft
 
 
 @click.group(name="kb")
@@ -30,19 +33,19 @@ def check(directory: Path | None, options: Options) -> int:
     if missing := next((path for path in extra if not path.is_dir()), None):
         raise UserError(f"{missing}: no such directory", "give a directory with knowledge entries")
     try:
-        knowledge = load(*extra, thorough=True)
+        knowledge = read_knowledge(*extra, thorough=True)
     except KnowledgeError as error:
         if options.json:
             problem = {"path": str(error.path), "line": error.line, "problem": error.problem}
-            print_json(document("kb-check", None, {"ok": False, "problems": [problem]}))
+            print_json(public_document("kb-check", None, {"ok": False, "problems": [problem]}))
         else:
-            say(str(error))
+            print_line(str(error))
         return 1
     if options.json:
-        print_json(document("kb-check", knowledge, {"ok": True, "problems": []}))
+        print_json(public_document("kb-check", knowledge, {"ok": True, "problems": []}))
     else:
         counts = f"{len(knowledge.causes)} causes, {len(knowledge.questions)} questions, {len(knowledge.rules)} rules"
-        say(f"All entries hold together: {counts}, {len(knowledge.findings())} findings.")
+        print_line(f"All entries hold together: {counts}, {len(knowledge.findings())} findings.")
     return 0
 
 
@@ -54,10 +57,10 @@ def list_causes(options: Options) -> int:
     causes = sorted(knowledge.causes.values(), key=lambda c: (c.family, c.id))
     if options.json:
         rows = [{"id": c.id, "family": c.family, "title": c.title, "summary": c.summary} for c in causes]
-        print_json(document("kb-list", knowledge, {"causes": rows}))
+        print_json(public_document("kb-list", knowledge, {"causes": rows}))
         return 0
     for cause in causes:
-        say(f"{cause.family:<12} {cause.id:<28} {cause.title}")
+        print_line(f"{cause.family:<12} {cause.id:<28} {cause.title}")
     return 0
 
 
@@ -65,14 +68,14 @@ def list_causes(options: Options) -> int:
 @common_options
 def graph(options: Options) -> int:
     """The decision graph: in Graphviz's language, or with --json as nodes and edges."""
-    from ..graph.build import as_dot, as_json, build
+    from ..diagnosis.decision_graph import build_graph, graph_as_dot, graph_as_json
 
     knowledge = knowledge_for(options)
-    built = build(knowledge)
+    built = build_graph(knowledge)
     if options.json:
-        print_json(document("kb-graph", knowledge, as_json(built)))
+        print_json(public_document("kb-graph", knowledge, graph_as_json(built)))
     else:
-        say(as_dot(built))
+        print_line(graph_as_dot(built))
     return 0
 
 
@@ -81,18 +84,18 @@ def graph(options: Options) -> int:
 @common_options
 def coverage(write: Path | None, options: Options) -> int:
     """Which entries answer which topic, as a Markdown table. Exit 1 when a topic has none."""
-    from .. import coverage as table
+    from ..diagnosis import coverage as table
 
     knowledge = knowledge_for(options)
-    covered = table.covered(knowledge)
+    covered = table.entries_by_topic(knowledge)
     if write:
-        write_whole(write, table.markdown(knowledge).encode(), "--write")
-        tell(f"written: {write.absolute()}")
+        write_atomic(write, table.coverage_table(knowledge).encode(), "--write")
+        print_progress(f"written: {write.absolute()}")
     if options.json:
         rows = [{"topic": topic, "title": knowledge.topics[topic], "entries": ids} for topic, ids in covered.items()]
-        print_json(document("kb-coverage", knowledge, {"topics": rows}))
+        print_json(public_document("kb-coverage", knowledge, {"topics": rows}))
     elif not write:
-        say(table.markdown(knowledge).rstrip("\n"))
+        print_line(table.coverage_table(knowledge).rstrip("\n"))
     return 0 if all(covered.values()) else 1
 
 
@@ -110,8 +113,8 @@ def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None
       ddpwizard kb new our-storage-stall --session last
       ddpwizard kb new our-storage-stall --log train.log --into team/knowledge
     """
-    from .. import locations
-    from ..newentry import entry
+    from ..diagnosis.draft_entry import render_entry
+    from ..system import paths
 
     knowledge = knowledge_for(options)
     if not CAUSE_ID.fullmatch(id_):
@@ -121,7 +124,7 @@ def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None
     draft = (
         _draft_from_logs(id_, logs, knowledge) if logs else _draft_from_session(id_, session_id or "last", knowledge)
     )
-    text = entry(draft, knowledge)
+    text = render_entry(draft, knowledge)
     directory = into or Path()
     path = directory / f"{id_}.yaml"
     if path.exists():
@@ -130,34 +133,34 @@ def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {directory}: {error.strerror}", "name another directory with --into") from error
-    write_whole(path, text.encode(), "--into")
+    write_atomic(path, text.encode(), "--into")
     if options.json:
-        print_json(document("kb-new", knowledge, {"id": id_, "path": str(path.absolute()), "text": text}))
+        print_json(public_document("kb-new", knowledge, {"id": id_, "path": str(path.absolute()), "text": text}))
     else:
-        say(str(path.absolute()))
+        print_line(str(path.absolute()))
         if "signatures:" not in text:
-            tell("No error line that nobody knows was found: add a signature by hand, or give clues.")
-        tell(
-            f"Finish what it marks and ask ddpwizard kb check DIR; entries in {locations.team_knowledge_dir()} are used"
+            print_progress("No error line that nobody knows was found: add a signature by hand, or give clues.")
+        print_progress(
+            f"Finish what it marks and ask ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
         )
     return 0
 
 
-def _draft_from_logs(id_: str, logs: Sequence[str], knowledge: Knowledge) -> "Draft":
-    from ..logs.read import sources
-    from ..newentry import draft_of
-    from ..reading import read
+def _draft_from_logs(id_: str, logs: Sequence[str], knowledge: Knowledge) -> "EntryDraft":
+    from ..diagnosis.draft_entry import build_draft
+    from ..diagnosis.intake import read_sources
+    from ..logs.read import find_sources
 
-    found = read(sources(logs), knowledge)
-    return draft_of(id_, ", ".join(logs), [], [line for lines in found.errors.values() for line in lines], [])
+    found = read_sources(find_sources(logs), knowledge)
+    return build_draft(id_, ", ".join(logs), [], [line for lines in found.errors.values() for line in lines], [])
 
 
-def _draft_from_session(id_: str, session_id: str, knowledge: Knowledge) -> "Draft":
-    from ..newentry import draft_of
+def _draft_from_session(id_: str, session_id: str, knowledge: Knowledge) -> "EntryDraft":
+    from ..diagnosis.case import Case
+    from ..diagnosis.draft_entry import build_draft
     from ..session import Session
-    from ..wizard import Case
 
     session = Session.load(session_id)
     words = [event.data["words"] for event in session.events if event.kind == "text" and event.data.get("words")]
     lines = [(where, line) for event in session.events if event.kind == "text" for where, line in event.data["errors"]]
-    return draft_of(id_, f"session {session.id}", words, lines, Case(knowledge, session).evidence)
+    return build_draft(id_, f"session {session.id}", words, lines, Case(knowledge, session).evidence)

@@ -12,24 +12,27 @@ import click
 import msgspec
 
 from ..errors import UserError
-from ..files import read_regular
-from ..plan import batch as batches
-from ..plan import exact as exactly
-from ..plan import question, spec
-from ..plan.choice import curve as curves
-from ..plan.choice.search import assumed as also_assumed
-from ..plan.choice.search import plan
-from ..plan.choice.table import of_strategy, table
-from ..plan.question import Question
-from ..plan.runfiles.files import files, script_from, without_script
-from ..plan.runfiles.files import write as write_files
-from ..plan.training import said
-from ..plan.types import Row
-from .common import Options, common_options, document, print_json, say, target_python, tell
+from ..options import Options, target_python
+from ..plan import batch_scaling as batches
+from ..plan import exact_memory as exactly
+from ..plan import request, spec
+from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from
+from ..plan.job_files.write import write_job_files as write_files
+from ..plan.request import PlanRequest
+from ..plan.strategies import scaling_curve as curves
+from ..plan.strategies.search import plan_candidates
+from ..plan.strategies.search import planning_assumptions as also_assumed
+from ..plan.strategies.table import render_table, rows_of_strategy
+from ..plan.train_options import was_given
+from ..plan.types import PlanRow
+from ..system.files import read_regular_file
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line, print_progress
+from .common import common_options
 from .plan_options import question_options
 
 if TYPE_CHECKING:
-    from ..plan.box.live import Box
+    from ..plan.machine.detected import DetectedMachine
 
 
 @click.command(name="plan")
@@ -87,9 +90,9 @@ def command(
        "gpus": 8, "nodes": 1, "gpu": "H100"}
     """
     if check:
-        from .plan_check import check as look_at
+        from .plan_check import check_files as look_at
 
-        asked_too = [name for name in ("spec", *values) if said({"spec": given, **values}, name)]
+        asked_too = [name for name in ("spec", *values) if was_given({"spec": given, **values}, name)]
         if asked_too:
             raise UserError(
                 f"--{asked_too[0].replace('_', '-')} beside --check", "leave it out: --check looks at files only"
@@ -107,30 +110,32 @@ def command(
     whole, links, assumed = asked.setting, asked.links, list(asked.assumed)
     batch = None
     if reference_gpus is not None:
-        batch = batches.batch(whole, reference_gpus, lr, values["global_batch"])
+        batch = batches.scale_batch(whole, reference_gpus, lr, values["global_batch"])
     if batch and keep_global_batch:
-        whole, batch, kept = batches.keeping(whole, batch)
+        whole, batch, kept = batches.keep_global_batch(whole, batch)
         assumed.append(kept)
     source = _source(asked, batch_from, options) if exact else None
-    rows = plan(whole, links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
-    rows = of_strategy(rows, strategy) if strategy is not None else rows
+    rows = plan_candidates(whole, links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
+    rows = rows_of_strategy(rows, strategy) if strategy is not None else rows
     assumed += also_assumed(rows, links, asked.host_bytes)
     compared = _tracked(rows, source) if source else []
-    points = curves.points(whole, links, asked.host_bytes, asked.recompute) if curve else []
+    points = curves.scaling_points(whole, links, asked.host_bytes, asked.recompute) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         assumed.append(f"link between nodes: {links.inter_gbps:g} GB/s, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
     if write and best.fits is False:
-        tell(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")
+        print_progress(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")
     elif write:
-        from ..plan.runfiles.versions import versions
+        from ..plan.job_files.package_versions import read_package_versions
 
-        runs_with = versions(target_python(options))
-        written = _write(Path(write), files(best_setting, script_from(Path(write), script), batch, runs_with))
-        rows[0] = Row(msgspec.structs.replace(best, files=written), best_setting)
+        runs_with = read_package_versions(target_python(options))
+        written = _write(
+            Path(write), render_job_files(best_setting, script_path_from(Path(write), script), batch, runs_with)
+        )
+        rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
         names = [Path(name).name for name in written]
-        if lacks := without_script(script, names):
-            tell(lacks)
+        if lacks := missing_script_reason(script, names):
+            print_progress(lacks)
     candidates = [row.candidate for row in rows]
     if options.json:
         body = {
@@ -140,13 +145,16 @@ def command(
         body |= {"batch": msgspec.to_builtins(batch)} if batch else {}
         body |= {"curve": msgspec.to_builtins(points)} if curve else {}
         body |= {"exact": msgspec.to_builtins(compared)} if compared else {}
-        print_json(document("plan", None, body))
+        print_json(public_document("plan", None, body))
     else:
-        more = [*(batches.lines(batch) if batch else []), *(curves.lines(points, options.ascii) if curve else [])]
-        more += exactly.lines(compared) if compared else []
-        for line in [*table(whole, candidates, assumed, options.ascii), *more]:
+        more = [
+            *(batches.describe_scaling(batch) if batch else []),
+            *(curves.draw_curve(points, options.ascii) if curve else []),
+        ]
+        more += exactly.render_comparison(compared) if compared else []
+        for line in [*render_table(whole, candidates, assumed, options.ascii), *more]:
             for part in _wrapped(line):
-                say(part)
+                print_line(part)
     if compared and all(each.problem for each in compared):
         return 3
     return 0 if any(each.fits is not False and each.in_practice for each in candidates) else 1
@@ -161,28 +169,30 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=lead + "  ") if len(line) > width > len(lead) + 20 else [line]
 
 
-def _question(given: str | None, values: Mapping[str, Any], options: Options) -> Question:
+def _question(given: str | None, values: Mapping[str, Any], options: Options) -> PlanRequest:
     if given:
-        return question.of_spec(_text(given), values)
+        return request.request_from_spec(_text(given), values)
 
-    def look() -> "Box":
-        from ..plan.box.live import box
+    def look() -> "DetectedMachine":
+        from ..plan.machine.detected import detect_machine
 
-        return box(target_python(options))
+        return detect_machine(target_python(options))
 
-    return question.of_options(values, lambda: target_python(options), look, tell)
-
-
-def _source(asked: Question, batch: str | None, options: Options) -> exactly.Source:
-    return exactly.source(target_python(options), asked.directory.absolute(), asked.factory, asked.config, batch)
+    return request.request_from_options(values, lambda: target_python(options), look, print_progress)
 
 
-def _tracked(rows: list[Row], source: exactly.Source) -> list[exactly.Tracked]:
+def _source(asked: PlanRequest, batch: str | None, options: Options) -> exactly.ModuleSource:
+    return exactly.resolve_module_source(
+        target_python(options), asked.directory.absolute(), asked.factory, asked.config, batch
+    )
+
+
+def _tracked(rows: list[PlanRow], source: exactly.ModuleSource) -> list[exactly.TrackedStrategy]:
     """The rows that are worth it, tracked one after the other."""
-    tracked: list[exactly.Tracked] = []
-    for row in exactly.chosen(rows, source):
-        tell(f"importing {source.imports} to track {row.candidate.strategy}; some 20 s for 7 B parameters")
-        tracked.append(asyncio.run(exactly.track(row, source)))
+    tracked: list[exactly.TrackedStrategy] = []
+    for row in exactly.candidates_to_track(rows, source):
+        print_progress(f"importing {source.imports} to track {row.candidate.strategy}; some 20 s for 7 B parameters")
+        tracked.append(asyncio.run(exactly.track_candidate(row, source)))
     return tracked
 
 
@@ -201,11 +211,11 @@ def _write(directory: Path, made: dict[str, str]) -> list[str]:
         raise UserError(f"{directory / there[0]} is there already", "name an empty directory with --write")
     write_files(directory, made, "--write")
     for name in made:
-        tell(f"wrote {directory / name}")
+        print_progress(f"wrote {directory / name}")
     return [str((directory / name).absolute()) for name in made]
 
 
 def _text(given: str) -> bytes:
     if given == "-":
         return sys.stdin.buffer.read(spec.LIMIT_BYTES + 1)
-    return read_regular(Path(given), spec.LIMIT_BYTES, "name a file with --spec, or - for stdin")
+    return read_regular_file(Path(given), spec.LIMIT_BYTES, "name a file with --spec, or - for stdin")

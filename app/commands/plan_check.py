@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import expanded
-from ..plan.agreement.agree import conflicts
-from ..plan.agreement.said import read
-from .common import Options, document, print_json, say
+from ..options import Options
+from ..plan.consistency.conflicts import find_conflicts
+from ..plan.consistency.read_files import read_job_files
+from ..system.files import expand_user
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line
 
 
-def check(paths: Sequence[str], options: Options) -> int:
+def check_files(paths: Sequence[str], options: Options) -> int:
     """Print each contradiction; 1 where there is one.
 
     Raises:
         UserError: A file cannot be read, or none says anything of a job.
     """
-    files = read([expanded(path) for path in paths])
+    files = read_job_files([expand_user(path) for path in paths])
     if not any(file.compares for file in files):
         where = ", ".join(paths)
         raise UserError(
@@ -25,22 +27,22 @@ def check(paths: Sequence[str], options: Options) -> int:
             else f"nothing in {where} says how a job is started",
             "name its ds_config.json, accelerate.yaml, start script, hostfile or manifest, or their directory",
         )
-    found = conflicts(files)
+    found = find_conflicts(files)
     if options.json:
         body = {
             "files": [{"path": str(Path(file.path).absolute()), "kind": file.kind} for file in files],
             "conflicts": [{"message": each.message, "where": each.where} for each in found],
         }
-        print_json(document("agreement", None, body))
+        print_json(public_document("agreement", None, body))
         return 1 if found else 0
     for conflict in found:
         others = f" ({', '.join(conflict.where[1:])})" if len(conflict.where) > 1 else ""
-        say(f"{conflict.where[0]}: {conflict.message}{others}")
+        print_line(f"{conflict.where[0]}: {conflict.message}{others}")
     names = [Path(file.path).name for file in files if file.compares]
     if not found:
         alone = f"{names[0]} does not contradict itself; there is nothing to compare it with."
-        say(f"These agree: {', '.join(names)}." if len(names) > 1 else alone)
+        print_line(f"These agree: {', '.join(names)}." if len(names) > 1 else alone)
     for file in files:
         if not file.compares:
-            say(f"Not compared: {Path(file.path).name}, whose numbers are variables or stand elsewhere.")
+            print_line(f"Not compared: {Path(file.path).name}, whose numbers are variables or stand elsewhere.")
     return 1 if found else 0

@@ -30,7 +30,7 @@ def _as(
     return read
 
 
-COUNT, TOKENS = _as(spec.count_of, "7B, 350M or 7e9"), _as(spec.whole_of, "4096 or 4k")
+COUNT, TOKENS = _as(spec.parse_count, "7B, 350M or 7e9"), _as(spec.parse_whole_number, "4096 or 4k")
 
 
 def _rank(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:

@@ -11,16 +11,19 @@ import msgspec
 
 from ... import __version__
 from ...knowledge.schema import Knowledge, Safety
-from .. import redact
 from ..errors import UserError
-from ..fixes.apply import Applied, apply
+from ..fixes.apply import AppliedFix, apply_fix
 from ..fixes.types import FilePatch, Fix
-from ..review import formats
-from ..review.patch import unified_diff
-from ..review.review import RULES, mended, review_text, scripts_in, shown_path
-from ..review.source import NEWLINE, decode, read_bytes
+from ..options import Options, knowledge_for
+from ..review import output_formats
+from ..review.review import RULES, apply_fixes, review_text, scripts_in, shown_path
 from ..review.types import ReviewFinding
-from .common import Options, clean, common_options, document, knowledge_for, print_json, say, tell
+from ..text import redact
+from ..text.diff import unified_diff
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line, print_progress, strip_control
+from ..training_script.source import NEWLINE, decode_source, read_bytes
+from .common import common_options
 
 
 class _Script(msgspec.Struct):
@@ -79,15 +82,15 @@ def command(
     if unread and not findings:
         raise UserError(unread[0], "give Python 3 scripts, or leave this one out")
     for problem in unread:
-        tell(f"left out: {problem}")
+        print_progress(f"left out: {problem}")
     if options.json:
-        body = {"findings": [formats.document_of(finding) for finding in findings]}
-        print_json(document("review", knowledge, body))
+        body = {"findings": [output_formats.finding_as_json(finding) for finding in findings]}
+        print_json(public_document("review", knowledge, body))
     elif format_ == "sarif":
-        print_json(_plain(formats.sarif(findings, knowledge, __version__)))
+        print_json(_plain(output_formats.sarif_log(findings, knowledge, __version__)))
     elif format_ == "github":
         for finding in findings:
-            say(formats.github(finding))
+            print_line(output_formats.github_command(finding))
     elif diff:
         _show_patch(scripts)
     else:
@@ -120,10 +123,10 @@ def _read(
     for path, named in scripts_in(paths):
         try:
             absolute = path.absolute()
-            text, encoding = decode(read_bytes(path), path)
+            text, encoding = decode_source(read_bytes(path), path)
             findings = review_text(text, str(absolute), knowledge, rules)
             after, done = (
-                mended(text, str(absolute), knowledge, rules, safeties) if findings and safeties else (text, [])
+                apply_fixes(text, str(absolute), knowledge, rules, safeties) if findings and safeties else (text, [])
             )
             scripts.append(_Script(absolute, text, encoding, findings, after, done))
         except UserError as error:
@@ -133,7 +136,7 @@ def _read(
     return scripts, unread
 
 
-def _apply(scripts: list[_Script]) -> Applied | None:
+def _apply(scripts: list[_Script]) -> AppliedFix | None:
     """Write all patches together, so that one ``undo`` takes them back."""
     changed = [script for script in scripts if script.after != script.text]
     if not changed:
@@ -146,18 +149,18 @@ def _apply(scripts: list[_Script]) -> Applied | None:
         safety="unsafe",
         patches=[FilePatch(path=str(s.path), before=s.text, after=s.after) for s in changed],
     )
-    return apply(fix, Path.cwd())
+    return apply_fix(fix, Path.cwd())
 
 
-def _tell_applied(scripts: list[_Script], applied: Applied | None) -> None:
+def _tell_applied(scripts: list[_Script], applied: AppliedFix | None) -> None:
     if not applied:
-        tell("nothing applied: no patch of the allowed safety")
+        print_progress("nothing applied: no patch of the allowed safety")
         return
     for script in scripts:
         for finding in script.done:
             assert finding.fix
-            tell(f"applied {finding.fix.id} ({finding.rule}) to {shown_path(str(script.path))}")
-    tell(f"taken back with: ddpwizard undo {applied.id}")
+            print_progress(f"applied {finding.fix.id} ({finding.rule}) to {shown_path(str(script.path))}")
+    print_progress(f"taken back with: ddpwizard undo {applied.id}")
 
 
 def _show(scripts: list[_Script], knowledge: Knowledge, ascii_only: bool) -> None:
@@ -165,19 +168,19 @@ def _show(scripts: list[_Script], knowledge: Knowledge, ascii_only: bool) -> Non
     for script in scripts:
         lines = NEWLINE.split(script.text)
         for finding in script.findings:
-            for line in formats.lines(finding, lines, knowledge, ascii_only):
-                say(line)
-            say()
+            for line in output_formats.finding_lines(finding, lines, knowledge, ascii_only):
+                print_line(line)
+            print_line()
     files = f"{len(scripts)} file{'s' if len(scripts) != 1 else ''}"
     if not findings:
-        say(f"Nothing found in {files}. Rules: {', '.join(RULES)}.")
+        print_line(f"Nothing found in {files}. Rules: {', '.join(RULES)}.")
         return
     safeties = Counter(finding.fix.safety for finding in findings if finding.fix)
     patches = safeties["safe"] + safeties["unsafe"]
-    say(f"{len(findings)} found in {files}; {patches} with a patch ({safeties['unsafe']} of them unsafe)")
+    print_line(f"{len(findings)} found in {files}; {patches} with a patch ({safeties['unsafe']} of them unsafe)")
     if patches:
         unsafe = " --unsafe-fixes" if safeties["unsafe"] else ""
-        say(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo takes it back")
+        print_line(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo takes it back")
 
 
 def _show_patch(scripts: list[_Script]) -> None:
@@ -186,10 +189,10 @@ def _show_patch(scripts: list[_Script]) -> None:
         for finding in script.findings:
             safety = finding.fix.safety if finding.fix else "display"
             why = f": {finding.fix.why_unsafe}" if finding.fix and finding.fix.why_unsafe else ""
-            tell(f"{shown_path(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
+            print_progress(f"{shown_path(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
         patch = unified_diff(script.text, script.after, shown_path(str(script.path)))
         if sys.stdout.isatty():
-            sys.stdout.write(clean(patch))
+            sys.stdout.write(strip_control(patch))
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(patch.encode(script.encoding, "surrogateescape"))
@@ -197,6 +200,6 @@ def _show_patch(scripts: list[_Script]) -> None:
 
 
 def _plain(document_: dict[str, Any]) -> dict[str, Any]:
-    cleaned = redact.data(document_)
+    cleaned = redact.redact_data(document_)
     assert isinstance(cleaned, dict)
     return cleaned

@@ -9,14 +9,16 @@ from typing import Literal
 
 import click
 
-from ..errors import CouldNotLook, UserError
-from ..files import check_writable
-from ..flight.start import DUMP_PREFIX, environment
-from ..flight.telling import words
-from ..flight.watch import Told, Wishes, watch
-from ..job.find import folder
-from ..within import within
-from .common import Options, common_options, tell
+from ..errors import InspectionError, UserError
+from ..options import Options
+from ..system import run_directory
+from ..system.files import check_writable
+from ..system.timeouts import wait_for
+from ..text.terminal import print_progress
+from ..watchdog.environment import DUMP_PREFIX, rank_environment
+from ..watchdog.notify import split_command
+from ..watchdog.watchdog import Report, WatchdogOptions, run_watchdog
+from .common import common_options
 
 HANG_AFTER_S = 300.0
 LOOK_LIMIT_S = 60.0
@@ -74,21 +76,21 @@ def command(
     """
     if not words_of_command:
         raise UserError("run: no command", "ddpwizard run -- torchrun --nproc-per-node=2 train.py")
-    wishes = Wishes(hang_after_s=hang_after_s, then=then, warn_signals=_signals(warn_signals))
-    on_hang_words = words(on_hang) if on_hang else []
+    wishes = WatchdogOptions(hang_after_s=hang_after_s, then=then, warn_signals=_signals(warn_signals))
+    on_hang_words = split_command(on_hang) if on_hang else []
     if on_hang_words and not shutil.which(on_hang_words[0]):
         raise UserError(f"--on-hang {on_hang_words[0]}: no such program", "give a program that is on the PATH")
     if report:
         check_writable(report, "--report")
     try:
-        private = folder.make()
+        private = run_directory.create_run_directory()
     except OSError as error:
-        raise CouldNotLook(f"no private folder can be made: {error.strerror}", "make room in /tmp") from None
+        raise InspectionError(f"no private folder can be made: {error.strerror}", "make room in /tmp") from None
     keep = False
     try:
-        code, keep = watch(
+        code, keep = run_watchdog(
             words_of_command,
-            environment(os.environ, private),
+            rank_environment(os.environ, private),
             private,
             wishes,
             lambda pid, why: _look(pid, why, report, on_hang_words, options),
@@ -104,14 +106,14 @@ def command(
 
 def _say(line: str) -> None:
     with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the job is watched all the same
-        tell(f"ddpwizard: {line}".rstrip())
+        print_progress(f"ddpwizard: {line}".rstrip())
 
 
 def _signals(names: tuple[str, ...]) -> frozenset[int]:
     """The signals by their names (USR1, SIGUSR1) or numbers; those of ``TAKEN`` can be had."""
-    from ..flight.watch import TAKEN
+    from ..watchdog.watchdog import HANDLED_SIGNALS
 
-    able = {number.name.removeprefix("SIG"): number for number in TAKEN if number != signal.SIGCHLD}
+    able = {number.name.removeprefix("SIG"): number for number in HANDLED_SIGNALS if number != signal.SIGCHLD}
     able |= {str(int(number)): number for number in able.values()}
     found: set[int] = set()
     for name in names:
@@ -126,27 +128,28 @@ def _signals(names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _look(pid: int, why: str, report: Path | None, on_hang: list[str], options: Options) -> Told:
+def _look(pid: int, why: str, report: Path | None, on_hang: list[str], options: Options) -> Report:
     """Look at the job and do with the verdict what was asked for. Loads the knowledge only now."""
     import asyncio
 
-    from ..flight import telling
-    from ..job.triage import triage
-    from .common import document, json_bytes, knowledge_for
-    from .triage import as_json, render
+    from ..options import knowledge_for
+    from ..text.json_output import json_bytes, public_document
+    from ..triage.triage import triage_jobs
+    from ..watchdog import notify
+    from .triage import report_as_json, report_lines
 
     try:
-        looking = triage(pid=pid, allow=options.allow or "reads")
-        reports = asyncio.run(within(LOOK_LIMIT_S, looking))
+        looking = triage_jobs(pid=pid, allow=options.allow or "reads")
+        reports = asyncio.run(wait_for(LOOK_LIMIT_S, looking))
         knowledge = knowledge_for(options)
-        body = {"why": why, "jobs": [as_json(each, knowledge) for each in reports]}
-        lines = [line for each in reports for line in render(each, knowledge)]
+        body = {"why": why, "jobs": [report_as_json(each, knowledge) for each in reports]}
+        lines = [line for each in reports for line in report_lines(each, knowledge)]
     except UserError as error:
-        return Told("unknown", [str(error)])
+        return Report("unknown", [str(error)])
     except asyncio.TimeoutError:
-        return Told("unknown", [f"the look at the job took more than {LOOK_LIMIT_S:.0f} s and was given up"])
-    verdict = json_bytes(document("triage", knowledge, body))
-    more = [telling.write_report(report, verdict, [why, "", *lines])] if report else []
-    if on_hang and (problem := telling.hand_to(on_hang, verdict)):
+        return Report("unknown", [f"the look at the job took more than {LOOK_LIMIT_S:.0f} s and was given up"])
+    verdict = json_bytes(public_document("triage", knowledge, body))
+    more = [notify.write_report(report, verdict, [why, "", *lines])] if report else []
+    if on_hang and (problem := notify.run_hook(on_hang, verdict)):
         more.append(problem)
-    return Told(reports[0].verdict.state if reports else "unknown", lines + more)
+    return Report(reports[0].verdict.state if reports else "unknown", lines + more)

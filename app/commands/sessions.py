@@ -7,9 +7,12 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from ..files import write_whole
+from ..options import Options, knowledge_for
 from ..session import Session, all_sessions
-from .common import OpenScreen, Options, common_options, document, knowledge_for, print_json, say, tell
+from ..system.files import write_atomic
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line, print_progress
+from .common import ScreenRequested, common_options
 
 
 @click.group(invoke_without_command=True)
@@ -27,13 +30,13 @@ def list_sessions(options: Options) -> int:
     """The sessions there are, newest first."""
     rows = [_row(session) for session in all_sessions()]
     if options.json:
-        print_json(document("sessions", None, {"sessions": rows}))
+        print_json(public_document("sessions", None, {"sessions": rows}))
         return 0
     if not rows:
-        tell("no sessions yet: ddpwizard begins one")
+        print_progress("no sessions yet: ddpwizard begins one")
     for row in rows:
         state = "" if row["open"] else "  closed"
-        say(f"{row['id']}  {_ago(row['updated_at'])}  {row['steps']:>3} steps{state}  {row['about']}")
+        print_line(f"{row['id']}  {_ago(row['updated_at'])}  {row['steps']:>3} steps{state}  {row['about']}")
     return 0
 
 
@@ -45,7 +48,7 @@ def resume(id_: str, options: Options) -> int:
     if options.json:
         raise UserError("a session is resumed by a person: --json has nothing to say", "sessions export ID")
     session = Session.load(id_)
-    raise OpenScreen("resume", options, id=session.id)
+    raise ScreenRequested("resume", options, id=session.id)
 
 
 @command.command("export")
@@ -59,14 +62,14 @@ def export(id_: str, form: str, public: bool, output: Path | None, options: Opti
     from .. import report
 
     session = Session.load(id_)
-    write = report.html if form == "html" else report.markdown
+    write = report.report_as_html if form == "html" else report.report_as_markdown
     text = write(session, public, knowledge_for(options))
     if output:
-        write_whole(output, text.encode(), "--output")
-        tell(f"written: {output.absolute()}")
+        write_atomic(output, text.encode(), "--output")
+        print_progress(f"written: {output.absolute()}")
     if options.json:
         body = {"id": session.id, "format": form, "public": public, "path": str(output.absolute()) if output else None}
-        print_json(document("export", None, body | ({} if output else {"text": text})))
+        print_json(public_document("export", None, body | ({} if output else {"text": text})))
     elif not output:
         click.echo(text, nl=False)
     return 0

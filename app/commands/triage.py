@@ -10,18 +10,22 @@ import click
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..errors import CouldNotLook, UserError
-from ..files import check_writable, write_whole
-from ..job import elsewhere, view
-from ..job.find import leftovers, procfs
-from ..job.look import dumps
-from ..job.processes import processes
-from ..job.triage import evidence_of, in_order, triage
-from ..job.types import JobReport
-from ..job.verdict import judge
+from ..diagnosis.case import Case
+from ..errors import InspectionError, UserError
+from ..jobs import other_processes
+from ..options import Options, knowledge_for
 from ..review.review import review_file
-from ..wizard import Case
-from .common import Options, common_options, document, knowledge_for, print_json, say, tell
+from ..system import procfs
+from ..system.files import check_writable, write_atomic
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line, print_progress
+from ..triage import other_hosts, rank_groups
+from ..triage.process_json import process_rows
+from ..triage.sampling import flight_recorder_dumps
+from ..triage.triage import evidence_of_report, sort_by_severity, triage_jobs
+from ..triage.types import JobReport
+from ..triage.verdict import judge_job
+from .common import common_options
 
 NOTE_WIDTH = 48
 TIED = 0.5  # below it the ranks to blame are a guess
@@ -81,67 +85,71 @@ def command(
     if save == "-":
         return _code(reports)
     if pid is not None and all(row.state == "unreadable" for report in reports for row in report.ranks):
-        raise CouldNotLook(f"pid {pid}: {reports[0].verdict.why}", "give a Python process, or the rights to read it")
+        raise InspectionError(f"pid {pid}: {reports[0].verdict.why}", "give a Python process, or the rights to read it")
     if options.json:
-        print_json(document("triage", knowledge, {"jobs": [as_json(report, knowledge) for report in reports]}))
+        print_json(
+            public_document("triage", knowledge, {"jobs": [report_as_json(report, knowledge) for report in reports]})
+        )
         return _code(reports)
     for index, report in enumerate(reports):
-        for line in ([""] if index else []) + render(report, knowledge):
-            say(line)
+        for line in ([""] if index else []) + report_lines(report, knowledge):
+            print_line(line)
     if not reports:
-        say("No distributed job of yours runs on this machine.")
+        print_line("No distributed job of yours runs on this machine.")
     if pid is None and not used:
-        for line in leftovers.others(procfs.all_processes()):
-            tell(line)
+        for line in other_processes.jobs_of_other_users(procfs.all_processes()):
+            print_progress(line)
     return _code(reports)
 
 
 def _reports(what: str, paths: list[Path], pid: int | None, options: Options) -> list[JobReport]:
     """The jobs, worst first: from saved looks, from dumps, or alive (with logs, where given)."""
     if what == "--merge":
-        from ..job import bundle
+        from ..triage import saved
 
-        return in_order([judge(observed) for observed in bundle.merge([bundle.read(path) for path in paths])])
+        return sort_by_severity(
+            [judge_job(observed) for observed in saved.merge_bundles([saved.read_bundle(path) for path in paths])]
+        )
     if what == "--flight-recorder":
-        from ..job.recorder import read, report
+        from ..triage.flight_recorder import loader, report
 
-        return [report.report(read.read_paths(paths))]
+        return [report.report_from_records(loader.load_records(paths))]
     if what == "--logs" and pid is None:
-        from ..job.log import joblog
+        from ..triage.job_logs import read
 
-        return [joblog.report(paths)]
-    return asyncio.run(triage(pid=pid, logs=paths, allow=options.allow or "reads", progress=tell))
+        return [read.report_from_logs(paths)]
+    return asyncio.run(triage_jobs(pid=pid, logs=paths, allow=options.allow or "reads", progress=print_progress))
 
 
 def _save(reports: list[JobReport], target: str) -> None:
-    from ..job import bundle
+    from ..triage import saved
 
-    content = bundle.encode([report.observed for report in reports])
+    content = saved.encode_bundle([report.observed for report in reports])
     if target == "-":
         sys.stdout.buffer.write(content + b"\n")
         return
-    write_whole(Path(target), gzip.compress(content) if target.endswith(".gz") else content, "--save")
-    tell(f"saved to {target}")
+    write_atomic(Path(target), gzip.compress(content) if target.endswith(".gz") else content, "--save")
+    print_progress(f"saved to {target}")
 
 
 def _code(reports: list[JobReport]) -> int:
     return 1 if any(report.verdict.state in TROUBLE or report.verdict.culprits for report in reports) else 0
 
 
-def as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
+def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
     """A job as it stands in the triage document: its report without what is only of use here, and its diagnosis."""
     case = Case(knowledge)
-    case.add(evidence_of(report))
+    case.add(evidence_of_report(report))
     body: dict[str, Any] = msgspec.to_builtins(report)
     public = {name: value for name, value in body.items() if name not in INTERNAL}
     diagnosis = msgspec.to_builtins(case.diagnosis())
-    return {"id": report.job.id, **public, "processes": processes(report), "diagnosis": diagnosis}
+    return {"id": report.job.id, **public, "processes": process_rows(report), "diagnosis": diagnosis}
 
 
-def render(report: JobReport, knowledge: Knowledge) -> list[str]:
+def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     """A job as lines for people: the verdict, then the ranks, then the code."""
     verdict = report.verdict
-    lines = [view.title(report), f"  {verdict.why}"]
+    lines = [rank_groups.job_title(report), f"  {verdict.why}"]
     sure = f"{verdict.confidence:.0%} sure"
     if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:
         name = _lower(knowledge.causes[verdict.cause].title if verdict.cause in knowledge.causes else verdict.cause)
@@ -155,22 +163,22 @@ def render(report: JobReport, knowledge: Knowledge) -> list[str]:
         lines.append(f"  {verdict.state}. Which ranks are to blame: {sure}.")
     else:
         lines.append(f"  {verdict.state}" + (f", {sure}." if verdict.state in ("hung", "progressing") else "."))
-    groups = view.rank_groups(report)
+    groups = rank_groups.rank_groups(report)
     if groups:
         lines += ["", *_table(groups)]
     lines += [f"  {note}" for note in dict.fromkeys(group.note for group in groups) if _short(note) != note]
-    lines += [f"  {line}" for line in view.held_up(report)]
-    code = view.excerpt(report)
+    lines += [f"  {line}" for line in rank_groups.blocking_children(report)]
+    code = rank_groups.source_excerpt(report)
     if code:
         lines += ["", *(_code_line(line) for line in code)]
-    if further := elsewhere.command_lines(report):
+    if further := other_hosts.commands_for_other_hosts(report):
         lines += [
             "",
             "  Ranks on other hosts were not looked at. To see them too:",
             *(f"    {line}" for line in further),
         ]
     if verdict.state in TROUBLE and verdict.cause is None and not report.observed.records and report.job.processes:
-        lines += ["", f"  Not looked at: {dumps.way(report.job)}."]
+        lines += ["", f"  Not looked at: {flight_recorder_dumps.how_to_enable(report.job)}."]
     lines += [f"  Not looked at: {problem}" for problem in report.observed.problems]
     if verdict.cause and verdict.cause in knowledge.causes:
         lines += ["", f"  ddpwizard explain {verdict.cause} tells more."]
@@ -193,7 +201,7 @@ def _patched(report: JobReport, knowledge: Knowledge) -> str:
     return path if any(each.fix and each.fix.diff and each.cause == report.verdict.cause for each in found) else ""
 
 
-def _table(groups: list[view.RankGroup]) -> list[str]:
+def _table(groups: list[rank_groups.RankGroup]) -> list[str]:
     rows = [("", "rank", "state", "where", "in", "last moved")]
     for group in groups:
         where = f"{group.where}  {group.function}" if group.where else _short(group.note)
@@ -212,7 +220,7 @@ def _short(note: str) -> str:
     return note if len(note) <= NOTE_WIDTH else note[:NOTE_WIDTH].rpartition(" ")[0] + " …"
 
 
-def _code_line(line: view.CodeLine) -> str:
+def _code_line(line: rank_groups.CodeLine) -> str:
     if line.number is None:
         return f"  {line.text or '     …'}"
     mark = f"  ◀ {line.mark}" if line.mark else ""

@@ -4,8 +4,11 @@ import time
 
 import click
 
-from ..fixes.apply import undo
-from .common import Options, common_options, document, print_json, say
+from ..fixes.apply import undo_fix
+from ..options import Options
+from ..text.json_output import print_json, public_document
+from ..text.terminal import print_line
+from .common import common_options
 
 
 @click.command(name="undo")
@@ -16,12 +19,12 @@ def command(id_: str | None, options: Options) -> int:
 
     Refused when a file changed since, so nothing you wrote is lost.
     """
-    taken = undo(id_)
+    taken = undo_fix(id_)
     if options.json:
-        print_json(document("undo", None, taken))
+        print_json(public_document("undo", None, taken))
     else:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(taken.at))
-        say(f"Took back {taken.fix}, applied {when}, id {taken.id}")
+        print_line(f"Took back {taken.fix}, applied {when}, id {taken.id}")
         for path in taken.paths:
-            say(f"  {path}")
+            print_line(f"  {path}")
     return 0

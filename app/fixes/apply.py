@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 
 from ..errors import UserError
-from ..review.source import decode, read_bytes
+from ..system.atomic_files import FileWrite, backup_lock, save_bytes, write_all
+from ..training_script.source import decode_source, read_bytes
 from .types import Fix
-from .writing import Write, locked, save_bytes, write_all
 
 RECORD = "record.json"
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class AppliedFix(msgspec.Struct, frozen=True, kw_only=True):
     """One apply: which fix for which cause, the files it changed or made, and when (seconds since the epoch)."""
 
     id: str
@@ -40,13 +40,13 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    applied: Applied
+    applied: AppliedFix
     changes: list[_Change]
     made_directories: list[str] = []
     undone_at: float | None = None
 
 
-def apply(fix: Fix, directory: Path) -> Applied:
+def apply_fix(fix: Fix, directory: Path) -> AppliedFix:
     """Make the changes of ``fix``: its patches (a relative path counts from ``directory``) and its new files there.
 
     Raises:
@@ -59,9 +59,9 @@ def apply(fix: Fix, directory: Path) -> Applied:
         raise UserError(f"the fix {fix.id} changes one file twice", "apply its parts one after the other")
     if not writes:
         raise UserError(f"the fix {fix.id} changes no file here", "it is there already, or is to be done by hand")
-    with locked() as home:
+    with backup_lock() as home:
         id_ = time.strftime("%Y%m%d-%H%M%S") + "-" + secrets.token_hex(2)
-        applied = Applied(id=id_, fix=fix.id, cause=fix.cause, paths=[str(path) for path in paths], at=time.time())
+        applied = AppliedFix(id=id_, fix=fix.id, cause=fix.cause, paths=[str(path) for path in paths], at=time.time())
         kept = _keep(home / id_, applied, writes)
         try:
             write_all(writes)
@@ -71,13 +71,13 @@ def apply(fix: Fix, directory: Path) -> Applied:
     return applied
 
 
-def undo(id_: str | None = None) -> Applied:
+def undo_fix(id_: str | None = None) -> AppliedFix:
     """Take back the last apply, or the one whose id is or begins with ``id_``.
 
     Raises:
         UserError: There is none, it was taken back already, or a file changed since; nothing is changed then.
     """
-    with locked() as home:
+    with backup_lock() as home:
         folder, record = _find(home, id_)
         write_all([_reverse(folder, record, change) for change in record.changes])
         _remove_directories(record.made_directories)
@@ -85,7 +85,7 @@ def undo(id_: str | None = None) -> Applied:
     return record.applied
 
 
-def _reverse(folder: Path, record: _Record, change: _Change) -> Write:
+def _reverse(folder: Path, record: _Record, change: _Change) -> FileWrite:
     """The write that takes one change back."""
     path = Path(change.path)
     now = path.read_bytes() if path.is_file() else None
@@ -96,14 +96,14 @@ def _reverse(folder: Path, record: _Record, change: _Change) -> Write:
             f"the original is in {folder / change.before}" if change.before else "remove it by hand",
         )
     before = (folder / change.before).read_bytes() if change.before else None
-    return Write(path=path, before=now, after=before)
+    return FileWrite(path=path, before=now, after=before)
 
 
-def _patched(fix: Fix, directory: Path) -> Iterator[Write]:
+def _patched(fix: Fix, directory: Path) -> Iterator[FileWrite]:
     for patch in fix.patches:
         path = (directory / Path(patch.path).expanduser()).resolve()
         data = read_bytes(path)
-        text, encoding = decode(data, path)
+        text, encoding = decode_source(data, path)
         if text != patch.before:
             raise UserError(f"{path} is not what the fix was made for: it changed since", "look again, then apply")
         try:
@@ -113,10 +113,10 @@ def _patched(fix: Fix, directory: Path) -> Iterator[Write]:
                 f"{path}: the fix has a character that {encoding} cannot hold", "save the file as UTF-8, then apply"
             ) from error
         if after != data:
-            yield Write(path=path, before=data, after=after)
+            yield FileWrite(path=path, before=data, after=after)
 
 
-def _new(fix: Fix, directory: Path) -> Iterator[Write]:
+def _new(fix: Fix, directory: Path) -> Iterator[FileWrite]:
     root = directory.resolve()
     if fix.files and not root.is_dir():
         raise UserError(f"{directory}: no such directory", "make it, or give another")
@@ -131,13 +131,13 @@ def _new(fix: Fix, directory: Path) -> Iterator[Write]:
             raise UserError(
                 f"{path} is there already, with other content", "move it away, or write to another directory"
             )
-        yield Write(path=path, before=None, after=after)
+        yield FileWrite(path=path, before=None, after=after)
 
 
 # ---- the record
 
 
-def _keep(folder: Path, applied: Applied, writes: list[Write]) -> _Record:
+def _keep(folder: Path, applied: AppliedFix, writes: list[FileWrite]) -> _Record:
     """Keep what is there now, make the directories new files need, and write the record."""
     changes: list[_Change] = []
     made: list[str] = []

@@ -13,17 +13,19 @@ import msgspec
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
 from ..errors import UserError
-from ..job import words
-from ..job.find import discover, procfs
-from ..job.look import stacks
-from ..job.look.observe import observation
-from ..job.standing import user_frames
-from ..job.types import Job, JobReport, Sample
-from ..job.verdict import judge
-from ..probes.context import Context
-from ..probes.runner import Outcome, run
-from .course import Course
-from .relaunch import prepare
+from ..jobs import discover
+from ..jobs.types import Job
+from ..probes.context import ProbeContext
+from ..system import procfs
+from ..system.subprocesses import ProcessOutcome, run_process
+from ..triage import phrases
+from ..triage.rank_activity.frames import user_frames
+from ..triage.sampling import stacks
+from ..triage.sampling.sampler import build_observation
+from ..triage.types import JobReport, Sample
+from ..triage.verdict import judge_job
+from .progress_check import ProgressCheck
+from .relaunch import prepare_relaunch
 from .types import Fix
 
 Progress = Callable[[str], None]
@@ -37,7 +39,7 @@ ENDS_WITHIN_S = 10.0
 TORCHRUNS_OWN = "torch/distributed/elastic/"
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it. ``what`` is one line, ``detail`` the circumstances (what was left out, the last lines);
     ``findings`` are the ids of what the check showed."""
 
@@ -48,7 +50,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[str] = []
 
 
-async def prove_job(report: JobReport, fix: Fix, *, limit_s: float = 60, progress: Progress | None = None) -> Proof:
+async def prove_job(
+    report: JobReport, fix: Fix, *, limit_s: float = 60, progress: Progress | None = None
+) -> ProofResult:
     """Start the job again on a patched copy, on a free port; passed when it ends with 0 or every rank got past the
     line the culprit stood at. It is ended in any case, and the copy is removed.
 
@@ -59,18 +63,18 @@ async def prove_job(report: JobReport, fix: Fix, *, limit_s: float = 60, progres
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="ddpwizard-proof-", dir=TEMP))
     mark = secrets.token_hex(8)
-    task: asyncio.Task[Outcome] | None = None
+    task: asyncio.Task[ProcessOutcome] | None = None
     try:
         tell("copying the job's files and applying the fix to the copy")
-        relaunch = await asyncio.to_thread(prepare, report.job, fix, directory / "job")
+        relaunch = await asyncio.to_thread(prepare_relaunch, report.job, fix, directory / "job")
         tell("starting it again: " + " ".join(relaunch.command))
         task = asyncio.ensure_future(
-            run(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
+            run_process(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
         )
-        passed, what, detail = await _watch(task, Course(report, relaunch, fix), mark, report.world_size, tell)
+        passed, what, detail = await _watch(task, ProgressCheck(report, relaunch, fix), mark, report.world_size, tell)
         if relaunch.left_out:
             detail = f"not copied: {', '.join(relaunch.left_out[:5])}. {detail}".rstrip()
-        return Proof(
+        return ProofResult(
             passed=passed,
             what=what,
             detail=detail,
@@ -85,22 +89,21 @@ async def prove_job(report: JobReport, fix: Fix, *, limit_s: float = 60, progres
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def prove_probe(cause: Cause, context: Context, knowledge: Knowledge, granted: Intrusiveness) -> Proof:
+async def prove_probe(cause: Cause, context: ProbeContext, knowledge: Knowledge, granted: Intrusiveness) -> ProofResult:
     """Run the probe that the cause names again: passed when what it must no longer show is gone, and what it must show
     is there. A probe that could not look proves nothing.
 
     Raises:
         UserError: The cause is proved by a job or a script, not by a probe of this box.
     """
-    from ..probes.look import judge as judge_snapshot
-    from ..probes.look import look
+    from ..probes.run_probes import judge_snapshot, run_probes
 
     verify = cause.verify
     if verify.probe not in knowledge.probes or verify.probe in ("job", "review"):
         raise UserError(f"{cause.id} is proved by {verify.probe}, not by a probe of this box", "start the job again")
     started = time.monotonic()
     title = knowledge.probes[verify.probe].title
-    snapshot = await look([verify.probe], context, knowledge, granted=granted)
+    snapshot = await run_probes([verify.probe], context, knowledge, granted=granted)
     checks = judge_snapshot(snapshot, [verify.probe])
     shown = {check.finding: check for check in checks if check.finding}
     still = [shown[id_] for id_ in verify.gone if id_ in shown]
@@ -113,7 +116,7 @@ async def prove_probe(cause: Cause, context: Context, knowledge: Knowledge, gran
         passed, what, detail = False, f"not seen yet: {knowledge.findings()[unseen[0]]}", ""
     else:
         passed, what, detail = True, f"looked at {title} again: it is gone", "; ".join(c.title for c in checks[:3])
-    return Proof(
+    return ProofResult(
         passed=passed,
         what=what,
         detail=detail,
@@ -123,7 +126,7 @@ async def prove_probe(cause: Cause, context: Context, knowledge: Knowledge, gran
 
 
 async def _watch(
-    task: asyncio.Task[Outcome], course: Course, mark: str, world_size: int, tell: Progress
+    task: asyncio.Task[ProcessOutcome], course: ProgressCheck, mark: str, world_size: int, tell: Progress
 ) -> tuple[bool, str, str]:
     """Look at the relaunched ranks until they have passed, hang again, or the run is over."""
     looks: list[tuple[Job, dict[int, Sample]]] = []
@@ -133,13 +136,13 @@ async def _watch(
         job = _marked(mark)
         if task.done() or job is None:
             continue
-        look = await stacks.sample(job.processes)
+        look = await stacks.sample_stacks(job.processes)
         course.see({p.rank: user_frames(look[p.pid].stack) for p in job.processes if p.rank is not None})
         if len(course.passed) > told:
             told = len(course.passed)
-            tell(f"{words.ranks(sorted(course.passed))} got past {words.short(course.line)}")
+            tell(f"{phrases.ranks_phrase(sorted(course.passed))} got past {phrases.short_place(course.line)}")
         if len(course.passed) == world_size:
-            return True, f"every rank got past {words.short(course.line)}", "the job was ended after that"
+            return True, f"every rank got past {phrases.short_place(course.line)}", "the job was ended after that"
         looks = [(j, s) for j, s in looks if s.keys() == look.keys()] + [(job, look)]
         if hung := _hung(looks):
             return False, f"it hangs again: {hung}", ""
@@ -147,7 +150,7 @@ async def _watch(
     if outcome.status == "ok":
         return True, "the job ran to its end with code 0", _last_lines(outcome.log)
     if outcome.status == "timed_out":
-        seen = f"{len(course.passed)} of {world_size} ranks were seen past {words.short(course.line)}"
+        seen = f"{len(course.passed)} of {world_size} ranks were seen past {phrases.short_place(course.line)}"
         return False, f"not finished within {outcome.elapsed_s:.0f} s", f"it did not hang; {seen}"
     return False, f"the job ended with code {outcome.code}", _last_lines(outcome.log)
 
@@ -159,7 +162,7 @@ def _hung(looks: list[tuple[Job, dict[int, Sample]]]) -> str:
         first = next((look for _, look in reversed(looks) if _at(last) - _at(look) >= still_s), None)
         if first is None:
             return ""
-        verdict = judge(observation(job, [first, last])).verdict
+        verdict = judge_job(build_observation(job, [first, last])).verdict
         if verdict.state == "hung" and verdict.confidence >= sure:
             return verdict.why
     return ""
@@ -170,7 +173,7 @@ def _at(look: dict[int, Sample]) -> float:
 
 
 def _marked(mark: str) -> Job | None:
-    found = discover.find()
+    found = discover.find_jobs()
     return next((job for job in found if any(p.environ.get(MARK) == mark for p in job.processes)), None)
 
 

@@ -1,15 +1,15 @@
 """How to start a job again on a copy: its files, its command line on a free port, its environment."""
 
 import shutil
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ..errors import UserError
-from ..job.find.launchers import target_index
-from ..job.types import Job, Process
+from ..jobs.types import Job, Process
+from ..launchers.recognise import target_index
+from ..launchers.rewrite import DROPPED, LAUNCH_PREFIXES, LAUNCH_VARIABLES, TORCHRUN_DROPPED, _without
 from .types import Fix
 
 # Left out of the copy: what is fetched, built or written again, and what is too large to be code.
@@ -19,14 +19,7 @@ TREE_LIMIT_BYTES = 100_000_000
 TREE_LIMIT_FILES = 4000
 CODE = {".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt"}
 
-# Where the ranks meet is chosen anew; logs of the launcher are not written into the person's directory.
-TORCHRUN_DROPPED = ["standalone", "nnodes", "node-rank", "local-addr", "master-addr", "master-port", "log-dir"]
 TORCHRUN_DROPPED += ["rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf"]
-ACCELERATE_DROPPED = ["main-process-ip", "main-process-port"]
-DEEPSPEED_DROPPED = ["master-addr", "master-port"]
-WITHOUT_VALUE = ["standalone"]
-LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-LAUNCH_PREFIXES = ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
 
 
 BY_THEIR_PARENT = ("spawn", "frames", "order")  # where the rank of a process is known from
@@ -47,7 +40,7 @@ class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
         return _moved(str(path), self.root, self.copy)
 
 
-def prepare(job: Job, fix: Fix, copy: Path) -> Relaunch:
+def prepare_relaunch(job: Job, fix: Fix, copy: Path) -> Relaunch:
     """Copy the job's files to ``copy``, apply the fix there, and work out how to start it.
 
     Raises:
@@ -128,35 +121,6 @@ def _command(job: Job, process: Process, words: Sequence[str], move: Callable[[s
         if Path(launcher[target]).name in ("accelerate", "accelerate.commands.accelerate_cli"):
             start = [*launcher[: target + 2], *added(), *_without(launcher[target + 2 : at], dropped)]
     return [*start, *(move(word) for word in rank_words)]
-
-
-def _without(options: Sequence[str], dropped: Sequence[str]) -> list[str]:
-    left: list[str] = []
-    skip = False
-    for word in options:
-        if skip:
-            skip = False
-            continue
-        name = word.lstrip("-").partition("=")[0].replace("_", "-")
-        if word.startswith("-") and name in dropped:
-            skip = "=" not in word and name not in WITHOUT_VALUE
-        else:
-            left.append(word)
-    return left
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-DROPPED: dict[str, tuple[list[str], Callable[[], list[str]]]] = {
-    "torchrun": (TORCHRUN_DROPPED, lambda: ["--standalone"]),
-    "accelerate": (ACCELERATE_DROPPED, lambda: [f"--main_process_port={free_port()}"]),
-    "deepspeed": (DEEPSPEED_DROPPED, lambda: [f"--master_port={free_port()}"]),
-}
 
 
 def _environ(process: Process, move: Callable[[str], str]) -> dict[str, str]:

@@ -5,14 +5,6 @@ import msgspec
 from ...knowledge.schema import Safety
 
 
-class Edit(msgspec.Struct, frozen=True):
-    """Replace ``start``..``end`` (character offsets into the original text) by ``text``."""
-
-    start: int
-    end: int
-    text: str
-
-
 class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one file: the text it was made for (a file that changed since is refused) and what it becomes."""
 

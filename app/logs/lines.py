@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from .types import Voice
+from .types import Speaker
 
 MOST_MARKS = 6
 MARK = re.compile(
@@ -53,18 +53,18 @@ RANK_GROUPS = ("rank", "mpi", "std", "own", "task")
 HOST_GROUPS = ("pod", "ip", "nhost", "node", "container")
 
 
-class Line(msgspec.Struct, frozen=True):
+class LogPiece(msgspec.Struct, frozen=True):
     """A piece of a log line: ``text`` without marks, ``token`` the mark itself as it stands in the log."""
 
     text: str
-    voice: Voice
+    voice: Speaker
     time_s: float | None = None
     token: str = ""
     pid: str = ""
     mapped: tuple[str, int] | None = None  # (host, local rank) that stands on the line beside the global rank
 
 
-class Style(msgspec.Struct):
+class PrefixStyle(msgspec.Struct):
     """Which of the loose marks a text uses."""
 
     loose: set[str] = msgspec.field(default_factory=set)
@@ -82,21 +82,21 @@ class Style(msgspec.Struct):
                 self.loose.add(name)
 
 
-def read(raw: str, style: Style, default: Voice) -> Iterator[Line]:
+def split_line(raw: str, style: PrefixStyle, default: Speaker) -> Iterator[LogPiece]:
     """A raw line as one piece, or more: where another rank cuts in, and of a progress bar only the last state."""
     states = [raw]
     if "\r" in raw:
         states = [state for state in raw.split("\r") if state]
         states = [state for state in states[:-1] if not PROGRESS.search(state)] + states[-1:]
     for state in states:
-        line = parse(state, style, default)
+        line = parse_prefix(state, style, default)
         while "]:" in line.text and (cut := INSIDE.search(line.text)):
             yield msgspec.structs.replace(line, text=line.text[: cut.start()])
-            line = parse(line.text[cut.start() :], style, default)
+            line = parse_prefix(line.text[cut.start() :], style, default)
         yield line
 
 
-def parse(piece: str, style: Style, default: Voice) -> Line:
+def parse_prefix(piece: str, style: PrefixStyle, default: Speaker) -> LogPiece:
     """Take the marks off the start of a piece of a line."""
     at, token, pid = 0, "", ""
     rank: int | None = None
@@ -125,15 +125,15 @@ def parse(piece: str, style: Style, default: Voice) -> Line:
                 local = int(given["gpu"])
     voice = default
     if rank is not None:
-        voice = Voice(rank)
+        voice = Speaker(rank)
     elif default.local and default.rank is not None:
         voice = default  # the file is one process's
     elif local is not None:
-        voice = Voice(local, host or default.host, local=True)
+        voice = Speaker(local, host or default.host, local=True)
     elif host:
-        voice = Voice(default.rank, host, default.local)
+        voice = Speaker(default.rank, host, default.local)
     mapped = (host or default.host, local) if rank is not None and local is not None else None
-    return Line(piece[at:], voice, time_s, token.rstrip(), pid, mapped)
+    return LogPiece(piece[at:], voice, time_s, token.rstrip(), pid, mapped)
 
 
 def _mark(piece: str, at: int) -> re.Match[str] | None:
@@ -141,7 +141,7 @@ def _mark(piece: str, at: int) -> re.Match[str] | None:
     return (MARK.match(piece, at) if first in STARTS else None) or (NCCL.match(piece, at) if first.isalnum() else None)
 
 
-def _loose(piece: str, at: int, style: Style) -> re.Match[str] | None:
+def _loose(piece: str, at: int, style: PrefixStyle) -> re.Match[str] | None:
     for name in style.loose:
         found = LOOSE[name].match(piece, at)
         if found and not NOT_HOSTS.fullmatch(found[1]):
@@ -155,10 +155,10 @@ def _seconds(found: re.Match[str], kind: str) -> float | None:
     month, day = int(found[f"{prefix}month"]), int(found[f"{prefix}day"])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    return (DAYS_BEFORE[month - 1] + day - 1) * 86400 + clock(found[kind])
+    return (DAYS_BEFORE[month - 1] + day - 1) * 86400 + parse_clock(found[kind])
 
 
-def clock(text: str) -> float:
+def parse_clock(text: str) -> float:
     """``12:34:56.789`` in seconds."""
     hours, minutes, seconds = text.replace(",", ".").split(":")
     return int(hours) * 3600 + int(minutes) * 60 + float(seconds)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import CouldNotLook, UserError
-from .places import Place, places
+from ..errors import InspectionError, UserError
+from .path_hints import PathHint, path_hints
 
 STDIN = "<stdin>"
 ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -30,7 +30,7 @@ CHUNK_BYTES = 8 << 20
 STREAM_LIMIT_BYTES = 16 << 30  # a pipe or a gzip may have no end
 
 
-class Source(msgspec.Struct, frozen=True):
+class LogInput(msgspec.Struct, frozen=True):
     """Where a text comes from: a file, standard input, or the text itself (``content``).
 
     ``size_bytes`` is 0 where it is not known beforehand; ``packed`` texts grow while they are read.
@@ -40,10 +40,10 @@ class Source(msgspec.Struct, frozen=True):
     path: str = ""
     content: bytes | None = None
     size_bytes: int = 0
-    place: Place = Place()
+    place: PathHint = PathHint()
 
 
-def sources(paths: Sequence[str]) -> list[Source]:
+def find_sources(paths: Sequence[str]) -> list[LogInput]:
     """All texts behind ``paths``, not read yet; ``-`` is standard input, a directory stands for the files in it.
 
     Raises:
@@ -52,18 +52,18 @@ def sources(paths: Sequence[str]) -> list[Source]:
     files = [file for given in paths for file in ([Path(STDIN)] if given == "-" else _files(Path(given)))]
     names = [STDIN if str(file) == STDIN else str(file.absolute()) for file in files]
     return [
-        Source(name) if name == STDIN else Source(name, path=str(file), size_bytes=_size(file), place=place)
-        for name, file, place in zip(names, files, places(names), strict=True)
+        LogInput(name) if name == STDIN else LogInput(name, path=str(file), size_bytes=_size(file), place=place)
+        for name, file, place in zip(names, files, path_hints(names), strict=True)
     ]
 
 
-def of_text(text: str, origin: str) -> Source:
+def source_of_text(text: str, origin: str) -> LogInput:
     """A text that is already here (pasted, typed)."""
     content = text.encode("utf-8", errors="replace")
-    return Source(origin, content=content, size_bytes=len(content))
+    return LogInput(origin, content=content, size_bytes=len(content))
 
 
-def chunks(source: Source) -> Iterator[bytes]:
+def read_chunks(source: LogInput) -> Iterator[bytes]:
     """The bytes of a source, some megabytes at a time, unpacked and without terminal sequences.
 
     Raises:
@@ -91,12 +91,12 @@ def chunks(source: Source) -> Iterator[bytes]:
         yield ANSI.sub(b"", kept)
 
 
-def nothing_in(paths: Sequence[str]) -> UserError:
+def empty_input_error(paths: Sequence[str]) -> UserError:
     """The error for texts that are all empty."""
     return UserError(f"{', '.join(paths)}: nothing in it", "give a log, an error text or a description")
 
 
-def clean(content: bytes) -> str:
+def clean_text(content: bytes) -> str:
     """Text without terminal sequences, the states of a progress bar one a line."""
     text = ANSI.sub(b"", content).decode("utf-8", errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -195,7 +195,9 @@ def _until_silent(fd: int, path: Path) -> Iterator[bytes]:
     while True:
         left = until - time.monotonic()
         if left <= 0 or not select.select([fd], [], [], left)[0]:
-            raise CouldNotLook(f"{path}: a pipe that stayed open and silent", "give a file, or pipe into: diagnose -")
+            raise InspectionError(
+                f"{path}: a pipe that stayed open and silent", "give a file, or pipe into: diagnose -"
+            )
         read = os.read(fd, 1 << 20)
         if not read:
             break

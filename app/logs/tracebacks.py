@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from .lines import Line
-from .types import Frame, Traceback, Voice
+from .lines import LogPiece
+from .types import Speaker, Traceback, TracebackFrame
 
 HEADER = "Traceback (most recent call last)"
 ORIGINAL = "Original Traceback"
@@ -33,7 +33,7 @@ MESSAGE_CHARACTERS = 500
 class _Part(msgspec.Struct):
     """One traceback of a chain."""
 
-    frames: list[Frame] = msgspec.field(default_factory=list)
+    frames: list[TracebackFrame] = msgspec.field(default_factory=list)
     exception: str = ""
     message: str = ""
     original: bool = False
@@ -56,18 +56,18 @@ class _Open(msgspec.Struct):
         return bool(self.parts[-1].exception)
 
 
-class Assembler:
+class TracebackAssembler:
     """Takes the lines of all voices in order, gives tracebacks as they become whole."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[Voice, str], _Open] = {}
+        self._open: dict[tuple[Speaker, str], _Open] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a traceback is still being written."""
         return bool(self._open)
 
-    def feed(self, line: Line, number: int, time_s: float | None = None) -> Iterator[Traceback]:
+    def feed(self, line: LogPiece, number: int, time_s: float | None = None) -> Iterator[Traceback]:
         """Take a line; what it brought to an end comes back. ``time_s``: when it was written, if it does not say."""
         key = (line.voice, line.pid)
         current = self._open.get(key)
@@ -96,12 +96,12 @@ class Assembler:
             yield from self._close(key)
 
     def _inside(
-        self, key: tuple[Voice, str], current: _Open, text: str, number: int, *, foreign: bool
+        self, key: tuple[Speaker, str], current: _Open, text: str, number: int, *, foreign: bool
     ) -> Iterator[Traceback]:
         part = current.parts[-1]
         if not foreign and (found := FRAME.match(text) or BOXED.match(text)):
             if len(part.frames) < MOST_FRAMES:
-                frame = Frame(found["file"], int(found["line"]), (found["function"] or "").strip())
+                frame = TracebackFrame(found["file"], int(found["line"]), (found["function"] or "").strip())
                 part.frames.append(frame)
         elif not foreign and (not text or text[0] in " \t│╭╰|"):
             pass
@@ -115,7 +115,7 @@ class Assembler:
             return
         current.others, current.last_line = 0, number
 
-    def _after(self, key: tuple[Voice, str], current: _Open, text: str, number: int) -> Iterator[Traceback]:
+    def _after(self, key: tuple[Speaker, str], current: _Open, text: str, number: int) -> Iterator[Traceback]:
         """After an exception's line: its further lines, or the word that another exception follows from it."""
         if text.startswith(LINKS):
             current.linked, current.last_line, current.others = True, number, 0
@@ -127,7 +127,7 @@ class Assembler:
         if current.others > MOST_BETWEEN:
             yield from self._close(key)
 
-    def _close(self, key: tuple[Voice, str]) -> Iterator[Traceback]:
+    def _close(self, key: tuple[Speaker, str]) -> Iterator[Traceback]:
         current = self._open.pop(key)
         parts = [part for part in current.parts if part.exception]
         if not parts:
@@ -152,6 +152,6 @@ class Assembler:
         )
 
 
-def _collective(frames: list[Frame]) -> str:
+def _collective(frames: list[TracebackFrame]) -> str:
     inside = (frame.function for frame in reversed(frames) if frame.file.replace("\\", "/").endswith(COLLECTIVES))
     return next((function for function in inside if function not in WRAPPERS), "")

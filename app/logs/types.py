@@ -9,7 +9,7 @@ from ..evidence import Evidence
 EventKind = Literal["error", "consequence", "summary", "exit", "step", "restart", "note"]
 
 
-class Voice(msgspec.Struct, frozen=True):
+class Speaker(msgspec.Struct, frozen=True):
     """Who wrote a line. ``rank`` may be a local one (``local``); without rank and host it is anybody."""
 
     rank: int | None = None
@@ -22,10 +22,10 @@ class Voice(msgspec.Struct, frozen=True):
         return self.rank is not None or bool(self.host)
 
 
-ANYBODY = Voice()
+UNKNOWN_SPEAKER = Speaker()
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class TimelineEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something a rank showed. ``place`` is how far into the text it stands (0..1), ``time_s`` seconds since January 1.
 
     ``id`` is the id of the evidence, of a mark (``mark:oom``) or of an exception (``exception:ValueError``).
@@ -47,9 +47,9 @@ class Track(msgspec.Struct, frozen=True):
 
     rank: int | None
     host: str
-    first: Event
-    last: Event
-    events: list[Event] = []
+    first: TimelineEvent
+    last: TimelineEvent
+    events: list[TimelineEvent] = []
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     number: int
     tracks: list[Track]
-    shared: list[Event] = []
+    shared: list[TimelineEvent] = []
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class Timeline(msgspec.Struct, frozen=True):
         return any(len(attempt.tracks) > 1 for attempt in self.attempts)
 
 
-class Understood(msgspec.Struct, frozen=True):
+class LogAnalysis(msgspec.Struct, frozen=True):
     """All that the logs say. ``prose`` are the short texts that may be a person's words, ``errors`` the (where,
     exception) of each traceback."""
 
@@ -97,7 +97,7 @@ class Understood(msgspec.Struct, frozen=True):
     errors: list[tuple[str, str]]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class TracebackFrame(msgspec.Struct, frozen=True):
     """One line of a traceback's stack."""
 
     file: str
@@ -110,8 +110,8 @@ class Traceback(msgspec.Struct, frozen=True):
 
     exception: str
     message: str
-    frame: Frame | None
-    voice: Voice
+    frame: TracebackFrame | None
+    voice: Speaker
     first_line: int
     said_line: int  # where the message begins
     last_line: int

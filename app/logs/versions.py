@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ...knowledge.schema import Knowledge
-from ..graph.rank import signature_id
-from .collect import Hit
+from ..evidence import signature_id
+from .matcher import Match
 
 MARKS = {"mark:torch-version": "torch", "mark:nccl-version": "NCCL"}
 NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,3}")
 
 
-def named(hits: Iterable[Hit]) -> dict[str, str]:
+def versions_in_log(hits: Iterable[Match]) -> dict[str, str]:
     """The versions of torch and NCCL that a log names; one that it names in two ways is not known."""
     found: dict[str, set[str]] = {}
     for hit in hits:
@@ -20,7 +20,7 @@ def named(hits: Iterable[Hit]) -> dict[str, str]:
     return {what: values.pop() for what, values in found.items() if len(values) == 1}
 
 
-def foreign(knowledge: Knowledge, versions: Mapping[str, str]) -> set[str]:
+def unprintable_signatures(knowledge: Knowledge, versions: Mapping[str, str]) -> set[str]:
     """The ids of the signatures whose wording no version that the log names prints."""
     if not versions:
         return set()
@@ -28,11 +28,11 @@ def foreign(knowledge: Knowledge, versions: Mapping[str, str]) -> set[str]:
         signature_id(cause, index)
         for cause in knowledge.causes.values()
         for index, signature in enumerate(cause.signatures)
-        if not fits(signature.since, signature.until, versions)
+        if not matches_version(signature.since, signature.until, versions)
     }
 
 
-def fits(since: str, until: str, versions: Mapping[str, str]) -> bool:
+def matches_version(since: str, until: str, versions: Mapping[str, str]) -> bool:
     """Whether wording of these versions (``torch 2.5``; ``until`` is the last that has it) can come from those named.
 
     What is not named, or not said, fits. Limits count as far as they are written: 2.4.1 is within ``torch 2.4``.

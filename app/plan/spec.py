@@ -8,8 +8,8 @@ import msgspec
 
 from ..errors import UserError
 from .memory.activations import lengths_vary
-from .model.shape import is_encoder_decoder, layout, size_text
-from .types import Lora, Model, Setting, Strategy, Train
+from .model.parameter_counts import block_layout, is_encoder_decoder, parameter_count_text
+from .types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 
 LIMIT_BYTES = 1_000_000
 MIXED = {"bf16": "bf16-mixed", "fp16": "fp16-mixed"}
@@ -30,7 +30,7 @@ UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention before 5.0
 
 
-def read(text: bytes) -> Setting:
+def parse_spec(text: bytes) -> TrainingSetup:
     """A specification.
 
     Raises:
@@ -39,18 +39,18 @@ def read(text: bytes) -> Setting:
     if len(text) > LIMIT_BYTES:
         raise UserError(f"the specification has {len(text)} bytes", "name a file with one JSON object of a few lines")
     try:
-        setting = msgspec.convert(_stated(msgspec.json.decode(text)), type=Setting)
+        setting = msgspec.convert(_stated(msgspec.json.decode(text)), type=TrainingSetup)
     except (msgspec.DecodeError, RecursionError) as error:
         taken = _taken(str(error))
         next_step = f"it is one of {', '.join(taken)}" if taken else "docs/plan.md has its keys"
         raise UserError(f"the specification is not understood: {error}", next_step) from error
-    check(setting)
+    check_setting(setting)
     return setting
 
 
 def _taken(problem: str) -> list[str]:
     """The words that the field takes which msgspec's message names; none where it takes no words."""
-    kind: Any = Setting
+    kind: Any = TrainingSetup
     found = re.search(r"`\$\.([\w.]+)`$", problem)
     for name in found[1].split(".") if found else ():
         hints = get_type_hints(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else {}
@@ -67,11 +67,11 @@ def _stated(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def unknown(text: bytes) -> list[str]:
+def unknown_keys(text: bytes) -> list[str]:
     """The keys of a specification that mean nothing here; they are left aside."""
     plain = msgspec.json.decode(text)
-    found = _unknown(plain, Setting, "")
-    for name, kind in (("model", Model), ("train", Train), ("strategy", Strategy)):
+    found = _unknown(plain, TrainingSetup, "")
+    for name, kind in (("model", Model), ("train", TrainingOptions), ("strategy", Strategy)):
         found += _unknown(plain.get(name) or {}, kind, f"{name}.")
     return found + _unknown(plain.get("train", {}).get("lora") or {}, Lora, "train.lora.")
 
@@ -80,7 +80,7 @@ def _unknown(plain: dict[str, Any], kind: type[msgspec.Struct], where: str) -> l
     return [f"{where}{name}"[:80] for name in plain if name not in kind.__struct_fields__]
 
 
-def count_of(text: str) -> float:
+def parse_count(text: str) -> float:
     """``7e9``, ``7B`` or ``350m`` as a number.
 
     Raises:
@@ -93,7 +93,7 @@ def count_of(text: str) -> float:
     return value
 
 
-def whole_of(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """``4096``, ``4,096`` or ``4k`` (of 1,024) as a number, with its sign.
 
     Raises:
@@ -112,7 +112,7 @@ def nodes_for(gpus: int, per_node: int = PER_NODE) -> int:
     return next(nodes for nodes in range(-(-gpus // per_node), gpus + 1) if gpus % nodes == 0)
 
 
-def check(setting: Setting) -> None:
+def check_setting(setting: TrainingSetup) -> None:
     """Refuse what makes no sense.
 
     Raises:
@@ -146,7 +146,7 @@ def check(setting: Setting) -> None:
         raise UserError(f"gpus ({setting.gpus}) is no multiple of nodes ({setting.nodes})", "give the GPUs in all")
 
 
-def complete(setting: Setting) -> tuple[Setting, list[str]]:
+def fill_defaults(setting: TrainingSetup) -> tuple[TrainingSetup, list[str]]:
     """The setting with the usual default for what was not said, and a line for each default."""
     assumed: list[str] = []
     train = _train(setting, assumed)
@@ -155,7 +155,7 @@ def complete(setting: Setting) -> tuple[Setting, list[str]]:
     return msgspec.structs.replace(setting, model=_model(setting.model, assumed), train=train), assumed
 
 
-def _train(setting: Setting, assumed: list[str]) -> Train:
+def _train(setting: TrainingSetup, assumed: list[str]) -> TrainingOptions:
     train, model = setting.train, setting.model
 
     def told(name: str, value: Any) -> Any:
@@ -188,7 +188,7 @@ def _train(setting: Setting, assumed: list[str]) -> Train:
     return whole
 
 
-def _step(setting: Setting) -> Literal["fused", "foreach"]:
+def _step(setting: TrainingSetup) -> Literal["fused", "foreach"]:
     """torch's own way; where strategies are compared the one that is written for each, as DeepSpeed's is fused."""
     compared = setting.strategy is None and (setting.train.optimizer or "adamw") in STEPS_EITHER_WAY
     return "fused" if compared else "foreach"
@@ -197,13 +197,13 @@ def _step(setting: Setting) -> Literal["fused", "foreach"]:
 def _attention(model: Model, assumed: list[str]) -> Literal["flash", "eager"]:
     if is_encoder_decoder(model):
         return "eager"
-    if not layout(model).fused:
+    if not block_layout(model).fused:
         assumed.append("attention: eager, as transformers has no other for it by itself")
         return "eager"
     return "flash"
 
 
-def _dtype(dtype: str, train: Train, strategy: Strategy) -> str:
+def _dtype(dtype: str, train: TrainingOptions, strategy: Strategy) -> str:
     """What "bf16" without more means: what the framework does. Adapters are trained in fp32 on a 16-bit base."""
     if dtype not in MIXED:
         return dtype
@@ -220,8 +220,9 @@ def _model(model: Model, assumed: list[str]) -> Model:
     blocks = BLOCK_WEIGHTS * (model.layers or 0) * (model.hidden or 0) ** 2
     if blocks and not model.experts and not model.note and not 1 / FAR < model.params / blocks < FAR:
         assumed.append(
-            f"params: {size_text(model.params)} as given, though {model.layers} layers of width {model.hidden} have "
-            f"some {size_text(blocks)}: see whether one of them is mistyped"
+            f"params: {parameter_count_text(model.params)} as given, though {model.layers} layers of "
+            f"width {model.hidden} have "
+            f"some {parameter_count_text(blocks)}: see whether one of them is mistyped"
         )
     if model.layers and model.hidden and not model.intermediate:
         assumed.append(f"intermediate: {4 * model.hidden}")
@@ -229,7 +230,7 @@ def _model(model: Model, assumed: list[str]) -> Model:
     return model
 
 
-def _numbers(setting: Setting) -> list[tuple[str, float | None]]:
+def _numbers(setting: TrainingSetup) -> list[tuple[str, float | None]]:
     model, train, strategy = setting.model, setting.train, setting.layout
     return [
         *((f"strategy.{name}", getattr(strategy, name)) for name in SIZES),

@@ -8,9 +8,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-MIB = 2**20
-GIB = 2**30
-
 Dtype = Literal[
     "fp32", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure", "bf16-deepspeed", "fp16-deepspeed", "bf16", "fp16"
 ]
@@ -20,7 +17,7 @@ Offload = Literal["cpu", "nvme"]
 Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"]
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class BlockLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How the block of a family is written, as far as its backward pass needs other tensors for it."""
 
     norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = "rms"  # what it makes on its way
@@ -63,7 +60,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     positions: int | None = None  # tokens of a sample, where the model fixes them: a picture's
     max_positions: int | None = None  # tokens of the longest sequence that it is made for
     block: str = ""  # class of the layer that it repeats; several with a comma between them
-    layout: Layout | None = None
+    layout: BlockLayout | None = None
     decoder_layers: int | None = None  # of the layers of an encoder-decoder; half of them where not said
     tower: "Model | None" = None  # what sees the pictures; its parameters are among those of the whole
 
@@ -76,7 +73,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float | None = None
 
 
-class Train(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How it is trained; per GPU where that makes a difference."""
 
     dtype: Dtype | None = None
@@ -147,11 +144,11 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps_on_host or bool(self.offload_param)
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
     """One question to the planner. ``gpus``: all, over ``nodes``; ``gpu_memory_gib``: what a program can use of one."""
 
     model: Model
-    train: Train = Train()
+    train: TrainingOptions = TrainingOptions()
     gpus: int
     nodes: int = 1
     strategy: Strategy | None = None
@@ -185,7 +182,7 @@ class Band(msgspec.Struct, frozen=True):
     high: float
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one change to a candidate would buy: the same question asked again with it."""
 
     change: str
@@ -221,7 +218,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     dominated_by: str = ""  # one of its family that is as fast, needs as little, and less of one of both
     why: str = ""
     lever: str = ""
-    changes: list[Change] = []
+    changes: list[WhatIfResult] = []
     files: list[str] = []
 
     @property
@@ -230,8 +227,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.strategy + {"none": "", "full": ", recomputing"}.get(self.recompute, ", recomputing in part")
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """A candidate and the complete setting it was computed from."""
 
     candidate: Candidate
-    setting: Setting
+    setting: TrainingSetup

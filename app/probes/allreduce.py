@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from ..errors import CouldNotLook
+from ..errors import InspectionError
 from ..evidence import Check
 from ..snapshot import AllreduceSection, Snapshot
+from ..system.subprocesses import run_process
+from ..text.units import ranks_text, seconds_text, size_text
 from . import software
-from .allreduce_ranks import TIMED_OUT, RankLog, bench_rows, exit_codes, verdict_of
-from .context import Context
-from .runner import run
-from .units import ranks_text, seconds_text, size_text
+from .allreduce_judge import TIMED_OUT, RankProgress, build_bench_rows, parse_exit_codes, test_verdict
+from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "allreduce.py"
 LIMIT_S = 90.0
@@ -61,7 +61,7 @@ SIGNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 )
 
 
-async def collect(context: Context) -> AllreduceSection:
+async def collect(context: ProbeContext) -> AllreduceSection:
     """Run the test; ``context.ranks`` overrides how many processes take part.
 
     Raises:
@@ -71,10 +71,10 @@ async def collect(context: Context) -> AllreduceSection:
     limit_s = context.limit_s or LIMIT_S
     context.progress("all-reduce: asking the interpreter what it has")
     facts = await software.collect(msgspec.structs.replace(context, limit_s=limit_s))
-    backend, ranks = choose(facts.backends, facts.gpu_count_torch, context.ranks)
+    backend, ranks = choose_backend(facts.backends, facts.gpu_count_torch, context.ranks)
     if not backend:
         reason = facts.problem or "its torch has neither gloo nor NCCL"
-        raise CouldNotLook(f"no all-reduce in {context.python}: {reason}", "name another interpreter with --python")
+        raise InspectionError(f"no all-reduce in {context.python}: {reason}", "name another interpreter with --python")
     left_s = limit_s - (time.monotonic() - started)
     with tempfile.TemporaryDirectory(prefix="ddpwizard-", ignore_cleanup_errors=True) as name:
         test = _Test(Path(name), backend, ranks, context)
@@ -82,14 +82,14 @@ async def collect(context: Context) -> AllreduceSection:
         return test.section(time.monotonic() - started)
 
 
-def choose(backends: list[str], gpus: int, ranks: int | None) -> tuple[str, int]:
+def choose_backend(backends: list[str], gpus: int, ranks: int | None) -> tuple[str, int]:
     """Backend and number of ranks: NCCL while each rank has a GPU of its own. No backend: empty text."""
     if "nccl" in backends and gpus and (ranks or 1) <= gpus:
         return "nccl", ranks or gpus
     return ("gloo" if "gloo" in backends else ""), ranks or CPU_RANKS
 
 
-def environment(environ: Mapping[str, str]) -> dict[str, str]:
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's environment without what a launcher set for another job; NCCL says what goes wrong."""
     kept = {name: value for name, value in environ.items() if not LAUNCH_VARIABLE.match(name)}
     return {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "WARN"} | kept
@@ -98,9 +98,9 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 class _Test:
     """One run of the test and what its ranks have told."""
 
-    def __init__(self, directory: Path, backend: str, ranks: int, context: Context) -> None:
+    def __init__(self, directory: Path, backend: str, ranks: int, context: ProbeContext) -> None:
         self.directory, self.backend, self.context = directory, backend, context
-        self.logs = {rank: RankLog() for rank in range(ranks)}
+        self.logs = {rank: RankProgress() for rank in range(ranks)}
         self.torchrun: deque[str] = deque(maxlen=500)
         self.timed_out = False
         self._taken_bytes = dict.fromkeys(self.logs, 0)
@@ -110,9 +110,9 @@ class _Test:
         command += [f"--nproc-per-node={len(self.logs)}", "--redirects=3", f"--log-dir={self.directory / 'logs'}"]
         command += [str(AGENT), str(self.directory), self.backend, str(collective_limit_s)]
         self.context.progress(f"all-reduce: starting {ranks_text(list(self.logs))}, {self.backend}")
-        env = environment(self.context.environ)
+        env = clean_environment(self.context.environ)
         child = asyncio.ensure_future(
-            run(command, limit_s=limit_s, env=env, cwd=self.directory, on_output=self.torchrun.append)
+            run_process(command, limit_s=limit_s, env=env, cwd=self.directory, on_output=self.torchrun.append)
         )
         try:
             await self._watch(child)
@@ -123,9 +123,9 @@ class _Test:
             return  # a rank failed and the launcher did not come to its end
         outcome = child.result()
         if outcome.status == "not_started":
-            raise CouldNotLook(f"{self.context.python} {outcome.why}", "check --python")
+            raise InspectionError(f"{self.context.python} {outcome.why}", "check --python")
         self.timed_out = outcome.status == "timed_out"
-        for rank, code in exit_codes(self.torchrun).items():
+        for rank, code in parse_exit_codes(self.torchrun).items():
             self.logs[rank].exit_code = code
 
     async def _watch(self, child: "asyncio.Future[Any]") -> None:
@@ -158,12 +158,12 @@ class _Test:
 
     def section(self, elapsed_s: float) -> AllreduceSection:
         said = next((line.strip() for line in reversed(self.torchrun) if line.strip("=- ")), "")
-        ended, culprits, verdict = verdict_of(self.logs, self.timed_out, said)
-        lines = {rank: last_lines(self.directory, rank) for rank in self.logs}
+        ended, culprits, verdict = test_verdict(self.logs, self.timed_out, said)
+        lines = {rank: last_lines_of_rank(self.directory, rank) for rank in self.logs}
         return AllreduceSection(
             backend=self.backend,
             ranks=len(self.logs),
-            rows=bench_rows(self.backend, self.logs),
+            rows=build_bench_rows(self.backend, self.logs),
             verdict=verdict,
             ended=ended,
             culprits=culprits,
@@ -181,7 +181,7 @@ def process_state(pid: int) -> str:
     return stat.rpartition(b")")[2].split()[0].decode()
 
 
-def last_lines(directory: Path, rank: int) -> list[str]:
+def last_lines_of_rank(directory: Path, rank: int) -> list[str]:
     """The last lines a rank wrote to stdout or stderr, as torchrun has kept them."""
     lines: list[str] = []
     for name in ("stdout.log", "stderr.log"):
@@ -210,12 +210,12 @@ def judge(snapshot: Snapshot) -> list[Check]:
                 fix="do not train on this box; repeat with NCCL_P2P_DISABLE=1 to see whether peer copies are at fault",
             )
         ]
-    name, fix = sign(test)
+    name, fix = failure_finding(test)
     title = f"all-reduce, {of}: {'did not finish' if test.ended == 'hung' else 'failed'}"
     return [Check("allreduce", "fail", title, _with_lines(test), finding=f"allreduce.{name}", fix=fix)]
 
 
-def sign(test: AllreduceSection) -> tuple[str, str]:
+def failure_finding(test: AllreduceSection) -> tuple[str, str]:
     """The finding of a test that did not go through, and what mends it."""
     text = "\n".join([test.verdict, *(line for lines in test.last_lines.values() for line in lines)])
     for name, fix, pattern in SIGNS:

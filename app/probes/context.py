@@ -12,7 +12,7 @@ LEVELS: tuple[Intrusiveness, ...] = ("reads", "connects", "allocates", "perturbs
 Progress = Callable[[str], None]  # one short line of what is going on
 
 
-class Context(msgspec.Struct, kw_only=True):
+class ProbeContext(msgspec.Struct, kw_only=True):
     """The circumstances of a look. ``environ`` is the shell's unless a running job's pids are given."""
 
     python: str
@@ -23,6 +23,6 @@ class Context(msgspec.Struct, kw_only=True):
     progress: Progress = lambda _line: None
 
 
-def allowed(wanted: Intrusiveness, granted: Intrusiveness) -> bool:
+def level_permitted(wanted: Intrusiveness, granted: Intrusiveness) -> bool:
     """Whether a probe of one level may run where another was granted."""
     return LEVELS.index(wanted) <= LEVELS.index(granted)

@@ -4,29 +4,29 @@ import os
 import stat
 from collections.abc import Mapping
 
-from .. import redact
-from ..errors import CouldNotLook
+from ..errors import InspectionError
 from ..evidence import Check
-from ..job.find import procfs
+from ..launchers.variables import HOME, is_launch_variable, parse_integer
 from ..snapshot import EnvSection, Snapshot
-from .apart import Look, apart
-from .context import Context
+from ..system import procfs
+from ..text import redact
+from .context import ProbeContext
 from .env_rules import contract_checks, job_checks
 from .env_settings import setting_checks
-from .variables import HOME, concerns_launching, number
+from .isolated import ChildRequest, run_isolated
 
 LIMIT_S = 4.0
 CONF_LIMIT_BYTES = 64 * 1024
 SYSTEM_CONF = "/etc/nccl.conf"
 
 
-async def collect(context: Context) -> EnvSection:
+async def collect(context: ProbeContext) -> EnvSection:
     """The variables of the shell, or with ``context.pids`` those the processes were started with.
 
     Raises:
         CouldNotLook: No process of the job is there any more, or none may be read.
     """
-    return await apart(read, EnvSection, context, limit_s=LIMIT_S, subject="the launch environment")
+    return await run_isolated(read_env_section, EnvSection, context, limit_s=LIMIT_S, subject="the launch environment")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
@@ -38,22 +38,22 @@ def judge(snapshot: Snapshot) -> list[Check]:
     return [*checks, *setting_checks(env, snapshot.gpus)]
 
 
-def read(look: Look) -> EnvSection:
+def read_env_section(look: ChildRequest) -> EnvSection:
     """The section, read here and now (the child's side)."""
-    owner, environ, ranks, unreadable = launch_environment(look)
-    conf, files, problems = nccl_conf(environ)
+    owner, environ, ranks, unreadable = read_launch_environment(look)
+    conf, files, problems = read_nccl_conf(environ)
     return EnvSection(
         owner=owner,
         variables=_shown(environ),
         ranks={pid: _shown(variables) for pid, variables in ranks.items()},
-        nccl_conf=redact.environment({name: value for name, value in conf.items() if name not in environ}),
+        nccl_conf=redact.redact_environment({name: value for name, value in conf.items() if name not in environ}),
         nccl_conf_files=files,
         nccl_conf_problems=problems,
         unreadable=unreadable,
     )
 
 
-def launch_environment(look: Look) -> tuple[str, dict[str, str], dict[int, dict[str, str]], list[int]]:
+def read_launch_environment(look: ChildRequest) -> tuple[str, dict[str, str], dict[int, dict[str, str]], list[int]]:
     """Whose environment counts, and its variables: the job's lowest rank's, else the shell's; each process's own
     (helpers that a rank started itself left out); the pids that may not be read.
 
@@ -62,26 +62,28 @@ def launch_environment(look: Look) -> tuple[str, dict[str, str], dict[int, dict[
     """
     if not look.pids:
         return "this shell", look.environ, {}, []
-    found = {pid: proc for pid in look.pids if (proc := procfs.process(pid)) and proc.state != "Z"}
+    found = {pid: proc for pid in look.pids if (proc := procfs.process_of(pid)) and proc.state != "Z"}
     if not found:
-        raise CouldNotLook(f"the job has ended (pid {_few(look.pids)})", "start it again, or leave out --pid")
+        raise InspectionError(f"the job has ended (pid {_few(look.pids)})", "start it again, or leave out --pid")
     ranks = {pid: proc.environ for pid, proc in found.items()}
     unreadable = [pid for pid, proc in found.items() if proc.denied]
     for pid in unreadable:
         del ranks[pid]
     if not ranks:
-        raise CouldNotLook(f"the environment of pid {_few(list(found))} may not be read", "run ddpwizard as its user")
+        raise InspectionError(
+            f"the environment of pid {_few(list(found))} may not be read", "run ddpwizard as its user"
+        )
     ranks = {
         pid: environ
         for pid, environ in ranks.items()
         if not (environ.get("RANK") and ranks.get(found[pid].parent, {}).get("RANK") == environ["RANK"])
     }
-    ranked = [(rank, pid) for pid, environ in ranks.items() if (rank := number(environ.get("RANK"))) is not None]
+    ranked = [(rank, pid) for pid, environ in ranks.items() if (rank := parse_integer(environ.get("RANK"))) is not None]
     first = min(ranked)[1] if ranked else min(ranks)
-    return redact.text(found[first].name), ranks[first], ranks, unreadable
+    return redact.redact_text(found[first].name), ranks[first], ranks, unreadable
 
 
-def nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
+def read_nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
     """The settings of nccl.conf, the files they stand in, and what is wrong with these.
 
     NCCL reads NCCL_CONF_FILE (since 2.23) or else ~/.nccl.conf, then /etc/nccl.conf; who comes first wins, and the
@@ -94,7 +96,7 @@ def nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str], li
     problems: list[str] = []
     for path in filter(None, (own, SYSTEM_CONF)):
         try:
-            lines = read_regular(path, CONF_LIMIT_BYTES).decode(errors="replace").splitlines()
+            lines = read_start_of_file(path, CONF_LIMIT_BYTES).decode(errors="replace").splitlines()
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -107,14 +109,14 @@ def nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str], li
                 continue
             if not equals or name != name.strip() or " " in name or value != value.strip():
                 problems.append(
-                    f"{path}:{at}: {redact.text(line)[:80]!r} is not NAME=value; NCCL takes blanks as part of it"
+                    f"{path}:{at}: {redact.redact_text(line)[:80]!r} is not NAME=value; NCCL takes blanks as part of it"
                 )
             if equals:
                 settings.setdefault(name, value)
     return settings, files, problems
 
 
-def read_regular(path: str, limit_bytes: int) -> bytes:
+def read_start_of_file(path: str, limit_bytes: int) -> bytes:
     """The start of a regular file; a FIFO or a device is refused instead of waited for.
 
     Raises:
@@ -130,8 +132,8 @@ def read_regular(path: str, limit_bytes: int) -> bytes:
 
 
 def _shown(environ: Mapping[str, str]) -> dict[str, str]:
-    return redact.environment(
-        {name: value for name, value in environ.items() if concerns_launching(name) and name != HOME}
+    return redact.redact_environment(
+        {name: value for name, value in environ.items() if is_launch_variable(name) and name != HOME}
     )
 
 

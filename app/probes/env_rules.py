@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ..evidence import Check, Status
+from ..launchers.variables import CONTRACT, parse_integer
 from ..snapshot import EnvSection
-from .units import ranks_text
-from .variables import CONTRACT, number
+from ..text.units import ranks_text
 
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_PORT")
 BELOW = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("GROUP_RANK", "GROUP_WORLD_SIZE"))
@@ -88,7 +88,7 @@ def _incomplete(owner: str, missing: list[str], status: Status) -> Check:
 
 def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
     """Values that are no numbers or out of range."""
-    no_number = [name for name in NUMBERS if variables.get(name) and number(variables[name]) is None]
+    no_number = [name for name in NUMBERS if variables.get(name) and parse_integer(variables[name]) is None]
     checks = [
         Check(
             "env.not-a-number",
@@ -102,7 +102,7 @@ def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
         for name in no_number
     ]
     for name, bound in BELOW:
-        value, limit = number(variables.get(name)), number(variables.get(bound))
+        value, limit = parse_integer(variables.get(name)), parse_integer(variables.get(bound))
         if value is not None and (value < 0 or (limit is not None and value >= limit)):
             allowed = f"0 to {limit - 1}" if limit else "0 or more"
             checks.append(
@@ -116,7 +116,7 @@ def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
                     fix=f"set {name} from {allowed}, each once; torchrun does",
                 )
             )
-    port = number(variables.get("MASTER_PORT"))
+    port = parse_integer(variables.get("MASTER_PORT"))
     if port is not None and not 0 < port < 65536:
         checks.append(
             Check(
@@ -208,7 +208,7 @@ def _differences(ranks: Mapping[int, Mapping[str, str]]) -> list[Check]:
 
 
 def _local_count(env: EnvSection, ranks: Mapping[int, Mapping[str, str]]) -> list[Check]:
-    wanted = {size for variables in ranks.values() if (size := number(variables.get("LOCAL_WORLD_SIZE")))}
+    wanted = {size for variables in ranks.values() if (size := parse_integer(variables.get("LOCAL_WORLD_SIZE")))}
     have = len(ranks)
     if env.unreadable or len(wanted) != 1 or have == (want := wanted.pop()):
         return []

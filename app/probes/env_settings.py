@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from ..evidence import Check
+from ..launchers.variables import COSTLY, NO_OP, RENAMED, closest_known_name, parse_integer
 from ..snapshot import EnvSection, GpuSection
-from .selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, misread
-from .variables import COSTLY, NO_OP, RENAMED, meant, number
+from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, selector_problem
 
 
 def setting_checks(env: EnvSection, gpus: GpuSection | None) -> list[Check]:
@@ -40,7 +40,7 @@ def _selectors(values: Mapping[str, set[str]]) -> list[Check]:
         )
         for name in (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)
         for value in sorted(values.get(name, ()))
-        if (wrong := misread(name, value))
+        if (wrong := selector_problem(name, value))
     ]
 
 
@@ -72,7 +72,7 @@ def _odd_devices(value: str, count: int | None) -> str:
         return f"{', '.join(twice)} stands there twice: CUDA then shows no GPU at all, or fewer than you listed"
     for at, entry in enumerate(entries):
         named = entry.startswith(("GPU-", "MIG-"))
-        if not named and (number(entry) is None or (count is not None and not 0 <= int(entry) < count)):
+        if not named and (parse_integer(entry) is None or (count is not None and not 0 <= int(entry) < count)):
             there = f" (there are GPUs 0 to {count - 1})" if count else ""
             return f"{entry!r} is no GPU of this box{there}: CUDA shows only the {at} before it"
     return ""
@@ -81,7 +81,7 @@ def _odd_devices(value: str, count: int | None) -> str:
 def _unread_names(values: Mapping[str, set[str]], conf: Mapping[str, str]) -> list[Check]:
     checks: list[Check] = []
     for name in sorted(values):
-        near = meant(name)
+        near = closest_known_name(name)
         if name not in NO_OP and not near:
             continue
         why = NO_OP.get(name) or f"neither NCCL, gloo nor torch reads it; was {near} meant?"

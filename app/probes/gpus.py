@@ -6,16 +6,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import redact
-from ..errors import CouldNotLook
+from ..errors import InspectionError
+from ..hardware.visible_gpus import visible_devices
 from ..snapshot import Gpu, GpuProcess, GpuSection
-from .apart import Look, apart
-from .context import Context
-from .env import launch_environment
-from .gpus_judge import judge, visible_devices
+from ..text import redact
+from .context import ProbeContext
+from .env import read_launch_environment
+from .gpus_judge import judge
+from .isolated import ChildRequest, run_isolated
 from .nvml import read_nvml
 
-__all__ = ["collect", "judge", "section", "visible_devices"]
+__all__ = ["build_gpu_section", "collect", "judge", "visible_devices"]
 
 LIMIT_S = 10.0
 NVIDIA_VENDOR = "0x10de"
@@ -27,25 +28,25 @@ COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclu
 THROTTLE_BITS = {0x8: "hw-slowdown", 0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "hw-power-brake"}
 
 
-async def collect(context: Context) -> GpuSection:
+async def collect(context: ProbeContext) -> GpuSection:
     """Ask NVML. No driver is no failure: the section says so.
 
     Raises:
         CouldNotLook: NVML did not answer in time or broke.
     """
-    return await apart(read, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
+    return await run_isolated(read_gpu_section, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
 
 
-def read(look: Look) -> GpuSection:
+def read_gpu_section(look: ChildRequest) -> GpuSection:
     """The child's part: call NVML here."""
     try:
         import pynvml
     except ImportError as error:
-        raise CouldNotLook(f"the module pynvml cannot be imported: {error}", "pip install nvidia-ml-py") from error
-    return section(read_nvml(pynvml), look)
+        raise InspectionError(f"the module pynvml cannot be imported: {error}", "pip install nvidia-ml-py") from error
+    return build_gpu_section(read_nvml(pynvml), look)
 
 
-def section(answer: dict[str, Any], look: Look) -> GpuSection:
+def build_gpu_section(answer: dict[str, Any], look: ChildRequest) -> GpuSection:
     """What NVML answered, with what this system knows of the processes it names."""
     environ, local_world_size = _launch(look)
     known = _processes({entry["pid"] for gpu in answer["gpus"] for entry in gpu["processes"]})
@@ -84,18 +85,18 @@ def _processes(pids: set[int]) -> dict[int, GpuProcess]:
         return {}
     import psutil
 
-    from ..job.find import discover
+    from ..jobs import discover
 
     try:
-        jobs = discover.find()
-    except CouldNotLook:
+        jobs = discover.find_jobs()
+    except InspectionError:
         jobs = []
     found: dict[int, GpuProcess] = {}
     for pid in pids:
         command, user, alive = "", "", False
         try:
             process = psutil.Process(pid)
-            command, user = redact.text(" ".join(process.cmdline()))[:200], process.username()
+            command, user = redact.redact_text(" ".join(process.cmdline()))[:200], process.username()
             alive = process.status() != psutil.STATUS_ZOMBIE
         except psutil.AccessDenied:
             alive = True
@@ -111,11 +112,11 @@ def _processes(pids: set[int]) -> dict[int, GpuProcess]:
     return found
 
 
-def _launch(look: Look) -> tuple[Mapping[str, str], int | None]:
+def _launch(look: ChildRequest) -> tuple[Mapping[str, str], int | None]:
     """The variables of the job that was given or of the shell, and how many ranks they put on this host."""
     try:
-        _, environ, ranks, _ = launch_environment(look)
-    except CouldNotLook:  # the job is gone; the GPUs are still there
+        _, environ, ranks, _ = read_launch_environment(look)
+    except InspectionError:  # the job is gone; the GPUs are still there
         environ, ranks = look.environ, {}
     text = environ.get("LOCAL_WORLD_SIZE", "")
     return environ, len(ranks) or (int(text) if text.isascii() and text.isdigit() else None)

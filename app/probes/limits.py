@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..job.find import procfs
 from ..snapshot import LimitsSection
-from .apart import Look, apart
-from .context import Context
-from .env import launch_environment
+from ..system import procfs
+from .context import ProbeContext
+from .env import read_launch_environment
+from .isolated import ChildRequest, run_isolated
 from .limits_judge import judge
 
 __all__ = ["collect", "judge"]
@@ -33,19 +33,21 @@ CGROUP_WORDS = {
 Memory = tuple[int | None, int | None, int | None]  # limit and use in bytes, processes killed
 
 
-async def collect(context: Context) -> LimitsSection:
+async def collect(context: ProbeContext) -> LimitsSection:
     """The limits of this process, or with ``context.pids`` of the job's first one.
 
     Raises:
         CouldNotLook: They could not be read in time.
     """
-    return await apart(read, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host")
+    return await run_isolated(
+        read_limits_section, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host"
+    )
 
 
-def read(look: Look) -> LimitsSection:
+def read_limits_section(look: ChildRequest) -> LimitsSection:
     """The section, read here and now (the child's side)."""
-    _, environ, _, _ = launch_environment(look)
-    pid = next((pid for pid in look.pids if procfs.process(pid)), 0)
+    _, environ, _, _ = read_launch_environment(look)
+    pid = next((pid for pid in look.pids if procfs.process_of(pid)), 0)
     proc = Path("/proc", str(pid) if pid else "self")
     root = proc / "root" if pid and os.access(proc / "root", os.X_OK) else Path("/")
     shm = _shm(root)

@@ -2,7 +2,7 @@
 
 from ..evidence import Check
 from ..snapshot import LimitsSection, Snapshot
-from .units import size_text
+from ..text.units import size_text
 
 MIB, GIB = 1 << 20, 1 << 30
 SHM_TINY_BYTES = 128 * MIB  # docker and Kubernetes give 64 MiB

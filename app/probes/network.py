@@ -6,14 +6,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ..launchers.variables import node_count
 from ..snapshot import Interface, InterfaceKind, NetworkSection
-from .apart import Look, apart
-from .context import Context
-from .env import launch_environment, nccl_conf
-from .lookup import lookup
+from ..system.dns import resolve_host
+from .context import ProbeContext
+from .env import read_launch_environment, read_nccl_conf
+from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, gloo_choice, nccl_choice
+from .isolated import ChildRequest, run_isolated
 from .network_judge import judge
-from .selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, gloo_choice, nccl_choice
-from .variables import nodes
 
 __all__ = ["collect", "judge"]
 
@@ -25,15 +25,15 @@ ARPHRD_INFINIBAND, ARPHRD_LOOPBACK = 32, 772
 ARPHRD_TUNNELS = {512, 768, 769, 776, 778, 823, 65534}  # ppp, ipip, ip6tnl, sit, gre, ip6gre, none (tun, wireguard)
 
 
-async def collect(context: Context) -> NetworkSection:
+async def collect(context: ProbeContext) -> NetworkSection:
     """The interfaces, this host's name, and what the libraries would choose.
 
     Raises:
         CouldNotLook: The interfaces could not be read in time.
     """
     section, name = await asyncio.gather(
-        apart(read, NetworkSection, context, limit_s=LIMIT_S, subject="the network interfaces"),
-        lookup(socket.gethostname(), resolve_s=min(RESOLVE_LIMIT_S, context.limit_s or LIMIT_S)),
+        run_isolated(read_network_section, NetworkSection, context, limit_s=LIMIT_S, subject="the network interfaces"),
+        resolve_host(socket.gethostname(), resolve_s=min(RESOLVE_LIMIT_S, context.limit_s or LIMIT_S)),
     )
     return replace(
         section,
@@ -43,10 +43,10 @@ async def collect(context: Context) -> NetworkSection:
     )
 
 
-def read(look: Look) -> NetworkSection:
+def read_network_section(look: ChildRequest) -> NetworkSection:
     """The section but for what this host's name resolves to, read here and now (the child's side)."""
-    _, environ, _, _ = launch_environment(look)
-    settings = nccl_conf(environ)[0] | environ
+    _, environ, _, _ = read_launch_environment(look)
+    settings = read_nccl_conf(environ)[0] | environ
     interfaces = _interfaces()
     selector = settings.get(NCCL_SOCKET_IFNAME)
     return NetworkSection(
@@ -56,7 +56,7 @@ def read(look: Look) -> NetworkSection:
         nccl_selector=selector,
         gloo_selector=environ.get(GLOO_SOCKET_IFNAME),
         nccl_would_use=nccl_choice(selector, interfaces, settings.get("NCCL_SOCKET_FAMILY", "")),
-        nodes=nodes(environ),
+        nodes=node_count(environ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from ..evidence import Check, Status
 from ..snapshot import Interface, NetworkSection, Snapshot
-from .selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, is_loopback, nccl_matches
+from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, is_loopback, nccl_matches
 
 REAL = ("physical", "infiniband")
 

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import msgspec
 
-from .. import redact
-from ..errors import CouldNotLook
+from ..errors import InspectionError
 from ..evidence import Check
-from ..job.find import procfs
+from ..launchers.variables import parse_integer
 from ..snapshot import PortSection, Snapshot
-from .apart import Look, apart
-from .context import Context
-from .env import launch_environment
-from .variables import number
+from ..system import procfs
+from ..text import redact
+from .context import ProbeContext
+from .env import read_launch_environment
+from .isolated import ChildRequest, run_isolated
 
 LIMIT_S = 4.0
 DEFAULT_PORT = 29500  # torch's static rendezvous, torch.distributed.launch, accelerate, deepspeed
 LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp (proc(5))
 
 
-class Socket(msgspec.Struct, frozen=True):
+class PortSocket(msgspec.Struct, frozen=True):
     """One line of /proc/net/tcp or tcp6."""
 
     port: int
@@ -32,13 +32,13 @@ class Socket(msgspec.Struct, frozen=True):
     inode: int
 
 
-async def collect(context: Context) -> PortSection:
+async def collect(context: ProbeContext) -> PortSection:
     """Who holds the port.
 
     Raises:
         CouldNotLook: There is no /proc/net/tcp, or it could not be read in time.
     """
-    return await apart(read, PortSection, context, limit_s=LIMIT_S, subject="the rendezvous port")
+    return await run_isolated(read_port_section, PortSection, context, limit_s=LIMIT_S, subject="the rendezvous port")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
@@ -82,10 +82,10 @@ def judge(snapshot: Snapshot) -> list[Check]:
     ]
 
 
-def read(look: Look) -> PortSection:
+def read_port_section(look: ChildRequest) -> PortSection:
     """The section, read here and now (the child's side)."""
-    _, environ, _, _ = launch_environment(look)
-    given = number(environ.get("MASTER_PORT"))
+    _, environ, _, _ = read_launch_environment(look)
+    given = parse_integer(environ.get("MASTER_PORT"))
     from_variable = given is not None and 0 < given < 65536
     port = given if given is not None and from_variable else DEFAULT_PORT
     sockets = _sockets()
@@ -103,32 +103,34 @@ def read(look: Look) -> PortSection:
         return section
     holders = listeners or [entry for entry in sockets if entry.port == port and entry.inode]
     pid = _holder({entry.inode for entry in holders})
-    holder = procfs.process(pid) if pid else None
+    holder = procfs.process_of(pid) if pid else None
     if not holder:
         users = sorted({_user(entry.uid) for entry in holders})
         whose = f"a process of {' or '.join(users)} that this user may not look into" if users else ""
         return msgspec.structs.replace(section, holder=whose)
     return msgspec.structs.replace(
-        section, holder_pid=holder.pid, holder=redact.text(holder.name), ours=_belongs(holder.pid, look.pids)
+        section, holder_pid=holder.pid, holder=redact.redact_text(holder.name), ours=_belongs(holder.pid, look.pids)
     )
 
 
-def _sockets() -> list[Socket]:
+def _sockets() -> list[PortSocket]:
     """Every TCP socket of this network namespace that is bound and listening or connected.
 
     Raises:
         CouldNotLook: There is no /proc/net/tcp.
     """
-    found: list[Socket] = []
+    found: list[PortSocket] = []
     for name in ("tcp", "tcp6"):
         try:
             lines = Path("/proc/net", name).read_text(encoding="ascii").splitlines()[1:]
         except FileNotFoundError:
             if name == "tcp":
-                raise CouldNotLook("there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted") from None
+                raise InspectionError(
+                    "there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted"
+                ) from None
             continue  # a kernel without IPv6
         for fields in map(str.split, lines):
-            found.append(Socket(int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), int(fields[9])))
+            found.append(PortSocket(int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), int(fields[9])))
     return found
 
 
@@ -153,7 +155,7 @@ def _why(port: int, number: int) -> str:
     return os.strerror(number)
 
 
-def _free_port(above: int, sockets: list[Socket]) -> int:
+def _free_port(above: int, sockets: list[PortSocket]) -> int:
     """The first port after ``above`` that no socket uses and that can be bound."""
     used = {entry.port for entry in sockets}
     candidates = (

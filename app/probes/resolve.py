@@ -5,14 +5,14 @@ import socket
 import msgspec
 
 from ..evidence import Check
+from ..launchers.variables import node_count, parse_integer
 from ..snapshot import ResolveSection, Snapshot
-from .apart import Look, apart
-from .context import Context
-from .env import launch_environment
-from .lookup import lookup
+from ..system.dns import resolve_host
+from .context import ProbeContext
+from .env import read_launch_environment
+from .ifname_selectors import is_loopback
+from .isolated import ChildRequest, run_isolated
 from .ports import DEFAULT_PORT
-from .selectors import is_loopback
-from .variables import nodes, number
 
 READ_LIMIT_S = 3.0
 RESOLVE_LIMIT_S = 6.0
@@ -20,7 +20,7 @@ CONNECT_LIMIT_S = 5.0
 REFUSED = "Connection refused"  # as the lookup agent says it
 
 
-class Target(msgspec.Struct, frozen=True):
+class ResolveTarget(msgspec.Struct, frozen=True):
     """What the variables say, and the addresses of this host."""
 
     master_addr: str
@@ -29,14 +29,14 @@ class Target(msgspec.Struct, frozen=True):
     own_addresses: list[str]
 
 
-async def collect(context: Context) -> ResolveSection:
+async def collect(context: ProbeContext) -> ResolveSection:
     """Resolve MASTER_ADDR and try to connect to the port.
 
     Raises:
         CouldNotLook: The variables or the interfaces could not be read in time.
     """
     share = min(1.0, (context.limit_s or 60) / (RESOLVE_LIMIT_S + CONNECT_LIMIT_S))
-    target = await apart(read, Target, context, limit_s=READ_LIMIT_S, subject="MASTER_ADDR")
+    target = await run_isolated(read_target, ResolveTarget, context, limit_s=READ_LIMIT_S, subject="MASTER_ADDR")
     section = ResolveSection(
         master_addr=target.master_addr,
         master_port=target.master_port,
@@ -48,7 +48,7 @@ async def collect(context: Context) -> ResolveSection:
     if not target.master_addr:
         return section
     context.progress(f"connecting to {target.master_addr}, port {target.master_port}")
-    found = await lookup(
+    found = await resolve_host(
         target.master_addr,
         resolve_s=RESOLVE_LIMIT_S * share,
         port=target.master_port,
@@ -64,16 +64,16 @@ async def collect(context: Context) -> ResolveSection:
     )
 
 
-def read(look: Look) -> Target:
+def read_target(look: ChildRequest) -> ResolveTarget:
     """The target, read here and now (the child's side)."""
     import psutil
 
-    _, environ, _, _ = launch_environment(look)
-    port = number(environ.get("MASTER_PORT"))
-    return Target(
+    _, environ, _, _ = read_launch_environment(look)
+    port = parse_integer(environ.get("MASTER_PORT"))
+    return ResolveTarget(
         master_addr=environ.get("MASTER_ADDR", "").strip(),
         master_port=port if port and 0 < port < 65536 else DEFAULT_PORT,
-        nodes=nodes(environ),
+        nodes=node_count(environ),
         own_addresses=[
             entry.address.partition("%")[0]
             for entries in psutil.net_if_addrs().values()

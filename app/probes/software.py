@@ -4,31 +4,31 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import CouldNotLook
+from ..errors import InspectionError
 from ..evidence import Check
+from ..hardware.visible_gpus import visible_devices
 from ..snapshot import Snapshot, SoftwareSection
-from .context import Context
-from .gpus_judge import visible_devices
-from .runner import Outcome, run
-from .units import count_text
+from ..system.subprocesses import ProcessOutcome, run_process
+from ..text.units import count_text
+from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "software.py"
 LIMIT_S = 60.0
 
 
-async def collect(context: Context) -> SoftwareSection:
+async def collect(context: ProbeContext) -> SoftwareSection:
     """Ask the target interpreter, in a child.
 
     Raises:
         CouldNotLook: The interpreter cannot be started, is no Python 3.9 or newer, or did not answer in time.
     """
-    outcome = await run(
+    outcome = await run_process(
         [context.python, str(AGENT)], limit_s=context.limit_s or LIMIT_S, env=context.environ, answers=True
     )
-    return section(outcome, context.python)
+    return build_software_section(outcome, context.python)
 
 
-def section(outcome: Outcome, python: str) -> SoftwareSection:
+def build_software_section(outcome: ProcessOutcome, python: str) -> SoftwareSection:
     """The section in an agent's answer: one line, or two where importing torch did not end the interpreter.
 
     Raises:
@@ -37,16 +37,18 @@ def section(outcome: Outcome, python: str) -> SoftwareSection:
     lines = outcome.answer.splitlines()
     if outcome.status == "timed_out":
         where = f"importing torch in {python}" if lines else python
-        raise CouldNotLook(f"{where} {outcome.why}", "is its file system slow? try it by hand: import torch")
+        raise InspectionError(f"{where} {outcome.why}", "is its file system slow? try it by hand: import torch")
     try:
         facts = [msgspec.json.decode(line, type=dict) for line in lines]
         if not facts:
-            raise CouldNotLook(f"{python} gave no answer ({outcome.why})", "give a Python 3.9 or newer with --python")
+            raise InspectionError(
+                f"{python} gave no answer ({outcome.why})", "give a Python 3.9 or newer with --python"
+            )
         if len(facts) == 1:
             facts.append({"problem": f"importing torch ended the interpreter {_end(outcome.code)}"})
         return msgspec.convert(facts[0] | facts[1], SoftwareSection)
     except msgspec.MsgspecError as error:
-        raise CouldNotLook(f"{python} gave an answer that cannot be read: {error}", "check --python") from error
+        raise InspectionError(f"{python} gave an answer that cannot be read: {error}", "check --python") from error
 
 
 def _end(code: int) -> str:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .script import Script
-from .syntax import FUNCTIONS, LOOPS, argument, dotted, own_nodes
+from ..training_script.syntax import FUNCTIONS, LOOPS, call_argument, dotted_name, nodes_of_body
+from .rule_context import Script
 
 SAMPLERS = {"torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"}
 LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
@@ -21,7 +21,7 @@ WRAPPERS = re.compile(
 Loop = ast.For | ast.AsyncFor | ast.While
 
 
-class Use(NamedTuple):
+class EpochLoop(NamedTuple):
     """A loop that goes round once an epoch: ``loader`` is the expression for the loader as seen from it."""
 
     epochs: Loop
@@ -32,33 +32,33 @@ def is_call_of(script: Script, call: ast.Call, names: set[str]) -> bool:
     return script.names.qualified(call.func) in names
 
 
-def samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
+def find_samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
     """The calls that made the sampler (or the loader's sampler) ``expr`` stands for."""
     for leaf in script.names.origins(expr):
         if isinstance(leaf, ast.Call) and is_call_of(script, leaf, SAMPLERS):
             yield leaf
         elif isinstance(leaf, ast.Call) and is_call_of(script, leaf, LOADERS):
-            yield from (sampler for sampler, _ in sampler_of(script, leaf))
-        elif isinstance(leaf, ast.Call) and dotted(leaf.func).endswith("BatchSampler") and leaf.args:
-            yield from samplers(script, leaf.args[0])
+            yield from (sampler for sampler, _ in samplers_of_loader(script, leaf))
+        elif isinstance(leaf, ast.Call) and dotted_name(leaf.func).endswith("BatchSampler") and leaf.args:
+            yield from find_samplers(script, leaf.args[0])
         elif isinstance(leaf, ast.Attribute) and leaf.attr in ("sampler", "batch_sampler"):
-            yield from samplers(script, leaf.value)
+            yield from find_samplers(script, leaf.value)
 
 
-def sampler_of(script: Script, loader: ast.Call) -> Iterator[tuple[ast.AST, str]]:
+def samplers_of_loader(script: Script, loader: ast.Call) -> Iterator[tuple[ast.AST, str]]:
     """The samplers a DataLoader may have, with the attribute that leads to each."""
-    given = argument(loader, "sampler", 3)
+    given = call_argument(loader, "sampler", 3)
     if given is not None:
         yield from ((leaf, ".sampler") for leaf in script.names.origins(given))
-    given = argument(loader, "batch_sampler", 4)
+    given = call_argument(loader, "batch_sampler", 4)
     for leaf in script.names.origins(given) if given is not None else []:
-        if isinstance(leaf, ast.Call) and dotted(leaf.func).endswith("BatchSampler"):
-            inner = argument(leaf, "sampler", 0)
+        if isinstance(leaf, ast.Call) and dotted_name(leaf.func).endswith("BatchSampler"):
+            inner = call_argument(leaf, "sampler", 0)
             if inner is not None:
                 yield from ((item, ".batch_sampler.sampler") for item in script.names.origins(inner))
 
 
-def uses(script: Script, sampler: ast.Call) -> Iterator[Use]:
+def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
     """The epoch loops that train on a loader of this sampler."""
     for node in ast.walk(script.source.tree):
         if isinstance(node, (ast.For, ast.AsyncFor)) and _trains(script, node):
@@ -67,7 +67,7 @@ def uses(script: Script, sampler: ast.Call) -> Iterator[Use]:
             given = _bare(node.args[0])
         else:
             continue
-        if EVALUATION.search(dotted(given).rpartition(".")[2]) or not _gives(script, given, sampler):
+        if EVALUATION.search(dotted_name(given).rpartition(".")[2]) or not _gives(script, given, sampler):
             continue
         use = _epochs_around(script, node, given)
         if use and _trains(script, use.epochs):
@@ -80,7 +80,7 @@ def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) 
         if not isinstance(leaf, ast.Call):
             continue
         if is_call_of(script, leaf, LOADERS):
-            if sampler in [made for made, _ in sampler_of(script, leaf)]:
+            if sampler in [made for made, _ in samplers_of_loader(script, leaf)]:
                 return True
         elif _bare(leaf) is not leaf and _gives(script, _bare(leaf), sampler, depth - 1):
             return True
@@ -89,7 +89,7 @@ def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) 
 
 def _bare(expr: ast.expr) -> ast.expr:
     """``loader`` of ``enumerate(tqdm(loader))`` and its like."""
-    while isinstance(expr, ast.Call) and expr.args and WRAPPERS.fullmatch(dotted(expr.func).rpartition(".")[2]):
+    while isinstance(expr, ast.Call) and expr.args and WRAPPERS.fullmatch(dotted_name(expr.func).rpartition(".")[2]):
         expr = expr.args[0]
     return expr
 
@@ -97,7 +97,7 @@ def _bare(expr: ast.expr) -> ast.expr:
 def _trains(script: Script, loop: ast.AST, depth: int = 3) -> bool:
     """Whether a backward pass stands in the loop, or in a function of the file that it calls; a loop that hands out
     batches for ever counts too."""
-    for node in own_nodes(loop):
+    for node in nodes_of_body(loop):
         if isinstance(node, ast.Attribute) and node.attr == "backward":
             return True
         if isinstance(node, ast.Yield) and isinstance(loop, LOOPS):
@@ -121,22 +121,22 @@ def _loop_around(script: Script, node: ast.AST) -> Loop | None:
     return parent if isinstance(parent, LOOPS) else None
 
 
-def _epochs_around(script: Script, node: ast.AST, loader: ast.expr, depth: int = 3) -> Use | None:
+def _epochs_around(script: Script, node: ast.AST, loader: ast.expr, depth: int = 3) -> EpochLoop | None:
     """The loop that runs ``node`` once an epoch: around it, or around the only call of the function it stands in."""
     loop = _loop_around(script, node)
     if loop:
         if not _again(loop) or _made_inside(script, loop, loader):
             return None
-        return Use(loop, loader)
+        return EpochLoop(loop, loader)
     function = script.names.enclosing_function(node)
     calls = script.names.arguments.get(function, []) if function else []
     if not function or len(calls) != 1 or not depth:
         return None
     call, values = calls[0]
-    path = dotted(loader)
+    path = dotted_name(loader)
     if path.startswith("self."):
         target = call.func if isinstance(call, ast.Call) else None
-        if not (isinstance(target, ast.Attribute) and dotted(target.value) == "self"):
+        if not (isinstance(target, ast.Attribute) and dotted_name(target.value) == "self"):
             return None
         return _epochs_around(script, call, loader, depth - 1)
     if path in values:
@@ -150,15 +150,15 @@ def _again(loop: Loop) -> bool:
         return True
     items = loop.iter
     named = "epoch" in ast.unparse(loop.target).lower()
-    while isinstance(items, ast.Call) and not COUNTS.match(dotted(items.func)) and items.args:
+    while isinstance(items, ast.Call) and not COUNTS.match(dotted_name(items.func)) and items.args:
         items = items.args[0]
     if not isinstance(items, ast.Call):
         return named
     once = len(items.args) == 1 and isinstance(items.args[0], ast.Constant) and items.args[0].value == 1
-    return bool(COUNTS.match(dotted(items.func))) and not once
+    return bool(COUNTS.match(dotted_name(items.func))) and not once
 
 
 def _made_inside(script: Script, loop: Loop, loader: ast.expr) -> bool:
     """Whether the loader is made anew in each round."""
     inside = set(ast.walk(loop))
-    return any(binding.at in inside for binding in script.names.bindings(loader)) if dotted(loader) else True
+    return any(binding.at in inside for binding in script.names.bindings(loader)) if dotted_name(loader) else True

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator, Set
 from typing import Literal
 
-from .script import Script
-from .syntax import FUNCTIONS, argument, dotted, own_nodes
+from ..training_script.syntax import FUNCTIONS, call_argument, dotted_name, nodes_of_body
+from .rule_context import Script
 
-Place = Literal["cpu", "moved", "unknown"]
+Placement = Literal["cpu", "moved", "unknown"]
 Position = tuple[int, int]
 END: Position = (10**9, 0)
 DEVICE_LIKE = re.compile(r"device|cuda|gpu|rank", re.IGNORECASE)
@@ -23,7 +23,9 @@ SAME_MODEL = {"torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm"}
 WRAPPERS = {"DDP", "DistributedDataParallel", "DataParallel", "DistributedDataParallelCPU"}
 
 
-def place_of(script: Script, model: ast.expr, before: Position, seen: frozenset[ast.AST] = frozenset()) -> Place:
+def model_placement(
+    script: Script, model: ast.expr, before: Position, seen: frozenset[ast.AST] = frozenset()
+) -> Placement:
     """Where ``model`` is at a position of the text. ``moved`` also where it may have been."""
     if isinstance(model, ast.Call):
         return _place_of_made(script, model, before, seen)
@@ -36,25 +38,25 @@ def place_of(script: Script, model: ast.expr, before: Position, seen: frozenset[
     return _worst(places)
 
 
-def is_move(expr: ast.AST) -> bool:
+def is_device_move(expr: ast.AST) -> bool:
     """Whether ``expr`` is ``X.cuda(…)``, or ``X.to(…)`` with something that is a device by its look."""
     if not isinstance(expr, ast.Call) or not isinstance(expr.func, ast.Attribute):
         return False
     if expr.func.attr == "cuda":
         return True
-    target = argument(expr, "device", 0)
+    target = call_argument(expr, "device", 0)
     if expr.func.attr != "to" or target is None:
         return False
     text = ast.unparse(target)
     return bool(DEVICE_LIKE.search(text)) and "dtype" not in text and text.strip("'\"") != "cpu"
 
 
-def position(node: ast.expr | ast.stmt) -> Position:
+def node_position(node: ast.expr | ast.stmt) -> Position:
     """Where a node begins."""
     return node.lineno, node.col_offset
 
 
-def _worst(places: Set[Place]) -> Place:
+def _worst(places: Set[Placement]) -> Placement:
     if "moved" in places:
         return "moved"
     return "cpu" if places == {"cpu"} else "unknown"
@@ -67,30 +69,30 @@ def _values(script: Script, model: ast.Name | ast.Attribute, before: Position) -
             yield binding.at
         elif binding.value is None or binding.place is not None:
             yield None
-        elif not (_wraps(binding.value) or (is_move(binding.value) and position(binding.value) > before)):
+        elif not (_wraps(binding.value) or (is_device_move(binding.value) and node_position(binding.value) > before)):
             yield binding.value
 
 
-def _place_of_value(script: Script, value: ast.expr | ast.arg, before: Position, seen: frozenset[ast.AST]) -> Place:
+def _place_of_value(script: Script, value: ast.expr | ast.arg, before: Position, seen: frozenset[ast.AST]) -> Placement:
     if not isinstance(value, ast.arg):
-        return place_of(script, value, before, seen)
+        return model_placement(script, value, before, seen)
     function = script.source.parents[script.source.parents[value]]
     calls = script.names.arguments.get(function, []) if isinstance(function, FUNCTIONS) else []
     given = [(call, values[value.arg]) for call, values in calls if value.arg in values]
-    places: set[Place] = {place_of(script, expr, position(call), seen) for call, expr in given}
+    places: set[Placement] = {model_placement(script, expr, node_position(call), seen) for call, expr in given}
     return _worst(places) if places else "moved"
 
 
-def _place_of_made(script: Script, call: ast.Call, before: Position, seen: frozenset[ast.AST]) -> Place:
+def _place_of_made(script: Script, call: ast.Call, before: Position, seen: frozenset[ast.AST]) -> Placement:
     """Where the model is that ``call`` gives."""
     names = script.names
     full = names.qualified(call.func)
-    if is_move(call) or _on_a_device(script, call):
+    if is_device_move(call) or _on_a_device(script, call):
         return "moved"
     if isinstance(call.func, ast.Attribute) and MODEL_METHODS.fullmatch(call.func.attr) and not full:
-        return place_of(script, call.func.value, before, seen)
+        return model_placement(script, call.func.value, before, seen)
     if full in SAME_MODEL and call.args:
-        return place_of(script, call.args[0], before, seen)
+        return model_placement(script, call.args[0], before, seen)
     if any(DEVICE_LIKE.search(ast.unparse(part)) for part in (*call.args, *call.keywords)):
         return "moved"  # a device goes in: it may be made there
     if any(keyword.arg is None for keyword in call.keywords):
@@ -98,10 +100,10 @@ def _place_of_made(script: Script, call: ast.Call, before: Position, seen: froze
     if owner := names.class_of(call):
         return "unknown" if DEVICE_LIKE.search(script.source.code(owner)) else "cpu"
     if function := names.function(call):
-        if any(is_move(node) for node in own_nodes(function)):
+        if any(is_device_move(node) for node in nodes_of_body(function)):
             return "moved"
-        returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value]
-        places: set[Place] = {place_of(script, e, END, seen | {e}) for e in returned if e not in seen}
+        returned = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
+        places: set[Placement] = {model_placement(script, e, END, seen | {e}) for e in returned if e not in seen}
         return _worst(places)
     return "cpu" if MADE_ON_CPU.fullmatch(full) else "unknown"
 
@@ -118,19 +120,19 @@ def _on_a_device(script: Script, call: ast.AST) -> bool:
     return "set_default_device" in script.source.text or "set_default_tensor_type" in script.source.text
 
 
-def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[Place]:
+def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[Placement]:
     """What else is done with the model in its function, before the position, that may move it."""
-    path = dotted(model)
-    for node in own_nodes(script.names.enclosing_function(model) or script.source.tree):
-        if not isinstance(node, ast.Call) or position(node) >= before:
+    path = dotted_name(model)
+    for node in nodes_of_body(script.names.enclosing_function(model) or script.source.tree):
+        if not isinstance(node, ast.Call) or node_position(node) >= before:
             continue
-        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) == path:
-            if is_move(node) or node.func.attr == "to_empty":
+        if isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == path:
+            if is_device_move(node) or node.func.attr == "to_empty":
                 yield "moved"
             elif not MODEL_METHODS.fullmatch(node.func.attr) and node.func.attr != "to":
                 yield "unknown"
-        elif any(dotted(value) == path for value in [*node.args, *(keyword.value for keyword in node.keywords)]):
-            name = dotted(node.func).rpartition(".")[2]
+        elif any(dotted_name(value) == path for value in [*node.args, *(keyword.value for keyword in node.keywords)]):
+            name = dotted_name(node.func).rpartition(".")[2]
             if not (HARMLESS.fullmatch(name) or script.names.qualified(node.func) in SAME_MODEL or _wraps(node)):
                 yield "moved"  # whoever gets the model may move it
 
@@ -138,5 +140,5 @@ def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) 
 def _wraps(expr: ast.expr) -> bool:
     """Whether a DDP wrap, of whatever kind, is what ``expr`` is made of."""
     return any(
-        isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in WRAPPERS for node in ast.walk(expr)
+        isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] in WRAPPERS for node in ast.walk(expr)
     )

@@ -11,11 +11,12 @@ from pathlib import Path
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..evidence import Evidence
-from ..fixes.types import Edit
-from . import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
-from .patch import Overlap, apply_edits, unified_diff
-from .script import Check, Found, Patch, Script
-from .source import decode, read_bytes
+from ..text.diff import unified_diff
+from ..training_script.edits import Edit
+from ..training_script.source import decode_source, read_bytes
+from .patches.apply_edits import OverlappingEdits, apply_edits
+from .rule_context import Check, Patch, Script, Violation
+from .rules import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
 RULES: dict[str, Check] = {
@@ -48,7 +49,7 @@ def review_file(path: Path, knowledge: Knowledge, rules: Collection[str] | None 
     Raises:
         UserError: It is missing, binary, not in its own encoding, or no Python.
     """
-    return review_text(decode(read_bytes(path), path)[0], str(path), knowledge, rules)
+    return review_text(decode_source(read_bytes(path), path)[0], str(path), knowledge, rules)
 
 
 def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
@@ -71,7 +72,7 @@ def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
                 yield file, named
 
 
-def mended(
+def apply_fixes(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None, safeties: Collection[str]
 ) -> tuple[str, list[ReviewFinding]]:
     """``text`` with every patch of these levels of safety applied, and the findings they mended.
@@ -86,7 +87,7 @@ def mended(
             if finding.fix and finding.fix.edits and finding.fix.safety in safeties:
                 try:
                     apply_edits(text, [*edits, *finding.fix.edits])
-                except Overlap:
+                except OverlappingEdits:
                     continue
                 edits += finding.fix.edits
                 taken.append(finding)
@@ -97,7 +98,7 @@ def mended(
     return text, done
 
 
-def evidence_of(findings: Iterable[ReviewFinding]) -> list[Evidence]:
+def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
     """The findings as evidence (``review.<rule>``)."""
     return [
         Evidence(f"review.{f.rule}", "review", f.message, where=f"{f.path}:{f.line}", strength=f.confidence)
@@ -105,13 +106,13 @@ def evidence_of(findings: Iterable[ReviewFinding]) -> list[Evidence]:
     ]
 
 
-def _detect(script: Script) -> Iterator[tuple[str, Found]]:
+def _detect(script: Script) -> Iterator[tuple[str, Violation]]:
     for rule, check in RULES.items():
         yield from ((rule, found) for found in check(script))
 
 
 def _told(
-    rule: str, found: Found, script: Script, all_found: list[tuple[str, Found]], knowledge: Knowledge
+    rule: str, found: Violation, script: Script, all_found: list[tuple[str, Violation]], knowledge: Knowledge
 ) -> ReviewFinding:
     spec = knowledge.rules[rule]
     return ReviewFinding(
@@ -130,7 +131,7 @@ def _told(
     )
 
 
-def _fix(rule: str, found: Found, script: Script, all_found: list[tuple[str, Found]]) -> RuleFix:
+def _fix(rule: str, found: Violation, script: Script, all_found: list[tuple[str, Violation]]) -> RuleFix:
     patch = found.patch
     assert patch
     diff = ""
@@ -148,13 +149,13 @@ def _fix(rule: str, found: Found, script: Script, all_found: list[tuple[str, Fou
 
 
 def _tried(
-    rule: str, found: Found, patch: Patch, script: Script, all_found: list[tuple[str, Found]]
+    rule: str, found: Violation, patch: Patch, script: Script, all_found: list[tuple[str, Violation]]
 ) -> tuple[str, str]:
     """What is wrong with a patch ("" when nothing), and the text it gives."""
     try:
         after = apply_edits(script.source.text, patch.edits)
         result = Script(after, script.source.path)
-    except Overlap as error:
+    except OverlappingEdits as error:
         return str(error), ""
     except UserError as error:
         return error.message, ""
@@ -168,11 +169,11 @@ def _tried(
     return "", after
 
 
-def _keys(script: Script, found: Iterable[tuple[str, Found]]) -> Counter[tuple[str, str]]:
+def _keys(script: Script, found: Iterable[tuple[str, Violation]]) -> Counter[tuple[str, str]]:
     return Counter(_key(script, rule, finding) for rule, finding in found)
 
 
-def _key(script: Script, rule: str, found: Found) -> tuple[str, str]:
+def _key(script: Script, rule: str, found: Violation) -> tuple[str, str]:
     """A finding, wherever its line has moved to."""
     return rule, script.source.line(found.line).strip()
 

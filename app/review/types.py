@@ -3,7 +3,7 @@
 import msgspec
 
 from ...knowledge.schema import Safety, Severity
-from ..fixes.types import Edit
+from ..training_script.edits import Edit
 
 
 class RuleFix(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,17 +13,17 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ...app.plan.form_request import ALL, FIELDS, MORE_FIELDS
+from ..widgets.base import BaseWidget
 from ..widgets.choices import Choices
-from ..widgets.leaf import Leaf
+from ..widgets.formatting import safe_content
 from ..widgets.line_input import LineInput
-from ..widgets.words import text
-from .question import ALL, FIELDS, MORE_FIELDS
 
 LIST = "#strategies"  # that up and down move while one is in a field
 NEXT_WORD = Binding("space,right,pagedown", "take(1)", "next word", id="one-of.next", tooltip="Take the next word")
 
 
-class OneOf(Leaf, can_focus=True):
+class ChoiceField(BaseWidget, can_focus=True):
     """One of some words; space and the arrows take another."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -33,7 +33,7 @@ class OneOf(Leaf, can_focus=True):
         Binding("down", "move_list(1)", "row below", show=False, id="one-of.down", tooltip="Go to the row below"),
         Binding("escape,enter", "leave", "to the list", show=False, id="one-of.leave", tooltip="Go to the list"),
     ]
-    DEFAULT_CSS = "OneOf { height: 1; width: 1fr; } OneOf:focus { text-style: bold; }"
+    DEFAULT_CSS = "ChoiceField { height: 1; width: 1fr; } ChoiceField:focus { text-style: bold; }"
 
     class Changed(Message):
         """Another word was taken."""
@@ -47,8 +47,8 @@ class OneOf(Leaf, can_focus=True):
 
     def render(self) -> Content:
         if not self.has_focus:
-            return text(self.value)
-        return Content.assemble(("‹", "$accent"), text(self.value), ("›", "$accent"))
+            return safe_content(self.value)
+        return Content.assemble(("‹", "$accent"), safe_content(self.value), ("›", "$accent"))
 
     def on_focus(self) -> None:
         self.refresh()
@@ -97,7 +97,7 @@ class FieldInput(LineInput):
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
 
 
-class KnownInput(FieldInput):
+class SuggestInput(FieldInput):
     """One with names that are known; page up and down write one of them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -134,7 +134,7 @@ class PlanForm(Container):
         for id_, fields in (("usual", FIELDS), ("more-fields", MORE_FIELDS)):
             with Grid(id=id_, classes="page"):
                 for name in fields:
-                    yield Static(text(ALL[name].label, "$muted"))
+                    yield Static(safe_content(ALL[name].label, "$muted"))
                     yield self._field(name)
 
     def on_mount(self) -> None:
@@ -143,9 +143,9 @@ class PlanForm(Container):
     def _field(self, name: str) -> Widget:
         field, value = ALL[name], self._first[name]
         if field.choices:
-            return OneOf(field.choices, value, name)
+            return ChoiceField(field.choices, value, name)
         if field.names:
-            return KnownInput(field.names, value, name)
+            return SuggestInput(field.names, value, name)
         return FieldInput(value=value, id=name, moves=LIST)
 
     def values(self) -> dict[str, str]:
@@ -176,14 +176,14 @@ class PlanForm(Container):
     def _names(self, page: Widget) -> Mapping[str, object]:
         return FIELDS if page.id == "usual" else MORE_FIELDS
 
-    def _fields(self) -> Iterator[tuple[str, Input | OneOf]]:
+    def _fields(self) -> Iterator[tuple[str, Input | ChoiceField]]:
         for name in ALL:
             field = self.query_one(f"#{name}")
-            assert isinstance(field, Input | OneOf)
+            assert isinstance(field, Input | ChoiceField)
             yield name, field
 
     @on(Input.Changed)
-    @on(OneOf.Changed)
+    @on(ChoiceField.Changed)
     def _changed(self, event: Message) -> None:
         event.stop()
         self.post_message(self.Changed())

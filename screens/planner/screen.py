@@ -13,21 +13,23 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...app.errors import UserError
-from ...app.plan.model.shape import size_text
-from ...app.plan.types import GIB, Row
+from ...app.plan import form_request as asks
+from ...app.plan import summary
+from ...app.plan.model.parameter_counts import parameter_count_text
+from ...app.plan.types import PlanRow
 from ...app.snapshot import Snapshot
-from .. import garbage
+from ...app.text.units import GIB
+from ..shell import gc_freeze
 from ..widgets.choices import Choice, Choices
-from ..widgets.words import middle, text
-from . import answers, bars
-from . import question as asks
-from .build import BuildsModel
-from .form import NEXT_WORD, OneOf, PlanForm
-from .rows import Rows
-from .table import Table, row_ids, sentence
+from ..widgets.formatting import safe_content, truncate_middle
+from . import memory_bars
+from .build_model import BuildModelMixin
+from .form import NEXT_WORD, ChoiceField, PlanForm
+from .row_painting import TextRows
+from .table import StrategyTable, as_sentence, row_ids
 
 if TYPE_CHECKING:
-    from ...app.plan.exact import Tracked
+    from ...app.plan.exact_memory import TrackedStrategy
 
 MARGIN = 2
 WORD = 12  # cells that wrapping may lose at the end of a row
@@ -36,7 +38,7 @@ PAINTED_S = 0.05  # by when the table is on the screen, once its rows are known
 LOADED_S = 0.5  # by when the planner has made its first table
 
 
-class PlanScreen(BuildsModel):
+class PlanScreen(BuildModelMixin):
     """The planner."""
 
     CSS_PATH = Path(__file__).with_name("planner.tcss")
@@ -65,7 +67,7 @@ class PlanScreen(BuildsModel):
     class Answered(Message):
         """A plan was made, or why there is none. ``number``: of the question."""
 
-        def __init__(self, number: int, answer: answers.Answer | None, error: UserError | None = None) -> None:
+        def __init__(self, number: int, answer: summary.PlanSummary | None, error: UserError | None = None) -> None:
             super().__init__()
             self.number, self.answer, self.error = number, answer, error
 
@@ -78,28 +80,28 @@ class PlanScreen(BuildsModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen = asks.Place()
+        self._seen = asks.FormMachine()
         self._asked: dict[str, str] = {}
         self._number = self._shown = 0  # of the question that was asked last, and of the one that is answered
-        self._answer: answers.Answer | None = None
+        self._answer: summary.PlanSummary | None = None
         self._error: UserError | None = None
         self._first_of_pair = ""
         self._is_moved = False  # the marker, to a row that somebody wants to follow
         self._more_by_keys = ""  # what + and - wrote into the form
-        self._tracked: dict[int, Tracked] = {}  # of the rows, in exact mode
+        self._tracked: dict[int, TrackedStrategy] = {}  # of the rows, in exact mode
 
     def body(self) -> Iterable[Widget]:
-        self._seen = asks.seen(self.desk.snapshot)
-        yield PlanForm(asks.at_first(self._seen, Path.cwd()) | self.desk.plan_form)
-        yield Rows(id="answers")
-        yield Rows(id="names")
+        self._seen = asks.form_machine_from_snapshot(self.desk.snapshot)
+        yield PlanForm(asks.initial_values(self._seen, Path.cwd()) | self.desk.plan_form)
+        yield TextRows(id="answers")
+        yield TextRows(id="names")
         yield Choices(numbered=False, verb="why", id="strategies")
-        yield Rows(id="made-of")
+        yield TextRows(id="made-of")
         yield self.running_line()
 
     def on_mount(self) -> None:
         self._ask()
-        self.set_timer(LOADED_S, partial(garbage.leave_alone, "the planner"))
+        self.set_timer(LOADED_S, partial(gc_freeze.freeze_garbage, "the planner"))
         if self.desk.snapshot is None or self.desk.snapshot.gpus is None:
             self.run_worker(self._look(), group="look")
 
@@ -110,10 +112,13 @@ class PlanScreen(BuildsModel):
     def _looked(self, event: Looked) -> None:
         """Take what the box says into the fields that nobody has written into yet."""
         self.desk.saw(event.found)
-        before, self._seen = asks.at_first(self._seen, Path.cwd()), asks.seen(self.desk.snapshot)
+        before, self._seen = (
+            asks.initial_values(self._seen, Path.cwd()),
+            asks.form_machine_from_snapshot(self.desk.snapshot),
+        )
         form = self.query_one(PlanForm)
         written = form.values()
-        for name, value in asks.at_first(self._seen, Path.cwd()).items():
+        for name, value in asks.initial_values(self._seen, Path.cwd()).items():
             if written[name] == before[name] != value:
                 form.set(name, value)
         self.ask_again()
@@ -143,18 +148,20 @@ class PlanScreen(BuildsModel):
     async def _plan(self, number: int, values: dict[str, str]) -> None:
         try:
             built = self.desk.plan_built
-            found = await asyncio.to_thread(lambda: answers.answer(asks.question(values, self._seen, built)))
+            found = await asyncio.to_thread(
+                lambda: summary.make_summary(asks.request_from_form(values, self._seen, built))
+            )
             self.post_message(self.Answered(number, found))
         except UserError as error:
             self.post_message(self.Answered(number, None, error))
 
-    def _think_of_more(self, number: int, found: answers.Answer) -> None:
+    def _think_of_more(self, number: int, found: summary.PlanSummary) -> None:
         """Plan for more GPUs too, when the table is painted: it has to wait for nothing but itself."""
         if number == self._number:
             self.run_worker(partial(self._plan_more, number, found), group="plan", exclusive=True)
 
-    async def _plan_more(self, number: int, found: answers.Answer) -> None:
-        self.post_message(self.Answered(number, await asyncio.to_thread(answers.answer_more, found)))
+    async def _plan_more(self, number: int, found: summary.PlanSummary) -> None:
+        self.post_message(self.Answered(number, await asyncio.to_thread(summary.add_scaling, found)))
 
     @on(Answered)
     def _answered(self, event: Answered) -> None:
@@ -175,7 +182,7 @@ class PlanScreen(BuildsModel):
     # -- showing
 
     @property
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[PlanRow]:
         return self._answer.rows if self._answer else []
 
     def on_resize(self, event: events.Resize) -> None:
@@ -190,9 +197,9 @@ class PlanScreen(BuildsModel):
         """What can stand in the field one is in."""
         focused, inside = self.focused, self.size.width - MARGIN
         if focused and focused.id in asks.ALL:
-            self.say(text(asks.hint(focused.id, inside), "$muted"))
+            self.say(safe_content(asks.field_hint(focused.id, inside), "$muted"))
         else:
-            self.say(text(asks.assumed(self.query_one(PlanForm).values(), self._seen), "$muted"))
+            self.say(safe_content(asks.assumption_note(self.query_one(PlanForm).values(), self._seen), "$muted"))
 
     def _show(self) -> None:
         self._show_answers()
@@ -200,40 +207,40 @@ class PlanScreen(BuildsModel):
         if self._first_of_pair not in ids:
             self._first_of_pair = ""
         head = [table.head("as it was" if self._error else "strategy")] if self._rows else []
-        self.query_one("#names", Rows).show(head)
+        self.query_one("#names", TextRows).show(head)
         rows = zip(ids, self._rows, strict=True)
         choices = [Choice(id_, partial(table.row, row, id_ == self._first_of_pair)) for id_, row in rows]
         self.query_one("#strategies", Choices).set_items(choices, first=not self._is_moved)
         self._show_parts()
         # With the table: a frame of its own would come before it.
-        self.query_one(PlanForm).show_usual(asks.usual(self._asked, self._seen))
+        self.query_one(PlanForm).show_usual(asks.placeholders(self._asked, self._seen))
         if self._rows:
             setting = self._rows[0].setting
-            model = f"{size_text(setting.model.params)} parameters"
+            model = f"{parameter_count_text(setting.model.params)} parameters"
             nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
-            taken = ", assumed" if asks.assumed(self._asked, self._seen) else ""
-            beyond = f" · {said}" if (said := asks.beyond(setting)) else ""
+            taken = ", assumed" if asks.assumption_note(self._asked, self._seen) else ""
+            beyond = f" · {said}" if (said := asks.limit_warning(setting)) else ""
             self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}{beyond}")
 
     def _show_answers(self) -> None:
         """The three answers; what is not known yet stays as it was for that moment."""
-        shown, rows = self.query_one("#answers", Rows), self._three(self.size.width - MARGIN)
-        if self._answer and answers.is_thinking(self._answer) and not self._error:
+        shown, rows = self.query_one("#answers", TextRows), self._three(self.size.width - MARGIN)
+        if self._answer and summary.is_pending(self._answer) and not self._error:
             rows = [*rows[:-1], *(shown.rows[2:] or rows[-1:])]
         shown.show(rows)
 
     def _three(self, width: int) -> list[Content]:
         """The three answers; or what is wrong with the question, and what to do."""
         if self._error:
-            wrong = text(middle(self._error.message, 2 * width - WORD), "$warning").wrap(width)[:2]
+            wrong = safe_content(truncate_middle(self._error.message, 2 * width - WORD), "$warning").wrap(width)[:2]
             arrow = "->" if self.ascii_only else "→"
-            return [*wrong, *text(f"{arrow} {self._error.next_step or 'correct it'}").wrap(width)]
-        said = answers.lines(self._answer) if self._answer else []
-        return [Content.assemble((line.lead, "bold"), text(f": {line.within(width)}")) for line in said]
+            return [*wrong, *safe_content(f"{arrow} {self._error.next_step or 'correct it'}").wrap(width)]
+        said = summary.summary_lines(self._answer) if self._answer else []
+        return [Content.assemble((line.lead, "bold"), safe_content(f": {line.within(width)}")) for line in said]
 
-    def _table(self) -> Table:
+    def _table(self) -> StrategyTable:
         memory_gib = self._rows[0].setting.gpu_memory_gib if self._rows else None
-        return Table(self.size.width, (memory_gib or 1.0) * GIB, self.ascii_only)
+        return StrategyTable(self.size.width, (memory_gib or 1.0) * GIB, self.ascii_only)
 
     @on(Choices.Marked)
     def _marked(self, event: Choices.Marked) -> None:
@@ -241,17 +248,17 @@ class PlanScreen(BuildsModel):
         self._show_parts()
 
     def _show_parts(self) -> None:
-        at, shown = self._at_marked(), self.query_one("#made-of", Rows)
+        at, shown = self._at_marked(), self.query_one("#made-of", TextRows)
         if at is None or self._answer is None:
             shown.show([])
             return
-        found = answers.explained_row(self._answer, at).candidate
+        found = summary.explain_row(self._answer, at).candidate
         most = found.largest_micro_batch
         width = self.size.width - MARGIN
-        room = [text(f"at most {most} sequence{'s' * (most != 1)}")] if most else []
-        room += [text("! only just fits", "$warning")] if found.fits == "tight" else []
-        parts = bars.flowed([*bars.legend(found, self.ascii_only), *room], width)
-        said = Content.assemble(f"{sentence(found.why)}. ", (f"{sentence(found.lever)}.", "$muted")).wrap(width)
+        room = [safe_content(f"at most {most} sequence{'s' * (most != 1)}")] if most else []
+        room += [safe_content("! only just fits", "$warning")] if found.fits == "tight" else []
+        parts = memory_bars.wrap_pieces([*memory_bars.legend(found, self.ascii_only), *room], width)
+        said = Content.assemble(f"{as_sentence(found.why)}. ", (f"{as_sentence(found.lever)}.", "$muted")).wrap(width)
         rows, height = [*parts, *said], shown.size.height
         if 0 < height < len(rows) and len(parts) < height:
             rows[height - 1] = Content.assemble(rows[height - 1].truncate(width - len(GOES_ON)), (GOES_ON, "$muted"))
@@ -267,7 +274,7 @@ class PlanScreen(BuildsModel):
     # -- actions
 
     def shown_bindings(self) -> Iterator[Binding]:
-        if isinstance(self.focused, OneOf):
+        if isinstance(self.focused, ChoiceField):
             yield NEXT_WORD
         yield from super().shown_bindings()
 
@@ -288,20 +295,20 @@ class PlanScreen(BuildsModel):
             asked = self._answer.question
             gpus = asked.setting.gpus
             in_all = (gpus + asked.more_gpus) * 2 if by > 0 else (gpus + asked.more_gpus) // 2
-            self._more_by_keys = str(answers.whole(gpus, asked.per_node, in_all - gpus, by > 0))
+            self._more_by_keys = str(summary.nearest_full_nodes(gpus, asked.per_node, in_all - gpus, by > 0))
             self.query_one(PlanForm).set("more", self._more_by_keys)
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
-        from .details import PlanTermsScreen
+        from .breakdown import MemoryBreakdownScreen
 
         at = self._at(event.id)
         if self._answer and at is not None:
-            rows = answers.explained_rows(self._answer)
-            self.wizard.push_screen(PlanTermsScreen(rows, at, self._answer.question.source, self._tracked))
+            rows = summary.explain_rows(self._answer)
+            self.wizard.push_screen(MemoryBreakdownScreen(rows, at, self._answer.question.source, self._tracked))
 
     def action_pair(self) -> None:
-        from .pair import PlanPairScreen
+        from .compare import CompareScreen
 
         marked = self.query_one("#strategies", Choices).marked
         if marked is None:
@@ -316,13 +323,11 @@ class PlanScreen(BuildsModel):
         elif second is not None and self._answer:
             self._first_of_pair = ""
             self.say("")
-            self.wizard.push_screen(
-                PlanPairScreen(*(answers.explained_row(self._answer, at) for at in (first, second)))
-            )
+            self.wizard.push_screen(CompareScreen(*(summary.explain_row(self._answer, at) for at in (first, second))))
         self._show()
 
     def action_write(self) -> None:
-        from .write import PlanWriteScreen
+        from .write_files import PlanWriteScreen
 
         at = self._at_marked()
         if self._error:

@@ -2,11 +2,13 @@
 
 from textual.content import Content
 
-from ...app.plan.choice.figures import rounded
-from ...app.plan.types import GIB, Row
-from ..base import BROAD, WIDE
-from ..widgets.words import mark, middle, text
-from . import answers, bars
+from ...app.plan import summary
+from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.types import PlanRow
+from ...app.text.units import GIB
+from ..shell.base import BROAD, WIDE
+from ..widgets.formatting import safe_content, status_sign, truncate_middle
+from . import memory_bars
 
 STATUS = {True: "ok", "tight": "warn", False: "fail", None: "unknown"}
 NAME_WIDTHS = ((BROAD, 36), (WIDE, 24), (0, 22))  # from which width of the screen on
@@ -28,7 +30,7 @@ ASCII_MARK_WIDTH = 3  # that a status takes besides its one cell
 MOST_BAR_WIDTH = 60
 
 
-class Table:
+class StrategyTable:
     """How the rows are laid out on a screen of ``width`` columns; ``memory_bytes``: of one GPU."""
 
     def __init__(self, width: int, memory_bytes: float, ascii_only: bool) -> None:
@@ -46,27 +48,29 @@ class Table:
         """The names of the columns; ``what`` is that of the first."""
         again = AGAIN if self._name_width > len(AGAIN) + len(what) else ""
         names = f"{what:<{self._name_width - len(again)}}{again}"
-        bar = bars.head(self._memory_bytes / GIB, self._bar_width)
+        bar = memory_bars.bar_header(self._memory_bytes / GIB, self._bar_width)
         rate = f" {'tokens/s':>{RATE_WIDTH - 1}}" if self._rate_width else ""
         lead = " " * (4 + ASCII_MARK_WIDTH * self._ascii_only)
         waits = f" {'waits':>5}" if self._waits_width else ""
-        return text(f"{lead}{names} {bar} {'on a GPU':>9} {'a step':>{self._step_width}}{waits}{rate}", "$muted")
+        return safe_content(
+            f"{lead}{names} {bar} {'on a GPU':>9} {'a step':>{self._step_width}}{waits}{rate}", "$muted"
+        )
 
-    def row(self, row: Row, is_marked: bool) -> Content:
+    def row(self, row: PlanRow, is_marked: bool) -> Content:
         """One strategy; ``is_marked`` to be compared."""
         found = row.candidate
         over = found.device_used_bytes_per_gpu > self._memory_bytes
         made = Content.assemble(
-            mark(STATUS[found.fits] if found.in_practice or not found.fits else "warn", self._ascii_only),
+            status_sign(STATUS[found.fits] if found.in_practice or not found.fits else "warn", self._ascii_only),
             f"{'•' if is_marked else ' '}{_short(row, self._name_width)} ",
-            *bars.bar(found.breakdown, self._memory_bytes, self._bar_width, self._ascii_only),
+            *memory_bars.memory_bar(found.breakdown, self._memory_bytes, self._bar_width, self._ascii_only),
             (f" {_five(found.device_used_bytes_per_gpu / GIB)} GiB", "$error" if over else ""),
             self._time(row),
             strip_control_codes=False,  # all of these are our own words
         )
         return made if made.cell_length <= self._width else made.truncate(self._width, ellipsis=True)
 
-    def _time(self, row: Row) -> tuple[str, str]:
+    def _time(self, row: PlanRow) -> tuple[str, str]:
         """The time of a step, or how much is missing; and its style."""
         found = row.candidate
         if found.fits is False:
@@ -76,21 +80,23 @@ class Table:
         waits = found.exposed_comm_seconds or 0.0
         share = f" {f'{waits / found.step_seconds:.0%}' if found.step_seconds else '':>5}" if self._waits_width else ""
         rate = (
-            f" {rounded(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}" if found.tokens_per_s and self._rate_width else ""
+            f" {round_to_three_digits(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}"
+            if found.tokens_per_s and self._rate_width
+            else ""
         )
-        return f" {answers.seconds(found.step_seconds):>{self._step_width}}{share}{rate}", ""
+        return f" {summary.seconds_text(found.step_seconds):>{self._step_width}}{share}{rate}", ""
 
 
-def row_ids(rows: list[Row]) -> list[str]:
+def row_ids(rows: list[PlanRow]) -> list[str]:
     """A word for each row that stays its own when the order changes."""
     ids: list[str] = []
     for row in rows:
-        base = answers.name(row)
+        base = summary.strategy_label(row)
         ids.append(base if base not in ids else f"{base} {sum(id_.startswith(base) for id_ in ids) + 1}")
     return ids
 
 
-def sentence(said: str) -> str:
+def as_sentence(said: str) -> str:
     """With a capital, without a stop."""
     return said[:1].upper() + said[1:].rstrip(".")
 
@@ -100,11 +106,11 @@ def _five(size_gib: float) -> str:
     return f"{size_gib:5.1f}" if size_gib < 999.95 else f"{size_gib:5.0f}"
 
 
-def _short(row: Row, width: int) -> str:
+def _short(row: PlanRow, width: int) -> str:
     """A strategy with what is recomputed, in so many cells."""
     again = {"none": "", "full": "all"}.get(row.candidate.recompute, "part")
     name, room = row.candidate.strategy, width - AGAIN_WIDTH
     for long, short in SHORT.items():
         if len(name) > room:
             name = name.replace(long, short)
-    return f"{middle(name, room):<{room}}{again:>{AGAIN_WIDTH}}"
+    return f"{truncate_middle(name, room):<{room}}{again:>{AGAIN_WIDTH}}"

@@ -16,8 +16,8 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.style import Style
 
-from .leaf import Leaf
-from .painting import segments
+from .base import BaseWidget
+from .segments import segments
 
 NOTE_GAP = 2
 
@@ -45,7 +45,7 @@ class Choice:
         return Content(made) if isinstance(made, str) else made
 
 
-class Choices(Leaf, can_focus=True):
+class Choices(BaseWidget, can_focus=True):
     """Rows with a marker; digits pick where they are numbered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from textual.content import Content
 
-from .words import middle, near, text
+from .formatting import relative_path, safe_content, truncate_middle
 
 PLACE = re.compile(r"(?P<path>.+):(?P<line>\d+)")
 AROUND = 2
 READ_LIMIT_BYTES = 32 * 1024 * 1024
 
 
-def place(where: str) -> tuple[str, int] | None:
+def split_location(where: str) -> tuple[str, int] | None:
     """``path:line`` taken apart, or None for any other kind of place."""
     match = PLACE.fullmatch(where)
     return (match["path"], int(match["line"])) if match else None
@@ -32,7 +32,7 @@ def file_lines(path: str, texts: Mapping[str, str] | None = None) -> list[str]:
         return []
 
 
-def marked(found: list[str], notes: Mapping[int, str], width: int, around: int = AROUND) -> list[Content]:
+def annotated_lines(found: list[str], notes: Mapping[int, str], width: int, around: int = AROUND) -> list[Content]:
     """The lines (from 1) in ``notes``, each with its note behind it, and those around them; gaps are one ``…``."""
     near_notes = {n for number in notes for n in range(number - around, number + around + 1)}
     rows: list[Content] = []
@@ -47,17 +47,17 @@ def marked(found: list[str], notes: Mapping[int, str], width: int, around: int =
 
 def _line(number: int, code: str, note: str | None, width: int) -> Content:
     lead = ("▸" if note is not None else " ", "$accent bold"), (f"{number:>5}  ", "$muted")
-    tail = text(f"  ◀ {note}", "$accent") if note else Content("")
+    tail = safe_content(f"  ◀ {note}", "$accent") if note else Content("")
     room = max(8, width - 8 - tail.cell_length)
-    shown = text(code.expandtabs(4), "bold" if note is not None else "").truncate(room, ellipsis=True)
+    shown = safe_content(code.expandtabs(4), "bold" if note is not None else "").truncate(room, ellipsis=True)
     return Content.assemble(*lead, shown, tail)
 
 
 def excerpt(where: str, texts: Mapping[str, str], width: int) -> list[Content]:
     """The lines around ``path:line`` under the name of the file; nothing where they cannot be shown."""
-    found = place(where)
+    found = split_location(where)
     if found is None:
         return []
     path, line = found
-    rows = marked(file_lines(path, texts), {line: ""}, width)
-    return [Content(""), text(middle(near(path), width), "bold"), *rows] if rows else []
+    rows = annotated_lines(file_lines(path, texts), {line: ""}, width)
+    return [Content(""), safe_content(truncate_middle(relative_path(path), width), "bold"), *rows] if rows else []

@@ -19,14 +19,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import big_log
-import exact
-import plan_keys
-import recorder
+import exact_memory
+import flight_recorder
+import planner_keystrokes
 import run_overhead
-import triage
-from bar import Bar, forget_plans
-from helpers.pty import Terminal
+import triage_time
+from helpers.pseudo_terminal import Terminal
 from make_log import make_log
+from measurement import Bar, forget_plans
 
 RUNS = 10
 WIZARD = [sys.executable, "-m", "ddpwizard"]
@@ -126,7 +126,7 @@ def cancel() -> list[Bar]:
 
 def demo() -> list[Bar]:
     """From the start of ``triage`` to the named line, on the demo's real job."""
-    from ddpwizard.app.demo import DemoJob
+    from ddpwizard.app.watchdog.demo_job import DemoJob
 
     async def measured() -> float:
         async with DemoJob(sys.executable) as job:
@@ -139,19 +139,21 @@ def demo() -> list[Bar]:
 def planned() -> list[Bar]:
     """A plan of all strategies, in the process, nothing looked up: the slowest of three questions. Without torch."""
     from ddpwizard.app.plan import spec
-    from ddpwizard.app.plan.choice.search import plan
-    from ddpwizard.app.plan.model import known
-    from ddpwizard.app.plan.time.timing import Links
-    from ddpwizard.app.plan.types import Setting, Train
+    from ddpwizard.app.plan.model import catalog
+    from ddpwizard.app.plan.strategies.search import plan_candidates
+    from ddpwizard.app.plan.timing.communication import Links
+    from ddpwizard.app.plan.types import TrainingOptions, TrainingSetup
 
     def median_ms(name: str, gpus: int) -> float:
-        train, nodes = Train(seq_len=8192), spec.nodes_for(gpus)
-        asked = Setting(model=known.MODELS[name], train=train, gpus=gpus, nodes=nodes, gpu="H100", gpu_memory_gib=79.1)
-        whole, taken = spec.complete(asked)[0], list[float]()
+        train, nodes = TrainingOptions(seq_len=8192), spec.nodes_for(gpus)
+        asked = TrainingSetup(
+            model=catalog.MODELS[name], train=train, gpus=gpus, nodes=nodes, gpu="H100", gpu_memory_gib=79.1
+        )
+        whole, taken = spec.fill_defaults(asked)[0], list[float]()
         for _ in range(RUNS):
             forget_plans()
             began = time.perf_counter()
-            plan(whole, Links(370, 90))
+            plan_candidates(whole, Links(370, 90))
             taken.append(1000 * (time.perf_counter() - began))
         return statistics.median(taken)
 
@@ -171,10 +173,10 @@ BARS: dict[str, Callable[[], list[Bar]]] = {
     "demo": demo,
     "cancel": cancel,
     "plan": planned,
-    "plan-keys": lambda: list(plan_keys.rows(WIZARD)),
-    "exact": lambda: list(exact.rows()),
-    "triage": lambda: list(triage.rows()),
-    "recorder": lambda: list(recorder.rows()),
+    "plan-keys": lambda: list(planner_keystrokes.rows(WIZARD)),
+    "exact": lambda: list(exact_memory.rows()),
+    "triage": lambda: list(triage_time.rows()),
+    "recorder": lambda: list(flight_recorder.rows()),
     "run": lambda: list(run_overhead.rows()),
 }
 

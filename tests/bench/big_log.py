@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bar import Bar
+from measurement import Bar
 
 SIZE_BYTES = 1_000_000_000
 PART_BYTES = 4_000_000
@@ -129,17 +129,17 @@ def _told(*arguments: str) -> str:
 def _main(what: str, *paths: str) -> None:
     import resource
 
-    from ddpwizard.app.logs.marks import needles
-    from ddpwizard.app.logs.read import sources
-    from ddpwizard.app.logs.understand import understand
-    from ddpwizard.knowledge.loader import load
+    from ddpwizard.app.logs.analyse import analyse_logs
+    from ddpwizard.app.logs.patterns import build_patterns
+    from ddpwizard.app.logs.read import find_sources
+    from ddpwizard.knowledge.loader import read_knowledge
 
-    knowledge = load()
+    knowledge = read_knowledge()
     if what == "literals":
-        print("\n".join(sorted({needle.literal for needle in needles(knowledge)})))
+        print("\n".join(sorted({needle.literal for needle in build_patterns(knowledge)})))
         return
     began = time.perf_counter()
-    understood = understand(sources(paths), knowledge)
+    understood = analyse_logs(find_sources(paths), knowledge)
     seconds = time.perf_counter() - began
     culprit = understood.timeline.culprit if understood.timeline else None
     print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, culprit)

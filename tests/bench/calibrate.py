@@ -13,11 +13,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddpwizard.app.graph import rank as ranking
-from ddpwizard.app.graph.rank import rank, weight_table
-from ddpwizard.app.logs.read import of_text
-from ddpwizard.app.reading import read
-from ddpwizard.knowledge.loader import load
+from ddpwizard.app.diagnosis import ranking
+from ddpwizard.app.diagnosis.intake import read_sources
+from ddpwizard.app.diagnosis.ranking import rank_causes, weight_table
+from ddpwizard.app.logs.read import source_of_text
+from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import Knowledge
 
 FOLDS = 5
@@ -40,12 +40,12 @@ class Outcome(NamedTuple):
 
 
 def outcome(case: dict[str, Any], knowledge: Knowledge, weights: ranking.Weights) -> Outcome:
-    found = read([of_text(case["text"], "<stdin>")], knowledge)
+    found = read_sources([source_of_text(case["text"], "<stdin>")], knowledge)
     shares: list[float] = []
     first: list[str] = []
     for temperature in TEMPERATURES:
         ranking.TEMPERATURE = temperature
-        causes = rank(knowledge, weights, found.evidence).causes
+        causes = rank_causes(knowledge, weights, found.evidence).causes
         first = [cause.id for cause in causes if cause.because][:3]
         shares.append(causes[0].confidence)
     return Outcome(case, first, shares, found.in_scope)
@@ -70,7 +70,7 @@ def cross_validated(outcomes: list[Outcome]) -> tuple[float, list[float]]:
 
 
 def main(paths: list[str], verbose: bool) -> int:
-    knowledge = load()
+    knowledge = read_knowledge()
     weights = weight_table(knowledge)
     now = ranking.TEMPERATURE
     rows = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines() if line.strip()]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bar import Bar
+from measurement import Bar
 
 OVERHEAD_PERCENT = 1.0
 RANKS = 2

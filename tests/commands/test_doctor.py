@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from ddpwizard.app.commands import doctor
 from ddpwizard.app.evidence import Check
-from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot, SoftwareSection, read
-from ddpwizard.knowledge.loader import load
+from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot, SoftwareSection, read_snapshot
+from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import NATS
 from helpers.command import ddpwizard, refused
 
@@ -151,7 +151,7 @@ class TestLive:
         live = ddpwizard("doctor", "--json", "--allow", "reads", "--save", str(path), env=environ, limit_s=120)
         doc = json.loads(live.stdout)
         assert live.returncode in (0, 1)
-        snapshot = read(path.read_bytes(), "box.json")
+        snapshot = read_snapshot(path.read_bytes(), "box.json")
         assert snapshot.software is not None and snapshot.software.python == doc["snapshot"]["software"]["python"]
         assert "--allow connects" in snapshot.failed["resolve"]
         assert "hunter2" not in path.read_text() + live.stdout
@@ -184,13 +184,13 @@ def test_bench_for_real():
 
 class TestCauseOfACheck:
     def test_the_cause_that_weighs_the_finding_most(self):
-        knowledge = load()
+        knowledge = read_knowledge()
         weighed = {finding for cause in knowledge.causes.values() for finding in cause.findings}
         named = 0
         for finding in weighed:
             weights = {id_: NATS[c.findings[finding]] for id_, c in knowledge.causes.items() if finding in c.findings}
             best = max(weights.values())
-            cause = doctor.cause_of(Check("x", "fail", "t", finding=finding), knowledge)
+            cause = doctor.cause_of_check(Check("x", "fail", "t", finding=finding), knowledge)
             assert (cause is not None) == (best > 0), finding
             if cause:
                 assert weights[cause] == best, finding
@@ -198,9 +198,9 @@ class TestCauseOfACheck:
         assert named
 
     def test_none_for_what_is_healthy_or_unknown(self):
-        assert doctor.cause_of(Check("x", "ok", "t", finding="limits.shm-small"), load()) is None
-        assert doctor.cause_of(Check("x", "fail", "t"), load()) is None
-        assert doctor.cause_of(Check("x", "fail", "t", finding="nobody.knows"), load()) is None
+        assert doctor.cause_of_check(Check("x", "ok", "t", finding="limits.shm-small"), read_knowledge()) is None
+        assert doctor.cause_of_check(Check("x", "fail", "t"), read_knowledge()) is None
+        assert doctor.cause_of_check(Check("x", "fail", "t", finding="nobody.knows"), read_knowledge()) is None
 
 
 def test_colour_only_for_who_wants_it(tmp_path: Path):

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from ddpwizard.app.commands.explain import render
-from ddpwizard.knowledge.loader import load
+from ddpwizard.app.commands.explain import cause_lines
+from ddpwizard.knowledge.loader import read_knowledge
 from helpers.command import ddpwizard
 
 
@@ -26,17 +26,17 @@ def test_check_names_file_and_line(tmp_path: Path):
 
 def test_list_and_graph():
     ids = {cause["id"] for cause in json.loads(ddpwizard("kb", "list", "--json").stdout)["causes"]}
-    assert ids == set(load().causes)
+    assert ids == set(read_knowledge().causes)
     assert ddpwizard("kb", "graph").stdout.startswith("digraph")
     nodes = {node["id"] for node in json.loads(ddpwizard("kb", "graph", "--json").stdout)["nodes"]}
     assert ids < nodes
 
 
 def test_explain_tells_every_part_of_an_entry():
-    knowledge = load()
-    assert render(knowledge.causes["port-in-use"], knowledge)[0] in ddpwizard("explain", "port-in-use").stdout
+    knowledge = read_knowledge()
+    assert cause_lines(knowledge.causes["port-in-use"], knowledge)[0] in ddpwizard("explain", "port-in-use").stdout
     for cause in knowledge.causes.values():
-        text = "\n".join(render(cause, knowledge))
+        text = "\n".join(cause_lines(cause, knowledge))
         for part in (cause.title, cause.symptoms[0], cause.sources[0].url, cause.fixes[0].title):
             assert part in text, (cause.id, part)
 

@@ -10,11 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from ddpwizard.app import locations
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.fixes.apply import apply, undo
+from ddpwizard.app.fixes.apply import apply_fix, undo_fix
 from ddpwizard.app.fixes.types import FilePatch, Fix
-from ddpwizard.app.review.source import read_text
+from ddpwizard.app.system import paths
+from ddpwizard.app.training_script.source import read_text
 
 
 def fix(patches: list[FilePatch] | None = None, files: dict[str, str] | None = None) -> Fix:
@@ -50,13 +50,13 @@ class TestApply:
     def test_files_change_and_undo_brings_them_back(self, script: Path, tmp_path: Path) -> None:
         (tmp_path / "b.py").write_text("y = 1\n")
         before = tree(tmp_path)
-        applied = apply(
+        applied = apply_fix(
             fix([patch_of(script, "1", "2"), patch_of(tmp_path / "b.py", "1", "3")], {"conf/ds.json": "{}\n"}), tmp_path
         )
         assert tree(tmp_path) == {"b.py": b"y = 3\n", "conf/ds.json": b"{}\n", "train.py": b"x = 2\n"}
         assert applied.paths == [str(tmp_path / name) for name in ("train.py", "b.py", "conf/ds.json")]
         assert (applied.fix, applied.cause) == ("hoist-collective", "rank-conditional-collective")
-        assert undo() == applied
+        assert undo_fix() == applied
         assert tree(tmp_path) == before
         assert not (tmp_path / "conf").exists()
 
@@ -73,27 +73,27 @@ class TestApply:
         path = tmp_path / "t.py"
         path.write_bytes(data)
         path.chmod(0o751)
-        apply(fix([patch_of(path, "x = 1", "x = 22")]), tmp_path)
+        apply_fix(fix([patch_of(path, "x = 1", "x = 22")]), tmp_path)
         assert path.read_bytes() == data.replace(b"x = 1", b"x = 22", 1)
         assert stat.S_IMODE(path.stat().st_mode) == 0o751
-        undo()
+        undo_fix()
         assert path.read_bytes() == data
         assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
     def test_a_link_stays_a_link(self, script: Path, tmp_path: Path) -> None:
         link = tmp_path / "link.py"
         link.symlink_to(script)
-        applied = apply(fix([patch_of(link, "1", "2")]), tmp_path)
+        applied = apply_fix(fix([patch_of(link, "1", "2")]), tmp_path)
         assert link.is_symlink()
         assert script.read_text() == "x = 2\n"
         assert applied.paths == [str(script)]
 
     def test_a_relative_path_counts_from_the_directory(self, script: Path) -> None:
-        apply(fix([FilePatch(path="train.py", before="x = 1\n", after="x = 2\n")]), script.parent)
+        apply_fix(fix([FilePatch(path="train.py", before="x = 1\n", after="x = 2\n")]), script.parent)
         assert script.read_text() == "x = 2\n"
 
     def test_the_backup_and_its_record_are_of_the_person_alone(self, script: Path, state: Path) -> None:
-        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         folder = state / "backups" / applied.id
         assert (folder / "0-train.py").read_bytes() == b"x = 1\n"
         record = json.loads((folder / "record.json").read_text())
@@ -107,11 +107,11 @@ class TestRefusals:
         """An apply that is refused, and leaves nothing behind."""
         before = tree(root)
         with pytest.raises(UserError) as error:
-            apply(wanted, root)
+            apply_fix(wanted, root)
         assert said in str(error.value)
         assert tree(root) == before
         assert not list(root.rglob("*.ddpwizard"))
-        home = locations.backups_dir()
+        home = paths.backups_dir()
         assert not home.exists() or [p.name for p in home.iterdir()] in ([], ["lock"])
 
     def test_a_file_that_changed(self, script: Path) -> None:
@@ -150,7 +150,7 @@ class TestRefusals:
 
     def test_a_missing_directory(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no such directory"):
-            apply(fix(files={"a.yaml": "x"}), tmp_path / "gone")
+            apply_fix(fix(files={"a.yaml": "x"}), tmp_path / "gone")
 
     def test_a_failure_half_way_puts_the_first_file_back(
         self, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,19 +159,19 @@ class TestRefusals:
         other = tmp_path / "b.py"
         other.write_text("y = 1\n")
         wanted = fix([patch_of(script, "1", "2"), patch_of(other, "1", "2")])
-        from ddpwizard.app.fixes import writing
+        from ddpwizard.app.system import atomic_files
 
-        stage = writing._stage
+        stage = atomic_files._stage
 
-        def meanwhile(write: writing.Write) -> Path | None:
+        def meanwhile(write: atomic_files.FileWrite) -> Path | None:
             staged = stage(write)
             if write.path == other:
                 other.write_text("y = 1  # mine\n")
             return staged
 
-        monkeypatch.setattr(writing, "_stage", meanwhile)
+        monkeypatch.setattr(atomic_files, "_stage", meanwhile)
         with pytest.raises(UserError, match="just been changed by somebody else"):
-            apply(wanted, tmp_path)
+            apply_fix(wanted, tmp_path)
         monkeypatch.undo()
         assert tree(tmp_path) == {"b.py": b"y = 1  # mine\n", "train.py": b"x = 1\n"}
 
@@ -218,49 +218,49 @@ def test_a_read_only_directory_is_refused_whole(script: Path, tmp_path: Path) ->
 class TestUndo:
     def test_nothing_was_applied(self) -> None:
         with pytest.raises(UserError, match="nothing to take back"):
-            undo()
+            undo_fix()
 
     def test_twice_is_refused(self, script: Path) -> None:
-        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
-        undo(applied.id)
+        applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
+        undo_fix(applied.id)
         with pytest.raises(UserError, match="taken back already"):
-            undo(applied.id)
+            undo_fix(applied.id)
         with pytest.raises(UserError, match="nothing to take back"):
-            undo()
+            undo_fix()
 
     def test_the_last_one_goes_first_and_the_one_before_after_it(self, script: Path) -> None:
-        first = apply(fix([patch_of(script, "1", "2")]), script.parent)
-        second = apply(fix([patch_of(script, "2", "3")]), script.parent)
+        first = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
+        second = apply_fix(fix([patch_of(script, "2", "3")]), script.parent)
         with pytest.raises(UserError, match="was changed since"):
-            undo(first.id)
-        assert undo().id == second.id
-        assert undo().id == first.id
+            undo_fix(first.id)
+        assert undo_fix().id == second.id
+        assert undo_fix().id == first.id
         assert script.read_text() == "x = 1\n"
 
     def test_what_was_written_since_is_kept(self, script: Path, tmp_path: Path) -> None:
-        applied = apply(fix([patch_of(script, "1", "2")], {"new.yaml": "a: 1\n"}), tmp_path)
+        applied = apply_fix(fix([patch_of(script, "1", "2")], {"new.yaml": "a: 1\n"}), tmp_path)
         (tmp_path / "new.yaml").write_text("a: 2\n")
         with pytest.raises(UserError, match=r"new\.yaml was changed since"):
-            undo()
+            undo_fix()
         assert script.read_text() == "x = 2\n"
         (tmp_path / "new.yaml").unlink()
         with pytest.raises(UserError, match=r"new\.yaml was removed since"):
-            undo(applied.id)
+            undo_fix(applied.id)
 
     @pytest.mark.parametrize("id_", ["", "1", "nowhere", "../../etc"])
     def test_an_id_that_is_none_is_refused(self, id_: str) -> None:
         with pytest.raises(UserError, match="no apply with the id"):
-            undo(id_)
+            undo_fix(id_)
 
     def test_the_beginning_of_an_id_is_enough(self, script: Path) -> None:
-        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
-        assert undo(applied.id[:-2]).id == applied.id
+        applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
+        assert undo_fix(applied.id[:-2]).id == applied.id
 
     def test_a_torn_record_is_left_out(self, script: Path, state: Path) -> None:
-        applied = apply(fix([patch_of(script, "1", "2")]), script.parent)
+        applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         (state / "backups" / "torn").mkdir()
         (state / "backups" / "torn" / "record.json").write_text('{"applied": ')
-        assert undo().id == applied.id
+        assert undo_fix().id == applied.id
 
 
 def test_of_many_at_once_one_applies(script: Path) -> None:
@@ -273,7 +273,7 @@ def test_of_many_at_once_one_applies(script: Path) -> None:
     def one() -> None:
         start.wait(timeout=30)
         try:
-            won.append(apply(wanted, script.parent).id)
+            won.append(apply_fix(wanted, script.parent).id)
         except UserError as error:
             lost.append(error.message)
 
@@ -283,5 +283,5 @@ def test_of_many_at_once_one_applies(script: Path) -> None:
     for thread in threads:
         thread.join(timeout=180)
     assert (len(won), len(lost)) == (1, 9)
-    assert undo().id == won[0]
+    assert undo_fix().id == won[0]
     assert script.read_text() == "x = 1\n"

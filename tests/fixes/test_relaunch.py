@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.fixes.relaunch import prepare
+from ddpwizard.app.fixes.relaunch import prepare_relaunch
 from ddpwizard.app.fixes.types import FilePatch, Fix
-from ddpwizard.app.job.types import Job, Process
+from ddpwizard.app.jobs.types import Job, Process
 
 
 def job(directory: Path, launcher: list[str], rank: list[str], name: str = "torchrun", **environ: str) -> Job:
@@ -61,7 +61,7 @@ RANK = ["py", "-u", "train.py", "--lr", "1"]
     ],
 )
 def test_torchrun_meets_elsewhere(place: Path, tmp_path: Path, options: list[str]) -> None:
-    relaunch = prepare(
+    relaunch = prepare_relaunch(
         job(place, [*RUN, *options, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
     )
     assert relaunch.command == [*RUN, "--standalone", "--nproc-per-node=2", "train.py", "--lr", "1"]
@@ -69,13 +69,13 @@ def test_torchrun_meets_elsewhere(place: Path, tmp_path: Path, options: list[str
 
 def test_other_options_of_the_launcher_stay(place: Path, tmp_path: Path) -> None:
     launcher = ["py", "/v/bin/torchrun", "--max-restarts", "3", "--nproc_per_node", "2", "train.py", "--lr", "1"]
-    relaunch = prepare(job(place, launcher, RANK), fix(place / "train.py"), tmp_path / "copy")
+    relaunch = prepare_relaunch(job(place, launcher, RANK), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[2:7] == ["--standalone", "--max-restarts", "3", "--nproc_per_node", "2"]
 
 
 def test_accelerate_gets_a_free_port(place: Path, tmp_path: Path) -> None:
     launcher = ["py", "/v/bin/accelerate", "launch", "--main_process_port", "29500", "--cpu", "train.py", "--lr", "1"]
-    relaunch = prepare(job(place, launcher, RANK, "accelerate"), fix(place / "train.py"), tmp_path / "copy")
+    relaunch = prepare_relaunch(job(place, launcher, RANK, "accelerate"), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[:3] == launcher[:3]
     assert relaunch.command[3].startswith("--main_process_port=")
     assert relaunch.command[3] != "--main_process_port=29500"
@@ -83,7 +83,7 @@ def test_accelerate_gets_a_free_port(place: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_launcher_torchrun_takes_its_part(place: Path, tmp_path: Path) -> None:
-    relaunch = prepare(job(place, [], RANK, "python"), fix(place / "train.py"), tmp_path / "copy")
+    relaunch = prepare_relaunch(job(place, [], RANK, "python"), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[:5] == [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     assert relaunch.command[5:] == ["train.py", "--lr", "1"]
 
@@ -92,7 +92,7 @@ def test_absolute_paths_point_into_the_copy_and_the_original_is_untouched(place:
     script = str(place / "train.py")
     launcher = [*RUN, "--nproc-per-node=2", script]
     copy = tmp_path / "copy"
-    relaunch = prepare(
+    relaunch = prepare_relaunch(
         job(place, launcher, ["py", "-u", script], PYTHONPATH=f"{place}:/lib"), fix(place / "train.py"), copy
     )
     assert relaunch.command[-1] == str(copy / "train.py")
@@ -107,20 +107,26 @@ def test_script_outside_of_the_working_directory(place: Path, tmp_path: Path) ->
     elsewhere = tmp_path / "home"
     elsewhere.mkdir()
     launcher = [*RUN, "--nproc-per-node=2", "../run/train.py"]
-    relaunch = prepare(job(elsewhere, launcher, ["py", "../run/train.py"]), fix(place / "train.py"), tmp_path / "copy")
+    relaunch = prepare_relaunch(
+        job(elsewhere, launcher, ["py", "../run/train.py"]), fix(place / "train.py"), tmp_path / "copy"
+    )
     assert relaunch.command[-1] == str(tmp_path / "copy" / "train.py")
     assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
 
 
 def test_data_is_left_out_and_told(place: Path, tmp_path: Path) -> None:
     (place / "data.bin").write_bytes(bytes(5_000_000))
-    relaunch = prepare(job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy")
+    relaunch = prepare_relaunch(
+        job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
+    )
     assert relaunch.left_out == ["data.bin"]
 
 
 def test_too_many_files_leave_the_code(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddpwizard.app.fixes.relaunch.TREE_LIMIT_FILES", 1)
-    relaunch = prepare(job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy")
+    relaunch = prepare_relaunch(
+        job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
+    )
     assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
     assert relaunch.left_out
 
@@ -128,10 +134,10 @@ def test_too_many_files_leave_the_code(place: Path, tmp_path: Path, monkeypatch:
 def test_refusals(place: Path, tmp_path: Path) -> None:
     good = job(place, [*RUN, "train.py", "--lr", "1"], RANK)
     with pytest.raises(UserError, match="changed since"):
-        prepare(good, fix(place / "train.py", before="other\n"), tmp_path / "a")
+        prepare_relaunch(good, fix(place / "train.py", before="other\n"), tmp_path / "a")
     with pytest.raises(UserError, match="2 ranks, 1 of them on this host"):
-        prepare(job(place, [], RANK, LOCAL_WORLD_SIZE="1"), fix(place / "train.py"), tmp_path / "b")
+        prepare_relaunch(job(place, [], RANK, LOCAL_WORLD_SIZE="1"), fix(place / "train.py"), tmp_path / "b")
     with pytest.raises(UserError, match="not known"):
-        prepare(job(place, [], ["py", "-c", "code"]), fix(place / "train.py"), tmp_path / "c")
+        prepare_relaunch(job(place, [], ["py", "-c", "code"]), fix(place / "train.py"), tmp_path / "c")
     with pytest.raises(UserError, match="outside"):
-        prepare(good, fix(Path("/etc/hostname")), tmp_path / "d")
+        prepare_relaunch(good, fix(Path("/etc/hostname")), tmp_path / "d")

@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from ddpwizard.app.job.find import procfs
-from ddpwizard.app.job.triage import triage
-from ddpwizard.app.job.types import JobReport
-from ddpwizard.app.probes.runner import Outcome, run
+from ddpwizard.app.system import procfs
+from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
+from ddpwizard.app.triage.triage import triage_jobs
+from ddpwizard.app.triage.types import JobReport
 
-SCRIPTS = Path(__file__).parent.parent / "jobs" / "scripts"
+SCRIPTS = Path(__file__).parent.parent / "real_jobs" / "scripts"
 LIMIT_S = 900.0
 MARK = "DDPWIZARD_TEST_JOB"  # in the environment of every process of a job, to know them by
 T = TypeVar("T")
@@ -74,8 +74,8 @@ def running(command: Sequence[str], script: Path, directory: Path, **environ: st
     job = RunningJob(command, script, secrets.token_hex(8))
     loop = asyncio.new_event_loop()
     env = {**os.environ, **environ, MARK: job.mark}
-    task: asyncio.Task[Outcome] = loop.create_task(
-        run(command, limit_s=LIMIT_S, env=env, cwd=directory, on_output=job.output.append)
+    task: asyncio.Task[ProcessOutcome] = loop.create_task(
+        run_process(command, limit_s=LIMIT_S, env=env, cwd=directory, on_output=job.output.append)
     )
     thread = threading.Thread(target=_drive, args=(loop, task), daemon=True)
     thread.start()
@@ -92,7 +92,7 @@ def running(command: Sequence[str], script: Path, directory: Path, **environ: st
         wait_for(lambda: not job.processes(), f"nothing of {command} is left")
 
 
-def _drive(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Outcome]") -> None:
+def _drive(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[ProcessOutcome]") -> None:
     loop.run_until_complete(asyncio.wait([task]))
     loop.close()
 
@@ -144,7 +144,7 @@ def triage_until(pid: int, state: str, limit_s: float = 300.0) -> JobReport:
     """Look at the job of ``pid`` until its verdict has that state (it starts up, then comes to stand still)."""
     until = time.monotonic() + limit_s
     while True:
-        report = asyncio.run(triage(pid=pid))[0]
+        report = asyncio.run(triage_jobs(pid=pid))[0]
         if report.verdict.state == state:
             return report
         assert time.monotonic() < until, f"{report.verdict} {[(r.rank, r.state, r.where) for r in report.ranks]}"

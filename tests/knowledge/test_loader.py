@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpwizard.knowledge.loader import KnowledgeError, load
+from ddpwizard.knowledge.loader import KnowledgeError, read_knowledge
 
 ENTRY = """\
 id: odd-cause
@@ -32,14 +32,14 @@ def write(directory: Path, text: str, name: str = "odd-cause.yaml") -> Path:
 
 
 def test_the_built_in_base_holds_together():
-    knowledge = load(thorough=True)
+    knowledge = read_knowledge(thorough=True)
     assert knowledge.causes
     assert set(knowledge.rules) == {"DW101", "DW201", "DW203", "DW401"}
 
 
 def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
     write(tmp_path, ENTRY)
-    assert load(tmp_path).causes["odd-cause"].title == "An odd cause"
+    assert read_knowledge(tmp_path).causes["odd-cause"].title == "An odd cause"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new:
     assert old in ENTRY
     path = write(tmp_path, ENTRY.replace(old, new, 1))
     with pytest.raises(KnowledgeError) as caught:
-        load(tmp_path)
+        read_knowledge(tmp_path)
     assert caught.value.path == path
     assert says in caught.value.problem
     if says:
@@ -79,17 +79,17 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new:
 def test_text_that_is_not_utf8_is_said(tmp_path: Path):
     (tmp_path / "odd-cause.yaml").write_bytes(b"title: \xff\xfe")
     with pytest.raises(KnowledgeError):
-        load(tmp_path)
+        read_knowledge(tmp_path)
 
 
 def test_no_tag_can_build_an_object(tmp_path: Path):
     write(tmp_path, ENTRY.replace("An odd cause", "!!python/object/apply:os.system [true]"))
     with pytest.raises(KnowledgeError):
-        load(tmp_path)
+        read_knowledge(tmp_path)
 
 
 def test_the_version_changes_with_the_content(tmp_path: Path):
     write(tmp_path, ENTRY)
-    before = load(tmp_path).version
+    before = read_knowledge(tmp_path).version
     write(tmp_path, ENTRY.replace("Something odd.", "Something odder."))
-    assert load(tmp_path).version != before
+    assert read_knowledge(tmp_path).version != before

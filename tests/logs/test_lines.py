@@ -1,47 +1,47 @@
 """Marks before a line: every launcher's way to say who wrote it, and when."""
 
 import pytest
-from ddpwizard.app.logs.lines import Line, Style, clock, read
-from ddpwizard.app.logs.types import ANYBODY, Voice
+from ddpwizard.app.logs.lines import LogPiece, PrefixStyle, parse_clock, split_line
+from ddpwizard.app.logs.types import UNKNOWN_SPEAKER, Speaker
 from hypothesis import given
 from hypothesis import strategies as st
 
 TASKS = [f"{rank}: step {step}" for step in range(4) for rank in range(2)]
 
 
-def one(raw: str, style: Style | None = None) -> Line:
-    (line,) = read(raw, style or Style(), ANYBODY)
+def one(raw: str, style: PrefixStyle | None = None) -> LogPiece:
+    (line,) = split_line(raw, style or PrefixStyle(), UNKNOWN_SPEAKER)
     return line
 
 
 @pytest.mark.parametrize(
     ("raw", "voice", "text"),
     [
-        ("[rank3]: loss 1", Voice(3), "loss 1"),
-        ("[rank3]:   File x", Voice(3), "  File x"),
-        ("[rank: 3] Seed set to 1", Voice(3), "Seed set to 1"),
-        ("[default5]:loss 1", Voice(5, local=True), "loss 1"),
-        ("[trainer2]:loss 1", Voice(2, local=True), "loss 1"),
-        ("[default1]:[rank9]: loss", Voice(9), "loss"),
-        ("[default1]: [rank9]: loss", Voice(9), "loss"),
-        ("[1,3]<stderr>:loss 1", Voice(3), "loss 1"),
-        ("[3]<stdout>:loss 1", Voice(3), "loss 1"),
-        ("[pod/job-worker-1/pytorch] loss", Voice(None, "job-worker-1"), "loss"),
-        ("[pod/job-worker-1/pytorch] [rank9]: loss", Voice(9), "loss"),
-        ("(RayTrainWorker pid=77, ip=10.0.0.2) loss", Voice(None, "10.0.0.2"), "loss"),
-        ("gpu-07:411:502 [3] NCCL INFO ok", Voice(3, "gpu-07", local=True), "NCCL INFO ok"),
-        ("gpu-07:411:502 NCCL INFO ok", Voice(None, "gpu-07"), "NCCL INFO ok"),
-        ("[rank3]:[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog", Voice(3), "Watchdog"),
-        ("[E1120 12:34:56.7 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 4] hm", Voice(4), "hm"),
-        ("W1120 13:08:28.997000 13089 torch/distributed/run.py:874] Setting", ANYBODY, "Setting"),
-        ("2026-11-20 10:00:00,123 - INFO - step 1", ANYBODY, "INFO - step 1"),
-        ("2026-11-20T10:00:00.123456789Z stdout F step 1", ANYBODY, "step 1"),
-        ("[2026-11-20 10:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 2] step", Voice(2), "step"),
-        ("RuntimeError: no mark at all", ANYBODY, "RuntimeError: no mark at all"),
-        ("3: could be anything", ANYBODY, "3: could be anything"),
+        ("[rank3]: loss 1", Speaker(3), "loss 1"),
+        ("[rank3]:   File x", Speaker(3), "  File x"),
+        ("[rank: 3] Seed set to 1", Speaker(3), "Seed set to 1"),
+        ("[default5]:loss 1", Speaker(5, local=True), "loss 1"),
+        ("[trainer2]:loss 1", Speaker(2, local=True), "loss 1"),
+        ("[default1]:[rank9]: loss", Speaker(9), "loss"),
+        ("[default1]: [rank9]: loss", Speaker(9), "loss"),
+        ("[1,3]<stderr>:loss 1", Speaker(3), "loss 1"),
+        ("[3]<stdout>:loss 1", Speaker(3), "loss 1"),
+        ("[pod/job-worker-1/pytorch] loss", Speaker(None, "job-worker-1"), "loss"),
+        ("[pod/job-worker-1/pytorch] [rank9]: loss", Speaker(9), "loss"),
+        ("(RayTrainWorker pid=77, ip=10.0.0.2) loss", Speaker(None, "10.0.0.2"), "loss"),
+        ("gpu-07:411:502 [3] NCCL INFO ok", Speaker(3, "gpu-07", local=True), "NCCL INFO ok"),
+        ("gpu-07:411:502 NCCL INFO ok", Speaker(None, "gpu-07"), "NCCL INFO ok"),
+        ("[rank3]:[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog", Speaker(3), "Watchdog"),
+        ("[E1120 12:34:56.7 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 4] hm", Speaker(4), "hm"),
+        ("W1120 13:08:28.997000 13089 torch/distributed/run.py:874] Setting", UNKNOWN_SPEAKER, "Setting"),
+        ("2026-11-20 10:00:00,123 - INFO - step 1", UNKNOWN_SPEAKER, "INFO - step 1"),
+        ("2026-11-20T10:00:00.123456789Z stdout F step 1", UNKNOWN_SPEAKER, "step 1"),
+        ("[2026-11-20 10:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 2] step", Speaker(2), "step"),
+        ("RuntimeError: no mark at all", UNKNOWN_SPEAKER, "RuntimeError: no mark at all"),
+        ("3: could be anything", UNKNOWN_SPEAKER, "3: could be anything"),
     ],
 )
-def test_marks(raw: str, voice: Voice, text: str):
+def test_marks(raw: str, voice: Speaker, text: str):
     line = one(raw)
     assert (line.voice, line.text) == (voice, text)
 
@@ -50,15 +50,15 @@ def test_times_are_seconds_of_the_year():
     glog = one("[rank3]:[E0102 00:00:01.500000 x.cpp:1] a").time_s
     assert glog == one("2026-01-02 00:00:01,500 a").time_s == one("[01/02/2026 00:00:01.500] a").time_s == 86401.5
     assert one("[12:00:00] a").time_s is None
-    assert clock("00:01:02,5") == 62.5
+    assert parse_clock("00:01:02,5") == 62.5
 
 
 def test_loose_marks_count_only_where_most_lines_have_them():
-    style = Style()
+    style = PrefixStyle()
     style.learn(["1: install", "2: run", "3: it hangs"])
-    assert one("1: install", style).voice == ANYBODY
+    assert one("1: install", style).voice == UNKNOWN_SPEAKER
     style.learn(TASKS)
-    assert one(" 1: step 4", style) == Line("step 4", Voice(1), token=" 1:")
+    assert one(" 1: step 4", style) == LogPiece("step 4", Speaker(1), token=" 1:")
 
 
 @pytest.mark.parametrize(
@@ -70,29 +70,29 @@ def test_loose_marks_count_only_where_most_lines_have_them():
     ],
 )
 def test_hosts_before_the_line(lines: list[str], raw: str, host: str):
-    style = Style()
+    style = PrefixStyle()
     style.learn(lines)
-    assert one(raw, style).voice == Voice(None, host)
-    assert one(raw.replace(host, "python3"), style).voice in (ANYBODY, Voice(None, "python3"))
+    assert one(raw, style).voice == Speaker(None, host)
+    assert one(raw.replace(host, "python3"), style).voice in (UNKNOWN_SPEAKER, Speaker(None, "python3"))
 
 
 def test_words_before_a_colon_are_no_hosts():
-    style = Style()
+    style = PrefixStyle()
     style.learn(["step1: a", "step1: b", "epoch2: c", "epoch2: d"])
-    assert one("step1: a", style).voice == ANYBODY
+    assert one("step1: a", style).voice == UNKNOWN_SPEAKER
 
 
 def test_another_rank_that_cuts_in_starts_a_new_piece():
-    lines = list(read("[rank1]: Runtime[rank2]: loss 3", Style(), ANYBODY))
+    lines = list(split_line("[rank1]: Runtime[rank2]: loss 3", PrefixStyle(), UNKNOWN_SPEAKER))
     assert [(line.voice.rank, line.text) for line in lines] == [(1, "Runtime"), (2, "loss 3")]
 
 
 def test_a_progress_bar_keeps_its_last_state_and_what_is_no_progress():
     raw = "[rank0]:  1%|  | 1/99 [00:01, 1.0it/s]\r[rank0]: loss is nan\r 50%|# | 2/99 [00:01, 1.0it/s]\r 99%|##|"
-    assert [line.text for line in read(raw, Style(), ANYBODY)] == ["loss is nan", " 99%|##|"]
+    assert [line.text for line in split_line(raw, PrefixStyle(), UNKNOWN_SPEAKER)] == ["loss is nan", " 99%|##|"]
 
 
 @given(st.text(alphabet="[]rankdeflt0123456789:() ,/.-|EW{}\r\t", max_size=200))
 def test_any_line_can_be_read(raw: str):
-    style = Style({"task", "node", "container"})
-    assert sum(len(line.text) for line in read(raw, style, ANYBODY)) <= len(raw)
+    style = PrefixStyle({"task", "node", "container"})
+    assert sum(len(line.text) for line in split_line(raw, style, UNKNOWN_SPEAKER)) <= len(raw)

@@ -7,20 +7,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.errors import CouldNotLook, UserError
+from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.logs import read
-from ddpwizard.app.logs.read import chunks, clean, sources
-from ddpwizard.app.logs.understand import understand
-from helpers.log_knowledge import KNOWLEDGE
+from ddpwizard.app.logs.analyse import analyse_logs
+from ddpwizard.app.logs.read import clean_text, find_sources, read_chunks
+from helpers.log_reading_knowledge import KNOWLEDGE
 
 
 def texts(*paths: Path | str) -> list[bytes]:
-    return [b"".join(chunks(source)) for source in sources([str(path) for path in paths])]
+    return [b"".join(read_chunks(source)) for source in find_sources([str(path) for path in paths])]
 
 
 def test_terminal_sequences_and_progress_bars_are_taken_apart():
-    assert clean(b"\x1b[31mred\x1b[0m 10%\r20%\r\nend") == "red 10%\n20%\nend"
-    assert clean(b"\x1b]0;title\x07plain") == "plain"
+    assert clean_text(b"\x1b[31mred\x1b[0m 10%\r20%\r\nend") == "red 10%\n20%\nend"
+    assert clean_text(b"\x1b]0;title\x07plain") == "plain"
 
 
 def test_invalid_utf8_is_read_all_the_same(tmp_path: Path):
@@ -34,7 +34,7 @@ def test_a_directory_stands_for_its_text_files(tmp_path: Path):
     (tmp_path / "attempt_0" / "1" / "stderr.log").write_text("one")
     (tmp_path / "core").write_bytes(b"\0\1")
     (tmp_path / "empty.log").write_text("")
-    assert [Path(s.origin).name for s in sources([str(tmp_path)])] == ["stderr.log", "empty.log"]
+    assert [Path(s.origin).name for s in find_sources([str(tmp_path)])] == ["stderr.log", "empty.log"]
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n", b"\x7fELF\0\0", bytes(range(256)) * 12])
@@ -42,7 +42,7 @@ def test_empty_and_binary_files_are_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(UserError):
-        understand(sources([str(path)]), KNOWLEDGE)
+        analyse_logs(find_sources([str(path)]), KNOWLEDGE)
 
 
 def test_a_log_with_a_stray_nul_is_still_a_log(tmp_path: Path):
@@ -62,7 +62,7 @@ def test_a_silent_pipe_does_not_hold_us(tmp_path: Path, monkeypatch: pytest.Monk
     os.mkfifo(fifo)
     keep_open = os.open(fifo, os.O_RDWR)
     try:
-        with pytest.raises(CouldNotLook, match="silent"):
+        with pytest.raises(InspectionError, match="silent"):
             texts(fifo)
     finally:
         os.close(keep_open)

@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterable
 
 import pytest
-from ddpwizard.app.logs.lines import Style, read
-from ddpwizard.app.logs.tracebacks import Assembler
-from ddpwizard.app.logs.types import ANYBODY, Frame, Traceback
+from ddpwizard.app.logs.lines import PrefixStyle, split_line
+from ddpwizard.app.logs.tracebacks import TracebackAssembler
+from ddpwizard.app.logs.types import UNKNOWN_SPEAKER, Traceback, TracebackFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,9 +67,9 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 
 
 def found(lines: Iterable[str]) -> list[Traceback]:
-    assembler, style, whole = Assembler(), Style(), []
+    assembler, style, whole = TracebackAssembler(), PrefixStyle(), []
     for number, raw in enumerate(lines, 1):
-        for line in read(raw, style, ANYBODY):
+        for line in split_line(raw, style, UNKNOWN_SPEAKER):
             whole += assembler.feed(line, number)
     return whole + list(assembler.end())
 
@@ -77,20 +77,26 @@ def found(lines: Iterable[str]) -> list[Traceback]:
 @pytest.mark.parametrize(
     ("text", "exception", "message", "frame", "outer"),
     [
-        (PLAIN, "ValueError", "bad batch 7", Frame("/home/me/train.py", 21, "main"), ""),
-        (CHAINED, "KeyError", "'x'", Frame("/home/me/data.py", 5, "load"), "RuntimeError"),
-        (WORKER, "OSError", "[Errno 28] No space left on device", Frame("/home/me/data.py", 9, "__getitem__"), ""),
-        (BOXED, "ImportError", "no flash_attn", Frame("/home/me/train.py", 88, "main"), ""),
+        (PLAIN, "ValueError", "bad batch 7", TracebackFrame("/home/me/train.py", 21, "main"), ""),
+        (CHAINED, "KeyError", "'x'", TracebackFrame("/home/me/data.py", 5, "load"), "RuntimeError"),
+        (
+            WORKER,
+            "OSError",
+            "[Errno 28] No space left on device",
+            TracebackFrame("/home/me/data.py", 9, "__getitem__"),
+            "",
+        ),
+        (BOXED, "ImportError", "no flash_attn", TracebackFrame("/home/me/train.py", 88, "main"), ""),
         (
             LIBRARY_ONLY,
             "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
             "",
-            Frame(f"{SITE}/torch/distributed/run.py", 879, "main"),
+            TracebackFrame(f"{SITE}/torch/distributed/run.py", 879, "main"),
             "",
         ),
     ],
 )
-def test_one_traceback(text: str, exception: str, message: str, frame: Frame, outer: str):
+def test_one_traceback(text: str, exception: str, message: str, frame: TracebackFrame, outer: str):
     (traceback,) = found(text.splitlines())
     assert (traceback.exception, traceback.message, traceback.frame) == (exception, message, frame)
     assert traceback.outer == outer

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from ddpwizard.app.logs.read import of_text
-from ddpwizard.app.logs.understand import FOREIGN_STRENGTH, understand
-from ddpwizard.app.logs.versions import fits
+from ddpwizard.app.logs.analyse import FOREIGN_STRENGTH, analyse_logs
+from ddpwizard.app.logs.read import source_of_text
+from ddpwizard.app.logs.versions import matches_version
 from ddpwizard.knowledge.schema import Signature
-from helpers.log_knowledge import KNOWLEDGE
+from helpers.log_reading_knowledge import KNOWLEDGE
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from helpers.log_knowledge import KNOWLEDGE
     ],
 )
 def test_limits_count_as_far_as_they_are_written(since: str, until: str, torch: str, does: bool):
-    assert fits(since, until, {"torch": torch} if torch else {}) is does
+    assert matches_version(since, until, {"torch": torch} if torch else {}) is does
 
 
 def strength(log: str, since: str) -> float:
@@ -32,7 +32,7 @@ def strength(log: str, since: str) -> float:
     known = msgspec.structs.replace(
         KNOWLEDGE, causes={cause.id: msgspec.structs.replace(cause, signatures=[signature])}
     )
-    found = understand([of_text(log, "x")], known).evidence
+    found = analyse_logs([source_of_text(log, "x")], known).evidence
     return next(item.strength for item in found if item.id.startswith("log:"))
 
 

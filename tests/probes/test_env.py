@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.evidence import Check
+from ddpwizard.app.launchers.variables import COSTLY, KNOWN, NO_OP, RENAMED, closest_known_name, node_count
 from ddpwizard.app.probes.env import judge
-from ddpwizard.app.probes.selectors import misread
-from ddpwizard.app.probes.variables import COSTLY, KNOWN, NO_OP, RENAMED, meant, nodes
+from ddpwizard.app.probes.ifname_selectors import selector_problem
 from ddpwizard.app.snapshot import EnvSection, Gpu, GpuSection, Snapshot
-from ddpwizard.knowledge.loader import load
-from helpers.boxes import probe
+from ddpwizard.knowledge.loader import read_knowledge
+from helpers.probe_namespaces import probe
 
 COMPLETE = {
     "RANK": "1",
@@ -224,7 +224,7 @@ def test_nccl_conf_in_force(tmp_path: Path) -> None:
     ],
 )
 def test_selectors_as_their_readers_see_them(variable: str, value: str, odd: bool) -> None:
-    assert bool(misread(variable, value)) is odd
+    assert bool(selector_problem(variable, value)) is odd
     assert ("env.selector-misread" in findings(judged({variable: value}))) is odd
 
 
@@ -269,7 +269,7 @@ def test_old_and_costly_names_are_told_without_being_evidence() -> None:
 
 
 def test_no_known_name_is_called_a_misspelling() -> None:
-    assert [name for name in KNOWN if meant(name)] == []
+    assert [name for name in KNOWN if closest_known_name(name)] == []
     assert all(new in KNOWN or new.startswith("TORCH_FR_") for new, _ in RENAMED.values())
     assert not set(NO_OP) & KNOWN
     assert {name for name, _ in COSTLY if name.startswith("NCCL_")} <= KNOWN
@@ -288,7 +288,7 @@ def test_no_known_name_is_called_a_misspelling() -> None:
     ],
 )
 def test_nodes(variables: dict[str, str], count: int | None) -> None:
-    assert nodes(variables) == count
+    assert node_count(variables) == count
 
 
 def test_every_finding_of_the_host_probes_is_declared() -> None:
@@ -297,7 +297,7 @@ def test_every_finding_of_the_host_probes_is_declared() -> None:
 
     from ddpwizard.app import probes
 
-    declared = load().findings()
+    declared = read_knowledge().findings()
     folder = Path(probes.__path__[0])
     sources = [path.read_text() for path in folder.glob("*.py")]
     for name in ("env", "ports", "network", "limits", "resolve"):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes import gpus
-from ddpwizard.app.probes.apart import Look
-from ddpwizard.app.probes.context import Context
+from ddpwizard.app.probes.context import ProbeContext
+from ddpwizard.app.probes.isolated import ChildRequest
 from ddpwizard.app.probes.nvml import read_nvml
 from ddpwizard.app.snapshot import EnvSection, GpuSection, Snapshot
 from helpers.nvml_stub import StubNvml
@@ -24,7 +24,7 @@ def snapshot(section: GpuSection, env: EnvSection | None = None) -> Snapshot:
 
 
 def look_at(fixture: str, pids: dict[str, int] | None = None, **environ: str) -> GpuSection:
-    return gpus.section(read_nvml(StubNvml(fixture, pids)), Look(environ))
+    return gpus.build_gpu_section(read_nvml(StubNvml(fixture, pids)), ChildRequest(environ))
 
 
 def found(section: GpuSection) -> dict[str, Check]:
@@ -73,7 +73,7 @@ class TestReading:
     def test_links_that_are_up(self, states: list[int], links: int):
         stub = StubNvml("h100x8")
         stub.devices = [device | {"nvlink_states": states} for device in stub.devices]
-        assert {gpu.nvlinks for gpu in gpus.section(read_nvml(stub), Look({})).gpus} == {links}
+        assert {gpu.nvlinks for gpu in gpus.build_gpu_section(read_nvml(stub), ChildRequest({})).gpus} == {links}
 
     def test_a_lost_gpu_does_not_hide_the_others(self):
         section = look_at("one-lost")
@@ -92,7 +92,7 @@ class TestReading:
 
 class TestHere:
     def test_the_real_nvml_or_its_absence(self):
-        section = asyncio.run(gpus.collect(Context(python=sys.executable, environ={"LOCAL_WORLD_SIZE": "2"})))
+        section = asyncio.run(gpus.collect(ProbeContext(python=sys.executable, environ={"LOCAL_WORLD_SIZE": "2"})))
         assert bool(section.driver) != bool(section.problem)
         assert section.local_world_size == 2
         assert gpus.judge(snapshot(section))
@@ -104,8 +104,8 @@ class TestHere:
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "pynvml", raising=False)
         started = time.monotonic()
-        with pytest.raises(gpus.CouldNotLook, match="did not answer within"):
-            asyncio.run(gpus.collect(Context(python=sys.executable, limit_s=1.0)))
+        with pytest.raises(gpus.InspectionError, match="did not answer within"):
+            asyncio.run(gpus.collect(ProbeContext(python=sys.executable, limit_s=1.0)))
         assert time.monotonic() - started < 30
 
 

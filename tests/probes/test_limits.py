@@ -11,7 +11,7 @@ from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes.limits import _can_ptrace, _tightest, _v1, _v2
 from ddpwizard.app.probes.limits_judge import judge
 from ddpwizard.app.snapshot import LimitsSection, Snapshot
-from helpers.boxes import probe
+from helpers.probe_namespaces import probe
 from msgspec.structs import replace
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 from ddpwizard.app.evidence import Check
+from ddpwizard.app.probes.ifname_selectors import gloo_choice, nccl_choice, nccl_matches
 from ddpwizard.app.probes.network_judge import judge
-from ddpwizard.app.probes.selectors import gloo_choice, nccl_choice, nccl_matches
 from ddpwizard.app.snapshot import Interface, InterfaceKind, NetworkSection, Snapshot
-from helpers.boxes import Seen, probe
+from helpers.probe_namespaces import Seen, probe
 from msgspec.structs import replace
 
 NAMESPACES = "-nm"

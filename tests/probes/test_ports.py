@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from ddpwizard.app.probes.ports import judge
 from ddpwizard.app.snapshot import PortSection, ResolveSection, Snapshot
-from helpers.boxes import probe
+from helpers.probe_namespaces import probe
 
 UP = "ip link set lo up"
 

@@ -10,8 +10,8 @@ from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes import resolve
 from ddpwizard.app.probes.resolve import judge
 from ddpwizard.app.snapshot import EnvSection, ResolveSection, Snapshot
-from ddpwizard.knowledge.loader import load
-from helpers.boxes import Seen, probe
+from ddpwizard.knowledge.loader import read_knowledge
+from helpers.probe_namespaces import Seen, probe
 from msgspec.structs import replace
 
 AT_MOST_S = 40  # of a busy box; without limits of ours TCP and the resolver take two minutes and more
@@ -132,7 +132,7 @@ def test_a_name_server_that_never_answers(tmp_path: object) -> None:
 
 def test_its_parts_fit_into_the_declared_limit() -> None:
     parts_s = resolve.READ_LIMIT_S + resolve.RESOLVE_LIMIT_S + resolve.CONNECT_LIMIT_S
-    assert parts_s < load().probes["resolve"].limit_s
+    assert parts_s < read_knowledge().probes["resolve"].limit_s
 
 
 def test_refused_while_ranks_wait_is_a_failure() -> None:
@@ -154,7 +154,7 @@ def test_the_agent_is_plain_python() -> None:
     import ast
     from pathlib import Path
 
-    from ddpwizard.app.probes.lookup import AGENT
+    from ddpwizard.app.system.dns import AGENT
 
     tree = ast.parse(Path(AGENT).read_text(), feature_version=(3, 9))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.errors import CouldNotLook
+from ddpwizard.app.errors import InspectionError
 from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes import software
-from ddpwizard.app.probes.context import Context
+from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.snapshot import Gpu, GpuSection, Snapshot, SoftwareSection
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ FINE = SoftwareSection(
 
 def look_at(python: str = sys.executable, limit_s: float = 60, path: Path | None = None) -> SoftwareSection:
     environ = {**os.environ, "PYTHONPATH": str(path)} if path else dict(os.environ)
-    return asyncio.run(software.collect(Context(python=python, environ=environ, limit_s=limit_s)))
+    return asyncio.run(software.collect(ProbeContext(python=python, environ=environ, limit_s=limit_s)))
 
 
 def judge(section: SoftwareSection, gpus: GpuSection | None = None) -> list[Check]:
@@ -119,18 +119,18 @@ class TestCollect:
 
 class TestNoAnswer:
     def test_no_such_program(self):
-        with pytest.raises(CouldNotLook, match="/nowhere/python"):
+        with pytest.raises(InspectionError, match="/nowhere/python"):
             look_at("/nowhere/python")
 
     @pytest.mark.parametrize("program", ["/bin/true", "/bin/false"])
     def test_no_python(self, program: str):
-        with pytest.raises(CouldNotLook, match="gave no answer"):
+        with pytest.raises(InspectionError, match="gave no answer"):
             look_at(program)
 
     def test_an_import_that_blocks_for_ever_ends_at_the_limit(self, tmp_path: Path):
         code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
         started = time.monotonic()
-        with pytest.raises(CouldNotLook, match=r"importing torch in .* did not answer within"):
+        with pytest.raises(InspectionError, match=r"importing torch in .* did not answer within"):
             look_at(path=fake_torch(tmp_path, code), limit_s=6)
         assert time.monotonic() - started < 40
 

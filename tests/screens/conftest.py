@@ -1,7 +1,7 @@
 """Fixtures for the tests of screens."""
 
 import pytest
-from helpers.frames import settled
+from helpers.screen_pilot import settled
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.base import WizardScreen
-from ddpwizard.screens.fix import FixScreen
+from ddpwizard.screens.fix.fix import FixScreen
+from ddpwizard.screens.shell.base import WizardScreen
 from ddpwizard.screens.widgets.choices import Choices
-from helpers.frames import check, frame, painted_rows, rows, shows, until, walk
-from helpers.recorded import RecordedDesk, patch_fix, report
+from helpers.recorded_state import RecordedDesk, patch_fix, report
+from helpers.screen_pilot import check, frame, painted_rows, rows, shows, until, walk
 from textual.pilot import Pilot
 from textual.widgets import Input
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.fixes.apply import Applied
+from ddpwizard.app.fixes.apply import AppliedFix
 from ddpwizard.app.session import Session, all_sessions
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.desk import is_step
-from ddpwizard.screens.fix import FixScreen
-from helpers.frames import frame, rows, shows, until, walk
-from helpers.recorded import PATCHED, TRAIN, RecordedDesk, patch_fix, report
+from ddpwizard.screens.fix.fix import FixScreen
+from ddpwizard.screens.shell.state import is_navigation_event
+from helpers.recorded_state import PATCHED, TRAIN, RecordedDesk, patch_fix, report
+from helpers.screen_pilot import frame, rows, shows, until, walk
 from textual import events
 from textual.pilot import Pilot
 
@@ -169,7 +169,7 @@ class TestStep:
             await shows(pilot, "Does it stop at the same step each time?")
             saved = Session.load("last")
             assert [e.data["answer"] for e in saved.events if e.kind == "answer"] == ["wrong-or-slow"]
-            steps = [event.data for event in saved.events if is_step(event)]
+            steps = [event.data for event in saved.events if is_navigation_event(event)]
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
         again = RecordedDesk()
         async with WizardApp(again).run_test(size=SIZE) as pilot:
@@ -393,4 +393,4 @@ class TestLeaving:
 
 
 def test_the_record_of_an_apply_is_what_the_screen_reads() -> None:
-    assert {"id", "fix", "cause", "paths"} <= set(Applied.__struct_fields__)
+    assert {"id", "fix", "cause", "paths"} <= set(AppliedFix.__struct_fields__)

@@ -11,7 +11,7 @@ FIRST_FRAME = """
 import asyncio, sys
 from ddpwizard.app.commands.common import Options
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.desk import Desk
+from ddpwizard.screens.shell.state import Desk
 
 async def main():
     async def never(*_):

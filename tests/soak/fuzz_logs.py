@@ -32,12 +32,12 @@ def one(content: bytes) -> None:
         AssertionError: It took too long.
     """
     from ddpwizard.app.errors import UserError
-    from ddpwizard.app.logs.read import Source
-    from ddpwizard.app.logs.understand import understand
+    from ddpwizard.app.logs.analyse import analyse_logs
+    from ddpwizard.app.logs.read import LogInput
 
     began = time.process_time()
     try:
-        understand([Source("/x.log", content=content, size_bytes=len(content))], KNOWLEDGE)
+        analyse_logs([LogInput("/x.log", content=content, size_bytes=len(content))], KNOWLEDGE)
     except UserError:
         return  # nothing in it
     took = time.process_time() - began
@@ -55,7 +55,7 @@ def keep(content: bytes, error: BaseException) -> None:
 def guided(atheris: Any) -> int:
     """Coverage-guided, by atheris; ends the process itself at the first text that breaks something."""
     with atheris.instrument_imports(include=["ddpwizard.app.logs"]):
-        import ddpwizard.app.logs.understand  # noqa: F401
+        import ddpwizard.app.logs.analyse  # noqa: F401
 
     def test(content: bytes) -> None:
         try:
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from ddpwizard.knowledge.loader import load
+    from ddpwizard.knowledge.loader import read_knowledge
 
-    KNOWLEDGE = load()
+    KNOWLEDGE = read_knowledge()
     sys.exit(main())

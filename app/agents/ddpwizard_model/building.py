@@ -3,17 +3,19 @@
 import json
 import sys
 
-from .asked import Refused, a_module, function
+from .protocol import RequestRefused, import_function, require_module
 
 
-def build(request):
+def build_model(request):
     """The user's model: from the factory, or from a config.json by transformers."""
     if request["factory"]:
-        return a_module(function(request["factory"])(), request["factory"])
+        return require_module(import_function(request["factory"])(), request["factory"])
     try:
         import transformers
     except ImportError:
-        raise Refused("transformers, which builds a config.json, is not installed in " + sys.executable) from None
+        raise RequestRefused(
+            "transformers, which builds a config.json, is not installed in " + sys.executable
+        ) from None
     if request["config"].startswith("{"):
         config = transformers.AutoConfig.for_model(**json.loads(request["config"]))
     else:
@@ -43,16 +45,16 @@ def repeated_blocks(model):
     return best
 
 
-def batch_of(model, request):
+def make_batch(model, request):
     """One micro-batch, as positional and named arguments: the user's own, or token ids."""
     import torch
 
     if request["batch"]:
-        given = function(request["batch"])()
+        given = import_function(request["batch"])()
         if isinstance(given, dict):
             return (), given
         return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
     if not any(isinstance(module, torch.nn.Embedding) for module in model.modules()):
-        raise Refused("it takes no tokens: give a function that returns its inputs with --batch PKG.MOD:FN")
+        raise RequestRefused("it takes no tokens: give a function that returns its inputs with --batch PKG.MOD:FN")
     tokens = torch.zeros(request["micro_batch"], request["seq_len"], dtype=torch.int64)
     return ((), {"input_ids": tokens, "labels": tokens}) if request["config"] else ((tokens,), {})

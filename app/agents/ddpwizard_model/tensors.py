@@ -1,7 +1,7 @@
 """Tensors: those in a container, their bytes, their type."""
 
 
-def tensors(tree):
+def flatten_tensors(tree):
     """The tensors in containers of any depth."""
     import torch
     from torch.utils._pytree import tree_flatten
@@ -9,12 +9,12 @@ def tensors(tree):
     return [each for each in tree_flatten(tree)[0] if isinstance(each, torch.Tensor)]
 
 
-def bytes_of(some):
+def total_bytes(some):
     """The bytes of tensors' elements."""
     return sum(each.numel() * each.element_size() for each in some)
 
 
-def low(request):
+def autocast_dtype(request):
     """The 16-bit type it computes in."""
     import torch
 

@@ -2,11 +2,11 @@
 
 import contextlib
 
-from .building import batch_of, build, repeated_blocks
-from .fakes import converted, gpu_rules, undrawn
-from .tensors import low, tensors
-from .training import optimizer_of, train
-from .wrapping import checkpointed, ddp, fsdp2, mesh_of
+from .building import build_model, make_batch, repeated_blocks
+from .fake_tensors import apply_to_fakes, gpu_rules, skip_init
+from .tensors import autocast_dtype, flatten_tensors
+from .training import make_optimizer, train_two_steps
+from .wrapping import apply_checkpointing, make_mesh, wrap_ddp, wrap_fsdp2
 
 # The trackers' categories by what they are to a plan.
 PARTS = {
@@ -28,43 +28,48 @@ def track(request):
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         dist.init_process_group("fake", rank=0, world_size=request["ranks"], store=FakeStore())
-    mesh = mesh_of(request) if request["kind"] in ("fsdp2", "hsdp") else None
+    mesh = make_mesh(request) if request["kind"] in ("fsdp2", "hsdp") else None
     autocast = mesh is None and request["dtype"].endswith("-mixed")
-    setattr(torch.nn.Module, "_apply", converted)  # noqa: B010 (with one argument more)
-    setattr(torch.nn.init, "_no_grad_trunc_normal_", undrawn)  # noqa: B010 (2.13 reads the values it draws)
+    setattr(torch.nn.Module, "_apply", apply_to_fakes)  # noqa: B010 (with one argument more)
+    setattr(torch.nn.init, "_no_grad_trunc_normal_", skip_init)  # noqa: B010 (2.13 reads the values it draws)
     with FakeTensorMode(allow_non_fake_inputs=True), gpu_rules(autocast):
-        model = build(request).train()
+        model = build_model(request).train()
         if request["dtype"].endswith("-pure"):
-            model.to(low(request))
-        batch = batch_of(model, request)
+            model.to(autocast_dtype(request))
+        batch = make_batch(model, request)
         blocks = repeated_blocks(model)
         block = type(blocks[0]).__name__ if blocks else ""
         if request["recompute"]:
-            checkpointed(model, blocks, autocast)
+            apply_checkpointing(model, blocks, autocast)
             blocks = repeated_blocks(model)
         if mesh is None:
-            model, optimizer, tracker, shards = whole(model, batch, request)
+            model, optimizer, tracker, shards = replicated(model, batch, request)
         else:
             model, optimizer, tracker, shards = sharded(model, blocks, mesh, batch, request)
-        running = torch.autocast("cpu", dtype=low(request)) if autocast else contextlib.nullcontext()
+        running = torch.autocast("cpu", dtype=autocast_dtype(request)) if autocast else contextlib.nullcontext()
         with tracker:
-            kept = train(model, optimizer, tracker, shards, batch, running, request)
-    return {"moments": told(tracker.highest, kept["optimizer"]), "kept": kept, "block": block, "blocks": len(blocks)}
+            kept = train_two_steps(model, optimizer, tracker, shards, batch, running, request)
+    return {
+        "moments": peak_by_category(tracker.highest, kept["optimizer"]),
+        "kept": kept,
+        "block": block,
+        "blocks": len(blocks),
+    }
 
 
-def whole(model, batch, request):
+def replicated(model, batch, request):
     """The model on each rank, its optimizer, and a tracker that knows both."""
     from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 
     buckets = []
     if request["kind"] == "ddp":
-        model, buckets = ddp(model, request)
-    optimizer = optimizer_of(model.parameters(), request)
+        model, buckets = wrap_ddp(model, request)
+    optimizer = make_optimizer(model.parameters(), request)
     tracker = tracker_class(MemTracker)(copies=_MemRefType.OTH)
     for param in model.parameters():
         if not param.requires_grad:  # MemTracker would put a hook on its gradient
             tracker._param_to_grad_hook_handles[param] = (NoHook(), NoHook())
-    tracker.track_external(model, optimizer, *buckets, *tensors(batch))
+    tracker.track_external(model, optimizer, *buckets, *flatten_tensors(batch))
     return model, optimizer, tracker, []
 
 
@@ -84,9 +89,9 @@ def sharded(model, blocks, mesh, batch, request):
     import torch
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 
-    model = fsdp2(model, blocks, mesh, request)
+    model = wrap_fsdp2(model, blocks, mesh, request)
     shards = [(p, torch.nn.Parameter(p.to_local(), p.requires_grad)) for p in model.parameters()]
-    optimizer = optimizer_of([local for _, local in shards], request)
+    optimizer = make_optimizer([local for _, local in shards], request)
     tracker = tracker_class(FSDPMemTracker)(model, optimizer)
     tracker.track_inputs(batch)
     return model, optimizer, tracker, shards
@@ -118,7 +123,7 @@ def tracker_class(base):
     return Tracker
 
 
-def told(highest, state_bytes):
+def peak_by_category(highest, state_bytes):
     """The highest of each moment as the tracker saw it, by its own categories and by what they are to a plan."""
     moments = {}
     for moment, seen in highest.items():

@@ -2,26 +2,26 @@
 
 import contextlib
 
-from .asked import Refused
-from .tensors import bytes_of, tensors
+from .protocol import RequestRefused
+from .tensors import flatten_tensors, total_bytes
 
 STEPS = 2  # the optimizer has no state before the first has ended
 CHUNKS = 8  # of the logits, where the loss is chunked
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 
 
-def optimizer_of(params, request):
+def make_optimizer(params, request):
     """torch's optimizer of that name; foreach, as on a GPU, unless it is fused, which makes no copies in its step."""
     import torch
 
     kind = getattr(torch.optim, OPTIMIZERS.get(request["optimizer"], ""), None)
     if kind is None:
-        raise Refused("torch.optim has no %s" % request["optimizer"])
+        raise RequestRefused("torch.optim has no %s" % request["optimizer"])
     trained = [p for p in params if p.requires_grad]
     return kind(trained, lr=1e-4, foreach=request["optimizer_impl"] != "fused")
 
 
-def train(model, optimizer, tracker, shards, batch, running, request):
+def train_two_steps(model, optimizer, tracker, shards, batch, running, request):
     """Two steps; bytes of parameters, gradients and optimizer state of a rank at the end."""
     args, kwargs = batch
 
@@ -38,7 +38,7 @@ def train(model, optimizer, tracker, shards, batch, running, request):
                 tracker.moment = "loss"
                 with running:
                     output = model(*args, **kwargs)
-                    loss, logits = loss_of(output, request)
+                    loss, logits = compute_loss(output, request)
                 if logits is not None and logits.requires_grad:
                     logits.register_hook(backward)
                 else:
@@ -50,11 +50,11 @@ def train(model, optimizer, tracker, shards, batch, running, request):
             local.grad = param.grad.to_local() if param.grad is not None else None
         optimizer.step()
         params = [local for _, local in shards] or list(model.parameters())
-        states = [each for each in tensors(list(optimizer.state.values())) if each.dim()]
+        states = [each for each in flatten_tensors(list(optimizer.state.values())) if each.dim()]
         kept = {
-            "params": bytes_of(params),
-            "grads": bytes_of([p.grad for p in params if p.grad is not None]),
-            "optimizer": bytes_of(states),
+            "params": total_bytes(params),
+            "grads": total_bytes([p.grad for p in params if p.grad is not None]),
+            "optimizer": total_bytes(states),
         }
         optimizer.zero_grad()
         for param, _ in shards:
@@ -62,7 +62,7 @@ def train(model, optimizer, tracker, shards, batch, running, request):
     return kept
 
 
-def loss_of(output, request):
+def compute_loss(output, request):
     """The model's own loss, else cross-entropy over its logits in fp32, else the mean of its output; and the logits,
     None where there are none."""
     import torch
@@ -75,7 +75,7 @@ def loss_of(output, request):
     if isinstance(named.get("loss"), torch.Tensor):
         return named["loss"], logits if isinstance(logits, torch.Tensor) else None
     if not isinstance(logits, torch.Tensor):
-        raise Refused("its output is a %s: return a loss, or logits" % type(logits).__name__)
+        raise RequestRefused("its output is a %s: return a loss, or logits" % type(logits).__name__)
     if logits.dim() == 0:
         return logits, None
     if logits.dim() < 3 or request["batch"]:

@@ -4,12 +4,12 @@ import contextlib
 import functools
 import weakref
 
-from .asked import Refused
-from .fakes import gpu_rules
-from .tensors import low, tensors
+from .fake_tensors import gpu_rules
+from .protocol import RequestRefused
+from .tensors import autocast_dtype, flatten_tensors
 
 
-def checkpointed(model, blocks, autocast):
+def apply_checkpointing(model, blocks, autocast):
     """Let each of the blocks be computed again in the backward pass, where modes of functions are off."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         apply_activation_checkpointing,
@@ -17,7 +17,7 @@ def checkpointed(model, blocks, autocast):
     )
 
     if not blocks:
-        raise Refused("it has no repeated blocks to compute again")
+        raise RequestRefused("it has no repeated blocks to compute again")
     chosen = {id(block) for block in blocks}
     again = functools.partial(
         checkpoint_wrapper,
@@ -27,7 +27,7 @@ def checkpointed(model, blocks, autocast):
     apply_activation_checkpointing(model, checkpoint_wrapper_fn=again, check_fn=lambda module: id(module) in chosen)
 
 
-class SameBuckets:
+class FixedBucketsReducer:
     """DDP's reducer with the buckets that it made at first: to make new ones it would read what a rank was sent, and
     nothing is sent here. New ones hold as many bytes, in another order."""
 
@@ -41,7 +41,7 @@ class SameBuckets:
         return False
 
 
-def ddp(model, request):
+def wrap_ddp(model, request):
     """The model under DDP, and the tensors that it made for itself: its buckets."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -51,7 +51,7 @@ def ddp(model, request):
     class Made(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
-            made.extend(weakref.ref(each) for each in tensors(result))
+            made.extend(weakref.ref(each) for each in flatten_tensors(result))
             return result
 
     def nothing_sent(state, bucket):
@@ -63,26 +63,26 @@ def ddp(model, request):
         wrapped = torch.nn.parallel.DistributedDataParallel(
             model, init_sync=False, gradient_as_bucket_view=request["bucket_view"]
         )
-    setattr(wrapped, "reducer", SameBuckets(wrapped.reducer))  # noqa: B010 (it takes another type of reducer)
+    setattr(wrapped, "reducer", FixedBucketsReducer(wrapped.reducer))  # noqa: B010 (it takes another type of reducer)
     wrapped.register_comm_hook(None, nothing_sent)
     return wrapped, [each for each in (ref() for ref in made) if each is not None]
 
 
-def fsdp2(model, blocks, mesh, request):
+def wrap_fsdp2(model, blocks, mesh, request):
     """Each block and the rest sharded over the mesh. Unless told otherwise, the rest is whole from forward to backward:
     fully_shard's default for the root."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mixed = request["dtype"].endswith("-mixed")
-    policy = MixedPrecisionPolicy(param_dtype=low(request), reduce_dtype=torch.float32) if mixed else None
+    policy = MixedPrecisionPolicy(param_dtype=autocast_dtype(request), reduce_dtype=torch.float32) if mixed else None
     shard = functools.partial(fully_shard, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
     for block in blocks:
         shard(block, reshard_after_forward=request["reshard"])
     return shard(model) if request["reshard"] else shard(model, reshard_after_forward=False)
 
 
-def mesh_of(request):
+def make_mesh(request):
     """The ranks, in one row, or for hybrid sharding in rows that share one copy."""
     from torch.distributed.device_mesh import init_device_mesh
 

@@ -32,16 +32,16 @@ def imported(c10d):
     original = c10d.init_process_group
 
     def init_process_group(*args, **kwargs):
-        joining(kwargs)
+        before_init(kwargs)
         result = original(*args, **kwargs)
-        joined(c10d)
+        after_init(c10d)
         return result
 
     init_process_group.__code__ = init_process_group.__code__.replace(co_filename=SHOWN_AS)
     c10d.init_process_group = functools.wraps(original)(init_process_group)
 
 
-def quiet(function):
+def log_errors(function):
     """The function with every error written into the folder instead of raised."""
 
     @functools.wraps(function)
@@ -49,24 +49,24 @@ def quiet(function):
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            tell("%s: %s: %s" % (function.__name__, type(error).__name__, error))
+            log_message("%s: %s: %s" % (function.__name__, type(error).__name__, error))
 
     return silent
 
 
-@quiet
-def joining(arguments):
+@log_errors
+def before_init(arguments):
     """About to join the default group; mp.spawn's children know their rank only now."""
     start()
     rank, world_size = arguments.get("rank", -1), arguments.get("world_size", -1)
     if isinstance(rank, int) and rank >= 0:
-        write_note(rank=rank, world_size=world_size if isinstance(world_size, int) and world_size > 0 else None)
+        write_record(rank=rank, world_size=world_size if isinstance(world_size, int) and world_size > 0 else None)
 
 
-@quiet
-def joined(c10d):
+@log_errors
+def after_init(c10d):
     """The default group is there."""
-    write_note(rank=c10d.get_rank(), world_size=c10d.get_world_size())
+    write_record(rank=c10d.get_rank(), world_size=c10d.get_world_size())
 
 
 def start():
@@ -74,23 +74,23 @@ def start():
     if os.getpid() in started:
         return
     started[:] = [os.getpid()]
-    first_note()
-    record_more()
-    stacks_on_signal()
+    write_first_record()
+    set_old_recorder_names()
+    dump_stacks_on_signal()
     copy_output()
-    atexit.register(ended, os.getpid())
-    serve()
+    atexit.register(record_exit, os.getpid())
+    start_worker_server()
 
 
-@quiet
-def first_note():
+@log_errors
+def write_first_record():
     torch = sys.modules["torch"]
     with open("/proc/self/stat") as stat:
         started_ticks = int(stat.read().rpartition(")")[2].split()[19])
     environ = {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
     rank, world_size = environ.get("RANK", ""), environ.get("WORLD_SIZE", "")
     note.clear()
-    write_note(
+    write_record(
         pid=os.getpid(),
         started_ticks=started_ticks,
         rank=int(rank) if rank.isdigit() else None,
@@ -104,8 +104,8 @@ def first_note():
     )
 
 
-@quiet
-def record_more():
+@log_errors
+def set_old_recorder_names():
     """Older torch knows the recorder by other names, which newer ones warn about (renamed in 2.8)."""
     version = note.get("torch", "").split(".")
     if [int(part) if part.isdigit() else 0 for part in version[:2]] < [2, 8]:
@@ -117,18 +117,18 @@ def record_more():
                 os.environ.setdefault(old, os.environ[new])
 
 
-@quiet
-def stacks_on_signal():
+@log_errors
+def dump_stacks_on_signal():
     """faulthandler on the last real-time signal that nobody handles."""
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
         if signal.getsignal(number) is signal.SIG_DFL:
-            file = open(path(".stacks"), "w")  # noqa: SIM115  # open as long as the process lives
+            file = open(file_path(".stacks"), "w")  # noqa: SIM115  # open as long as the process lives
             faulthandler.register(number, file=file, all_threads=True, chain=False)
-            write_note(signal=number)
+            write_record(signal=number)
             return
 
 
-@quiet
+@log_errors
 def copy_output():
     """What print and logging write goes to its place as ever, and into the copy with the time."""
     for stream in (sys.stdout, sys.stderr):
@@ -144,7 +144,7 @@ def copy_stream(stream):
         if "\n" in text:
             whole, _, rest = ("".join(unfinished) + text).rpartition("\n")
             unfinished[:] = [rest]
-            append(whole)
+            append_to_log(whole)
         elif "\r" in text:
             unfinished[:] = [text.rpartition("\r")[2]]  # as a terminal shows it: the bar so far is overwritten
         else:
@@ -155,12 +155,12 @@ def copy_stream(stream):
     stream.write = write
 
 
-@quiet
-def append(text):
+@log_errors
+def append_to_log(text):
     now = time.time()
     head = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now)) + ".%03d " % (now % 1 * 1000)
     lines = "".join("%s%s\n" % (head, line) for line in text.split("\n"))
-    name = path(".log")
+    name = file_path(".log")
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(file, lines.encode(errors="backslashreplace"))
@@ -171,8 +171,8 @@ def append(text):
         os.replace(name, name + ".1")
 
 
-@quiet
-def serve():
+@log_errors
+def start_worker_server():
     """torch's own server; it says on the process's standard error that it listens, which is not the job's affair."""
     from torch._C._distributed_c10d import _WorkerServer
 
@@ -180,7 +180,7 @@ def serve():
     shown = os.dup(2)
     try:
         os.dup2(log, 2)
-        server = _WorkerServer(path(".sock"), -1)
+        server = _WorkerServer(file_path(".sock"), -1)
     finally:
         os.dup2(shown, 2)
         os.close(shown)
@@ -189,12 +189,12 @@ def serve():
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
-@quiet
-def ended(pid):
+@log_errors
+def record_exit(pid):
     if os.getpid() == pid:
         error = getattr(sys, "last_value", None)
         what = "%s: %s" % (type(error).__name__, error) if error is not None else "exit"
-        write_note(ended=what[:500], ended_at=time.time())
+        write_record(ended=what[:500], ended_at=time.time())
 
 
 def command_line():
@@ -202,15 +202,15 @@ def command_line():
         return file.read().rstrip(b"\0").decode(errors="replace").split("\0")
 
 
-def write_note(**more):
+def write_record(**more):
     note.update(more)
-    draft = path(".draft")
+    draft = file_path(".draft")
     with open(draft, "w") as file:
         json.dump(note, file)
-    os.replace(draft, path(".json"))
+    os.replace(draft, file_path(".json"))
 
 
-def tell(text):
+def log_message(text):
     try:
         with open(os.path.join(FOLDER, "hook.log"), "a") as log:
             log.write("pid %d: %s\n" % (os.getpid(), text))
@@ -218,5 +218,5 @@ def tell(text):
         pass
 
 
-def path(ending):
+def file_path(ending):
     return os.path.join(FOLDER, "%d%s" % (os.getpid(), ending))

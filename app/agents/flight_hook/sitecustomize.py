@@ -10,7 +10,7 @@ TARGET = "torch.distributed.distributed_c10d"
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class Waiting(object):
+class ImportWatcher(object):
     """A finder that finds nothing itself: when TARGET is first imported, it has the real one followed by the hook."""
 
     def find_spec(self, name, path=None, target=None):
@@ -61,7 +61,7 @@ def _tell(error):
 
 
 if sys.version_info >= (3, 9) and os.path.isdir(os.environ.get("DDPWIZARD_FLIGHT_DIR", "")):
-    sys.meta_path.insert(0, Waiting())
+    sys.meta_path.insert(0, ImportWatcher())
 
 sys.path[:] = [entry for entry in sys.path if entry != HERE]
 sys.modules.pop("sitecustomize", None)

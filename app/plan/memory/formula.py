@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from ..types import GIB, MIB
+from ...text.units import GIB, MIB
 
 UNITS = {"MiB": MIB, "GiB": GIB}
 
@@ -18,7 +18,7 @@ class Factor(NamedTuple):
 
     def __str__(self) -> str:
         what = self.what[:-1] if self.value == 1 and self.what.endswith("s") else self.what
-        return f"{number(self.value / UNITS.get(what.partition(' ')[0], 1))} {what}".rstrip()
+        return f"{short_number(self.value / UNITS.get(what.partition(' ')[0], 1))} {what}".rstrip()
 
 
 class Term(NamedTuple):
@@ -42,7 +42,7 @@ class Term(NamedTuple):
         return said
 
 
-def number(value: float) -> str:
+def short_number(value: float) -> str:
     """A number to four digits: ``8.03 B``, ``128,256``, ``1.12``, ``25.2 M``."""
     for unit, size in (("B", 1e9), ("M", 1e6)):
         if value >= size:
@@ -50,6 +50,6 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def size(value_bytes: float) -> str:
+def bytes_text(value_bytes: float) -> str:
     """Bytes in their unit."""
     return f"{value_bytes / GIB:,.2f} GiB" if value_bytes >= 0.1 * GIB else f"{value_bytes / MIB:,.1f} MiB"

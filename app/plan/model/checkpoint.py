@@ -12,8 +12,8 @@ import msgspec
 
 from ...errors import UserError
 from ..types import Model
-from . import hf_config, safetensors
-from .safetensors import Tensor
+from . import hf_config, safetensors_header
+from .safetensors_header import TensorInfo
 
 NUMBERED = re.compile(r"^(.*?(?:^|\.))(\d+)\.")
 EXPERT = re.compile(r"\bexperts\.(\d+)\.")
@@ -43,29 +43,31 @@ ADAPTER = re.compile(r"\.lora_[AB]\.")
 PACKED_IN_INT32, PACKED_IN_BYTE = 8, 2  # 4-bit weights of one number: GPTQ and AWQ; bitsandbytes and MXFP4
 
 
-def read(path: Path) -> tuple[Model, list[str]]:
+def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
     """The model of a checkpoint, and what had to be assumed.
 
     Raises:
         UserError: It cannot be read, or holds no model.
     """
-    tensors = safetensors.read(path)
+    tensors = safetensors_header.read_tensors(path)
     directory = path if path.is_dir() else path.parent
     if sum(bool(ADAPTER.search(name)) for name in tensors) * 2 > len(tensors):
         raise UserError(f"{path} holds adapters, not the model they belong to", "name the model, and --lora R")
     name = directory.absolute().name if path.is_dir() or path.name.startswith("model") else path.stem
     config = directory / "config.json"
     if not config.exists():
-        return model_of(tensors, name)
+        return model_from_tensors(tensors, name)
     try:
-        shape, told = hf_config.read(config)
+        shape, told = hf_config.read_config(config)
     except UserError as error:
-        model, told = model_of(tensors, name)
+        model, told = model_from_tensors(tensors, name)
         return model, [f"config.json beside it is not understood: {error.message}", *told]
     return _with_config(tensors, shape, name, told)
 
 
-def _with_config(tensors: Mapping[str, Tensor], shape: Model, name: str, told: list[str]) -> tuple[Model, list[str]]:
+def _with_config(
+    tensors: Mapping[str, TensorInfo], shape: Model, name: str, told: list[str]
+) -> tuple[Model, list[str]]:
     """The parameters of the header, the rest from the config."""
     _, embedded = _largest(tensors, EMBEDDING)
     of_this = embedded is not None and embedded.shape == [shape.vocab, shape.hidden]
@@ -79,7 +81,7 @@ def _with_config(tensors: Mapping[str, Tensor], shape: Model, name: str, told: l
     return model, [*more, *told]
 
 
-def model_of(tensors: Mapping[str, Tensor], name: str = "") -> tuple[Model, list[str]]:
+def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tuple[Model, list[str]]:
     """The model of these tensors, and what had to be assumed."""
     embedding, embedded = _largest(tensors, EMBEDDING)
     head, _ = _largest(tensors, HEAD)
@@ -125,7 +127,7 @@ def model_of(tensors: Mapping[str, Tensor], name: str = "") -> tuple[Model, list
     return model, told
 
 
-def _experts(inside: Mapping[str, Tensor], hidden: int | None) -> tuple[int, str]:
+def _experts(inside: Mapping[str, TensorInfo], hidden: int | None) -> tuple[int, str]:
     """Experts of a layer, and what shows them: their numbers, their common tensor, or the rows of their router."""
     if numbers := {found[1] for name in inside if (found := EXPERT.search(name))}:
         return len(numbers), "as their tensors are numbered"
@@ -136,13 +138,13 @@ def _experts(inside: Mapping[str, Tensor], hidden: int | None) -> tuple[int, str
     return 0, ""
 
 
-def _together(inside: Mapping[str, Tensor]) -> tuple[str, Tensor | None]:
+def _together(inside: Mapping[str, TensorInfo]) -> tuple[str, TensorInfo | None]:
     """The tensor that holds a matrix of all experts; of weights in 4 bit it has a dimension more."""
     name, tensor = _largest(inside, TOGETHER, dimensions=3)
     return (name, tensor) if tensor else _largest(inside, TOGETHER, dimensions=4)
 
 
-def _inner_of_experts(of_experts: Mapping[str, Tensor], hidden: int | None, experts: int) -> int | None:
+def _inner_of_experts(of_experts: Mapping[str, TensorInfo], hidden: int | None, experts: int) -> int | None:
     """Width of the feed-forward part of one expert."""
     name, tensor = _together(of_experts)
     if tensor is None:
@@ -152,7 +154,7 @@ def _inner_of_experts(of_experts: Mapping[str, Tensor], hidden: int | None, expe
     return side // 2 if FUSED_GATE.search(name) else side
 
 
-def _params(tensors: Mapping[str, Tensor], tied: bool) -> tuple[int, list[str]]:
+def _params(tensors: Mapping[str, TensorInfo], tied: bool) -> tuple[int, list[str]]:
     """Parameters of a model, and what was left out of them. ``tied``: head and embedding are one."""
     counted, packed = 0, 0
     for name, tensor in tensors.items():
@@ -174,13 +176,15 @@ def _params(tensors: Mapping[str, Tensor], tied: bool) -> tuple[int, list[str]]:
     return counted, told
 
 
-def _largest(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], dimensions: int = 2) -> tuple[str, Tensor | None]:
+def _largest(
+    tensors: Mapping[str, TensorInfo], pattern: re.Pattern[str], dimensions: int = 2
+) -> tuple[str, TensorInfo | None]:
     """The largest tensor of that name."""
     fitting = [(name, t) for name, t in tensors.items() if pattern.search(name) and len(t.shape) == dimensions]
     return max(fitting, key=lambda found: found[1].count, default=("", None))
 
 
-def _blocks(tensors: Mapping[str, Tensor]) -> tuple[tuple[str, ...], int]:
+def _blocks(tensors: Mapping[str, TensorInfo]) -> tuple[tuple[str, ...], int]:
     """Under which names the repeated blocks lie, and how many there are: those with most weights, and of an
     encoder-decoder both rows."""
     sizes: dict[str, int] = {}
@@ -197,7 +201,7 @@ def _blocks(tensors: Mapping[str, Tensor]) -> tuple[tuple[str, ...], int]:
     return prefixes, sum(len(numbers[prefix]) for prefix in prefixes)
 
 
-def _rows(tensor: Tensor | None, hidden: int | None) -> int | None:
+def _rows(tensor: TensorInfo | None, hidden: int | None) -> int | None:
     """The side of a matrix that is not the hidden size; that, where both are."""
     if tensor is None or not hidden or hidden not in tensor.shape:
         return None
@@ -213,12 +217,12 @@ def _likely_head(hidden: int | None, query: int | None, key: int | None) -> int 
     return next((size for size in sizes if query % size == 0 and (key or query) % size == 0), None)
 
 
-def _narrowest(inside: Mapping[str, Tensor]) -> int | None:
+def _narrowest(inside: Mapping[str, TensorInfo]) -> int | None:
     """The hidden size, where there is no embedding: the smallest side of the blocks' matrices."""
     return min((min(t.shape) for t in inside.values() if len(t.shape) == 2 and min(t.shape) > 1), default=None)
 
 
-def _inner(inside: Mapping[str, Tensor], hidden: int | None) -> int | None:
+def _inner(inside: Mapping[str, TensorInfo], hidden: int | None) -> int | None:
     """Width of the feed-forward part."""
     name, tensor = _largest(inside, UP)
     if tensor is None or not hidden:

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import msgspec
 
 from ...errors import UserError
-from ...files import read_regular
+from ...system.files import read_regular_file
 from ..types import Model
-from . import hf_counts, hf_layouts, hf_unknown, hf_vision
+from . import hf_block_layouts, hf_counts, hf_unknown_family, hf_vision
 from .hf_blocks import BLOCKS
-from .hf_fields import MOST, Config, some, tied, whole
-from .hf_towers import gated_pair
+from .hf_encoders import has_gated_t5_mlp
+from .hf_fields import MOST, Config, first_nonzero, first_present, is_tied
 
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"
@@ -43,7 +43,7 @@ ALIASES = {"qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2",
 ALIASES |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
 
 
-class Seen(Mapping[str, Any]):
+class TrackedConfig(Mapping[str, Any]):
     """A config that remembers which of its fields were asked for."""
 
     def __init__(self, config: Config) -> None:
@@ -61,21 +61,21 @@ class Seen(Mapping[str, Any]):
         return len(self._config)
 
 
-def read(path: Path) -> tuple[Model, list[str]]:
+def read_config(path: Path) -> tuple[Model, list[str]]:
     """The model of a ``config.json`` (or of a directory with one), and what had to be assumed.
 
     Raises:
         UserError: It cannot be read, is none, or a field is no sensible number.
     """
     file = path / "config.json" if _is_directory(path) else path
-    content = read_regular(file, LIMIT_BYTES, NEXT_STEP)
+    content = read_regular_file(file, LIMIT_BYTES, NEXT_STEP)
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is no JSON: {error}", NEXT_STEP) from error
     if not isinstance(config, dict):
         raise UserError(f"{file} holds no object", NEXT_STEP)
-    return model_of(config, name=str(config.get("_name_or_path") or file.absolute().parent.name)[:80])
+    return model_from_config(config, name=str(config.get("_name_or_path") or file.absolute().parent.name)[:80])
 
 
 def _is_directory(path: Path) -> bool:
@@ -85,7 +85,7 @@ def _is_directory(path: Path) -> bool:
         return False
 
 
-def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
+def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]:
     """The model of a parsed config; of one for text and pictures, both parts.
 
     Raises:
@@ -94,7 +94,7 @@ def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
     for inner in TEXT:
         part = config.get(inner)
         if isinstance(part, dict) and part:
-            text, told = filled({"tie_word_embeddings": config.get("tie_word_embeddings")} | part, inner)
+            text, told = fill_part_defaults({"tie_word_embeddings": config.get("tie_word_embeddings")} | part, inner)
             return _several(config, text, inner, name, told)
     if isinstance(config.get(VISION), dict):
         text = {field: value for field, value in config.items() if field != VISION}
@@ -104,7 +104,7 @@ def model_of(config: Config, name: str = "") -> tuple[Model, list[str]]:
     config, family, as_which = _as_known(config, family)
     of_class = _of_class(config, family)
     said = {field: value for field, value in config.items() if value is not None}
-    seen = Seen(said | of_class | {"model_type": family})
+    seen = TrackedConfig(said | of_class | {"model_type": family})
     try:
         model = _model(seen, name)
     except UserError as error:
@@ -136,15 +136,15 @@ def _as_known(config: Config, family: str) -> tuple[Config, str, list[str]]:
     if family in hf_counts.FAMILIES or family in hf_vision.COUNTS:
         return config, family, []
     lead = f"model_type {family[:40] or 'missing'}: counted as"
-    if found := hf_unknown.kin(config):
+    if found := hf_unknown_family.related_family(config):
         return config, found, [f"{lead} {found}, which it is like"]
-    names = hf_unknown.renamed(config)
+    names = hf_unknown_family.renamed_expert_fields(config)
     told = [f"{lead} a Llama-like decoder, which may be far off; a function that builds it is exact"]
     usual = {field: value for field, value in config.items() if field not in names}
     return usual | {new: config[old] for old, new in names.items()}, family, told
 
 
-def filled(part: Config, where: str) -> tuple[Config, list[str]]:
+def fill_part_defaults(part: Config, where: str) -> tuple[Config, list[str]]:
     """A part with what its family's config class has where nothing is said: transformers leaves that out of parts.
     ``where``: the part in words."""
     usual = hf_counts.DEFAULTS.get(str(part.get("model_type") or ""), {})
@@ -168,24 +168,24 @@ def _of_class(config: Config, family: str) -> dict[str, int]:
 
 def _several(config: Config, text: Config, inner: str, name: str, told: list[str]) -> tuple[Model, list[str]]:
     """A model of several parts: its language model, and a vision tower whose family is known."""
-    model, more = model_of({field: value for field, value in text.items() if value is not None}, name)
+    model, more = model_from_config({field: value for field, value in text.items() if value is not None}, name)
     vision = config.get(VISION)
     if not isinstance(vision, dict):
         return model, [f"{inner}: only this part is counted", *told, *more]
-    family = hf_vision.family_of(vision, str(config.get("model_type") or ""))
+    family = hf_vision.vision_family(vision, str(config.get("model_type") or ""))
     if family not in (*hf_counts.VISION, *hf_vision.COUNTS):
         named = family[:40] or "no model_type"
         return model, [f"vision_config ({named}): not known, so nothing of it is counted", *told, *more]
-    vision, of_vision = filled(vision | {"model_type": family}, VISION)
+    vision, of_vision = fill_part_defaults(vision | {"model_type": family}, VISION)
     said = {field: value for field, value in vision.items() if value is not None}
-    tower = _model(hf_vision.usual(said, family), family)
+    tower = _model(hf_vision.with_common_names(said, family), family)
     active = model.active_params + tower.params if model.active_params else None
     both = msgspec.structs.replace(model, params=model.params + tower.params, active_params=active, tower=tower)
     return both, [_seen(tower, family), *told, *of_vision, *more]
 
 
 def _seen(tower: Model, family: str) -> str:
-    pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if hf_vision.of_any_size(family) else ""
+    pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if hf_vision.has_variable_size(family) else ""
     patches = f"a picture{pixels} is {tower.positions:,} patches to it"
     return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; what joins it to the text is not counted"
 
@@ -193,25 +193,25 @@ def _seen(tower: Model, family: str) -> str:
 def _model(config: Config, name: str) -> Model:
     family = str(config.get("model_type") or "")
     pair = family in hf_counts.PAIRS
-    hidden = whole(config, "hidden_size", "n_embd", "n_embed", "d_model", "dim")
-    heads = whole(config, "num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads")
-    layers = whole(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
-    decoders = whole(config, "num_decoder_layers", "decoder_layers", default=layers) if pair else None
+    hidden = first_present(config, "hidden_size", "n_embd", "n_embed", "d_model", "dim")
+    heads = first_present(config, "num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads")
+    layers = first_present(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+    decoders = first_present(config, "num_decoder_layers", "decoder_layers", default=layers) if pair else None
     if decoders:
         layers += decoders
     elif "head_dim" not in config and hidden % heads:
         raise UserError(f"hidden_size {hidden} is no multiple of num_attention_heads {heads}", "correct the config")
-    keys = whole(config, "num_key_value_heads", "num_kv_heads", default=heads)
+    keys = first_present(config, "num_key_value_heads", "num_kv_heads", default=heads)
     if family == "falcon" and config.get("multi_query", True) and not config.get("new_decoder_architecture"):
         keys = 1
     if heads % keys:
         raise UserError(
             f"num_attention_heads {heads} is no multiple of num_key_value_heads {keys}", "correct the config"
         )
-    found = hf_counts.count(config, family)
+    found = hf_counts.count_parameters(config, family)
     experts, used = _experts(config)
-    of_latent = hf_layouts.head_of_latent(config)
-    head = of_latent or whole(config, "head_dim", "d_kv", default=hidden // heads)
+    of_latent = hf_block_layouts.latent_head_size(config)
+    head = of_latent or first_present(config, "head_dim", "d_kv", default=hidden // heads)
     vision = family in (*hf_counts.VISION, *hf_vision.COUNTS)
     return Model(
         name=name or family,
@@ -221,8 +221,8 @@ def _model(config: Config, name: str) -> Model:
         heads=heads,
         kv_heads=keys,
         intermediate=_inner(config, hidden, family, used),
-        vocab=whole(config, "vocab_size", default=0) or None,
-        tied=not vision and tied(config, family),
+        vocab=first_present(config, "vocab_size", default=0) or None,
+        tied=not vision and is_tied(config, family),
         mlp=_mlp(config, family),
         note="no LM head" if vision or family in hf_counts.ENCODERS else "",
         kind="vision"
@@ -236,10 +236,10 @@ def _model(config: Config, name: str) -> Model:
         experts=experts,
         experts_per_token=used,
         active_params=float(found.active) if found.active != found.params else None,
-        positions=hf_vision.positions(config, family) if vision else None,
+        positions=hf_vision.tokens_per_image(config, family) if vision else None,
         max_positions=None if vision else _max_positions(config, family),
         block=BLOCKS.get(family, ""),
-        layout=hf_layouts.layout(config, family),
+        layout=hf_block_layouts.family_layout(config, family),
         decoder_layers=decoders,
     )
 
@@ -257,8 +257,8 @@ def _max_positions(config: Config, family: str) -> int | None:
 
 def _experts(config: Config) -> tuple[int | None, int | None]:
     """Experts of a layer, and how many of them a token passes through."""
-    experts = some(config, "num_local_experts", "num_experts", "n_routed_experts")
-    used = whole(config, "num_experts_per_tok", "experts_per_token", default=1)
+    experts = first_nonzero(config, "num_local_experts", "num_experts", "n_routed_experts")
+    used = first_present(config, "num_experts_per_tok", "experts_per_token", default=1)
     return (experts, min(used, experts)) if experts > 1 else (None, None)
 
 
@@ -266,18 +266,20 @@ def _inner(config: Config, hidden: int, family: str, experts: int | None) -> int
     """Width of the feed-forward part that a token passes through."""
     names = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "encoder_ffn_dim", "hidden_dim")
     if family == "dinov2":
-        inner = hidden * whole(config, "mlp_ratio", default=4)
+        inner = hidden * first_present(config, "mlp_ratio", default=4)
         return (inner * 2 // 3 + 7) // 8 * 8 if config.get("use_swiglu_ffn") else inner
     if not experts:
-        return whole(config, *names, default=4 * hidden)
-    each = whole(config, "moe_intermediate_size", *names, default=4 * hidden)
-    shared = some(config, "shared_expert_intermediate_size") or each * some(config, "n_shared_experts")
+        return first_present(config, *names, default=4 * hidden)
+    each = first_present(config, "moe_intermediate_size", *names, default=4 * hidden)
+    shared = first_nonzero(config, "shared_expert_intermediate_size") or each * first_nonzero(
+        config, "n_shared_experts"
+    )
     return each * experts + shared
 
 
 def _mlp(config: Config, family: str) -> Literal["swiglu", "gated-gelu", "gelu", "relu"]:
     if family in ("t5", "mt5", "umt5"):
-        return "gated-gelu" if gated_pair(config) else "relu"
+        return "gated-gelu" if has_gated_t5_mlp(config) else "relu"
     if family == "dinov2" and config.get("use_swiglu_ffn"):
         return "swiglu"
     if family not in hf_counts.PLAIN_MLP:

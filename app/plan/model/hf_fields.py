@@ -15,7 +15,7 @@ TIED = (
 )
 
 
-def whole(config: Config, *names: str, default: int | None = None) -> int:
+def first_present(config: Config, *names: str, default: int | None = None) -> int:
     """The first of these fields that is there.
 
     Raises:
@@ -32,25 +32,25 @@ def whole(config: Config, *names: str, default: int | None = None) -> int:
     raise UserError(f"the config has no {names[0]}", "name the config.json of a transformer")
 
 
-def some(config: Config, *names: str) -> int:
+def first_nonzero(config: Config, *names: str) -> int:
     """The first of these fields that is there and not 0, else 0.
 
     Raises:
         UserError: It is no positive whole number.
     """
-    return next((whole(config, name) for name in names if config.get(name)), 0)
+    return next((first_present(config, name) for name in names if config.get(name)), 0)
 
 
-def tied(config: Config, family: str) -> bool:
+def is_tied(config: Config, family: str) -> bool:
     """Whether the output head is the token embedding; what is not said is as the family's config has it."""
     return bool(config.get("tie_word_embeddings", family in TIED))
 
 
-def plain(hidden: int, inner: int, bias: bool = True) -> int:
+def ungated_mlp(hidden: int, inner: int, bias: bool = True) -> int:
     """A feed-forward part without a gate."""
     return 2 * hidden * inner + (inner + hidden if bias else 0)
 
 
-def plain_block(hidden: int, inner: int, bias: bool = True) -> int:
+def ungated_block(hidden: int, inner: int, bias: bool = True) -> int:
     """Attention of full width, a plain feed-forward part, and two norms with a bias."""
-    return 4 * hidden * hidden + (4 * hidden if bias else 0) + plain(hidden, inner, bias) + 4 * hidden
+    return 4 * hidden * hidden + (4 * hidden if bias else 0) + ungated_mlp(hidden, inner, bias) + 4 * hidden

@@ -6,8 +6,8 @@ Parameters are those of transformers' modules (5.23), with what joins the patche
 import math
 from collections.abc import Callable
 
-from . import hf_towers
-from .hf_fields import Config, plain, plain_block, some, whole
+from . import hf_encoders
+from .hf_fields import Config, first_nonzero, first_present, ungated_block, ungated_mlp
 
 # Where the vision part names no family of its own: by that of the whole, or by what older configs had there.
 OF_WHOLE = {"qwen2_vl": "qwen2_vl_vision", "qwen2_5_vl": "qwen2_5_vl_vision", "qwen3_vl": "qwen3_vl_vision"}
@@ -19,87 +19,91 @@ QWEN = ("qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision")
 ANY_SIZE = 448
 
 
-def family_of(vision: Config, whole_family: str) -> str:
+def vision_family(vision: Config, whole_family: str) -> str:
     """The family of a vision part."""
     family = str(vision.get("model_type") or whole_family)
     return OF_WHOLE.get(family, family)
 
 
-def usual(config: Config, family: str) -> Config:
+def with_common_names(config: Config, family: str) -> Config:
     """A tower's config with the names that most families have for its sizes."""
     found = dict(config)
     if family in QWEN:
         of_old = family == "qwen2_vl_vision"
-        hidden = whole(config, "embed_dim", default=1280) if of_old else whole(config, "hidden_size")
-        found |= {"out_hidden_size": whole(config, "hidden_size" if of_old else "out_hidden_size")}
-        found |= {"hidden_size": hidden, "num_hidden_layers": whole(config, "depth")}
-        found |= {"num_attention_heads": whole(config, "num_heads")}
+        hidden = first_present(config, "embed_dim", default=1280) if of_old else first_present(config, "hidden_size")
+        found |= {"out_hidden_size": first_present(config, "hidden_size" if of_old else "out_hidden_size")}
+        found |= {"hidden_size": hidden, "num_hidden_layers": first_present(config, "depth")}
+        found |= {"num_attention_heads": first_present(config, "num_heads")}
         found |= {"image_size": ANY_SIZE}
         if of_old:
             found["intermediate_size"] = int(hidden * (config.get("mlp_ratio") or 4))
     if family == "mllama_vision_model":
-        layers = whole(config, "num_hidden_layers") + some(config, "num_global_layers")
-        found |= {"num_hidden_layers": layers, "num_attention_heads": whole(config, "attention_heads")}
+        layers = first_present(config, "num_hidden_layers") + first_nonzero(config, "num_global_layers")
+        found |= {"num_hidden_layers": layers, "num_attention_heads": first_present(config, "attention_heads")}
     return found
 
 
-def positions(config: Config, family: str) -> int:
+def tokens_per_image(config: Config, family: str) -> int:
     """What a tower makes of one picture: a token for each patch, and one for the whole where it has one. Llama's takes
     up to four tiles, each filled up to a multiple of eight (``MllamaVisionModel``)."""
-    seen = hf_towers.patches(config)
+    seen = hf_encoders.patch_count(config)
     if family == "mllama_vision_model":
-        return whole(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8
+        return first_present(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8
     return seen + (family in ("vit", "dinov2", "clip_vision_model"))
 
 
-def of_any_size(family: str) -> bool:
+def has_variable_size(family: str) -> bool:
     """Whether its config does not say how large pictures are."""
     return family in QWEN
 
 
 def _qwen(config: Config) -> int:
-    hidden, inner = whole(config, "hidden_size"), whole(config, "intermediate_size")
-    family, out = str(config.get("model_type")), whole(config, "out_hidden_size")
+    hidden, inner = first_present(config, "hidden_size"), first_present(config, "intermediate_size")
+    family, out = str(config.get("model_type")), first_present(config, "out_hidden_size")
     has_gate, biased = family == "qwen2_5_vl_vision", family == "qwen3_vl_vision"
-    feed_forward = 3 * hidden * inner + 2 * inner + hidden if has_gate else plain(hidden, inner)
+    feed_forward = 3 * hidden * inner + 2 * inner + hidden if has_gate else ungated_mlp(hidden, inner)
     norm = hidden if has_gate else 2 * hidden
     block = 4 * hidden * hidden + 4 * hidden + feed_forward + 2 * norm
-    four = whole(config, "spatial_merge_size", default=2) ** 2 * hidden
+    four = first_present(config, "spatial_merge_size", default=2) ** 2 * hidden
     merging = four * four + four + four * out + out
-    patch = whole(config, "patch_size") ** 2 * whole(config, "temporal_patch_size", default=2) * 3
+    patch = first_present(config, "patch_size") ** 2 * first_present(config, "temporal_patch_size", default=2) * 3
     merged = merging + norm
     if biased:
         deep = config.get("deepstack_visual_indexes")
         merged += (len(deep) if isinstance(deep, list) else 3) * (merging + 2 * four)
-        merged += whole(config, "num_position_embeddings", default=2304) * hidden + hidden
-    return whole(config, "num_hidden_layers") * block + patch * hidden + merged
+        merged += first_present(config, "num_position_embeddings", default=2304) * hidden + hidden
+    return first_present(config, "num_hidden_layers") * block + patch * hidden + merged
 
 
 def _mllama(config: Config) -> int:
-    hidden, layers = whole(config, "hidden_size"), whole(config, "num_hidden_layers")
-    block = plain_block(hidden, whole(config, "intermediate_size")) - 4 * hidden
-    tiles, seen = whole(config, "max_num_tiles", default=4), hf_towers.patches(config) + 1
+    hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
+    block = ungated_block(hidden, first_present(config, "intermediate_size")) - 4 * hidden
+    tiles, seen = first_present(config, "max_num_tiles", default=4), hf_encoders.patch_count(config) + 1
     ratios = config.get("supported_aspect_ratios")
     kinds = (len(ratios) if isinstance(ratios, list) else 8) + 1
     places = 1 + seen * hidden + kinds * tiles * seen * hidden + 2 * (1 + kinds * tiles * hidden)
-    gates = 2 * some(config, "num_global_layers")
+    gates = 2 * first_nonzero(config, "num_global_layers")
     return layers * block + gates + hidden + _patch(config) + places + 4 * hidden
 
 
 def _idefics(config: Config) -> int:
-    hidden, layers = whole(config, "hidden_size"), whole(config, "num_hidden_layers")
-    block = plain_block(hidden, whole(config, "intermediate_size"))
-    return _patch(config) + hidden + hf_towers.patches(config) * hidden + layers * block + 2 * hidden
+    hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
+    block = ungated_block(hidden, first_present(config, "intermediate_size"))
+    return _patch(config) + hidden + hf_encoders.patch_count(config) * hidden + layers * block + 2 * hidden
 
 
 def _pixtral(config: Config) -> int:
-    hidden, inner = whole(config, "hidden_size"), whole(config, "intermediate_size")
+    hidden, inner = first_present(config, "hidden_size"), first_present(config, "intermediate_size")
     block = 4 * hidden * hidden + 3 * hidden * inner + 2 * hidden
-    return _patch(config) + hidden + whole(config, "num_hidden_layers") * block
+    return _patch(config) + hidden + first_present(config, "num_hidden_layers") * block
 
 
 def _patch(config: Config) -> int:
-    return whole(config, "num_channels", default=3) * whole(config, "patch_size") ** 2 * whole(config, "hidden_size")
+    return (
+        first_present(config, "num_channels", default=3)
+        * first_present(config, "patch_size") ** 2
+        * first_present(config, "hidden_size")
+    )
 
 
 COUNTS: dict[str, Callable[[Config], int]] = {

@@ -1,0 +1,124 @@
+"""The case: what is known so far, and what that says. One engine for the screens, ``--plain`` and the commands.
+
+A case is made of events in its session; nothing is held that the session does not hold, so a resumed session is the
+same case.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ...knowledge.schema import Knowledge
+from ..evidence import MIN_SHARE_SHOWN, ONE_PROCESS, Diagnosis, Evidence, RankedCause, answer_id, confirmed_id
+from ..session import Session
+from .next_step import next_steps
+from .ranking import rank_causes, weight_table
+
+SKIPPED = "skipped"
+FRONT_DOOR = "symptom"  # the question the wizard begins with
+
+
+class Case:
+    """Evidence gathered into a ranking. Without a session nothing is saved (a plain ``diagnose``)."""
+
+    def __init__(self, knowledge: Knowledge, session: Session | None = None) -> None:
+        self.knowledge = knowledge
+        self.session = session
+        self.evidence: list[Evidence] = []
+        self.answers: dict[str, str] = {}
+        self.probed: set[str] = set()
+        self._weights = weight_table(knowledge)
+        for event in session.events if session else []:
+            self._replay(event.kind, event.data)
+
+    def add(self, evidence: Iterable[Evidence]) -> None:
+        """Take in what was observed."""
+        items = list(evidence)
+        if self.session and items:
+            self.session.append_all("evidence", [msgspec.to_builtins(item) for item in items])
+        self.evidence += items
+
+    def answer(self, question: str, answer: str) -> None:
+        """Take in the answer to a question; ``skipped`` only marks it as asked."""
+        self._record("answer", question=question, answer=answer)
+
+    def take_back_answer(self, question: str) -> None:
+        """Forget an answer (the person went back)."""
+        self._record("answer", question=question, answer=None)
+
+    def take_triage(self, **told: Any) -> None:
+        """Keep what a look at the jobs came to; what an earlier one said of them is evidence no more."""
+        self._record("triage", **told)
+
+    def mark_probed(self, probe: str) -> None:
+        """Remember that a probe has run, whatever it found."""
+        self._record("step", probed=probe)
+
+    def settle(self, cause: str, was: bool) -> None:
+        """Take a person's word that it was this cause, or that it was not; in the session for good."""
+        self._record("truth", cause=cause, was=was)
+
+    @property
+    def rejected(self) -> set[str]:
+        """The causes of which a person said that it was not them."""
+        return {id_ for item in self.evidence if (id_ := item.id.removeprefix("rejected:")) != item.id}
+
+    def diagnosis(self, in_scope: bool = True, may_probe: Iterable[str] = ()) -> Diagnosis:
+        """The present ranking with its reasons and the next steps. ``may_probe``: probes that are allowed to run."""
+        ranking = rank_causes(self.knowledge, self._weights, self.evidence)
+        # What to ask next is weighed as if the text had said nothing of one process: a question may yet tell.
+        others = [item for item in self.evidence if item.id != ONE_PROCESS]
+        asking = ranking if len(others) == len(self.evidence) else rank_causes(self.knowledge, self._weights, others)
+        shares = {cause.id: cause.confidence for cause in asking.causes}
+        left = [probe for probe in may_probe if probe not in self.probed]
+        return Diagnosis(
+            in_scope=in_scope,
+            causes=[cause for cause in ranking.causes if _worth_showing(cause)],
+            other=round(ranking.other, 4),
+            several=ranking.several,
+            next=next_steps(self.knowledge, self._weights, shares, self.known_answers(), left),
+            evidence=list(self.evidence),
+        )
+
+    def known_answers(self) -> set[str]:
+        """The questions that need not be put: answered, or told by what was handed in."""
+        heard = {
+            item.id.removeprefix("answer:").partition("=")[0] for item in self.evidence if item.source == "description"
+        }
+        shown = {FRONT_DOOR} if any(item.source == "log" for item in self.evidence) else set()
+        return {*self.answers, *heard, *shown}
+
+    def _record(self, kind: Any, **data: Any) -> None:
+        if self.session:
+            self.session.append(kind, **data)
+        self._replay(kind, data)
+
+    def _replay(self, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "evidence":
+            self.evidence.append(msgspec.convert(data, Evidence))
+        elif kind == "answer":
+            self._take_answer(data["question"], data["answer"])
+        elif kind == "truth":
+            said = "you say that it was this" if data["was"] else "you say that it was not this"
+            self.evidence.append(Evidence(confirmed_id(data["cause"], data["was"]), "answer", said))
+        elif kind == "triage":
+            self.evidence = [item for item in self.evidence if item.source != "job"]
+        elif kind == "step" and "probed" in data:
+            self.probed.add(data["probed"])
+
+    def _take_answer(self, question: str, answer: str | None) -> None:
+        prefix = answer_id(question, "")
+        self.evidence = [item for item in self.evidence if not item.id.startswith(prefix)]
+        self.answers.pop(question, None)
+        if answer is None:
+            return
+        self.answers[question] = answer
+        spec = self.knowledge.questions.get(question)
+        if spec and answer in spec.answers:
+            what = f"{spec.ask} {spec.answers[answer]}"
+            self.evidence.append(Evidence(answer_id(question, answer), "answer", what))
+
+
+def _worth_showing(cause: RankedCause) -> bool:
+    return cause.confidence >= MIN_SHARE_SHOWN or bool(cause.because)

@@ -1,0 +1,170 @@
+"""A new entry of the knowledge base, made from what a session saw: its words, its error lines, its findings.
+
+What a person must add (why it happens, what mends it) is marked; ``kb check`` names each mark that is left.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...knowledge.schema import NATS, UNFINISHED, Knowledge
+from ..evidence import Evidence, signature_id
+from ..logs.analyse import analyse_logs
+from ..logs.read import source_of_text
+
+MOST_LINES = 40
+MOST_SIGNATURES = 3
+LEAST_LITERAL = 8
+LINE_LIMIT = 300
+# A line that says what went wrong: the end of a traceback, or a word that loggers and launchers use for it.
+ERROR = re.compile(
+    r"^(?:\S{1,60}[:|] +)?(?:[A-Za-z_]{1,40}\.){0,6}[A-Z][A-Za-z]{1,40}(?:Error|Exception|Interrupt|Exit)\b"
+    r"|\b(?:ERROR|FATAL|CRITICAL|NCCL WARN|[Ee]rror:|failed|abort(?:ed|ing)|Segmentation fault|Killed)\b"
+)
+# What loggers put before a message: ranks, times, levels, hosts. Not part of what is looked for.
+PREFIX = re.compile(
+    r"^(?:\[[^\]\n]{1,60}\]:?\s*|\d{4}-\d\d-\d\d[T ][\d:.,]{8,15}Z?\s*|[\w.-]{1,60}:\d{1,7}:\d{1,7}\s+|\d{1,4}:\s+)+"
+)
+VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?:/[\w.@+~-]+){2,}/?|\b[0-9a-f]{12,}\b|\d+(?:[.:]\d+)*")
+
+
+class EntryDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """What an entry is made of. ``lines`` are (where, text) of error lines."""
+
+    id: str
+    title: str
+    words: Sequence[str]
+    lines: Sequence[tuple[str, str]]
+    findings: Sequence[str]
+    answers: Sequence[tuple[str, str]]
+    instead_of: Sequence[str]
+    origin: str
+
+
+def error_lines(text: str, origin: str) -> list[tuple[str, str]]:
+    """(where, line) of what looks like an error in a text: each kind once, at most ``MOST_LINES``."""
+    found: dict[str, tuple[str, str]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > 2000 or not ERROR.search(line):
+            continue
+        pattern, _ = signature_of_line(line)
+        found.setdefault(pattern, (f"{origin}:{number}", line.strip()[:LINE_LIMIT]))
+        if len(found) == MOST_LINES:
+            break
+    return list(found.values())
+
+
+def signature_of_line(line: str) -> tuple[str, str]:
+    """(pattern, literal) that find this line again: numbers, addresses and paths may differ, the prefix is left out.
+
+    The literal is the longest piece that stays the same; it may be too short to be of use.
+    """
+    bare = PREFIX.sub("", line.strip())[:LINE_LIMIT]
+    kept: list[str] = []
+    pattern = ""
+    end = 0
+    for part in VARIABLE.finditer(bare):
+        kept.append(bare[end : part.start()])
+        pattern += _escaped(kept[-1]) + _any_like(part[0])
+        end = part.end()
+    kept.append(bare[end:])
+    return pattern + _escaped(kept[-1]), max((piece.strip() for piece in kept), key=len)
+
+
+def _escaped(text: str) -> str:
+    return re.escape(text).replace("\\ ", " ")
+
+
+def _any_like(part: str) -> str:
+    if part.startswith("0x"):
+        return "0x[0-9a-fA-F]+"
+    if part.startswith("/"):
+        return r"/\S{1,300}"
+    return r"[\d.:]+" if part.replace(".", "").replace(":", "").isdigit() else "[0-9a-f]+"
+
+
+def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
+    """The YAML text of the new entry."""
+    roots = _roots(knowledge)
+    new = [(where, line) for where, line in draft.lines if not _known(line, where, knowledge, roots)]
+    signatures = [(where, *signature_of_line(line)) for where, line in new]
+    usable = [row for row in signatures if len(row[2]) >= LEAST_LITERAL][:MOST_SIGNATURES]
+    rows = [
+        f"# Drafted by ddpwizard kb new from {draft.origin}. Mend what it says, then: ddpwizard kb check DIRECTORY",
+        f"id: {draft.id}",
+        f"title: {_text(draft.title)}",
+        "family: hang  # launch, ddp, fsdp, zero, hang, nccl, elastic, memory or performance",
+        f"summary: {_text(draft.title.rstrip('.') + '.')}",
+        "symptoms:  # as people would type it into a search box",
+        *(f"  - {_text(words)}" for words in (draft.words or [draft.title])),
+    ]
+    if usable:
+        rows.append("signatures:  # the lines it was seen by; numbers and paths may differ")
+    for where, pattern, literal in usable:
+        rows += [
+            f"  # {where}",
+            f"  - pattern: {_text(pattern)}",
+            f"    literal: {_text(literal)}",
+            "    weight: strong",
+        ]
+    if draft.findings:
+        rows += ["findings:", *(f"  {id_}: moderate" for id_ in draft.findings)]
+    if draft.answers:
+        rows += ["questions:", *(f"  {question}: {{{answer}: moderate}}" for question, answer in draft.answers)]
+    rows += [
+        "explain: |",
+        f"  {UNFINISHED} what happens, why, and how to see it.",
+        "fixes:",
+        "  - id: as-we-did",
+        "    kind: text",
+        "    title: What mended it",
+        f"    text: {UNFINISHED} what was done.",
+        "verify: {probe: job, seen: [job.all-ranks-moved]}",
+        'holds_for: {torch: ">=2.0"}  # the versions it was seen with',
+        "sources:",
+        f"  - {{title: {_text(draft.origin)}, url: {_text('session:' + draft.id)}, checked: {_text('seen once')}}}",
+    ]
+    others = [other for other in draft.instead_of if other in knowledge.causes]
+    if others:
+        rows += ["tells_apart:", *(f"  {other}: {UNFINISHED} what is different there." for other in others)]
+    return "\n".join(rows) + "\n"
+
+
+def build_draft(
+    id_: str, origin: str, words: Sequence[str], lines: Iterable[tuple[str, str]], evidence: Iterable[Evidence]
+) -> EntryDraft:
+    """A draft from a case: ``words`` of the person, error ``lines``, and what probes and answers said."""
+    items = list(evidence)
+    answers = [item.id.removeprefix("answer:").partition("=") for item in items if item.id.startswith("answer:")]
+    return EntryDraft(
+        id=id_,
+        title=next(iter(words), id_.replace("-", " ")).strip().capitalize()[:80],
+        words=[word[:160] for word in words],
+        lines=list(lines),
+        findings=sorted({item.id for item in items if item.source in ("probe", "job", "review")}),
+        answers=sorted((question, answer) for question, _, answer in answers if answer != "unsure"),
+        instead_of=sorted({item.id.removeprefix("rejected:") for item in items if item.id.startswith("rejected:")}),
+        origin=origin,
+    )
+
+
+def _roots(knowledge: Knowledge) -> set[str]:
+    """The ids of the signatures that speak for a cause."""
+    return {
+        signature_id(cause, index)
+        for cause in knowledge.causes.values()
+        for index, signature in enumerate(cause.signatures)
+        if signature.role == "root" and NATS[signature.weight] > 0
+    }
+
+
+def _known(line: str, where: str, knowledge: Knowledge, roots: set[str]) -> bool:
+    """Whether the knowledge base has a message for this line already, or a signature that speaks for a cause."""
+    found = analyse_logs([source_of_text(line, where)], knowledge).evidence
+    return any(item.id in roots or item.id.startswith("message:") for item in found)
+
+
+def _text(value: str) -> str:
+    """A YAML string, quoted so that nothing in it is read as anything else (JSON's strings are YAML's)."""
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,81 @@
+"""Which question or probe would tell most for its cost: expected information over the present ranking.
+
+For a step with the outcomes o and the causes c, p(o|c) is taken proportional to exp(weight of o for c); outcomes an
+entry does not mention are neutral. The gain is the entropy now minus the expected entropy after the outcome, in bits.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+
+from ...knowledge.schema import Knowledge
+from ..evidence import NextStep, answer_id
+from .ranking import Weights
+
+NO_FINDING_NATS = 1.0  # a probe most often finds nothing: that outcome is e times as likely as a neutral one
+SMALLEST_GAIN_BITS = 0.004
+
+
+def next_steps(
+    knowledge: Knowledge,
+    weights: Weights,
+    shares: Mapping[str, float],
+    asked: Collection[str],
+    probes_left: Collection[str],
+) -> list[NextStep]:
+    """Steps worth taking, best first; a probe that answers by itself goes before a question to a person.
+
+    ``shares`` holds the probability of each cause; what is left to 1 is "none of these". ``asked`` are the
+    questions already put, ``probes_left`` the probes that may still run by themselves.
+    """
+    steps: list[tuple[bool, float, NextStep]] = []
+    for id_ in probes_left:
+        probe = knowledge.probes[id_]
+        outcomes = [f"{id_}.{name}" for name in probe.findings]
+        gain = expected_gain_bits(outcomes, weights, shares, NO_FINDING_NATS)
+        steps.append((False, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
+    for id_, question in knowledge.questions.items():
+        if id_ in asked:
+            continue
+        outcomes = [answer_id(id_, answer) for answer in question.answers]
+        gain = expected_gain_bits(outcomes, weights, shares, None)
+        steps.append((True, gain / question.cost_s, NextStep("question", id_, question.ask, round(gain, 3))))
+    useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
+    return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]
+
+
+def expected_gain_bits(
+    outcomes: list[str], weights: Weights, shares: Mapping[str, float], nothing_nats: float | None
+) -> float:
+    """Expected drop of entropy over the causes, in bits, from seeing exactly one of the outcomes.
+
+    ``nothing_nats``: the score of a further outcome, "nothing found"; None where one of the outcomes must come.
+    """
+    columns = [weights.get(outcome, {}) for outcome in outcomes]
+    nothing = [] if nothing_nats is None else [nothing_nats]
+    neutral = _likelihood([0.0] * len(columns) + nothing)
+    mentioned = set().union(*columns)
+    prior = {cause: share for cause, share in shares.items() if share > 0}
+    if (rest := 1.0 - sum(shares.values())) > 0:
+        prior[""] = rest
+    likelihood = [
+        _likelihood([column.get(cause, 0.0) for column in columns] + nothing) if cause in mentioned else neutral
+        for cause in prior
+    ]
+    gain = entropy_bits(prior.values())
+    for chances in zip(*likelihood, strict=True):
+        joint = [share * chance for share, chance in zip(prior.values(), chances, strict=True)]
+        mass = sum(joint)
+        if mass > 0:
+            gain -= mass * entropy_bits([value / mass for value in joint])
+    return max(0.0, gain)
+
+
+def _likelihood(scores: list[float]) -> list[float]:
+    exponentials = [math.exp(score) for score in scores]
+    total = sum(exponentials)
+    return [value / total for value in exponentials]
+
+
+def entropy_bits(shares: Collection[float]) -> float:
+    """Shannon entropy of a distribution, in bits."""
+    return -sum(share * math.log2(share) for share in shares if share > 0)

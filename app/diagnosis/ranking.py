@@ -1,0 +1,200 @@
+"""Rank causes by a sum of log-odds over plain tables, so that every rank can be explained line by line.
+
+Each cause starts at a common prior and gains or loses the nats the knowledge base gives to what was observed; "none of
+these" starts at 0. What one text says about one cause is not independent: its pieces count less and less, the
+strongest first. A softmax over both, at a temperature fitted on real cases, turns the sums into probabilities.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ...knowledge.schema import NATS, Knowledge
+from ..evidence import (
+    ONE_PROCESS,
+    Evidence,
+    RankedCause,
+    ReasonLine,
+    answer_id,
+    clue_id,
+    confirmed_id,
+    shows_unrelated,
+    signature_id,
+    similar_text_id,
+)
+
+COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
+TEMPERATURE = 0.65
+WORDS_NATS = NATS["decisive"]  # words far more like one cause than any other
+SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
+TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
+UNMENTIONED_NATS = -1.0  # an answer that a cause known by this question does not name
+NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
+STEPS_BACK_NATS = -3.0  # a generic cause beside a specific one that is shown
+SHOWN_NATS = NATS["strong"]
+OWN_NATS = 2.0  # what shows a cause says more than "it hangs", which a text says for many
+UNRELATED_NATS = 4.0  # a message of a mistake that has nothing to do with several ranks, for "none of these"
+ONE_PROCESS_NATS = 11.0
+ONE_PROCESS_TOO_NATS = 9.0  # for causes that one process meets as well it weighs less by this
+TEXT_SOURCES = ("log", "description")
+NEUTRAL_ANSWERS = ("unsure", "not-tried")
+NONE_ANSWER = "none"
+
+Weights = Mapping[str, Mapping[str, float]]  # evidence id -> cause id -> nats
+
+
+def weight_table(knowledge: Knowledge) -> Weights:
+    """What every id that can be observed adds to each cause, in nats."""
+    table: dict[str, dict[str, float]] = defaultdict(dict)
+    for cause in knowledge.causes.values():
+        for finding, weight in cause.findings.items():
+            table[finding][cause.id] = NATS[weight]
+        for question, weights in cause.questions.items():
+            weighed = {answer: NATS[weight] for answer, weight in weights.items()}
+            for answer in knowledge.questions[question].answers:
+                if nats := _answer_nats(answer, weighed):
+                    table[answer_id(question, answer)][cause.id] = nats
+        for index, signature in enumerate(cause.signatures):
+            share = 1.0 if signature.role == "root" else SYMPTOM_SHARE
+            table[signature_id(cause, index)][cause.id] = NATS[signature.weight] * share
+        for index, clue in enumerate(cause.clues):
+            table[clue_id(cause, index)][cause.id] = NATS[clue.weight]
+        table[similar_text_id(cause)][cause.id] = WORDS_NATS
+        table[confirmed_id(cause.id, True)][cause.id] = NATS["decisive"]
+        table[confirmed_id(cause.id, False)][cause.id] = -NATS["decisive"]
+    return table
+
+
+def _answer_nats(answer: str, weights: Mapping[str, float]) -> float:
+    """What an answer says for a cause that weighs these answers of its question."""
+    if answer in weights or answer in NEUTRAL_ANSWERS:
+        return weights.get(answer, 0.0)
+    known = max(weights.values(), default=0.0) >= NATS["strong"]
+    return (NONE_NATS if answer == NONE_ANSWER else UNMENTIONED_NATS) if known else 0.0
+
+
+class Ranking(msgspec.Struct, frozen=True):
+    """The causes, best first; ``other``: the probability of none of them; ``several``: the first two are both shown
+    by evidence of their own, and each confidence stands for itself."""
+
+    causes: list[RankedCause]
+    other: float
+    several: bool = False
+
+
+def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evidence]) -> Ranking:
+    """Every cause with its share and its reasons.
+
+    The same id counts once per case, however often it was seen (8 ranks that print one line are one observation).
+    """
+    lines: dict[str, list[ReasonLine]] = defaultdict(list)
+    items = _once(evidence)
+    unrelated = _unrelated_nats(knowledge, items)
+    for item in items:
+        for cause, nats in weights.get(item.id, {}).items():
+            lines[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+    reasons = {id_: _discounted(lines[id_]) for id_ in knowledge.causes}
+    _step_back(knowledge, reasons)
+    scores = {
+        id_: COMMON_PRIOR_NATS + cause.prior + sum(line.weight for line in reasons[id_])
+        for id_, cause in knowledge.causes.items()
+    }
+    if any(item.id == ONE_PROCESS for item in items):
+        for id_ in (id_ for id_, cause in knowledge.causes.items() if cause.one_process):
+            scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS)
+    shares, other = softmax_with_other(scores, unrelated)
+    order = sorted(scores, key=lambda i: (-scores[i], i))
+    both = _two_at_once(knowledge, order, reasons)
+    for id_, beside in zip(both, reversed(both), strict=True):
+        shares[id_] = softmax_with_other({i: s for i, s in scores.items() if i != beside}, unrelated)[0][id_]
+    ranked = [
+        RankedCause(
+            id=id_,
+            title=knowledge.causes[id_].title,
+            confidence=round(shares[id_], 4),
+            because=sorted((b for b in reasons[id_] if b.weight > 0), key=lambda b: -b.weight),
+            against=sorted((b for b in reasons[id_] if b.weight <= 0), key=lambda b: b.weight),
+            fixes=[fix.id for fix in knowledge.causes[id_].fixes],
+        )
+        for id_ in order
+    ]
+    return Ranking(ranked, other, several=bool(both))
+
+
+def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, list[ReasonLine]]) -> list[str]:
+    """The first two causes where each is shown by something decisive of its own and neither is taken for the other."""
+    if len(order) < 2:
+        return []
+    pair = order[:2]
+    first, second = ({(b.what, b.where): b.weight for b in reasons[id_] if b.weight > 0} for id_ in pair)
+    own = [
+        max((w for key, w in mine.items() if key not in others), default=0.0)
+        for mine, others in ((first, second), (second, first))
+    ]
+    apart = (
+        pair[1] not in knowledge.causes[pair[0]].tells_apart and pair[0] not in knowledge.causes[pair[1]].tells_apart
+    )
+    generic = any(knowledge.causes[id_].generic for id_ in pair)
+    return pair if apart and not generic and min(own) >= NATS["decisive"] else []
+
+
+def softmax_with_other(scores: Mapping[str, float], other_nats: float = 0.0) -> tuple[dict[str, float], float]:
+    """Shares of the causes, and the share of "none of these" whose score is ``other_nats``. They sum to 1."""
+    top = max(other_nats, *scores.values()) if scores else other_nats
+    exponentials = {id_: math.exp((score - top) / TEMPERATURE) for id_, score in scores.items()}
+    other = math.exp((other_nats - top) / TEMPERATURE)
+    total = other + sum(exponentials.values())
+    return {id_: value / total for id_, value in exponentials.items()}, other / total
+
+
+def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:
+    """What texts say, for and against each by itself, counted less with every further piece; the rest as it is."""
+    kept = [line for line in lines if line.source not in TEXT_SOURCES]
+    said = sorted((line for line in lines if line.source in TEXT_SOURCES), key=lambda line: -abs(line.weight))
+    for side in ([x for x in said if x.weight > 0], [x for x in said if x.weight <= 0]):
+        kept += [
+            msgspec.structs.replace(line, weight=line.weight * TEXT_DISCOUNT**place) for place, line in enumerate(side)
+        ]
+    return [msgspec.structs.replace(line, weight=round(line.weight, 2)) for line in kept]
+
+
+def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> None:
+    """Let generic causes give way to the specific one that is shown best; half as far where only answers show it."""
+    specific = {
+        id_: lines
+        for id_, lines in reasons.items()
+        if not knowledge.causes[id_].generic and any(line.weight >= OWN_NATS for line in lines)
+    }
+    totals = {id_: sum(line.weight for line in lines) for id_, lines in specific.items()}
+    best = max(totals, key=lambda id_: totals[id_], default="")
+    if not best or totals[best] < SHOWN_NATS:
+        return
+    seen = sum(line.weight for line in specific[best] if line.source != "answer") >= SHOWN_NATS
+    why = f"“{knowledge.causes[best].title}” says more of what is behind it"
+    for id_, lines in reasons.items():
+        if knowledge.causes[id_].generic and lines:
+            source = specific[best][0].source
+            lines.append(ReasonLine(source, why, "", STEPS_BACK_NATS if seen else STEPS_BACK_NATS / 2))
+
+
+def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
+    """What speaks for "none of these": a message of a mistake in one process, no word of several ranks in a text.
+
+    Only as long as texts are all there is: who answers and lets probes look has several ranks.
+    """
+    if any(item.source not in TEXT_SOURCES for item in items):
+        return 0.0
+    return UNRELATED_NATS * shows_unrelated(knowledge, items) + ONE_PROCESS_NATS * any(
+        item.id == ONE_PROCESS for item in items
+    )
+
+
+def _once(evidence: Iterable[Evidence]) -> list[Evidence]:
+    """One piece per id: the strongest, the first among equals."""
+    best: dict[str, Evidence] = {}
+    for item in evidence:
+        if item.id not in best or item.strength > best[item.id].strength:
+            best[item.id] = item
+    return list(best.values())

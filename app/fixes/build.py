@@ -1,0 +1,171 @@
+"""From a cause to its fixes, for the case at hand: patches by the review's rules, the rest by the generators below."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...knowledge.schema import Cause, FixSpec, Knowledge
+from ..errors import UserError
+from ..hardware.machine import GeneratedFix, Machine, machine_from_snapshot
+from ..jobs.types import Process
+from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
+from ..review.types import ReviewFinding
+from ..snapshot import Snapshot
+from ..triage.types import JobReport
+from . import code_templates
+from .types import FilePatch, Fix
+
+Generator = Callable[[Machine, list[str]], GeneratedFix]
+
+# What ``generator`` in a knowledge entry may name. Each takes the box and the script with its arguments.
+GENERATORS: dict[str, Generator] = {
+    "torchrun-single-node": torchrun.single_node,
+    "torchrun-multi-node": torchrun.multi_node,
+    "free-port-command": torchrun.free_port_command,
+    "unset-launch-env": torchrun.unset_launch_env,
+    "shm-size": torchrun.shm_size,
+    "accelerate-ddp": accelerate.accelerate_ddp,
+    "accelerate-fsdp2": accelerate.accelerate_fsdp2,
+    "accelerate-deepspeed": accelerate.accelerate_deepspeed,
+    "deepspeed-json": deepspeed.deepspeed_json,
+    "deepspeed-hostfile": deepspeed.deepspeed_hostfile,
+    "slurm-script": schedulers.slurm_script,
+    "kubernetes-manifest": schedulers.kubernetes_manifest,
+    "ddp-code": code_templates.ddp_code,
+    "fsdp2-code": code_templates.fsdp2_code,
+    "join-context": code_templates.join_context,
+    "find-unused": code_templates.find_unused,
+    "env-file": env_file.env_file,
+    "pin-interface": env_file.pin_interface,
+}
+OPTIONS_WITH_VALUE = ("-W", "-X")  # of the Python interpreter
+
+
+class FixContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the case that a fix is made for. Any part may be missing."""
+
+    snapshot: Snapshot | None = None
+    script: str | None = None
+    report: JobReport | None = None
+    findings: list[ReviewFinding] = []
+
+
+def build_fixes(cause: Cause, situation: FixContext, knowledge: Knowledge) -> list[Fix]:
+    """The fixes of a cause in the order of its entry, made for this case.
+
+    A fix that lacks what it needs comes as words only (``display``), which say what that is. Reads the scripts that
+    patches are for; writes nothing.
+    """
+    box, target = machine_from_snapshot(situation.snapshot), target_of(situation)
+    return [
+        _patch(cause, spec, situation, knowledge) if spec.kind == "patch" else _generated(cause, spec, box, target)
+        for spec in cause.fixes
+    ]
+
+
+def target_of(situation: FixContext) -> list[str]:
+    """The script and its arguments as a launcher takes them: from the running job, else the script alone."""
+    processes = situation.report.job.processes if situation.report else []
+    for process in processes:
+        if target := _after_interpreter(process.command):
+            return target
+    if not situation.script:
+        return []
+    return [f"./{situation.script}" if situation.script.startswith("-") else situation.script]
+
+
+def _after_interpreter(command: list[str]) -> list[str]:
+    """``script.py --lr 1`` or ``-m module --lr 1`` of ``python -u script.py --lr 1``; empty where there is none."""
+    rest = command[1:]
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        if rest[0] == "-c":
+            return []
+        rest = rest[2 if rest[0] in OPTIONS_WITH_VALUE else 1 :]
+    return rest
+
+
+def _generated(cause: Cause, spec: FixSpec, box: Machine, target: list[str]) -> Fix:
+    made = GeneratedFix(text="")
+    if spec.generator in GENERATORS:
+        made = GENERATORS[spec.generator](box, target)
+    elif spec.generator:
+        made = GeneratedFix(text=f"This ddpwizard has no generator {spec.generator!r}.")
+    return Fix(
+        id=spec.id,
+        cause=cause.id,
+        title=spec.title,
+        safety=spec.safety if made.files else "display",
+        why_unsafe=spec.why_unsafe if made.files else "",
+        text="\n\n".join(part for part in (spec.text.strip(), made.text) if part),
+        commands=made.commands,
+        files=made.files,
+    )
+
+
+def _nothing_to_patch(scripts: Sequence[str]) -> str:
+    if not scripts:
+        return "Which script it is, is not known here: ddpwizard review SCRIPT shows the place and the patch."
+    return f"No place was found in {', '.join(scripts)} that can be patched by itself; it has to be mended by hand."
+
+
+def _patch(cause: Cause, spec: FixSpec, situation: FixContext, knowledge: Knowledge) -> Fix:
+    from ..review import review  # the rules: only where a patch is wanted
+    from ..training_script.source import read_text
+
+    patches: list[FilePatch] = []
+    mended: list[ReviewFinding] = []
+    by_hand: list[str] = []
+    for path in _scripts(spec.rule, situation):
+        try:
+            before = read_text(Path(path))
+            after, done = review.apply_fixes(before, path, knowledge, {spec.rule}, {"safe", "unsafe"})
+            left = review.review_text(after, path, knowledge, {spec.rule})
+        except UserError as error:
+            by_hand.append(str(error))
+            continue
+        if done:
+            patches.append(FilePatch(path=path, before=before, after=after))
+            mended += done
+        by_hand += [f"{finding.path}:{finding.line}: {finding.message}" for finding in left]
+    if not patches and not by_hand:
+        by_hand.append(_nothing_to_patch(_scripts(spec.rule, situation)))
+    made = [finding.fix for finding in mended if finding.fix]
+    unsafe = next((fix for fix in made if fix.safety == "unsafe"), None)
+    return Fix(
+        id=spec.id,
+        cause=cause.id,
+        title=spec.title,
+        safety="display" if not patches else "unsafe" if unsafe else "safe",
+        why_unsafe=(unsafe.why_unsafe or spec.why_unsafe) if unsafe else "",
+        text="\n\n".join(part for part in (spec.text.strip(), "\n".join(by_hand)) if part),
+        patches=patches,
+    )
+
+
+def _scripts(rule: str, situation: FixContext) -> list[str]:
+    """The files a patch may be for: where the review found the rule, else where the job stands, and its script."""
+    found = [finding.path for finding in situation.findings if finding.rule == rule]
+    if found:
+        return list(dict.fromkeys(found))
+    candidates = [*([situation.script] if situation.script else []), *_files_of(situation.report)]
+    once: dict[Path, str] = {}
+    for path in candidates:
+        once.setdefault(Path(path).absolute(), path)
+    return list(once.values())
+
+
+def _files_of(report: JobReport | None) -> Iterator[str]:
+    if report is None:
+        return
+    for where in (report.verdict.branch, report.verdict.where):
+        if where:
+            yield where.rpartition(":")[0]
+    for process in report.job.processes[:1]:
+        if script := _script_of(process):
+            yield script
+
+
+def _script_of(process: Process) -> str:
+    target = _after_interpreter(process.command)
+    return str(Path(process.cwd) / target[0]) if target and target[0].endswith(".py") else ""

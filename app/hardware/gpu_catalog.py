@@ -1,0 +1,150 @@
+"""GPUs by name: what a program can use of their memory, how fast they multiply, how fast they talk to each other.
+
+Sources. Dense 16-bit and fp32 peak rates and memory bandwidths: the makers' data sheets, as quoted with their links by
+torchtitan (``tools/utils.py``), Lightning Fabric 2.5 (``utilities/throughput.py``) and ml-engineering (August 2026,
+``compute/accelerator``); its table of the best matrix product that was measured gives ``matmul_tflops``. GeForce cards
+with fp32 accumulation, which training needs: half of the figure that is advertised. Memory: what ``nvidia-smi`` and
+PyTorch's errors show of such cards.
+``intra_gbps`` is the bus bandwidth of a large ring over all GPUs of a usual server: for NVLink NCCL 2.30's own
+figure for each link (``src/graph/topo.h``) times its number, which nccl-tests reaches (A100 235, H100 370: nccl-tests
+#212; with NVLink SHARP an all-reduce shows more), for MI300X 313 as measured (ml-engineering, ``network``), without
+NVLink what nccl-tests shows over PCIe (17 to 28 for 4 to 8 cards: nccl-tests #128, nccl #1639). ``host_gbps``: PCIe 3,
+4 and 5 with 16 lanes, one way, as measured (12; 24.8 on A100; 55 on H200, ml-engineering).
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..errors import UserError
+from ..text.suggestions import closest, did_you_mean
+
+MATMUL_SHARE = 0.8  # of the peak, where the best product is not known (0.73 to 0.87 for NVIDIA's in that table)
+# Of that rate, over the products of a whole step: less where power is short of the chip's peak, as on H100. What makes
+# the rates that llm-foundry publishes come out, and torchtitan's (``benchmarks``, December 2024).
+STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER = 0.7, 0.76, 0.62
+PCIE_3_GBPS, PCIE_4_GBPS, PCIE_5_GBPS = 12.0, 24.8, 55.0
+
+
+class GpuSpec(NamedTuple):
+    """``memory_gib`` as a program sees it; ``tflops`` dense 16-bit peak; bandwidths in GB/s."""
+
+    memory_gib: float
+    tflops: float
+    intra_gbps: float
+    memory_gbps: float
+    fp32_tflops: float
+    host_gbps: float = PCIE_4_GBPS
+    matmul_tflops: float | None = None
+    steady_share: float = STEADY_SHARE
+
+    @property
+    def product_tflops(self) -> float:
+        """Rate of a large 16-bit matrix product."""
+        return self.matmul_tflops or self.tflops * MATMUL_SHARE
+
+
+# Another form of the same chip comes with its word: "NVIDIA H100 PCIe", "NVIDIA H100 NVL".
+FORMS = ("pcie", "nvl")
+GPUS = {
+    "b300": GpuSpec(268.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1769),
+    "gb200": GpuSpec(184.5, 2500, 720, 8000, 80, PCIE_5_GBPS, 1822),
+    "b200": GpuSpec(178.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1745),
+    "h200": GpuSpec(139.8, 989, 370, 4800, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER),
+    "h100": GpuSpec(79.1, 989, 370, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER),
+    "h100-pcie": GpuSpec(79.1, 756, 28, 2000, 51, PCIE_5_GBPS, steady_share=STEADY_HOPPER),
+    "h100-nvl": GpuSpec(93.0, 835, 28, 3900, 60, PCIE_5_GBPS, steady_share=STEADY_HOPPER),
+    "h800": GpuSpec(79.1, 989, 160, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER),
+    "h20": GpuSpec(95.0, 148, 370, 4000, 44, PCIE_5_GBPS),
+    "a100-80g": GpuSpec(79.2, 312, 235, 2039, 19.5, PCIE_4_GBPS, 271.2, STEADY_AMPERE),
+    "a100-40g": GpuSpec(39.4, 312, 235, 1555, 19.5, PCIE_4_GBPS, 271.2, STEADY_AMPERE),
+    "a100-pcie-80g": GpuSpec(79.2, 312, 20, 1935, 19.5, PCIE_4_GBPS, 252.9, STEADY_AMPERE),
+    "a100-pcie-40g": GpuSpec(39.4, 312, 20, 1555, 19.5, PCIE_4_GBPS, 252.9, STEADY_AMPERE),
+    "a800": GpuSpec(79.2, 312, 160, 2039, 19.5, PCIE_4_GBPS, 271.2, STEADY_AMPERE),
+    "v100-32g": GpuSpec(31.7, 125, 120, 900, 15.7, PCIE_3_GBPS),
+    "v100-16g": GpuSpec(15.8, 125, 120, 900, 15.7, PCIE_3_GBPS),
+    "v100-pcie-32g": GpuSpec(31.7, 112, 10, 900, 14, PCIE_3_GBPS),
+    "v100-pcie-16g": GpuSpec(15.8, 112, 10, 900, 14, PCIE_3_GBPS),
+    "l40s": GpuSpec(44.4, 362, 20, 864, 91.6),
+    "l40": GpuSpec(44.4, 181, 20, 864, 90.5),
+    "l4": GpuSpec(22.0, 121, 10, 300, 30.3),
+    "a40": GpuSpec(44.4, 150, 20, 696, 37.4),
+    "a30": GpuSpec(23.5, 165, 20, 933, 10.3),
+    "a10": GpuSpec(22.0, 125, 10, 600, 31.2),
+    "a10g": GpuSpec(22.1, 70, 10, 600, 35),
+    "a6000": GpuSpec(47.5, 155, 20, 768, 38.7),
+    "rtx5090": GpuSpec(31.4, 210, 28, 1792, 105, PCIE_5_GBPS),
+    "rtx4090": GpuSpec(23.6, 165, 18, 1008, 82.6),
+    "rtx3090": GpuSpec(23.7, 71, 18, 936, 35.6),
+    "t4": GpuSpec(14.6, 65, 6, 320, 8.1, PCIE_3_GBPS),
+    "mi300x": GpuSpec(191.5, 1307, 310, 5300, 163.4, PCIE_5_GBPS, 668.4),
+    "mi325x": GpuSpec(255.5, 1307, 310, 6000, 163.4, PCIE_5_GBPS, 784.9),
+}
+GPU_NAMES = [key.upper() for key in GPUS]
+# Bus bandwidth between nodes where nothing is known: one 200 Gbit/s adapter for two GPUs, shared by a node's ring.
+INTER_GBPS = 90.0
+INTRA_GBPS = 20.0  # PCIe without peer access, where the GPU is not known
+TFLOPS = 150.0  # where the GPU is not known
+UNKNOWN = GpuSpec(0.0, TFLOPS, INTRA_GBPS, 900.0, 35.0)  # a card of a workstation
+
+
+# Another card than the one it is named after, with other memory.
+VARIANTS = {"laptop", "mobile", "max", "ti", "super", "d"}
+BEFORE_AMPERE = {"p100", "v100", "t4", "rtx2080"}
+NEAR = 0.15  # of the memory in a name: boxes say 24 GB where a program sees 22 GiB
+
+
+@lru_cache(maxsize=64)
+def name_words(name: str) -> tuple[str, ...]:
+    """The words of a GPU's name: ``rtx 4090`` is one, as in ``RTX4090``."""
+    return tuple(re.findall(r"[a-z0-9]+", re.sub(r"rtx[ _-]?(?=\d{4}\b)", "rtx", name.lower())))
+
+
+def has_bf16(name: str | None) -> bool:
+    """Whether it multiplies in bf16; a GPU that is not known does. NVIDIA's do from Ampere on."""
+    return not BEFORE_AMPERE.intersection(name_words(name or ""))
+
+
+def matching_gpus(name: str | None) -> list[str]:
+    """The keys of the GPUs a name may mean: "A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "4090"; by whole words."""
+    given = name_words(name or "")
+    if VARIANTS.intersection(given):
+        return []
+    fitting = [key for key in GPUS if {family := key.partition("-")[0], family.removeprefix("rtx")}.intersection(given)]
+    form = next((each for each in FORMS if each in given and any(each in key.split("-") for key in fitting)), None)
+    fitting = [key for key in fitting if next((each for each in FORMS if each in key.split("-")), None) == form]
+    size = re.search(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?(?![a-z0-9])", (name or "").lower())
+    if size:
+        fitting = [key for key in fitting if abs(GPUS[key].memory_gib - int(size[1])) <= NEAR * int(size[1])]
+    return fitting
+
+
+@lru_cache(maxsize=64)
+def find_gpu(name: str | None, memory_gib: float | None = None) -> GpuSpec | None:
+    """The GPU a name means, of several the smallest that has ``memory_gib``; None where it is not known."""
+    fitting = sorted((GPUS[key] for key in matching_gpus(name)), key=lambda gpu: gpu.memory_gib)
+    return next(
+        (gpu for gpu in fitting if gpu.memory_gib >= 0.95 * (memory_gib or 0)), fitting[-1] if fitting else None
+    )
+
+
+def get_gpu(name: str) -> GpuSpec:
+    """The one GPU a name means.
+
+    Raises:
+        UserError: It means none that is known, or several with other memory.
+    """
+    fitting = matching_gpus(name)
+    if not fitting:
+        raise UserError(
+            f"GPU {name or 'is empty'}: not known",
+            did_you_mean(closest(name, GPU_NAMES)) or f"one of {all_gpu_names()}",
+        )
+    if len(fitting) > 1:
+        raise UserError(f"GPU {name}: of which memory?", f"say {' or '.join(key.upper() for key in fitting)}")
+    return GPUS[fitting[0]]
+
+
+def all_gpu_names() -> str:
+    """All names, as one writes them."""
+    return ", ".join(GPU_NAMES)

@@ -1,0 +1,137 @@
+"""What the generators need to know of this machine, taken from a snapshot; and what a generator gives back."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from ..snapshot import Interface, NetworkSection, PortSection, Snapshot
+from .visible_gpus import visible_devices
+
+# Set by a launcher for each rank; left over in a shell they mislead the next start.
+LAUNCH_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+C10D_PORT = 29400  # where torchrun's c10d rendezvous listens unless told otherwise
+MAX_CPU_RANKS = 4
+# Cards before Ampere compute bfloat16 in emulation only.
+WITHOUT_BF16 = re.compile(r"\b(K80|M\d0|P4|P40|P100|T4|V100|GTX|TITAN|RTX 20\d\d|Quadro RTX)\b")
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine as a launcher sees it. What was not looked at is None, 0 or empty."""
+
+    gpu_count: int | None = None  # GPUs a job started here would see
+    gpu_memory_bytes: int = 0  # of the smallest of them
+    gpu_name: str = ""
+    cpus: int = 0
+    memory_bytes: int = 0  # of the host, or the limit of this container
+    container: str = ""
+    interface: str = ""  # the one to pin NCCL and gloo to
+    other_interfaces: Sequence[str] = ()  # real ones that are up as well
+    head: str = ""  # the address other nodes reach the first node at
+    free_port: int = 0
+    busy_port: int = 0
+    port_holder: str = ""
+    nodes: int = 1
+    torch: tuple[int, int] | None = None
+    launch_variables: Sequence[str] = ()  # those of LAUNCH_VARIABLES that are set
+
+    @property
+    def ranks(self) -> int:
+        """Processes to start on this machine: one per GPU, without GPUs a few for gloo."""
+        return self.gpu_count or max(2, min(MAX_CPU_RANKS, self.cpus))
+
+    @property
+    def bf16(self) -> bool:
+        """Whether the GPUs compute in bfloat16."""
+        return bool(self.gpu_count) and not WITHOUT_BF16.search(self.gpu_name)
+
+
+class GeneratedFix(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generator gives: words, lines to run, new files. Only words where it lacked something it needs."""
+
+    text: str
+    commands: list[str] = []
+    files: dict[str, str] = {}
+
+
+def machine_from_snapshot(snapshot: Snapshot | None) -> Machine:
+    """The machine of a snapshot; nothing is known of it without one."""
+    if snapshot is None:
+        return Machine()
+    network, ports, limits, resolve = snapshot.network, snapshot.ports, snapshot.limits, snapshot.resolve
+    gpus = [device.gpu for device in visible_devices(snapshot.gpus)[0]] if snapshot.gpus else []
+    pinned, others = interfaces_to_pin(network) if network else (None, [])
+    variables = snapshot.env.variables if snapshot.env else {}
+    return Machine(
+        gpu_count=_gpu_count(snapshot, len(gpus)),
+        gpu_memory_bytes=min((gpu.memory_total_bytes for gpu in gpus), default=0),
+        gpu_name=gpus[0].name if gpus else "",
+        cpus=limits.cpus if limits else 0,
+        memory_bytes=(limits.cgroup_memory_limit_bytes or limits.memory_total_bytes) if limits else 0,
+        container=limits.container if limits else "",
+        interface=pinned.name if pinned else "",
+        other_interfaces=[interface.name for interface in others],
+        head=_head(snapshot, pinned),
+        free_port=_free_port(ports) if ports else 0,
+        busy_port=ports.port if ports and not ports.free else 0,
+        port_holder=_holder(ports) if ports else "",
+        nodes=(resolve and resolve.nnodes) or (network and network.nodes) or 1,
+        torch=_version(snapshot.software.torch) if snapshot.software else None,
+        launch_variables=[name for name in LAUNCH_VARIABLES if name in variables],
+    )
+
+
+def _gpu_count(snapshot: Snapshot, visible: int) -> int | None:
+    software = snapshot.software
+    by_torch = software.gpu_count_torch if software and software.torch else None
+    if snapshot.gpus and snapshot.gpus.driver:
+        return visible
+    if snapshot.gpus:  # no NVIDIA driver: another vendor's GPUs show in torch alone
+        return by_torch or 0
+    return by_torch
+
+
+def interfaces_to_pin(network: NetworkSection) -> tuple[Interface | None, list[Interface]]:
+    """The interface NCCL and gloo should take, and the other real ones that are up.
+
+    The fastest real one with an address; at equal speed the one of the default route. Where nothing real is there,
+    whatever carries the default route: in a container that is often a virtual one, on some hosts a bridge.
+    """
+    usable = [interface for interface in network.interfaces if interface.up and interface.addresses]
+    real = [interface for interface in usable if interface.kind in ("physical", "infiniband")]
+    real = real or [interface for interface in usable if interface.default_route]
+    real.sort(key=lambda interface: (-(interface.speed_mbps or 0), not interface.default_route))
+    return (real[0], real[1:]) if real else (None, [])
+
+
+def _head(snapshot: Snapshot, pinned: Interface | None) -> str:
+    resolve, network = snapshot.resolve, snapshot.network
+    if resolve and resolve.master_addr and not resolve.loopback and not resolve.problem:
+        return resolve.master_addr
+    if pinned:
+        four = [address for address in pinned.addresses if ":" not in address]
+        return (four or pinned.addresses)[0].partition("/")[0]
+    return network.hostname if network else snapshot.host
+
+
+def _free_port(ports: PortSection) -> int:
+    return ports.port if ports.free else ports.free_alternative
+
+
+def _holder(ports: PortSection) -> str:
+    pid = f"pid {ports.holder_pid}" if ports.holder_pid else ""
+    return f"{ports.holder} ({pid})" if ports.holder and pid else ports.holder or pid
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None

@@ -1,0 +1,142 @@
+"""What the lines of shell scripts, Slurm scripts and hostfiles say of a job's sizes, each with the line it stands in.
+
+What is not a plain number (a variable, an elastic range) says nothing.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["deepspeed", "accelerate", "script", "hostfile", "manifest", "kubernetes"]
+LAUNCHERS = re.compile(r"torchrun|torch\.distributed\.run|deepspeed|accelerate")
+NAMES_ONLY = ("torchrun", "hostfile")  # which launcher it is, not how many it starts
+OWN = {"SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_GPUS_ON_NODE": "gpus"}
+
+
+class Statement(NamedTuple):
+    """One statement. ``words``: as a person would say it, with its arithmetic. ``where``: ``file:line``."""
+
+    name: str
+    value: Any
+    words: str
+    where: str
+
+
+class JobFile(NamedTuple):
+    """A file: what kind it is, its facts, and for a rule that needs more what was read from it."""
+
+    kind: Kind
+    path: str
+    facts: list[Statement]
+    plain: dict[str, Any]
+    repeated: Sequence[Statement] = ()
+
+    @property
+    def compares(self) -> bool:
+        """Whether it says a number or a word that another file may contradict."""
+        return any(fact.name not in NAMES_ONLY for fact in self.facts) or bool(self.repeated)
+
+    def of(self, name: str) -> Statement | None:
+        """The first fact of that name."""
+        return next((fact for fact in self.facts if fact.name == name), None)
+
+
+def parse_hostfile(path: str, text: str) -> JobFile:
+    slots: list[int] = []
+    first = 1
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*[^#\s]+\s+slots\s*=\s*(\d+)", line):
+            first = number if not slots else first
+            slots.append(int(found[1]))
+    if not slots:
+        return JobFile("hostfile", path, [], {})
+    total = f"{' + '.join(map(str, slots[:8]))}{' + …' * (len(slots) > 8)} = {sum(slots)} slots"
+    where = f"{path}:{first}"
+    facts = [Statement("ranks", sum(slots), total, where), Statement("nodes", len(slots), f"{len(slots)} hosts", where)]
+    return JobFile("hostfile", path, facts, {})
+
+
+def parse_shell_script(path: str, text: str) -> JobFile | None:
+    """A shell script: the launch line, and for Slurm what it asks for."""
+    asked = {name: (value, number) for name, value, number in _directives(text)}
+    facts: list[Statement] = []
+    for name in ("nodes", "gpus", "tasks"):
+        if name in asked:
+            value, number = asked[name]
+            facts.append(Statement(f"slurm_{name}", value, f"#SBATCH {name} {value}", f"{path}:{number}"))
+    own = {variable: asked[name][0] for variable, name in OWN.items() if name in asked}
+    for number, words in _commands(text):
+        facts += _launch(words, f"{path}:{number}", own)
+    return JobFile("script", path, facts, {}) if facts else None
+
+
+def _launch(words: list[str], where: str, own: dict[str, int]) -> list[Statement]:
+    """What a command line with torchrun, deepspeed or accelerate launch starts."""
+    names = [word.rpartition("/")[2] for word in words]
+
+    def given(*spellings: str) -> str:
+        for position, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if name.replace("_", "-") in spellings:
+                return value if equals else words[position + 1] if position + 1 < len(words) else ""
+        return ""
+
+    def option(*spellings: str) -> int | None:
+        value = given(*spellings)
+        plain = value.strip("${}")
+        return own[plain] if plain in own else int(value) if value.isdecimal() and len(value) < 9 else None
+
+    if "torchrun" in names or "torch.distributed.run" in words:
+        stated = any(word.startswith("--nnodes") for word in words)
+        nodes = option("--nnodes") if stated else 1
+        per_node = option("--nproc-per-node")
+        facts = [Statement("nodes", nodes, f"torchrun --nnodes={nodes}", where)] if nodes else []
+        facts.append(Statement("torchrun", True, "torchrun", where))
+        if nodes and per_node:
+            ranks = nodes * per_node
+            facts.append(Statement("ranks", ranks, f"torchrun starts {nodes} × {per_node} = {ranks} ranks", where))
+        return facts
+    if "deepspeed" in names and not (names.index("deepspeed") > 0 and words[names.index("deepspeed") - 1] == "-m"):
+        count, nodes = option("--num-gpus"), option("--num-nodes")
+        ranks = count * (nodes or 1) if count else None
+        if not ranks and (named := given("--hostfile", "-H")):
+            return [Statement("hostfile", named.rpartition("/")[2], f"deepspeed starts ranks by {named[:60]}", where)]
+        return [Statement("ranks", ranks, f"deepspeed starts {ranks} ranks", where)] if ranks else []
+    if "accelerate" in names and "launch" in words:
+        ranks, nodes = option("--num-processes"), option("--num-machines")
+        facts = [Statement("ranks", ranks, f"--num_processes {ranks}", where)] if ranks else []
+        return facts + ([Statement("nodes", nodes, f"--num_machines {nodes}", where)] if nodes else [])
+    return []
+
+
+def _directives(text: str) -> Iterator[tuple[str, int, int]]:
+    """Nodes, GPUs of a node and tasks of a node from #SBATCH lines, with the line."""
+    patterns = {
+        "nodes": r"(?:--nodes[=\s]+|-N\s*)(\d+)\s*$",
+        "gpus": r"(?:--gpus-per-node[=\s]+|--gres[=\s]+gpu:)(?:[\w.-]+:)?(\d+)\s*$",
+        "tasks": r"--ntasks-per-node[=\s]+(\d+)\s*$",
+    }
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("#SBATCH"):
+            option = line.removeprefix("#SBATCH").split("#")[0].strip()
+            for name, pattern in patterns.items():
+                if found := re.match(pattern, option):
+                    yield name, int(found[1]), number
+
+
+def _commands(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The commands that start a job, as words, with the line each starts in; lines that end in a backslash go on."""
+    start, whole = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start or number
+        if line.endswith("\\"):
+            whole += f"{line[:-1]} "
+            continue
+        try:
+            words = shlex.split(whole + line, comments=True) if LAUNCHERS.search(whole + line) else []
+        except ValueError:
+            words = []
+        if words:
+            yield start, words
+        start, whole = 0, ""

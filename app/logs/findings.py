@@ -1,0 +1,198 @@
+"""What the timeline shows, as the findings ``log.…`` that the knowledge base weighs. Pure: a timeline in, evidence out.
+
+A finding is given only where it is really shown. What compares ranks needs at least two that can be told apart.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ..evidence import Evidence
+from .first_failure import awaited_collective, common_error, timed_out_collectives
+from .out_of_memory import out_of_memory_findings
+from .timeline import own_failures
+from .types import Attempt, Timeline, TimelineEvent, Track
+
+SILENT_SHARE = 0.25  # of the text, in which a silent rank says nothing …
+SILENT_S = 60.0  # … or so long, where there are times
+SILENT_TIMES = 5.0  # as long as the longest silence of the others
+SIGKILL = (-9, 137)
+SIGNALS = {-11: "SIGSEGV", 139: "SIGSEGV", -7: "SIGBUS", 135: "SIGBUS", -6: "SIGABRT", 134: "SIGABRT"}
+NAMES = {"SIGKILL": -9, "Killed": -9, "SIGSEGV": -11, "Segmentation": -11, "SIGBUS": -7, "Bus": -7, "SIGABRT": -6}
+VERSIONS = {"mark:nccl-version": "NCCL", "mark:torch-version": "torch", "mark:driver-version": "the CUDA driver"}
+
+
+def findings_of(timeline: Timeline) -> list[Evidence]:
+    """Every finding the timeline shows, each once: where it shows first."""
+    found: dict[str, Evidence] = {}
+    for attempt in timeline.attempts:
+        for rule in (_failures, _silence, _collectives, _joined, _signals, out_of_memory_findings, _hosts, _versions):
+            for evidence in rule(attempt):
+                found.setdefault(evidence.id, evidence)
+    for evidence in _restarts(timeline):
+        found.setdefault(evidence.id, evidence)
+    if any(all_failures(attempt) for attempt in timeline.attempts) or "log.ranks-disagree-on-collective" in found:
+        found.pop("log.only-consequences", None)
+    return list(found.values())
+
+
+def make_finding(name: str, what: str, event: TimelineEvent, track: Track | None = None) -> Evidence:
+    """The evidence of a finding, at the line of an event."""
+    return Evidence(
+        f"log.{name}",
+        "log",
+        what,
+        where=event.where,
+        rank=track.rank if track else None,
+        host=track.host if track else "",
+    )
+
+
+def all_failures(attempt: Attempt) -> list[TimelineEvent]:
+    """All errors of an attempt, whoever shows them."""
+    shared = [event for event in attempt.shared if event.kind == "error"]
+    return shared + [event for track in attempt.tracks for event in own_failures(track)]
+
+
+def _consequences(events: list[TimelineEvent]) -> list[TimelineEvent]:
+    return [event for event in events if event.kind == "consequence"]
+
+
+def _failures(attempt: Attempt) -> Iterator[Evidence]:
+    tracks = attempt.tracks
+    erring = [track for track in tracks if own_failures(track)]
+    echoes = [event for track in tracks if not own_failures(track) for event in _consequences(track.events)]
+    ended = [event for event in attempt.shared if event.kind in ("consequence", "exit", "summary", "restart")]
+    if len(tracks) >= 2 and len(erring) == 1 and (echoes or ended):
+        event = own_failures(erring[0])[0]
+        what = (
+            f"{erring[0].name} shows an error of its own first: {event.text}; the other {len(tracks) - 1} only follow"
+        )
+        yield make_finding("one-rank-failed-first", what, event, erring[0])
+    if same := common_error(tracks):
+        yield make_finding(
+            "all-ranks-failed-alike", f"all {len(tracks)} ranks show the same error: {same[0].text}", same[0]
+        )
+    if not all_failures(attempt):
+        every = _consequences([*(event for track in tracks for event in track.events), *attempt.shared])
+        lost = [event for event in every if event.id != "mark:joined"]
+        if lost:
+            yield make_finding("only-consequences", f"only what followed from something else: {lost[0].text}", lost[0])
+
+
+def _silence(attempt: Attempt) -> Iterator[Evidence]:
+    """One rank whose last line stands well before everybody else's."""
+    tracks = [track for track in attempt.tracks if track.rank is not None]
+    quiet = [track for track in tracks if not own_failures(track)]
+    if len(quiet) < 3:
+        return
+    timed = all(track.last.time_s is not None for track in tracks)
+
+    def last(track: Track) -> float:
+        return track.last.time_s or 0.0 if timed else track.last.place
+
+    silent, *others = sorted(quiet, key=last)
+    start = min((t.first.time_s or 0.0) if timed else t.first.place for t in tracks)
+    end, gap = last(others[-1]), last(others[0]) - last(silent)
+    spread = last(others[-1]) - last(others[0])
+    least = max(SILENT_S, SILENT_TIMES * spread) if timed else max(SILENT_SHARE * (end - start), SILENT_TIMES * spread)
+    if gap > 0 and gap >= least and last(silent) > start:
+        how = f"{gap:.0f} s" if timed else f"{gap:.0%} of the log"
+        yield make_finding(
+            "rank-fell-silent", f"{silent.name} wrote its last line {how} before the others", silent.last, silent
+        )
+
+
+def _collectives(attempt: Attempt) -> Iterator[Evidence]:
+    """Time-outs of several ranks: in the same collective, or not. Groups other than the first are left out."""
+    for waiting in timed_out_collectives(attempt).values():
+        if len(waiting) < 2:
+            continue
+        asked = {awaited_collective(event) for _, event in waiting.values()}
+        track, event = min(waiting.values(), key=lambda item: int(item[1].values.get("seq", "0")))
+        told = ", ".join(sorted({f"{op} {seq}".strip() for op, seq in asked})[:6])
+        if len(asked) > 1:
+            yield make_finding(
+                "ranks-disagree-on-collective", f"ranks timed out in different collectives: {told}", event, track
+            )
+        elif len(waiting) == len(attempt.tracks):
+            yield make_finding("same-collective-timeout", f"all {len(waiting)} ranks timed out in {told}", event)
+
+
+def _joined(attempt: Attempt) -> Iterator[Evidence]:
+    for track, event in all_events(attempt):
+        if event.id == "mark:joined" and int(event.values["joined"]) < int(event.values["of"]):
+            yield make_finding("ranks-never-joined", "{joined} of {of} joined".format(**event.values), event, track)
+            return
+
+
+def _signals(attempt: Attempt) -> Iterator[Evidence]:
+    any_error = bool(all_failures(attempt))
+    timeouts = any("watchdog" in event.id for _, event in all_events(attempt))
+    for track, event in all_events(attempt):
+        if event.kind not in ("exit", "summary"):
+            continue
+        values = event.values
+        code = int(values.get("code", NAMES.get(values.get("signal", values.get("how", "")), 0)))
+        own = own_failures(track) if track and len(attempt.tracks) > 1 else any_error
+        who = track.name if track else "a process"
+        if code in SIGKILL and not own:
+            yield make_finding(
+                "killed-without-error", f"{who} was ended by SIGKILL; it shows no error of its own", event, track
+            )
+        if code in SIGNALS and not (SIGNALS[code] == "SIGABRT" and (timeouts or own)):
+            yield make_finding("crashed-by-signal", f"{who} was ended by {SIGNALS[code]}", event, track)
+
+
+def _hosts(attempt: Attempt) -> Iterator[Evidence]:
+    hosts = {track.host for track in attempt.tracks if track.host}
+    erring = [track for track in attempt.tracks if own_failures(track)]
+    bad = {track.host for track in erring}
+    if len(hosts) >= 2 and len(bad) == 1 and "" not in bad:
+        what = f"every error comes from {erring[0].host}, none from the other {len(hosts) - 1} hosts"
+        yield make_finding("one-host-failed", what, own_failures(erring[0])[0], erring[0])
+
+
+def _versions(attempt: Attempt) -> Iterator[Evidence]:
+    for id_, name in VERSIONS.items():
+        said: dict[str, tuple[Track, TimelineEvent]] = {}
+        by_track: list[set[str]] = []
+        for track in attempt.tracks:
+            events = [event for event in track.events if event.id == id_]
+            for event in events:
+                said.setdefault(event.values["value"], (track, event))
+            if events:
+                by_track.append({event.values["value"] for event in events})
+        if any(one.isdisjoint(other) for one in by_track[:1] for other in by_track[1:]):
+            told = ", ".join(f"{track.name}: {value}" for value, (track, _) in list(said.items())[:4])
+            track, event = list(said.values())[-1]
+            yield make_finding("versions-differ", f"ranks have different versions of {name}: {told}", event, track)
+
+
+def _restarts(timeline: Timeline) -> Iterator[Evidence]:
+    numbers = [attempt.number for attempt in timeline.attempts]
+    if len(numbers) < 2:
+        return
+    later = timeline.attempts[1]
+    starts = [track.first for track in later.tracks] + later.shared
+    if not starts:
+        return
+    yield make_finding("restarted", f"the job was started {len(numbers)} times in this log", starts[0])
+    steps = [[e for e in attempt.shared if e.id == "mark:step"] for attempt in timeline.attempts]
+    for before, after in pairwise(steps):
+        if before and after and _step(after[0]) <= _step(before[0]) < _step(before[-1]):
+            what = f"the steps reached “{before[-1].text[:60]}” and began again at “{after[0].text[:60]}”"
+            yield make_finding("started-over", what, after[0])
+            return
+
+
+def _step(event: TimelineEvent) -> tuple[int, int]:
+    return int(event.values.get("epoch", "0")), int(event.values.get("step", "0"))
+
+
+def all_events(attempt: Attempt) -> Iterator[tuple[Track | None, TimelineEvent]]:
+    """All events of an attempt with their tracks."""
+    for track in attempt.tracks:
+        for event in track.events:
+            yield track, event
+    for event in attempt.shared:
+        yield None, event

@@ -1,0 +1,103 @@
+"""Which rank was first? The first event that is no consequence, the launcher's summary, or the one that is missing."""
+
+from collections import defaultdict
+
+import msgspec
+
+from .timeline import AGENTS, own_failures
+from .types import Attempt, Timeline, TimelineEvent, Track
+
+
+def mark_first_failure(timeline: Timeline) -> Timeline:
+    """The timeline with the rank that was first, where that can be told."""
+    for attempt in timeline.attempts:
+        found = _of_errors(attempt, timeline.ordered)
+        if not found and not any(own_failures(track) for track in attempt.tracks):
+            found = _of_waiting(attempt) or _of_summary(attempt)
+        if found:
+            track, event, why = found
+            return msgspec.structs.replace(
+                timeline,
+                culprit=track.rank,
+                culprit_host=track.host,
+                culprit_where=event.where,
+                culprit_why=why,
+            )
+        if any(own_failures(track) for track in attempt.tracks):
+            break  # the first failure is not one rank's
+    return timeline
+
+
+def common_error(tracks: list[Track]) -> list[TimelineEvent]:
+    """The error that every one of several tracks shows, as each shows it first; nothing where they differ."""
+    if len(tracks) < 2:
+        return []
+    by_track = [{error_key(event): event for event in reversed(own_failures(track))} for track in tracks]
+    common = set(by_track[0]).intersection(*by_track[1:])
+    if not common:
+        return []
+    first = min(common, key=lambda key: by_track[0][key].place)
+    return [events[first] for events in by_track]
+
+
+def error_key(event: TimelineEvent) -> str:
+    """What makes two ranks' errors the same one."""
+    return f"{event.id} {event.values.get('message', '')}"
+
+
+def _of_errors(attempt: Attempt, ordered: bool) -> tuple[Track, TimelineEvent, str] | None:
+    failed = [(track, found[0]) for track in attempt.tracks if (found := own_failures(track))]
+    if len(attempt.tracks) < 2 or not failed or common_error(attempt.tracks):
+        return None
+    if len(failed) == 1:
+        return *failed[0], "the only rank with an error of its own"
+    if not ordered:
+        return None
+    timed = all(event.time_s is not None for _, event in failed)
+    track, event = min(failed, key=lambda item: item[1].time_s or 0.0 if timed else item[1].place)
+    return track, event, "the first rank with an error of its own"
+
+
+def _of_summary(attempt: Attempt) -> tuple[Track, TimelineEvent, str] | None:
+    unmarked = [error_key(event) for event in attempt.shared if event.kind == "error" and "message" in event.values]
+    if len(unmarked) > len(set(unmarked)):
+        return None  # several ranks show the same, whoever was first
+    for track in attempt.tracks:
+        if any(event.kind == "consequence" for event in track.events):
+            continue  # it was the first to notice, not the first to fail
+        for event in track.events:
+            if event.kind == "summary" and int(event.values["code"]) not in AGENTS:
+                return track, event, "the launcher names it as the first failure"
+    return None
+
+
+def timed_out_collectives(attempt: Attempt) -> dict[str, dict[str, tuple[Track, TimelineEvent]]]:
+    """By process group, the collective in which each track first ran out of time or lost its connection."""
+    found: dict[str, dict[str, tuple[Track, TimelineEvent]]] = defaultdict(dict)
+    for track in attempt.tracks:
+        for event in track.events:
+            if event.id == "mark:watchdog":
+                found[f"group {event.values.get('pg', '')}"].setdefault(track.name, (track, event))
+            elif event.kind == "consequence" and "collective" in event.values:
+                found["traceback"].setdefault(track.name, (track, event))
+    return found
+
+
+def awaited_collective(event: TimelineEvent) -> tuple[str, str]:
+    """The collective a rank waited in: its name and, where known, its sequence number."""
+    return event.values.get("op", "") or event.values.get("collective", ""), event.values.get("seq", "")
+
+
+def _of_waiting(attempt: Attempt) -> tuple[Track, TimelineEvent, str] | None:
+    """While all others waited in one collective: the one rank that waited in another, or in none."""
+    for waiting in timed_out_collectives(attempt).values():
+        by_place: dict[tuple[str, ...], list[tuple[Track, TimelineEvent]]] = defaultdict(list)
+        for track, event in waiting.values():
+            by_place[(*awaited_collective(event), event.values.get("location", ""))].append((track, event))
+        alone = [group[0] for group in by_place.values() if len(group) == 1]
+        if len(by_place) == 2 and len(alone) == 1 and len(waiting) > 2:
+            return *alone[0], "it waits where no other rank does"
+        missing = [track for track in attempt.tracks if track.name not in waiting]
+        if len(by_place) == 1 and len(missing) == 1 and len(waiting) >= 2 and missing[0].rank is not None:
+            return missing[0], missing[0].last, "the only rank that did not wait for the others"
+    return None

@@ -1,0 +1,150 @@
+"""What the log reader itself looks for, beside the knowledge base: what is no cause, but tells a rank's story.
+
+A mark is a literal and a regular expression, as the signatures are; its named groups are the values of the event.
+"""
+
+import re
+
+import msgspec
+
+from ...knowledge.schema import Knowledge
+from ..evidence import signature_id
+from .types import EventKind
+
+ROLE_KINDS: dict[str, EventKind] = {"root": "error", "symptom": "consequence", "confirmation": "note"}
+TELLING = ("decisive", "strong", "moderate")
+MESSAGE_KINDS: dict[str, EventKind] = {"consequence": "consequence", "benign": "note", "unrelated": "error"}
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """Something to look for: ``pattern`` matches only where ``literal`` stands."""
+
+    id: str
+    literal: str
+    pattern: str
+    kind: EventKind
+    evidence: bool = True
+
+    @property
+    def crosses_lines(self) -> bool:
+        """Whether a match may need more than the raw line: its start, or lines below it."""
+        return any(piece in self.pattern for piece in ("\\s", "\\n", "^", "[^", "(?s"))
+
+
+MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
+    ("oom", "out of memory. Tried to allocate", r"out of memory\. Tried to allocate [^\n]{0,900}", "error"),
+    (
+        "watchdog",
+        "Watchdog caught collective operation timeout",
+        r"(?:PG (?:ID )?(?P<pg>\d{1,9})[^\]\n]{0,80}\] ?)?Watchdog caught collective operation timeout: "
+        r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), ?)?OpType=(?P<op>\w+)",
+        "consequence",
+    ),
+    ("joined", "clients joined", r"(?P<joined>\d{1,9})/(?P<of>\d{1,9}) clients joined", "consequence"),
+    (
+        "restart",
+        "will restart worker group",
+        r"(?P<left>\d{1,9})/(?P<of>\d{1,9}) attempts left; will restart worker group",
+        "restart",
+    ),
+    ("restart", "restart_count=", r"\brestart_count=(?P<count>\d{1,9})", "restart"),
+    (
+        "start",
+        "Setting OMP_NUM_THREADS environment variable",
+        r"Setting OMP_NUM_THREADS environment variable",
+        "note",
+    ),
+    (
+        "summary",
+        "Root Cause (first observed failure)",
+        r"Root Cause \(first observed failure\):\s{0,40}(?:\[\d{1,9}\]:\s{0,40})?time\s{0,8}: (?P<time>\S{1,40})"
+        r"\s{1,40}host\s{0,8}: (?P<host>\S{1,100})\s{1,40}rank\s{0,8}: (?P<rank>\d{1,9})[^\n]{0,40}\s{1,40}"
+        r"exitcode\s{0,8}: (?P<code>-?\d{1,9})",
+        "summary",
+    ),
+    (
+        "exit",
+        "(local_rank:",
+        r"rank\s{0,8}: (?P<rank>\d{1,9}) \(local_rank: \d{1,9}\)\s{1,40}exitcode\s{0,8}: (?P<code>-?\d{1,9})",
+        "exit",
+    ),
+    ("exit", "failed (exitcode:", r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<local>\d{1,9})", "exit"),
+    ("exit", "exits with return code =", r"exits with return code = (?P<code>-?\d{1,9})", "exit"),
+    ("exit", "terminated with signal", r"rocess (?P<rank>\d{1,9}) terminated with signal (?P<signal>SIG\w+)", "exit"),
+    (
+        "exit",
+        "srun: error:",
+        r"srun: error: (?P<host>[\w.-]{1,64}): tasks? (?P<rank>\d{1,9}): (?P<how>[A-Z]\w+)",
+        "exit",
+    ),
+    ("exit", "Killed", r"(?:^|[\s:])(?P<how>Killed)(?:\s{2,}\S|\s*$)", "exit"),
+    ("exit", "Segmentation fault", r"\b(?P<how>Segmentation) fault", "exit"),
+    ("exit", "Bus error", r"\b(?P<how>Bus) error", "exit"),
+    ("nccl-rank", " cudaDev ", r"\brank (?P<rank>\d{1,9}) n[Rr]anks (?P<of>\d{1,9}) cudaDev (?P<gpu>\d{1,9})", "note"),
+    ("nccl-version", "NCCL version ", r"NCCL version (?P<value>\d{1,9}\.\d{1,9}[\w.+]{0,40})", "note"),
+    (
+        "torch-version",
+        "orch version",
+        r"\b[Pp]?[Yy]?[Tt]orch version ?[:=]? ?(?P<value>\d{1,9}\.\d{1,9}[\w.+]{0,40})",
+        "note",
+    ),
+    ("driver-version", "cudaDriverVersion", r"cudaDriverVersion (?P<value>\d{1,9})", "note"),
+)
+
+
+def build_patterns(knowledge: Knowledge) -> list[Pattern]:
+    """Every signature and message of the knowledge base, and the marks."""
+    found = [
+        Pattern(
+            signature_id(cause, index),
+            signature.literal,
+            signature.pattern,
+            "note" if cause.generic or signature.weight not in TELLING else ROLE_KINDS[signature.role],
+        )
+        for cause in knowledge.causes.values()
+        for index, signature in enumerate(cause.signatures)
+    ]
+    found += [
+        Pattern(f"message:{id_}", message.literal, message.pattern, MESSAGE_KINDS[message.kind])
+        for id_, message in knowledge.messages.items()
+    ]
+    return found + [Pattern(f"mark:{name}", literal, pattern, kind, False) for name, literal, pattern, kind in MARKS]
+
+
+SIZES = {"B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 1000, "MB": 10**6, "GB": 10**9}
+SIZE = r"([\d.]{1,12}) ?([KMG]i?B|B|bytes)"
+# Patterns that only a message of that kind is worth compiling for.
+OOM_PARTS = {
+    "tried": rf"Tried to allocate {SIZE}",
+    "total": rf"total capacity of {SIZE}|{SIZE} total capacity",
+    "free": rf"of which {SIZE} is free|{SIZE} free",
+    "own": rf"this process has {SIZE} memory in use|{SIZE} reserved in total by PyTorch",
+    "allocated": rf"allocated memory {SIZE} is allocated by PyTorch|{SIZE} already allocated",
+    "unallocated": rf"{SIZE} is reserved by PyTorch but unallocated",
+    "reserved": rf"{SIZE} reserved in total by PyTorch",
+}
+OTHERS = rf"Process \d{{1,10}} has {SIZE} memory in use"
+GPU = r"\bGPU (\d{1,3})\b"
+
+
+def parse_out_of_memory(text: str) -> dict[str, str]:
+    """The numbers of an out-of-memory message, in bytes, and which GPU it was."""
+    found = {name: str(size) for name, part in OOM_PARTS.items() if (size := _size(re.search(part, text))) is not None}
+    others = [size for match in re.finditer(OTHERS, text) if (size := _size(match)) is not None]
+    if others:
+        found |= {"others": str(sum(others)), "processes": str(len(others))}
+    if "unallocated" not in found and "reserved" in found and "allocated" in found:
+        found["unallocated"] = str(max(0, int(found["reserved"]) - int(found["allocated"])))
+    if gpu := re.search(GPU, text):
+        found["gpu"] = gpu[1]
+    return found
+
+
+def _size(match: re.Match[str] | None) -> int | None:
+    if match is None:
+        return None
+    number, unit = [group for group in match.groups() if group is not None][:2]
+    try:
+        return round(float(number) * SIZES.get(unit.upper(), 1))
+    except ValueError:
+        return None

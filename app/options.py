@@ -1,0 +1,59 @@
+"""The options every command takes, and what follows from them: the interpreter and the knowledge to use."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from .errors import UserError
+from .system.files import expand_user
+
+if TYPE_CHECKING:
+    from ..knowledge.schema import Knowledge
+
+
+# As knowledge.schema.Intrusiveness; that module is only loaded with the knowledge itself, after the first frame.
+Level = Literal["reads", "connects", "allocates", "perturbs"]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options every command takes."""
+
+    json: bool = False
+    python: str | None = None
+    knowledge: tuple[Path, ...] = ()
+    allow: Level | None = None
+    ascii: bool = False
+    no_mouse: bool = False
+    plain: bool = False
+
+
+def knowledge_for(options: Options) -> "Knowledge":
+    """The knowledge base with a person's own entries and the given directories laid over it.
+
+    Raises:
+        UserError: An entry does not hold together; the message names file and line.
+    """
+    from .knowledge_cache import load_knowledge
+
+    return load_knowledge(*options.knowledge)
+
+
+def target_python(options: Options) -> str:
+    """The interpreter of the user: ``--python``, else the active environment's, else our own.
+
+    Raises:
+        UserError: ``--python`` is no program that can be run.
+    """
+    if options.python:
+        path = expand_user(options.python)
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise UserError(f"--python {options.python}: no such program", "give the path of a Python interpreter")
+        return str(path.absolute())
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        candidate = Path(os.environ.get(variable, "/nowhere"), "bin", "python")
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    return sys.executable

@@ -1,0 +1,70 @@
+"""The manifest of a run: what makes it comparable with another."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from .... import __version__
+from ...launchers.deepspeed import GRADIENT_CLIPPING
+from ..batch_scaling import BatchScaling, scaled_learning_rate
+from ..types import TrainingSetup
+from .optimizer_snippets import steps_in_backward
+
+FILE = "manifest.json"
+SCHEMA = "ddpwizard.run/1"
+PACKAGES = ("torch", "accelerate", "deepspeed", "transformers")
+
+
+def render_manifest(
+    setting: TrainingSetup, batch: BatchScaling | None = None, versions: Mapping[str, str | None] | None = None
+) -> str:
+    """Sizes, batch, learning rate, precision and versions of a complete setting, as JSON.
+
+    ``versions``: of python and PACKAGES in the interpreter that will run it. Null stands for what is not known, which
+    is the learning rate too where no run before was named (``batch``).
+    """
+    train = setting.train
+    micro_batch, accumulation = train.micro_batch or 1, train.grad_accum or 1
+    effective_batch = micro_batch * accumulation * setting.gpus
+    clips_nothing = setting.layout.is_fully_shard and steps_in_backward(train, "fsdp2")
+    plain = {
+        "schema": SCHEMA,
+        "ddpwizard_version": __version__,
+        "versions": {name: (versions or {}).get(name) for name in ("python", *PACKAGES)},
+        "model": setting.model.name,
+        "parameters": setting.model.params,
+        "strategy": msgspec.to_builtins(setting.strategy),
+        "world_size": setting.gpus,
+        "nodes": setting.nodes,
+        "micro_batch": micro_batch,
+        "grad_accum": accumulation,
+        "effective_batch": effective_batch,
+        "seq_len": train.seq_len,
+        "tokens_per_step": effective_batch * (train.seq_len or 0),
+        "precision": train.dtype,
+        "optimizer": train.optimizer,
+        "act_ckpt": train.act_ckpt,
+        "gradient_clipping": None if clips_nothing else GRADIENT_CLIPPING,
+        "learning_rate": learning_rate(setting, batch),
+    }
+    if batch:
+        plain["warm_up_share"] = batch.warm_up_share if effective_batch > batch.reference_batch else 0.0
+        plain["reference"] = {
+            "world_size": batch.reference_gpus,
+            "effective_batch": batch.reference_batch,
+            "learning_rate": batch.lr,
+            "same_experiment": effective_batch == batch.reference_batch,
+        }
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def learning_rate(setting: TrainingSetup, batch: BatchScaling | None) -> float | None:
+    """The rate for the setting's batch by the rule that ``batch`` names, to six digits; None where no run before is
+    known."""
+    train = setting.train
+    found = (
+        scaled_learning_rate(batch, (train.micro_batch or 1) * (train.grad_accum or 1) * setting.gpus)
+        if batch
+        else None
+    )
+    return None if found is None else float(f"{found:.6g}")

@@ -1,0 +1,169 @@
+"""The optimizer of a plan's set-up code: which one it is, what a script defines for it, and the lines that make it."""
+
+from typing import NamedTuple
+
+from ..types import TrainingOptions, TrainingSetup
+
+DEEPSPEED_TYPES = {"muon": "Muon"}  # those that DeepSpeed makes itself, by their names in its configuration
+FUSED = ("adamw", "adam", "sgd")  # have fused=True
+ON_HOST = {"adamw": "DeepSpeedCPUAdam", "adam": "DeepSpeedCPUAdam", "lion": "DeepSpeedCPULion"}  # DeepSpeed's own
+
+
+class OptimizerCode(NamedTuple):
+    """One that scripts make: its class as they name it, in words, and what it is called with besides."""
+
+    name: str
+    words: str
+    options: str = ""
+
+
+# The 8-bit one is bitsandbytes', with FSDP2 torchao's, whose states can be sharded tensors. The rate that was found for
+# AdamW is right for Muon as well with match_rms_adamw (``torch/optim/_muon.py``).
+OPTIMIZERS = {
+    "adamw": OptimizerCode("torch.optim.AdamW", "AdamW"),
+    "adam": OptimizerCode("torch.optim.Adam", "Adam"),
+    "sgd": OptimizerCode("torch.optim.SGD", "SGD without momentum, which keeps no state"),
+    "adafactor": OptimizerCode("torch.optim.Adafactor", "Adafactor (torch 2.5 or newer)"),
+    "adamw-8bit": OptimizerCode("AdamW8bit", "AdamW with states of 8 bit"),
+    "lion": OptimizerCode("Lion", "Lion"),
+    "muon": OptimizerCode("torch.optim.Muon", "Muon (torch 2.9 or newer)", ', adjust_lr_fn="match_rms_adamw"'),
+}
+LION = '''\
+class Lion(torch.optim.Optimizer):
+    """Lion (arXiv 2302.06675) steps by the sign of a mean of the gradients, the one state that it keeps.
+
+    Its rate is to be lower than AdamW's, a third to a tenth of it.
+    """
+
+    def __init__(self, parameters, lr: float, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            of_step, of_mean = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["mean"] = torch.zeros_like(parameter)
+                direction = state["mean"].lerp(parameter.grad, 1 - of_step).sign_()
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
+                state["mean"].lerp_(parameter.grad, 1 - of_mean)
+'''
+TOGETHER = '''\
+class Together:
+    """Optimizers that step as one. Schedulers and checkpoints are for each of ``parts``."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+        self.param_groups = [group for part in parts for group in part.param_groups]  # where GradScaler looks
+
+    def step(self) -> None:
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        for part in self.parts:
+            part.zero_grad()
+'''
+PAIR = """\
+in_blocks = [weight for module in model.modules() if isinstance(module, Block) for weight in module.parameters()]
+    matrices = dict.fromkeys(weight for weight in in_blocks if weight.ndim == 2)
+    others = [weight for weight in model.parameters() if weight not in matrices]
+    muon = {muon}
+    return Together(muon, {adamw})"""
+IN_BACKWARD = """\
+trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizers = {{parameter: {made} for parameter in trained}}
+
+    def step(parameter: torch.nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in optimizers:
+        parameter.register_post_accumulate_grad_hook(step)"""
+
+
+def choose_optimizer(train: TrainingOptions, kind: str) -> str:
+    """The optimizer that the script makes: the plan's where it can. torch's Adafactor cannot step on sharded tensors
+    (torch 2.13)."""
+    optimizer = train.optimizer or "adamw"
+    return optimizer if optimizer in OPTIMIZERS and (kind, optimizer) != ("fsdp2", "adafactor") else "adamw"
+
+
+def optimizer_tags(setting: TrainingSetup, kind: str) -> set[str]:
+    """What the templates ask about the optimizer."""
+    train, strategy = setting.train, setting.layout
+    optimizer = choose_optimizer(train, kind)
+    held = {
+        optimizer: True,
+        "zero": strategy.kind == "zero-optimizer",
+        "pair": optimizer == "muon" and kind != "deepspeed" and not train.lora,
+        "named": kind == "deepspeed" and optimizer in DEEPSPEED_TYPES,
+        "cpu-adam": bool(strategy.offload_optimizer) and optimizer in ("adamw", "adam"),
+        "cpu-lion": bool(strategy.offload_optimizer) and optimizer == "lion",
+        "in-backward": steps_in_backward(train, kind),
+    }
+    held["own-lion"] = optimizer == "lion" and not held["cpu-lion"]
+    return {name for name, true in held.items() if true}
+
+
+def steps_in_backward(train: TrainingOptions, kind: str) -> bool:
+    """Whether the script can step each parameter in the backward pass as the plan has it: where gradients are reduced
+    by then, which DDP's are not, and complete; Muon's collectives would wait for those of the pass."""
+    once = (train.grad_accum or 1) == 1 and not (train.dtype or "").startswith("fp16")
+    return train.optimizer_in_bwd and kind == "fsdp2" and once and choose_optimizer(train, kind) != "muon"
+
+
+def optimizer_classes(has: set[str]) -> str:
+    """What the script defines for its optimizer."""
+    return LION if "own-lion" in has else TOGETHER if "pair" in has else ""
+
+
+def optimizer_return_type(has: set[str]) -> str:
+    """The type of what ``make_optimizer`` gives."""
+    return "Together" if "pair" in has else "torch.optim.Optimizer"
+
+
+def optimizer_lines(train: TrainingOptions, kind: str, has: set[str]) -> str:
+    """The body of the function that makes the optimizer."""
+    optimizer = choose_optimizer(train, kind)
+    if "pair" in has:
+        return PAIR.format(muon=_made("muon", "list(matrices)", train, has), adamw=_made("adamw", "others", train, has))
+    if "in-backward" in has:
+        return IN_BACKWARD.format(made=_made(optimizer, "[parameter]", train, has))
+    if train.lora:
+        adapters = "adapters = [weight for weight in model.parameters() if weight.requires_grad]\n    "
+        return f"{adapters}return {_made(optimizer, 'adapters', train, has)}"
+    return f"return {_made(optimizer, 'model.parameters()', train, has)}"
+
+
+def _made(optimizer: str, parameters: str, train: TrainingOptions, has: set[str]) -> str:
+    name, _, options = OPTIMIZERS[optimizer]
+    if has & {"cpu-adam", "cpu-lion"}:
+        mode = ", adamw_mode=False" if optimizer == "adam" else ""
+        return f"{ON_HOST[optimizer]}({parameters}, lr=LEARNING_RATE{mode})"
+    fused = ", fused=True" if train.optimizer_impl == "fused" and optimizer in FUSED else ""
+    arguments = f"lr=LEARNING_RATE{fused}{options}"
+    if "zero" not in has:
+        return f"{name}({parameters}, {arguments})"
+    within = f"{parameters}, optimizer_class={name}, {arguments}"
+    if optimizer == "muon":  # would be too long a line
+        return f"ZeroRedundancyOptimizer(\n        {within}\n    )"
+    return f"ZeroRedundancyOptimizer({within})"
+
+
+def optimizer_docstring(train: TrainingOptions, kind: str, has: set[str]) -> str:
+    """What ``make_optimizer`` makes, as its docstring says it."""
+    said = OPTIMIZERS[choose_optimizer(train, kind)].words
+    if has & {"cpu-adam", "cpu-lion"}:
+        return f"DeepSpeed's {said} that steps on the host, where its states are."
+    if "pair" in has:
+        said += " for the matrices of the blocks, AdamW for all else"
+    if "zero" in has:
+        return f"{said}.\n\n    Each rank keeps the states of its share of the parameters.\n    "
+    if "muon" in has and kind == "fsdp2":
+        return f"{said}.\n\n    It needs matrices whole: each step sends them.\n    "
+    return f"{said}."

@@ -1,0 +1,208 @@
+"""The files to run a candidate with: start lines, launcher configurations, set-up code, job scripts, a manifest.
+
+Each is made by the generators of the fix screen, for the box of the plan instead of the one at hand.
+"""
+
+import os
+import shlex
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+
+from ...hardware.machine import Machine
+from ...launchers import accelerate, deepspeed, schedulers, torchrun
+from ...system.files import write_atomic
+from ...text.units import GIB
+from ..batch_scaling import BatchScaling
+from ..memory.model_states import model_states
+from ..types import TrainingSetup
+from . import deepspeed_json, setup_script
+from .manifest import FILE as MANIFEST
+from .manifest import render_manifest
+
+__all__ = ["missing_script_reason", "render_job_files", "render_manifest", "script_path_from", "write_job_files"]
+
+ENV_FILE = "env.sh"
+READS_JSON = (
+    "# The script has to read --deepspeed and its JSON, as deepspeed_setup.py and the Trainer of transformers do.\n"
+)
+LEAST_GIB = 0.05  # that is worth a figure
+DEEPSPEED_ENV = ".deepspeed_env"  # that its launcher reads here, and takes to the other nodes
+HEAD = "node-1"  # stands for the address of the first node
+MODES = {"launch.sh": 0o755, schedulers.SLURM_FILE: 0o755}
+OMP_THREADS = 4
+
+
+def render_job_files(
+    setting: TrainingSetup,
+    script: str = "train.py",
+    batch: BatchScaling | None = None,
+    versions: Mapping[str, str | None] | None = None,
+) -> dict[str, str]:
+    """Name to content, for a complete setting with its strategy. ``batch``: of the run it continues; ``versions``: of
+    the packages it will run with."""
+    strategy = setting.layout
+    box = _box(setting)
+    with_zero = strategy.kind == "deepspeed"
+    script = f"./{script}" if script.startswith("-") else script
+    target = [script, "--deepspeed", deepspeed.FILE] if with_zero else [script]
+    made = {
+        "launch.sh": _launch(box, target, with_zero),
+        ENV_FILE: _environment(setting),
+        MANIFEST: render_manifest(setting, batch, versions),
+    }
+    if with_zero:
+        made |= deepspeed_json.render_configs(setting, box, batch)
+        made["deepspeed_setup.py"] = setup_script.render_deepspeed(setting, box, batch)
+        if setting.nodes > 1:
+            made[deepspeed.HOSTFILE] = deepspeed.hostfile_text(box)
+            made[DEEPSPEED_ENV] = "".join(f"{name}={value}\n" for name, value in _variables().items())
+    elif strategy.is_fully_shard:
+        made["fsdp2_setup.py"] = setup_script.render_fsdp2(setting, box, batch)
+    elif strategy.replicates:
+        made["ddp_setup.py"] = setup_script.render_ddp(setting, box, batch)
+    if configuration := _accelerate(setting, box, script):
+        made[accelerate.FILE] = configuration
+    variables = _variables()
+    made[schedulers.SLURM_FILE] = schedulers.render_sbatch(box, target, ENV_FILE)
+    made[schedulers.PYTORCHJOB_FILE] = schedulers.render_pytorchjob(box, target, variables)
+    made[schedulers.JOBSET_FILE] = schedulers.render_jobset(box, target, variables)
+    return made
+
+
+def script_path_from(directory: Path, script: str) -> str:
+    """The script as the start line in ``directory`` names it: one that is here is found from there."""
+    return os.path.relpath(script, directory) if Path(script).exists() else script
+
+
+def missing_script_reason(script: str, names: Collection[str]) -> str:
+    """That the files start a script that is not here and none of them; empty where it is."""
+    if Path(script).exists() or Path(script).name in names:
+        return ""
+    setup = next((name for name in names if name.endswith("_setup.py")), "")
+    instead = f"; {setup} is a whole script that can stand for it" if setup else ""
+    return f"{script} is not written, and not here: the files start it, so put yours there{instead}"
+
+
+def write_job_files(directory: Path, made: dict[str, str], option: str) -> None:
+    """Write the files; those that are run can be.
+
+    Raises:
+        UserError: The directory cannot be written.
+    """
+    for name, content in made.items():
+        write_atomic(directory / name, content.encode(), option, MODES.get(name, 0o644))
+
+
+def _box(setting: TrainingSetup) -> Machine:
+    return Machine(
+        gpu_count=setting.gpus // setting.nodes,
+        gpu_memory_bytes=int((setting.gpu_memory_gib or 0) * GIB),
+        gpu_name=setting.gpu or "",
+        nodes=setting.nodes,
+        head=HEAD,
+    )
+
+
+def _launch(box: Machine, target: list[str], with_zero: bool) -> str:
+    if with_zero:
+        line, where = deepspeed.launch_line(box, target), "on the node"
+        if box.nodes > 1:
+            where = "on the first node; it reaches the others by ssh, and takes\n# variables there from .deepspeed_env"
+    elif box.nodes > 1:
+        line, where = (
+            torchrun.torchrun_line_for_nodes(box, target),
+            f"on each node, with the address of the first for {HEAD}",
+        )
+    else:
+        line, where = torchrun.torchrun_line(box, target), "on the node"
+    what = f"{box.ranks * box.nodes} ranks" if box.ranks * box.nodes > 1 else "one process"
+    told = f"# Starts {what}. Run it {where}.\n{READS_JSON if with_zero else ''}"
+    return f'#!/bin/sh\n{told}set -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
+
+
+def _variables() -> dict[str, str]:
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": str(OMP_THREADS)}
+
+
+def _environment(setting: TrainingSetup) -> str:
+    why = {
+        "PYTORCH_CUDA_ALLOC_CONF": "Memory that is free in pieces can be used for something larger: fewer gaps.",
+        "OMP_NUM_THREADS": "Threads of each rank for what runs on the CPU; torchrun takes 1 unless told.",
+    }
+    lines = ["# The environment of every rank: launch.sh and job.slurm read it."]
+    for name, value in _variables().items():
+        lines += [f"# {why[name]}", f"export {name}={shlex.quote(value)}"]
+    if setting.nodes > 1:
+        lines += ["# The interface that the nodes reach each other by, where NCCL takes another:"]
+        lines += ["# export NCCL_SOCKET_IFNAME=eth0"]
+    return "\n".join(lines) + "\n"
+
+
+def _accelerate(setting: TrainingSetup, box: Machine, script: str) -> str | None:
+    """``accelerate.yaml``; None for a layout that Accelerate does not have."""
+    train, strategy = setting.train, setting.layout
+    precision = deepspeed_json.precision_name(setting)
+    notes: list[str] = []
+    if strategy.kind == "deepspeed":
+        plain = accelerate.deepspeed_config(box, deepspeed.AUTO_FILE, stage=strategy.stage)
+        notes.append(f"Precision, stage, offload and buckets stand in {deepspeed.AUTO_FILE}.")
+    elif strategy.is_fully_shard:
+        hybrid = strategy.kind == "hsdp"
+        plain = accelerate.fsdp2_config(
+            box,
+            precision=precision,
+            reshard=strategy.reshard_after_forward is not False,
+            offload=strategy.cpu_offload,
+            recompute=train.act_ckpt == "full",
+            shard_size=(strategy.shard_size or box.ranks) if hybrid else None,
+            block=setting.model.block,
+        )
+        block = setting.model.block.replace(",", " and ")
+        notes.append(
+            f"Each {block} becomes a unit; where your blocks are of another class, name that."
+            if block
+            else "For a transformer take TRANSFORMER_BASED_WRAP and fsdp_transformer_layer_cls_to_wrap: YourBlock."
+        )
+        if hybrid:
+            notes.append("parallelism_config needs Accelerate 1.10 or newer.")
+        if type(strategy.reshard_after_forward) is int:
+            notes.append(f"It cannot reshard to {strategy.reshard_after_forward} ranks; fsdp2_setup.py does.")
+    elif strategy.replicates:
+        plain = accelerate.ddp_config(box, precision)
+        if strategy.kind == "zero-optimizer":
+            notes.append("It does not shard optimizer states: your script must, as ddp_setup.py does.")
+    elif strategy.kind == "single":
+        plain = accelerate.base_config(box, "NO") | {"mixed_precision": precision}
+    else:
+        return None
+    if train.dtype in ("bf16-pure", "fp16-pure") and strategy.kind != "deepspeed":
+        plain["mixed_precision"] = "no"
+        notes.append(f"Load the model in {precision}: its weights are to be in 16 bit.")
+    if (train.grad_accum or 1) > 1:
+        notes += _accumulation(setting)
+    in_yaml = train.act_ckpt == "full" and strategy.is_fully_shard
+    if train.act_ckpt not in (None, "none") and not in_yaml:
+        notes.append("Recomputed activations are your model's matter: gradient_checkpointing_enable() of transformers.")
+    rank = " --machine_rank N" if box.nodes > 1 else ""
+    head = f"accelerate launch --config_file {accelerate.FILE}{rank} {shlex.quote(script)}"
+    if box.nodes > 1:
+        notes.insert(0, f"On each node, with N from 0; {HEAD} stands for the address of the first.")
+    return "".join(f"# {line}\n" for line in [head, *notes]) + accelerate.render_yaml(plain)
+
+
+def _accumulation(setting: TrainingSetup) -> list[str]:
+    """How Accelerate is told to accumulate; FSDP's gradients stay whole unless each micro-batch splits them."""
+    steps, strategy = setting.train.grad_accum, setting.layout
+    if not strategy.is_fully_shard:
+        return [f"In the script: Accelerator(gradient_accumulation_steps={steps})."]
+    whole = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
+    more_gib = (model_states(whole).grads - model_states(setting).grads) / GIB
+    plugin = f"GradientAccumulationPlugin(num_steps={steps}, sync_each_batch=True)"
+    more = f"{more_gib:,.1f} GiB more on a GPU" if more_gib >= LEAST_GIB else "more on the host"
+    return [
+        f"In the script: Accelerator(gradient_accumulation_plugin={plugin}).",
+        'Of the Trainer: accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}.',
+        f"Without sync_each_batch gradients stay whole until the last micro-batch: {more}.",
+    ]

@@ -1,0 +1,143 @@
+"""A model's shape from the user's own code: built on the meta device, in a child of the user's interpreter."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InspectionError, UserError
+from ...system.subprocesses import run_process
+from ..types import Model
+from . import hf_config
+
+AGENT = Path(__file__).parent.parent.parent / "agents" / "model_shape.py"
+LIMIT_S = 60.0
+BY_HAND = "try it by hand in the same interpreter"
+ON_META = "it is built without values, on the meta device: give its --config or a --checkpoint instead"
+SAME = 0.05  # of the parameters: adapters or a head for a task may come on top
+OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+NONE: Arguments = ((), {})
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter: its shape, bytes of an element, and whether it has a gradient."""
+
+    shape: list[int]
+    bytes: int
+    trained: bool
+    meta: bool
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+
+class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent tells of a model. ``layers``: how often its largest repeated ``block`` is there."""
+
+    problem: str = ""
+    name: str = ""
+    params: list[Parameter] = []
+    block: str = ""
+    block_params: int = 0
+    layers: int = 0
+    vocab: int = 0
+    hidden: int = 0
+    intermediate: int = 0
+    gated: bool = False
+    heads: int = 0
+    kv_heads: int = 0
+    tied: bool = False
+    config: dict[str, Any] = {}
+
+
+def names_function(spec: str) -> bool:
+    """Whether it is written as ``package.module:function``."""
+    module, colon, name = spec.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def check_factory(factory: str) -> None:
+    """
+    Raises:
+        UserError: It is not written as ``package.module:function``.
+    """
+    if not names_function(factory):
+        raise UserError(f"{factory} names no function", "give it as package.module:build_model")
+
+
+async def inspect_factory(
+    factory: str, python: str, directory: Path, arguments: Arguments = NONE, limit_s: float = LIMIT_S
+) -> ModelShape:
+    """Build ``package.module:factory`` in ``directory`` with that interpreter, from these arguments. Libraries are told
+    to download nothing.
+
+    Raises:
+        UserError: It is no such thing, or building the model failed.
+        CouldNotLook: The child did not answer in time, or died.
+    """
+    check_factory(factory)
+    command = [python, str(AGENT), factory, json.dumps(arguments)]
+    outcome = await run_process(command, limit_s=limit_s, cwd=directory, answers=True, env={**os.environ, **OFFLINE})
+    if not outcome.answer:
+        raise InspectionError(f"building {factory} {outcome.why}", BY_HAND)
+    try:
+        shape = msgspec.json.decode(outcome.answer, type=ModelShape)
+    except msgspec.MsgspecError as error:
+        raise InspectionError(f"building {factory} gave no readable answer: {error}", "check --python") from error
+    if shape.problem:
+        of_meta = "meta" in shape.problem and "tensor" in shape.problem.lower()
+        raise UserError(f"building {factory} failed: {shape.problem}", ON_META if of_meta else BY_HAND)
+    return shape
+
+
+def model_from_shape(shape: ModelShape) -> Model:
+    """The shape as the planner takes it. Of a transformers model its config says more than its modules: experts, wide
+    heads; it is believed where it gives as many parameters as there are."""
+    params = float(sum(parameter.count for parameter in shape.params))
+    told = _by_config(shape)
+    if told and abs(told.params - params) <= SAME * params:
+        active = told.active_params * params / told.params if told.active_params else None
+        return msgspec.structs.replace(told, params=params, active_params=active, block=shape.block or told.block)
+    return Model(
+        name=shape.name,
+        params=params,
+        layers=shape.layers or None,
+        hidden=shape.hidden or None,
+        heads=shape.heads or None,
+        kv_heads=shape.kv_heads or None,
+        intermediate=shape.intermediate or None,
+        vocab=shape.vocab or None,
+        tied=shape.tied,
+        mlp="swiglu" if shape.gated else "gelu",
+        block=shape.block,
+    )
+
+
+def _by_config(shape: ModelShape) -> Model | None:
+    try:
+        return hf_config.model_from_config(shape.config, shape.name)[0] if shape.config else None
+    except UserError:
+        return None
+
+
+def frozen_share(shape: ModelShape) -> float:
+    """What share of the weights has no gradient."""
+    return sum(each.count for each in shape.params if not each.trained) / sum(each.count for each in shape.params)
+
+
+def fsdp2_elements(shape: ModelShape, ranks: int, rank: int = 0) -> int:
+    """Elements of all parameters that one rank keeps under FSDP2: rows of each, split as torch.chunk does
+    (torch 2.13, ``FSDPParam._init_sharded_param``)."""
+    kept = 0
+    for parameter in shape.params:
+        rows = parameter.shape[0] if parameter.shape else 1
+        chunk = -(-rows // ranks)
+        mine = max(0, min(rows - chunk * rank, chunk))
+        kept += mine * (parameter.count // rows if rows else 0)
+    return kept

@@ -1,0 +1,155 @@
+"""The parts of a transformer, counted from its shape."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..types import BlockLayout, Lora, Model, TrainingOptions
+
+
+def kv_width(model: Model) -> float:
+    """Elements of keys (or values) per token: key-value heads times the size of a head."""
+    hidden, heads = model.hidden or 0, model.heads or 1
+    return (model.kv_heads or heads) * (model.head_dim or hidden / heads)
+
+
+def parameter_count_text(params: float, billions: str = ".3g") -> str:
+    """``8.03 B``, ``124 M``: a number of parameters."""
+    return f"{params / 1e9:{billions}} B" if params >= 0.1e9 else f"{params / 1e6:.3g} M"
+
+
+def has_gated_mlp(model: Model) -> bool:
+    """Whether the feed-forward part has a gate beside its input projection."""
+    return model.mlp in (None, "swiglu", "geglu", "gated-gelu")
+
+
+def is_encoder_decoder(model: Model) -> bool:
+    """Whether half of the layers are an encoder's (T5 and its kin): their decoder layers attend twice."""
+    if model.kind:
+        return model.kind == "encoder-decoder"
+    return model.name.lower().startswith(("t5", "mt5", "mt0", "flan-t5", "bart", "mbart", "ul2"))
+
+
+# By the start of a model's name, where no config tells its family: those with rotary embeddings whose queries, keys and
+# values are one product, and those whose GELU transformers writes as five operations (``NewGELUActivation``).
+JOINT = ("qwen-", "gpt-neox", "pythia", "falcon", "chatglm", "baichuan", "internlm2", "phi-3", "stablelm-base-alpha")
+WRITTEN_OUT = ("gpt2", "distilgpt2", "gpt-j", "gpt-neo-", "codegen")
+
+
+@lru_cache(maxsize=256)
+def block_layout(model: Model) -> BlockLayout:
+    """How its blocks are written: as its family's are, else as those of most models with such a feed-forward part."""
+    if model.layout:
+        return model.layout
+    name, has_gate = model.name.lower(), has_gated_mlp(model)
+    if is_encoder_decoder(model):
+        written = model.mlp == "gated-gelu"  # T5 v1.1, mT5, mT0
+        return BlockLayout(norm="layer" if model.mlp == "gelu" else "rms-t5", inner=3 * written, inner_fp32=written)
+    written = name.startswith(WRITTEN_OUT)
+    return BlockLayout(
+        norm="rms" if has_gate else "layer",
+        joint=name.startswith(JOINT),
+        inner=3 * written,
+        inner_fp32=written,
+        wide_softmax=has_gate,
+    )
+
+
+def largest_matrix(model: Model) -> float:
+    """Elements of the largest weight matrix of a block."""
+    return float(model.hidden or 0) * max(model.intermediate or 0, model.hidden or 0)
+
+
+def attention_width(model: Model) -> float:
+    """Elements of all heads' queries per token. T5's heads need not divide its hidden size: where no config tells, what
+    its parameters leave for attention (three per layer pair, of four matrices each) does."""
+    hidden = float(model.hidden or 0)
+    if model.head_dim:
+        return float(model.head_dim * (model.heads or 1))
+    if model.layout or not is_encoder_decoder(model) or not hidden:
+        return hidden
+    attention = block_params(model) - (3 if has_gated_mlp(model) else 2) * hidden * (model.intermediate or 0)
+    return max(hidden, attention / (1.5 * 4 * hidden))
+
+
+@lru_cache(maxsize=64)
+def block_params(model: Model) -> float:
+    """Parameters of one transformer block; an average where the model has unlike ones."""
+    if not model.layers:
+        return model.largest_layer or model.params
+    tower = model.tower.params if model.tower else 0.0
+    return max(0.0, model.params - tower - embedding_params(model)) / model.layers
+
+
+@lru_cache(maxsize=64)
+def embedding_params(model: Model) -> float:
+    """Parameters of the token embedding, and of the output head where it is not tied to it."""
+    table = float(model.vocab or 0) * (model.hidden or 0)
+    return min(model.params, table * (1 if model.tied else 2))
+
+
+def trained_params(model: Model, train: TrainingOptions) -> float:
+    """Parameters that have a gradient: the adapters', or all but the frozen share."""
+    return lora_params(model, train.lora) if train.lora else model.params * (1 - (train.frozen or 0.0))
+
+
+class LinearShape(NamedTuple):
+    """A linear layer of a block: elements per token in and out, and how often a block has one on average."""
+
+    inputs: float
+    outputs: float
+    often: float = 1.0
+
+
+def adapter_input_width(model: Model, lora: Lora) -> float:
+    """Elements per token that the adapters of a block take in, each linear layer's counted for itself."""
+    return _adapter_sizes(model, lora)[0]
+
+
+def lora_params(model: Model, lora: Lora) -> float:
+    """Parameters of the adapters: rank times (inputs + outputs) of each linear layer they sit on (arXiv 2106.09685)."""
+    return lora.r * _adapter_sizes(model, lora)[1] * (model.layers or 0)
+
+
+@lru_cache(maxsize=64)
+def _adapter_sizes(model: Model, lora: Lora) -> tuple[float, float]:
+    """Inputs of a block's adapted layers, and inputs and outputs together."""
+    layers = adapted_linears(model, lora)
+    inputs = sum(layer.often * layer.inputs for layer in layers)
+    return inputs, inputs + sum(layer.often * layer.outputs for layer in layers)
+
+
+def adapted_linears(model: Model, lora: Lora) -> list[LinearShape]:
+    """The linear layers of a block that have adapters, by the names that model families give them; queries and values,
+    PEFT's choice for Llama, where no name is known."""
+    hidden, keys, inner, heads = (
+        float(model.hidden or 0),
+        kv_width(model),
+        model.intermediate or 0,
+        attention_width(model),
+    )
+    often = 1.5 if is_encoder_decoder(model) else 1.0
+    query, key, value = (
+        LinearShape(hidden, heads, often),
+        LinearShape(hidden, keys, often),
+        LinearShape(hidden, keys, often),
+    )
+    output, joint = LinearShape(heads, hidden, often), LinearShape(hidden, heads + 2 * keys, often)
+    into, back = LinearShape(hidden, inner, 2 if has_gated_mlp(model) else 1), LinearShape(inner, hidden)
+    one_in = LinearShape(hidden, inner)
+    names = set(re.split(r"[^a-z0-9_]+", (lora.target or "").lower().replace("all-linear", "all")))
+    if names & {"all", "all_linear"}:
+        return [query, key, value, output, into, back]
+    parts: list[tuple[LinearShape, set[str]]] = [
+        (query, {"q", "q_proj", "query", "wq", "attn", "attention", "qkvo"}),
+        (key, {"k", "k_proj", "key", "wk", "attn", "attention", "qkvo"}),
+        (value, {"v", "v_proj", "value", "wv", "attn", "attention", "qkvo"}),
+        (joint, {"c_attn", "qkv", "wqkv", "qkv_proj", "query_key_value", "w_pack"}),
+        (output, {"o", "o_proj", "out_proj", "output_proj", "output", "wo", "c_proj", "attn", "attention", "qkvo"}),
+        (into, {"mlp", "ffn", "gate_up_proj", "dense_h_to_4h"}),
+        (one_in, {"w1", "gate", "gate_proj", "fc1", "fc_in", "c_fc"}),
+        (one_in, {"up", "up_proj"} | ({"w3"} if "w3" in names else {"w2"})),
+        (back, {"down", "down_proj", "fc2", "fc_out", "c_proj", "mlp", "ffn", "dense_4h_to_h"}),
+        (back, {"w2"} if "w3" in names else set()),
+    ]
+    return [part for part, called in parts if names & called] or [query, value]

@@ -1,0 +1,91 @@
+"""What comes after sharding: the layers themselves split over GPUs, by tensor and by pipeline parallelism.
+
+An estimate by the same formulas. Within a node tensor parallelism splits every matrix, and with it weights, states,
+what a block keeps and the logits (Korthikanti et al., arXiv 2205.05198, section 4.2); over nodes pipeline parallelism
+splits the layers, while the micro-batches on their way keep as much of the activations as before (section 4.2.3).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ...text.units import GIB
+from ..memory import temporaries
+from ..memory.activations import has_known_shape, logits_bytes, recomputed_block_bytes, stored_activation_bytes
+from ..memory.model_states import bytes_per_parameter
+from ..memory.peak import SAFE, SPARE
+from ..model.parameter_counts import embedding_params
+from ..spec import PER_NODE
+from ..types import Strategy, TrainingSetup
+
+MOST_STAGES = 1024
+
+
+class ModelSplit(NamedTuple):
+    """One copy of the model over ``tensor * pipeline`` GPUs, with activations recomputed; bytes on each."""
+
+    tensor: int
+    pipeline: int
+    gpu_bytes: float
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * self.pipeline
+
+
+def smallest_split(setting: TrainingSetup) -> ModelSplit | None:
+    """The fewest GPUs that hold one copy of the model's states and activations; None where none is found, or the
+    memory or the shape is not known."""
+    if not (setting.gpu_memory_gib and has_known_shape(setting.model)):
+        return None
+    room = setting.gpu_memory_gib * GIB * (1 - SPARE)
+    fitting = (each for each in _splits(setting) if each.gpu_bytes <= room)
+    return min(fitting, key=lambda each: (each.gpus, each.pipeline), default=None)
+
+
+def split_advice(setting: TrainingSetup) -> str:
+    """It in words, for a setting in which nothing fits."""
+    found = smallest_split(setting)
+    if found is None:
+        return "Or split the layers themselves (tensor or pipeline parallelism), or take more or larger GPUs."
+    ways = [f"tensor parallelism over {found.tensor} GPUs of a node"] if found.tensor > 1 else []
+    ways += [f"pipeline parallelism over {found.pipeline} stages"] if found.pipeline > 1 else []
+    more = f", {found.gpus} GPUs for each copy of the model" if len(ways) > 1 else ""
+    here = "" if found.gpus <= setting.gpus else f"; there {'is' if setting.gpus == 1 else 'are'} {setting.gpus:,}"
+    size = f"about {found.gpu_bytes / GIB:.0f} GiB on each with everything recomputed (an estimate)"
+    how = " and ".join(ways) or "one GPU for each copy"
+    return f"Next step, splitting the layers themselves: {how}{more}{here}; {size}."
+
+
+def _splits(setting: TrainingSetup) -> Iterator[ModelSplit]:
+    heads, layers = setting.model.heads or 1, setting.model.layers or 1
+    per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
+    for tensor in (1, 2, 4, 8):
+        if heads % tensor or tensor > max(per_node, 1):
+            continue
+        pipeline = 1
+        while pipeline <= min(layers, MOST_STAGES):
+            yield ModelSplit(tensor, pipeline, _gpu_bytes(setting, tensor, pipeline))
+            pipeline *= 2
+
+
+def _gpu_bytes(setting: TrainingSetup, tensor: int, pipeline: int) -> float:
+    """States of the first stage, which has the input's table besides its layers, and what it computes with."""
+    alone = msgspec.structs.replace(
+        setting,
+        strategy=Strategy(kind="single"),
+        train=msgspec.structs.replace(setting.train, act_ckpt="full", dtype=_with_master(setting.train.dtype)),
+    )
+    model = alone.model
+    per = bytes_per_parameter(alone.train)
+    tables = embedding_params(model)
+    first = (model.params - tables) / pipeline + tables / (1 if pipeline == 1 or model.tied else 2)
+    states = first / tensor * (per.weight + per.grad + per.optimizer)
+    active = (stored_activation_bytes(alone) + recomputed_block_bytes(alone) + logits_bytes(alone)) / tensor
+    return (states + active) * SAFE + temporaries.non_torch_bytes(alone) + temporaries.NCCL_BYTES
+
+
+def _with_master(dtype: str | None) -> str | None:
+    """As Megatron does it: 16-bit weights and fp32 masters, 18 bytes or less for each parameter."""
+    return f"{dtype[:4]}-deepspeed" if dtype in ("bf16-mixed", "fp16-mixed") else dtype

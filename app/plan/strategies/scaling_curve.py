@@ -1,0 +1,82 @@
+"""How a plan scales: tokens per second of the best strategy over the number of GPUs, as a plot of text."""
+
+import msgspec
+
+from ..memory.token_counts import batch_tokens
+from ..spec import PER_NODE
+from ..timing import step_time
+from ..types import Checkpointing, TrainingSetup
+from .evaluate import gpu_of, round_to_three_digits
+from .search import context_of, rank_candidates
+
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+WIDTH = 80
+BAR_WIDTH = 20
+
+
+class ScalePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """``tokens_per_s`` over all GPUs, None where nothing fits in practice; ``ideal``: of the arithmetic alone, without
+    a wait, an offload or anything computed twice."""
+
+    gpus: int
+    nodes: int
+    ideal_tokens_per_s: float
+    tokens_per_s: float | None = None
+    strategy: str = ""
+
+
+def scaling_points(
+    setting: TrainingSetup,
+    links: step_time.Links,
+    host_bytes: float | None = None,
+    recompute: Checkpointing | None = None,
+) -> list[ScalePoint]:
+    """The best strategy of each number of GPUs, the micro-batch of each GPU as it is (so the batch grows with them)."""
+    per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
+    gpu = gpu_of(setting)
+    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1)
+    found: list[ScalePoint] = []
+    for count in gpu_counts(setting.gpus):
+        nodes = -(-count // per_node)
+        if count % nodes:
+            continue
+        asked = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
+        ideal = step_tokens * count / step_time.ideal_step_s(asked, gpu, links)
+        best = rank_candidates(asked, context_of(asked, links, host_bytes), recompute)[0].candidate
+        point = ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal)
+        if best.fits is not False and best.in_practice and best.tokens_per_s:
+            point = msgspec.structs.replace(point, tokens_per_s=best.tokens_per_s, strategy=best.full_name)
+        found.append(point)
+    return found
+
+
+def gpu_counts(gpus: int) -> list[int]:
+    """Twice as many each time, to 64 and to twice of those there are, with those themselves."""
+    found: list[int] = [*COUNTS]
+    while found[-1] < 2 * gpus:
+        found.append(2 * found[-1])
+    return sorted({*found, gpus})
+
+
+def draw_curve(found: list[ScalePoint], ascii_only: bool = False) -> list[str]:
+    """The plot, 80 columns wide: a bar of what is expected, a mark where the ideal is, what share of it that is."""
+    full, mark, cut = ("#", "|", "...") if ascii_only else ("█", "┊", "…")
+    most = max((each.ideal_tokens_per_s for each in found), default=1.0)
+    wide = max((len(f"{each.gpus}") for each in found), default=4)
+    wide = max(wide, 4)
+    shown = [f"  {'GPUs':>{wide}}  {'tokens/s':>11}  {'(' + mark + ' ideal)':<{BAR_WIDTH + 1}}  ideal  strategy"]
+    for each in found:
+        lead = f"  {each.gpus:>{wide}}  "
+        if each.tokens_per_s is None:
+            shown.append(f"{lead}{'-':>11}  does not fit")
+            continue
+        ideal = max(1, round(each.ideal_tokens_per_s / most * BAR_WIDTH))
+        filled = min(ideal, max(1, round(each.tokens_per_s / most * BAR_WIDTH)))
+        bar = full * filled + " " * (ideal - filled) + mark
+        share = f"{each.tokens_per_s / each.ideal_tokens_per_s:>5.0%}"
+        line = (
+            f"{lead}{round_to_three_digits(each.tokens_per_s):>11,.0f}  {bar:<{BAR_WIDTH + 1}}  {share}  "
+            f"{each.strategy}"
+        )
+        shown.append(line if len(line) <= WIDTH else line[: WIDTH - len(cut)] + cut)
+    return shown

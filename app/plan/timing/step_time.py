@@ -1,0 +1,236 @@
+"""How long an optimizer step takes: arithmetic, and the communication that does not hide behind it.
+
+An estimate. Messages are as large as each framework makes them: DDP's buckets of 25 MiB (torch 2.13), a block of FSDP,
+DeepSpeed's buckets (0.19). Volumes: ZeRO (arXiv 1910.02054, section 7), FSDP (arXiv 2304.11277). Offloading:
+ZeRO-Offload (arXiv 2101.06840), ZeRO-Infinity (arXiv 2104.07857).
+"""
+
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+import msgspec
+
+from ...hardware.gpu_catalog import GpuSpec
+from ...text.units import MIB
+from ..memory.activations import compute_dtype_bytes
+from ..memory.model_states import frozen_weight_bytes, shard_counts
+from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
+from ..model.parameter_counts import block_params
+from ..types import TrainingOptions, TrainingSetup
+from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
+from .compute import ComputeCost, compute_cost
+
+DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
+BLOCKS = 20  # where the number of layers is not known
+NVME_GBPS = 3.0  # one drive for data centres (3.2 read, 3.0 written in DeepSpeed's issue 998), where nothing is known
+# What an optimizer on the host moves of its memory on a node: half of what eight channels of DDR4-3200 can.
+HOST_MEMORY_GBPS = 100.0
+STEP_BYTES = 28 + 2  # per parameter: Adam reads weight, gradient, both moments; writes all but the gradient, and 16 bit
+# torch's Adam on the host is 5 to 7 times slower than DeepSpeed's (deepspeed.ai/tutorials/zero-offload).
+TORCH_ADAM = 5.0
+NVME_STEP_BYTES = 2 * 12 + 2 * 4  # moments and master weights are read and written, and the gradients
+
+
+class StepTime(NamedTuple):
+    """Seconds of one optimizer step, and bytes a rank sends in it. ``host_s``: what offloading adds; ``drive_s`` and
+    ``adam_s``: how much of it is an NVMe drive's, and the optimizer's on the host."""
+
+    compute_s: float
+    exposed_s: float
+    host_s: float
+    sent_bytes: float
+    drive_s: float = 0.0
+    adam_s: float = 0.0
+
+    @property
+    def step_s(self) -> float:
+        return self.compute_s + self.exposed_s + self.host_s
+
+
+class CommunicationCost(NamedTuple):
+    """What a strategy sends in a step: seconds that nothing hides, and bytes of one rank."""
+
+    exposed_s: float
+    sent_bytes: float
+
+
+def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool = True) -> StepTime:
+    """The time of one optimizer step of a complete setting.
+
+    ``no_sync``: DDP reduces gradients with the last micro-batch only.
+    """
+    busy = compute_cost(setting, gpu, links)
+    wire = _wire(setting, busy, links, no_sync)
+    compute_s = busy.all_s(setting.train.grad_accum or 1)
+    host = _host(setting, busy, gpu, links)
+    return StepTime(compute_s, wire.exposed_s, sum(host), wire.sent_bytes, host[2], host[1])
+
+
+def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
+    """The arithmetic alone: every operation once, the optimizer's step shared by all, no wait, nothing offloaded."""
+    strategy = msgspec.structs.replace(setting.layout, kind="fsdp2", cpu_offload=False, offload_optimizer=None)
+    if setting.gpus == 1:
+        strategy = msgspec.structs.replace(strategy, kind="single")
+    elif setting.layout.sharding == "NO_SHARD":
+        strategy = msgspec.structs.replace(strategy, sharding=None)
+    once = msgspec.structs.replace(setting.train, act_ckpt="none", optimizer_impl="fused")
+    alone = msgspec.structs.replace(setting, strategy=strategy, train=once)
+    return compute_cost(alone, gpu, links).all_s(once.grad_accum or 1)
+
+
+@lru_cache(maxsize=256)
+def communication_bytes(setting: TrainingSetup) -> tuple[float, float]:
+    """What a rank sends per optimizer step, in bytes: in the forward and backward passes, and after them."""
+    strategy, ranks = setting.layout, setting.gpus
+    if ranks == 1:
+        return 0.0, 0.0
+    trained, share, micro_steps = trained_params(setting), ring_share(ranks), setting.train.grad_accum or 1
+    grad, weight = sent_grad_bytes(setting.train), sent_weight_bytes(setting.train)
+    if strategy.kind == "ddp" or strategy.sharding == "NO_SHARD":
+        return 2 * share * trained * grad, 0.0
+    if strategy.kind == "zero-optimizer":
+        return 2 * share * trained * grad, share * trained * 4
+    if strategy.kind == "deepspeed" and strategy.stage != 3:
+        if not strategy.stage:
+            return 2 * share * trained * grad, 0.0
+        return (micro_steps if strategy.stage == 2 else 1) * share * trained * grad, share * trained * 2
+    if strategy.kind == "fairscale-sharded-ddp":
+        return micro_steps * share * trained * grad, share * trained * weight
+    if strategy.kind == "single":
+        return 0.0, 0.0
+    inside = shard_counts(strategy, ranks, setting.nodes)[0]
+    gathered = setting.model.params * weight
+    sent = ring_share(inside) * (gathered + trained * grad) + ring_share(_gathers_from(setting, inside)) * gathered
+    across = 2 * ring_share(ranks // inside) * trained * grad / inside if ranks > inside else 0.0
+    return micro_steps * (sent + across), 0.0
+
+
+def sent_grad_bytes(train: TrainingOptions) -> float:
+    """Of a gradient on its way: reduced in fp32, but where everything is 16 bit."""
+    return 2.0 if (train.dtype or "").endswith(("-deepspeed", "-pure")) else 4.0
+
+
+def sent_weight_bytes(train: TrainingOptions) -> float:
+    """Of a weight on its way to those that compute with it."""
+    return frozen_weight_bytes(train) if train.quant else float(compute_dtype_bytes(train))
+
+
+def _gathers_from(setting: TrainingSetup, inside: int) -> int:
+    """From how many ranks the backward pass gathers a block; 1 where it is still whole."""
+    kept = setting.layout.reshard_after_forward
+    if kept is False or setting.layout.sharding == "SHARD_GRAD_OP":
+        return 1
+    return kept if isinstance(kept, int) and kept > 1 else inside
+
+
+def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links, no_sync: bool) -> CommunicationCost:
+    strategy = setting.layout
+    if setting.gpus == 1 or strategy.kind == "single":
+        return CommunicationCost(0.0, 0.0)
+    sent = sum(communication_bytes(setting))
+    if strategy.replicates or strategy.sharding == "NO_SHARD":
+        times = 1 if no_sync else (setting.train.grad_accum or 1)
+        return CommunicationCost(_ddp_s(setting, busy, links) * times + _after_s(setting, links), sent * times)
+    if (strategy.kind == "deepspeed" and strategy.stage != 3) or strategy.kind == "fairscale-sharded-ddp":
+        return CommunicationCost(_partitioned_s(setting, busy, links), sent)
+    return CommunicationCost(_sharded_s(setting, busy, links), sent)
+
+
+def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
+    """DDP's buckets go behind the backward pass, all but the last: the input's table, or a bucket."""
+    group, size = CollectiveGroup(setting.gpus, setting.nodes), trained_params(setting) * sent_grad_bytes(setting.train)
+    buckets = max(1, ceil(size / DDP_BUCKET_BYTES))
+    all_s = buckets * all_reduce_s(size / buckets, group, links)
+    table = float(setting.model.vocab or 0) * (setting.model.hidden or 0) * sent_grad_bytes(setting.train)
+    last = min(size, max(size / buckets, 0.0 if setting.train.lora else table))
+    return max(all_reduce_s(last, group, links), all_s - busy.backward_s * (1 - 1 / buckets))
+
+
+def _after_s(setting: TrainingSetup, links: Links) -> float:
+    """ZeroRedundancyOptimizer sends each rank's share of the parameters to all others, one tensor after another."""
+    if setting.layout.kind != "zero-optimizer":
+        return 0.0
+    tensors = 9 * (setting.model.layers or BLOCKS)
+    size = trained_params(setting) * 4
+    return tensors * broadcast_s(size / tensors, CollectiveGroup(setting.gpus, setting.nodes), links)
+
+
+def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
+    """ZeRO-1 and 2: buckets are reduced behind the backward pass, unless overlap is off; then the parameters are
+    gathered, with nothing to hide behind."""
+    strategy, group = setting.layout, CollectiveGroup(setting.gpus, setting.nodes)
+    trained = trained_params(setting)
+    if not trained:  # adapters of a model whose layers are not known
+        return 0.0
+    per_bucket = min(strategy.reduce_bucket_size or DEEPSPEED_BUCKET, trained)
+    buckets = max(1, ceil(trained / per_bucket))
+    size = trained / buckets * sent_grad_bytes(setting.train)
+    reduce = ring_pass_s if strategy.stage else all_reduce_s
+    one_s = reduce(size, group, links)
+    times = (setting.train.grad_accum or 1) if strategy.stage == 2 else 1
+    hidden_s = 0.0 if strategy.overlap_comm is False else busy.backward_s * (1 - 1 / buckets)
+    exposed_s = times * max(one_s, buckets * one_s - hidden_s)
+    if not strategy.stage:
+        return exposed_s
+    gathers = max(1, ceil(trained / (strategy.allgather_bucket_size or DEEPSPEED_BUCKET)))
+    return exposed_s + gathers * ring_pass_s(trained / gathers * 2, group, links)
+
+
+def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
+    """FSDP and ZeRO-3 gather the next block while one computes, and reduce the one before: what takes longer than the
+    block waits. The first gather and the last reduction have nothing to hide behind."""
+    model, strategy, train = setting.model, setting.layout, setting.train
+    blocks = model.layers or BLOCKS
+    inside = shard_counts(strategy, setting.gpus, setting.nodes)[0]
+    nodes = max(1, setting.nodes * inside // setting.gpus) if inside < setting.gpus else setting.nodes
+    group = CollectiveGroup(inside, nodes)
+    copies = CollectiveGroup(setting.gpus // inside, max(1, setting.nodes // nodes), inside // nodes)
+    again = CollectiveGroup(_gathers_from(setting, inside), 1 if _gathers_from(setting, inside) < inside else nodes)
+    trained = trained_params(setting) / model.params
+    weight, grad = sent_weight_bytes(train), sent_grad_bytes(train) * trained
+    block = block_params(model) if model.layers else model.params / (BLOCKS + 1)
+    root = max(0.0, model.params - blocks * block)
+    messages = max(1, ceil(block / DEEPSPEED_PREFETCH)) if strategy.kind == "deepspeed" else 1
+
+    def gather_s(size: float, ranks: CollectiveGroup) -> float:
+        return messages * ring_pass_s(size * weight / messages, ranks, links)
+
+    def reduce_s(size: float) -> float:
+        across = all_reduce_s(size * grad / inside, copies, links) if copies.ranks > 1 else 0.0
+        return max(ring_pass_s(size * grad, group, links), across)
+
+    forward_s, backward_s = busy.forward_s / (blocks + 1), busy.backward_s / (blocks + 1)
+    gather, again_gather, reduce = gather_s(block, group), gather_s(block, again), reduce_s(block)
+    exposed_s = gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s)
+    exposed_s += blocks * max(0.0, again_gather + reduce - backward_s)
+    exposed_s += reduce + reduce_s(root)
+    return exposed_s * (train.grad_accum or 1)
+
+
+def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links) -> tuple[float, float, float]:
+    """Seconds that offloading adds: of the link to the host, of the optimizer there, of a drive."""
+    strategy, train = setting.layout, setting.train
+    optimizer = "cpu" if strategy.cpu_offload else strategy.offload_optimizer
+    params = "cpu" if strategy.cpu_offload else strategy.offload_param
+    if not (optimizer or params):
+        return 0.0, 0.0, 0.0
+    micro_steps, torch_adam = train.grad_accum or 1, strategy.kind != "deepspeed"
+    link = (links.host_gbps or gpu.host_gbps) * 1e9
+    drive = (links.nvme_gbps or NVME_GBPS) * 1e9
+    over_params, _, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
+    shard, trained = setting.model.params / over_params, trained_params(setting) / over_optimizer
+    per_node = setting.gpus // setting.nodes
+    fetched = 2 * micro_steps * shard * (4 if torch_adam else 2) if params else 0.0
+    returned = micro_steps * trained * (4 if torch_adam else 2) if optimizer else 0.0
+    behind_s = (busy.forward_s + busy.backward_s) * micro_steps
+    link_s = max(0.0, (fetched + returned) / link - behind_s)
+    link_s += trained * 2 / link if optimizer and not params else 0.0
+    adam_s = trained * per_node * STEP_BYTES / (HOST_MEMORY_GBPS * 1e9) if optimizer else 0.0
+    adam_s *= TORCH_ADAM if torch_adam else 1.0
+    # Read before a part is stepped and written after it, unless pipeline_read and pipeline_write are set.
+    drive_s = trained * per_node * NVME_STEP_BYTES / drive if optimizer == "nvme" else 0.0
+    if params == "nvme":
+        moved = (2 * micro_steps + 1) * shard * per_node * 2
+        drive_s += max(0.0, moved / drive - behind_s)
+    return link_s, adam_s, drive_s

@@ -1,0 +1,103 @@
+"""How the model of a plan is trained, from the options of the command line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import UserError
+from . import spec
+from .types import Lora, Model, TrainingOptions
+
+AS_THEY_ARE = (
+    *("dtype", "optimizer", "optimizer_impl", "micro_batch", "seq_len", "grad_accum", "act_ckpt", "attention"),
+    *("loss", "quant", "alloc", "compile", "packed", "target_len", "images"),
+)
+MOST_BATCH = 10**9
+MOST_PERCENT = 100  # a bare number up to it is no count of parameters
+
+
+def train_from_options(
+    given: Mapping[str, Any], model: Model, gpus: int, frozen: float = 0.0
+) -> tuple[TrainingOptions, list[str]]:
+    """The training of the options, and a line for what follows from them. ``frozen``: what the model itself says.
+
+    Raises:
+        UserError: An option makes no sense, or the batch does not multiply out.
+    """
+    plain = {name: given[name] for name in AS_THEY_ARE if was_given(given, name)}
+    rank = given.get("lora")
+    if given.get("lora_target") and rank is None:
+        raise UserError("--lora-target without --lora", "give the rank of the adapters, such as --lora 16")
+    if given.get("quant") and rank is None:
+        raise UserError(
+            f"weights in {given['quant']} cannot be trained", "give the rank of adapters, such as --lora 16"
+        )
+    lora = Lora(r=rank, target=given.get("lora_target")) if rank is not None else None
+    share = parse_share(given["frozen"], model.params) if given.get("frozen") is not None else frozen
+    if lora and given.get("frozen") is not None:
+        raise UserError("--frozen beside --lora", "leave it out: with adapters the whole model is frozen")
+    found = msgspec.structs.replace(
+        msgspec.convert(plain, TrainingOptions), lora=lora, frozen=share if share and not lora else None
+    )
+    if given.get("global_batch") is None:
+        return found, []
+    return _with_global_batch(found, given["global_batch"], gpus)
+
+
+def was_given(given: Mapping[str, Any], name: str) -> bool:
+    """Whether an option stands on the command line; a flag that is off does not."""
+    return given.get(name) is not None and given[name] is not False
+
+
+def parse_share(text: str, params: float) -> float:
+    """``0.9``, ``90%`` or ``6B``: the share of the weights that is not trained.
+
+    Raises:
+        UserError: It is no share, or as much as there is, or could be either of two things.
+    """
+    try:
+        if text.strip().endswith("%"):
+            share = float(text.strip()[:-1]) / 100
+        else:
+            count = spec.parse_count(text)
+            if 1 < count <= MOST_PERCENT:
+                raise UserError(f"--frozen is {text[:40]}", f"say {count:g}% if that is meant, or a count such as 6B")
+            share = count / params if count > 1 else count
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        next_step = f"a share such as 0.9, or parameters, fewer than {params:,.0f}; with adapters say --lora R"
+        raise UserError(f"--frozen is {text[:40]}", next_step)
+    return share
+
+
+def _with_global_batch(found: TrainingOptions, batch: int, gpus: int) -> tuple[TrainingOptions, list[str]]:
+    """The accumulation, or where that is said the micro-batch, that gives ``batch`` sequences per optimizer step."""
+    if not 0 < batch <= MOST_BATCH:
+        raise UserError(f"--global-batch is {batch}", f"give sequences of one optimizer step, at most {MOST_BATCH:,}")
+    for name, value in (("micro_batch", found.micro_batch), ("grad_accum", found.grad_accum)):
+        if value is not None and value <= 0:
+            raise UserError(f"train.{name} is {value}", "give a positive number of a sensible size")
+    micro, accumulation = found.micro_batch, found.grad_accum
+    if micro is not None and accumulation is not None:
+        whole = micro * accumulation * gpus
+        if whole != batch:
+            shown = f"{micro} per GPU × {accumulation} accumulated × {gpus} GPUs = {whole}, not {batch}"
+            raise UserError(f"--global-batch {batch}: {shown}", "leave out --grad-accum, and it is computed")
+        return found, []
+    if accumulation is None:
+        micro = micro or 1
+        accumulation = _quotient(batch, micro * gpus, f"{micro} per GPU × {gpus} GPUs")
+    else:
+        micro = _quotient(batch, accumulation * gpus, f"{accumulation} accumulated × {gpus} GPUs")
+    told = f"batch: {micro} per GPU × {accumulation} accumulated × {gpus} GPUs = {batch}"
+    return msgspec.structs.replace(found, micro_batch=micro, grad_accum=accumulation), [told]
+
+
+def _quotient(batch: int, part: int, words: str) -> int:
+    if batch % part:
+        below = batch // part * part
+        nearest = f"{below} or {below + part}" if below else f"{part}"
+        raise UserError(f"--global-batch {batch} is no multiple of {words} = {part}", f"take {nearest}")
+    return batch // part

@@ -1,0 +1,74 @@
+"""Read the machine in a child of our own: whatever blocks there (a dead file system, a huge /proc) never blocks us.
+
+The child is ddpwizard's own interpreter under the keeper. It imports the probe's module and answers with one section.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import TypeVar
+
+import msgspec
+
+from ..errors import InspectionError, UserError
+from ..launchers.variables import is_launch_variable
+from ..system.subprocesses import run_process
+from .context import ProbeContext
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+VALUE_LIMIT = 8192  # characters of one variable; the whole must fit into an argument list
+BOOT = (
+    "import json, sys; from importlib import import_module; sys.path[:] = json.loads(sys.argv[1]); "
+    "import_module(sys.argv[2]).child_main(*sys.argv[3:])"
+)
+
+
+class ChildRequest(msgspec.Struct, frozen=True):
+    """What the child needs to know: the launch variables of the shell, and the pids of the job to look at instead."""
+
+    environ: dict[str, str]
+    pids: list[int] = []
+
+
+class ChildAnswer(msgspec.Struct, frozen=True):
+    """The section as JSON, or why there is none."""
+
+    section: msgspec.Raw = msgspec.Raw(b"null")
+    problem: str = ""
+    next_step: str = ""
+
+
+async def run_isolated(
+    read: Callable[[ChildRequest], T], section: type[T], context: ProbeContext, *, limit_s: float, subject: str
+) -> T:
+    """Call ``read``, a function of a module, in a child; its answer is a ``section``.
+
+    Raises:
+        CouldNotLook: ``read`` raised it, failed, or did not answer within the limit. ``subject`` says what was read.
+    """
+    environ = {name: value[:VALUE_LIMIT] for name, value in context.environ.items() if is_launch_variable(name)}
+    look = msgspec.json.encode(ChildRequest(environ, context.pids)).decode()
+    path = json.dumps([entry for entry in sys.path if entry])
+    command = [sys.executable, "-I", "-c", BOOT, path, __name__, read.__module__, read.__name__, look]
+    outcome = await run_process(command, limit_s=context.limit_s or limit_s, answers=True)
+    if outcome.status != "ok":
+        raise InspectionError(f"{subject}: reading it {outcome.why}", "try again; if it stays, see the log file")
+    answer = msgspec.json.decode(outcome.answer, type=ChildAnswer)
+    if answer.problem:
+        raise InspectionError(answer.problem, answer.next_step)
+    return msgspec.json.decode(answer.section, type=section)
+
+
+def child_main(module: str, name: str, look: str) -> None:
+    """The child's side of ``apart``."""
+    read = getattr(import_module(module), name)
+    try:
+        section = read(msgspec.json.decode(look.encode(), type=ChildRequest))
+        answer = ChildAnswer(section=msgspec.Raw(msgspec.json.encode(section)))
+    except UserError as error:
+        answer = ChildAnswer(problem=error.message, next_step=error.next_step)
+    with os.fdopen(int(os.environ["DDPWIZARD_ANSWER_FD"]), "wb") as out:
+        out.write(msgspec.json.encode(answer))

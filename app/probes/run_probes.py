@@ -1,0 +1,128 @@
+"""Run probes, each within its limit, into one snapshot; judge and merge snapshots."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+from msgspec.structs import replace
+
+from ... import __version__
+from ...knowledge.schema import Intrusiveness, Knowledge
+from ..errors import InspectionError, UserError
+from ..evidence import Check
+from ..snapshot import Snapshot
+from ..system.timeouts import wait_for
+from .context import ProbeContext, level_permitted
+
+# In the order in which their checks are told; each is a module beside this one and a field of the snapshot.
+PROBES = {
+    "env": "the launch environment",
+    "software": "torch, CUDA and NCCL",
+    "gpus": "the GPUs",
+    "ports": "the rendezvous port",
+    "network": "the network interfaces",
+    "limits": "shared memory and limits",
+    "resolve": "MASTER_ADDR",
+    "allreduce": "the all-reduce test",
+}
+SLACK_S = 7.0  # beyond a probe's limit, for its keeper to end what it had started
+OnStart = Callable[[str], None]
+OnDone = Callable[[str, Snapshot], None]  # the probe, and a snapshot of what it alone has seen
+
+
+def permitted_probes(knowledge: Knowledge, granted: Intrusiveness) -> list[str]:
+    """The probes of the box that may run at this level."""
+    return [
+        id_
+        for id_ in PROBES
+        if id_ in knowledge.probes and level_permitted(knowledge.probes[id_].intrusiveness, granted)
+    ]
+
+
+async def run_probes(
+    probes: Iterable[str],
+    context: ProbeContext,
+    knowledge: Knowledge,
+    *,
+    granted: Intrusiveness,
+    on_start: OnStart | None = None,
+    on_done: OnDone | None = None,
+) -> Snapshot:
+    """Run these probes. Those that only read run at the same time, the others after them, one by one.
+
+    What a probe could not see, was not allowed to see or broke on stands in ``failed`` of the snapshot.
+    """
+    wanted = [probe for probe in PROBES if probe in set(probes)]
+    snapshot = _empty()
+
+    async def one(probe: str) -> None:
+        nonlocal snapshot
+        if on_start:
+            on_start(probe)
+        part = await _run(probe, context, knowledge, granted)
+        snapshot = merge_snapshots(snapshot, part)
+        if on_done:
+            on_done(probe, part)
+
+    reading = [probe for probe in wanted if knowledge.probes[probe].intrusiveness == "reads"]
+    await asyncio.gather(*(one(probe) for probe in reading))
+    for probe in wanted:
+        if probe not in reading:
+            await one(probe)
+    return snapshot
+
+
+async def _run(probe: str, context: ProbeContext, knowledge: Knowledge, granted: Intrusiveness) -> Snapshot:
+    """One probe, as a snapshot that holds its section or why there is none."""
+    spec = knowledge.probes[probe]
+    if not level_permitted(spec.intrusiveness, granted):
+        return _empty(failed={probe: f"not done: it needs --allow {spec.intrusiveness}"})
+    limit_s = context.limit_s or spec.limit_s
+    try:
+        collect = import_module(f".{probe}", __package__).collect
+        section = await wait_for(limit_s + SLACK_S, collect(replace(context, limit_s=limit_s)))
+    except asyncio.TimeoutError:
+        return _empty(failed={probe: f"did not answer within {limit_s:g} s"})
+    except (InspectionError, UserError) as error:
+        return _empty(failed={probe: str(error)})
+    except Exception as error:  # a probe that breaks must not take the others with it
+        return _empty(failed={probe: f"the check itself broke: {type(error).__name__}: {error}"})
+    return _empty(**{probe: section})
+
+
+def _empty(**parts: Any) -> Snapshot:
+    return Snapshot(taken_at=time.time(), host=socket.gethostname(), ddpwizard_version=__version__, **parts)
+
+
+def judge_snapshot(snapshot: Snapshot, probes: Iterable[str] | None = None) -> list[Check]:
+    """What all the judges say; a probe that could not look is ``unknown`` and says why, never healthy.
+
+    A finding that two judges make at the same place is told once.
+    """
+    checks: list[Check] = []
+    for probe in PROBES if probes is None else [probe for probe in PROBES if probe in set(probes)]:
+        if probe in snapshot.failed:
+            checks.append(Check(probe, "unknown", f"could not look at {PROBES[probe]}", snapshot.failed[probe]))
+        elif getattr(snapshot, probe) is not None:
+            checks += import_module(f".{probe}", __package__).judge(snapshot)
+    seen: set[tuple[str, str]] = set()
+    return [check for check in checks if not (check.finding and _again(check, seen))]
+
+
+def _again(check: Check, seen: set[tuple[str, str]]) -> bool:
+    key = (check.finding, check.where)
+    again = bool(check.where) and key in seen
+    seen.add(key)
+    return again
+
+
+def merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
+    """The newer snapshot, and from the older one what the newer did not look at."""
+    seen = {probe: getattr(new, probe) for probe in PROBES if getattr(new, probe) is not None}
+    looked_at = {*seen, *new.failed}
+    kept = {probe: getattr(old, probe) for probe in PROBES if probe not in looked_at}
+    failed = {probe: why for probe, why in old.failed.items() if probe not in looked_at} | new.failed
+    return replace(new, **kept, **seen, failed=failed)

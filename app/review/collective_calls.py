@@ -1,0 +1,245 @@
+"""Where a function calls collectives, and under which conditions: the raw material for finding diverging ranks.
+
+Only what stands in the function itself counts, and what the functions of this file it calls do in any case (one level).
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..training_script.collectives import collective_name
+from ..training_script.rank_conditions import RANKS, UnknownParts
+from ..training_script.syntax import FUNCTIONS, LOOPS, Function, dotted_name, is_generator, nodes_of_body
+from .rule_context import Script
+
+FIRST_RANK_ONLY = {
+    "rank_zero_only",
+    "rank0_only",
+    "master_only",
+    "main_process_only",
+    "on_main_process",
+    "on_local_main_process",
+    "only_main_process",
+    "primary_only",
+}
+Body = Function | ast.Module
+
+
+class BranchCondition(NamedTuple):
+    """A branch that has been taken: ``tests`` all turned out as said, or (``negated``) not all of them did.
+
+    ``guard`` is the statement that decides; ``place`` says where what follows stands to it.
+    """
+
+    guard: ast.stmt
+    place: str  # body, orelse, after (the guard's branch leaves early), inside (an expression)
+    tests: tuple[tuple[ast.expr, bool], ...]
+    negated: bool
+    by_rank: bool
+
+
+Path = tuple[BranchCondition, ...]
+
+
+class CollectiveCall(NamedTuple):
+    """A call of a collective. ``through`` is the function of this file that makes it; not ``sure``: perhaps made.
+
+    ``certain``: reached by whoever runs the function, as far as the text tells; ``protocol``: in a ``while`` loop of
+    some ranks alone, the way leaders and workers talk.
+    """
+
+    kind: str
+    call: ast.Call
+    stmt: ast.stmt
+    path: Path
+    through: Function | None
+    sure: bool
+    certain: bool
+    protocol: bool
+
+
+class CollectiveCalls:
+    """The collectives of every function of a script."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._of: dict[Body, list[CollectiveCall]] = {}
+        self._perhaps: dict[Function, set[str]] = {}
+
+    def of(self, body: Body) -> list[CollectiveCall]:
+        """All events of a function, or of the module's own statements, in the order of the text."""
+        if body not in self._of:
+            walk = _Walk(self)
+            start: Path = ()
+            if isinstance(body, FUNCTIONS) and any(_name(d) in FIRST_RANK_ONLY for d in body.decorator_list):
+                start = (BranchCondition(body, "inside", ((ast.Name(id="is_main_process"), True),), False, True),)
+            walk.block(body.body, start, True, False)
+            self._of[body] = walk.events
+        return self._of[body]
+
+    def surely(self, function: Function) -> list[str]:
+        """The collectives that calling ``function`` makes on every rank that calls it, by its own text."""
+        if is_generator(function):
+            return []
+        found = [e.kind for e in self._direct(function) if e.certain and not any(c.by_rank for c in e.path)]
+        return list(dict.fromkeys(found))
+
+    def perhaps(self, function: Function) -> set[str]:
+        """The collectives that may be made below ``function``, at any depth within the file."""
+        if function not in self._perhaps:
+            self._perhaps[function] = set()
+            for node in nodes_of_body(function):
+                if isinstance(node, ast.Call):
+                    kind = collective_name(node, self.script.names)
+                    called = self.script.names.function(node)
+                    self._perhaps[function] |= ({kind} if kind else set()) | (self.perhaps(called) if called else set())
+        return self._perhaps[function]
+
+    def _direct(self, function: Function) -> list[CollectiveCall]:
+        walk = _Walk(self, follow=False)
+        walk.block(function.body, (), True, False)
+        return walk.events
+
+
+class _Walk:
+    """One pass over the statements of a function."""
+
+    def __init__(self, events: CollectiveCalls, follow: bool = True) -> None:
+        self.all, self.follow = events, follow
+        self.script = events.script
+        self.events: list[CollectiveCall] = []
+
+    def block(
+        self, stmts: Sequence[ast.stmt], path: Path, certain: bool, protocol: bool
+    ) -> list[tuple[ast.stmt, Path]]:
+        """Walk statements; the exits (and under which conditions) that leave this block early."""
+        left: list[tuple[ast.stmt, Path]] = []
+        for stmt in stmts:
+            exits = self._statement(stmt, path, certain, protocol)
+            left += exits
+            outer = len(path)
+            for taken in dict.fromkeys(taken[outer:] for _, taken in exits):
+                if any(condition.by_rank for condition in taken):
+                    path = (*path, _unless(taken))
+                elif not taken and not isinstance(stmt, LOOPS):
+                    return left  # what follows is never reached
+                else:
+                    certain = False
+        return left
+
+    def _statement(self, stmt: ast.stmt, path: Path, certain: bool, protocol: bool) -> list[tuple[ast.stmt, Path]]:
+        match stmt:
+            case ast.If():
+                return self._if(stmt, path, certain, protocol)
+            case ast.For() | ast.AsyncFor():
+                self._expression(stmt.iter, stmt, path, certain, protocol)
+                return self._loop(stmt, path, certain, protocol)
+            case ast.While(test=test):
+                self._expression(test, stmt, path, certain, protocol)
+                alone = self.script.tests.mentions(test) or any(c.by_rank for c in path)
+                return self._loop(stmt, path, certain and _always(test), protocol or alone)
+            case ast.With() | ast.AsyncWith():
+                for item in stmt.items:
+                    self._expression(item.context_expr, stmt, path, certain, protocol)
+                return self.block(stmt.body, path, certain, protocol)
+            case ast.Try():
+                exits = self.block([*stmt.body, *stmt.orelse], path, certain, protocol)
+                for handler in stmt.handlers:
+                    exits += self.block(handler.body, path, False, True)
+                return exits + self.block(stmt.finalbody, path, certain, protocol)
+            case ast.Match():
+                return [e for case in stmt.cases for e in self.block(case.body, path, False, protocol)]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                return []
+            case ast.Return() | ast.Continue() | ast.Break():
+                if isinstance(stmt, ast.Return) and stmt.value:
+                    self._expression(stmt.value, stmt, path, certain, protocol)
+                return [(stmt, path)]
+        for child in ast.iter_child_nodes(stmt):
+            if isinstance(child, ast.expr):
+                self._expression(child, stmt, path, certain, protocol)
+        return []
+
+    def _if(self, stmt: ast.If, path: Path, certain: bool, protocol: bool) -> list[tuple[ast.stmt, Path]]:
+        self._expression(stmt.test, stmt, path, certain, protocol)
+        by_rank = self.script.tests.mentions(stmt.test)
+        settled = self.settled(stmt.test)
+        exits: list[tuple[ast.stmt, Path]] = []
+        for place, body, truth in (("body", stmt.body, True), ("orelse", stmt.orelse, False)):
+            if settled is None:
+                taken = BranchCondition(stmt, place, ((stmt.test, truth),), False, by_rank)
+                exits += self.block(body, (*path, taken), certain and by_rank, protocol)
+            elif settled is truth:
+                exits += self.block(body, path, certain, protocol)
+        return exits
+
+    def _loop(
+        self, stmt: ast.For | ast.AsyncFor | ast.While, path: Path, certain: bool, protocol: bool
+    ) -> list[tuple[ast.stmt, Path]]:
+        exits = self.block(stmt.body, path, certain, protocol)
+        exits = [exit_ for exit_ in exits if isinstance(exit_[0], ast.Return)]
+        return exits + self.block(stmt.orelse, path, False, protocol)
+
+    def settled(self, test: ast.expr) -> bool | None:
+        """What a test says in every distributed run (``world_size > 1``), where the text alone tells."""
+        atoms = UnknownParts({})
+        said = {self.script.tests.truth(test, rank, atoms) for rank in RANKS}
+        return said.pop() if len(said) == 1 and not atoms.met else None
+
+    def _expression(self, expr: ast.expr, stmt: ast.stmt, path: Path, certain: bool, protocol: bool) -> None:
+        match expr:
+            case ast.Lambda():
+                return
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self._expression(test, stmt, path, certain, protocol)
+                for part, truth in ((body, True), (orelse, False)):
+                    self._expression(part, stmt, (*path, self._inside(stmt, ((test, truth),))), False, protocol)
+                return
+            case ast.BoolOp(op=op, values=values):
+                before: tuple[tuple[ast.expr, bool], ...] = ()
+                for value in values:
+                    taken = (*path, self._inside(stmt, before)) if before else path
+                    self._expression(value, stmt, taken, certain and not before, protocol)
+                    before = (*before, (value, isinstance(op, ast.And)))
+                return
+            case ast.Call():
+                self._call(expr, stmt, path, certain, protocol)
+        for child in ast.iter_child_nodes(expr):
+            if isinstance(child, ast.expr):
+                self._expression(child, stmt, path, certain, protocol)
+            elif isinstance(child, ast.keyword):
+                self._expression(child.value, stmt, path, certain, protocol)
+            elif isinstance(child, ast.comprehension):
+                self._expression(child.iter, stmt, path, certain, protocol)
+
+    def _inside(self, stmt: ast.stmt, tests: tuple[tuple[ast.expr, bool], ...]) -> BranchCondition:
+        return BranchCondition(stmt, "inside", tests, False, any(self.script.tests.mentions(test) for test, _ in tests))
+
+    def _call(self, call: ast.Call, stmt: ast.stmt, path: Path, certain: bool, protocol: bool) -> None:
+        if kind := collective_name(call, self.script.names):
+            self.events.append(CollectiveCall(kind, call, stmt, path, None, True, certain, protocol))
+        elif self.follow and (function := self.script.names.function(call)):
+            sure = self.all.surely(function)
+            for kind in [*sure, *sorted(self.all.perhaps(function) - set(sure))]:
+                self.events.append(CollectiveCall(kind, call, stmt, path, function, kind in sure, certain, protocol))
+
+
+def function_bodies(script: Script) -> Iterator[Body]:
+    """The module and every function in it."""
+    yield script.source.tree
+    yield from (node for node in ast.walk(script.source.tree) if isinstance(node, FUNCTIONS))
+
+
+def _unless(taken: Path) -> BranchCondition:
+    """What holds behind a branch that leaves: not everything that led to the exit was so."""
+    tests = tuple(test for condition in taken if not condition.negated for test in condition.tests)
+    first = next(condition for condition in taken if condition.by_rank)
+    return BranchCondition(first.guard, f"after {first.place}", tests, True, True)
+
+
+def _always(test: ast.expr) -> bool:
+    return isinstance(test, ast.Constant) and bool(test.value)
+
+
+def _name(decorator: ast.expr) -> str:
+    return dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

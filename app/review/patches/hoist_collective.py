@@ -1,0 +1,264 @@
+"""The patch for DW401: take a collective, and what it needs, out of a test on the rank; side effects stay under it.
+
+The body of the test is split into runs that keep their order: statements the collective rests on move out to the level
+of the test, all others stay under (a copy of) it. Refused wherever that would change more than which ranks do the work.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from ...training_script.rank_conditions import UnknownParts
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
+from ..collective_calls import CollectiveCall
+from ..rule_context import Patch, Script, no_patch
+from ..side_effects import called_name, is_side_effect, writes_output
+from .hoist_edits import BodyPiece, NoPatch, branch_edits
+
+FIX = "hoist-collective"
+LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
+LOOP_EXITS = (ast.Break, ast.Continue)
+# Calls whose answer does not depend on what one rank alone has.
+SAME_EVERYWHERE = re.compile(
+    r"len|isinstance|hasattr|getattr|int|float|bool|str|min|max|abs|range|is_initialized|is_available|get_world_size"
+    r"|device_count|parse_args|get|getenv"
+)
+POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"}
+BLOCKS = (ast.For, ast.With, ast.If)
+
+
+def hoist_collective(script: Script, guard: ast.If, events: list[CollectiveCall]) -> Patch:
+    """The patch that lets every rank reach ``events``, all in the body of ``guard``; display-only where refused."""
+    try:
+        return _Hoist(script, guard, events).patch()
+    except NoPatch as why:
+        return no_patch(FIX, str(why))
+
+
+class _Hoist:
+    def __init__(self, script: Script, guard: ast.If, events: list[CollectiveCall]) -> None:
+        self.script, self.source, self.guard = script, script.source, guard
+        self.calls: set[ast.AST] = {event.call for event in events}
+        self.through = [event.through for event in events if event.through]
+        self.needed: set[str] = set()
+        self.moved: list[ast.AST] = []
+        self.rank_test, self.uniform_test = self._split_test()
+        self._refuse_what_cannot_move(events)
+
+    def patch(self) -> Patch:
+        pieces = self._split(self.guard.body)
+        self._check_moved()
+        names = sorted({function.name for function in self.through})
+        why = f"{names[0]}() with all it does" if names else "what the collective needs"
+        return Patch(
+            id=FIX,
+            safety="unsafe",
+            why_unsafe=f"{why} now runs on every rank; only the side effects stay under `{self.rank_test}`",
+            edits=branch_edits(self.source, self.guard, pieces, self.rank_test, self.uniform_test),
+        )
+
+    # ---- may it be done
+
+    def _split_test(self) -> tuple[str, str]:
+        """The parts of the test that look at the rank, and those that are the same everywhere."""
+        test, source, ranks = self.guard.test, self.source, self.script.tests
+        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+        ranked = [part for part in parts if ranks.mentions(part)]
+        uniform = [part for part in parts if not ranks.mentions(part)]
+        if any(isinstance(n, ast.NamedExpr) for n in ast.walk(test)):
+            raise NoPatch("the test assigns a name")
+        atoms = UnknownParts({})
+        for part in ranked:
+            ranks.truth(part, 0, atoms)
+        if atoms.met:
+            raise NoPatch(
+                f"the test mixes the rank with `{min(atoms.met)}`: say by hand when every rank should call it"
+            )
+        for part in uniform:
+            self._refuse_what_may_differ(part)
+        join = " and ".join
+        return join(source.one_line(part) for part in ranked), join(source.one_line(part) for part in uniform)
+
+    def _refuse_what_cannot_move(self, events: list[CollectiveCall]) -> None:
+        guard, source = self.guard, self.source
+        if guard.orelse:
+            raise NoPatch("the test has an else branch: take the collective out of both by hand")
+        if source.code(guard).startswith("elif"):
+            raise NoPatch("the test is an elif: take the collective out by hand")
+        for event in events:
+            if sum(condition.by_rank for condition in event.path) > 1:
+                raise NoPatch("the collective stands under more than one test on the rank")
+            for above in self._above(event.call):
+                if isinstance(above, ast.If):
+                    self._refuse_what_may_differ(above.test)
+        for stmt in guard.body:
+            for node in (stmt, *nodes_of_body(stmt)):
+                if isinstance(node, LEAVING) or (
+                    isinstance(node, LOOP_EXITS) and not any(isinstance(a, LOOPS) for a in self._above(node))
+                ):
+                    raise NoPatch(f"line {node.lineno} leaves the branch: take the collective out by hand")
+        for function in self.through:
+            for node in nodes_of_body(function):
+                if isinstance(node, ast.Call) and writes_output(node):
+                    raise NoPatch(
+                        f"{function.name}() also writes (line {node.lineno}), and would on every rank: "
+                        "take the collective out of it, keep the writing under the test"
+                    )
+
+    def _check_moved(self) -> None:
+        """Refuse where a moved statement rests on, or later decides, what only some ranks have."""
+        bound_by = {name for node in self.moved for name in _stores(node)}
+        for call in (n for node in self.moved for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Call)):
+            if called_name(call)[1] in POINT_TO_POINT:
+                raise NoPatch(f"the collective rests on what one rank sends or receives (line {call.lineno})")
+        for node in self.moved:
+            for name in (
+                n for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            ):
+                if name.id not in bound_by and self._only_by_rank(name):
+                    raise NoPatch(f"`{name.id}` is only there on some ranks")
+        function = self.script.names.enclosing_function(self.guard) or self.source.tree
+        inside = set(ast.walk(self.guard))
+        for node in nodes_of_body(function):
+            test = node.test if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) else None
+            if test is None or node in inside or self.script.tests.mentions(test):
+                continue
+            for name in ast.walk(test):
+                if not (isinstance(name, ast.Name) and name.id in bound_by):
+                    continue
+                if any(binding.at not in inside for binding in self.script.names.bindings(name)):
+                    raise NoPatch(f"line {test.lineno} decides by `{name.id}`, which every rank would have then")
+
+    def _above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around ``node``, up to the branch."""
+        parent = self.source.parents[node]
+        while parent is not self.guard:
+            yield parent
+            parent = self.source.parents[parent]
+
+    def _refuse_what_may_differ(self, test: ast.expr, depth: int = 3) -> None:
+        """Refuse where ranks may answer ``test`` differently: by the rank, by their data, by what they find on disk."""
+        for node in ast.walk(test):
+            if isinstance(node, (ast.Name, ast.Attribute)) and self._by_rank(node):
+                raise NoPatch(f"`{ast.unparse(node)}` in a test is not the same on every rank")
+            if isinstance(node, ast.Call) and not SAME_EVERYWHERE.fullmatch(called_name(node)[1]):
+                raise NoPatch(f"`{ast.unparse(node)}` decides, and may differ between ranks")
+            if isinstance(node, ast.Name) and not isinstance(self.source.parents.get(node), ast.Attribute) and depth:
+                for binding in self.script.names.bindings(node):
+                    if binding.value is not None and binding.kind == "assign":
+                        self._refuse_what_may_differ(binding.value, depth - 1)
+
+    def _by_rank(self, node: ast.expr) -> bool:
+        """Whether what ``node`` stands for was bound under a test on the rank, or from the rank."""
+        return any(
+            self._guarded(binding.at) or (binding.value is not None and self.script.tests.mentions(binding.value))
+            for binding in self.script.names.bindings(node)
+        )
+
+    def _only_by_rank(self, name: ast.Name) -> bool:
+        bindings = self.script.names.bindings(name)
+        return bool(bindings) and all(self._guarded(binding.at) for binding in bindings)
+
+    def _guarded(self, node: ast.AST) -> bool:
+        """Whether ``node`` stands under a test on the rank (in a branch of an if)."""
+        child, parent = node, self.source.parents.get(node)
+        while parent is not None and not isinstance(parent, FUNCTIONS):
+            if isinstance(parent, ast.If) and child is not parent.test and self.script.tests.mentions(parent.test):
+                return True
+            child, parent = parent, self.source.parents.get(parent)
+        return False
+
+    # ---- what moves
+
+    def _split(self, body: Sequence[ast.stmt]) -> list[BodyPiece]:
+        """Which statements move, from the last to the first, so that what a moved one needs moves too."""
+        pieces = [self._piece(stmt) for stmt in reversed(body)]
+        return pieces[::-1]
+
+    def _piece(self, stmt: ast.stmt) -> BodyPiece:
+        holds = any(node in self.calls for node in (stmt, *nodes_of_body(stmt)))
+        gives = any(_touches(path, self.needed) for path in self._binds(stmt))
+        if not holds and not gives:
+            return BodyPiece(stmt, False, [])
+        effects = [node for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Call) and is_side_effect(node)]
+        if not effects:
+            self._move(stmt)
+            return BodyPiece(stmt, True, [])
+        simple = (
+            not isinstance(stmt, BLOCKS)
+            or (isinstance(stmt, ast.If) and bool(stmt.orelse))
+            or bool(getattr(stmt, "orelse", []))
+        )
+        if simple:
+            raise NoPatch(
+                f"line {effects[0].lineno} does something one rank should do alone, and the collective needs it"
+            )
+        if any(node in effects for head in _heads(stmt) for node in ast.walk(head)):
+            raise NoPatch(f"line {stmt.lineno} does something one rank should do alone, around the collective")
+        if any(isinstance(node, LOOP_EXITS) for node in nodes_of_body(stmt)):
+            raise NoPatch(f"the loop at line {stmt.lineno} is left early: take the collective out by hand")
+        for head in _heads(stmt):
+            self._move(head)
+        while True:  # a loop may need below what it sets above
+            before = set(self.needed)
+            inner = self._split(stmt.body)  # type: ignore[attr-defined]
+            if before == self.needed:
+                return BodyPiece(stmt, True, inner)
+
+    def _binds(self, node: ast.AST) -> set[str]:
+        """Dotted names that ``node`` sets, or may change by a method or by a function it gives them to."""
+        found = _stores(node)
+        for child in (node, *nodes_of_body(node)):
+            if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Call)) or is_side_effect(child.value):
+                continue
+            call = child.value
+            if isinstance(call.func, ast.Attribute) and not self.script.names.qualified(call.func):
+                found.add(dotted_name(call.func.value))
+            found |= {dotted_name(value) for value in [*call.args, *(keyword.value for keyword in call.keywords)]}
+        return found - {""}
+
+    def _move(self, node: ast.AST) -> None:
+        self.moved.append(node)
+        self.needed |= _reads(node)
+
+
+def _heads(stmt: ast.stmt) -> list[ast.AST]:
+    match stmt:
+        case ast.For(target=target, iter=items):
+            return [target, items]
+        case ast.With(items=items):
+            return list(items)
+        case ast.If(test=test):
+            return [test]
+    return []
+
+
+def _reads(node: ast.AST) -> set[str]:
+    """The longest dotted names that are read in ``node``."""
+    found: set[str] = set()
+    inner: set[ast.AST] = set()
+    for child in ast.walk(node):
+        if isinstance(child, (ast.Name, ast.Attribute)) and child not in inner:
+            path = dotted_name(child)
+            if isinstance(child, ast.Attribute):
+                inner |= set(ast.walk(child.value)) if path else set()
+            if path and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
+                found.add(path)
+    return found
+
+
+def _stores(node: ast.AST) -> set[str]:
+    """Dotted names that ``node`` sets."""
+    found: set[str] = set()
+    for child in (node, *nodes_of_body(node)):
+        if isinstance(child, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(child.ctx, (ast.Store, ast.Del)):
+            found.add(dotted_name(child.value if isinstance(child, ast.Subscript) else child))
+        elif isinstance(child, (*FUNCTIONS, ast.ClassDef)):
+            found.add(child.name)
+        elif isinstance(child, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in child.names}
+    return found - {""}
+
+
+def _touches(path: str, names: set[str]) -> bool:
+    return any(path == name or path.startswith(name + ".") or name.startswith(path + ".") for name in names)

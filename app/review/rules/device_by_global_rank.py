@@ -1,0 +1,260 @@
+"""DW101: a CUDA device chosen by the global rank.
+
+Only where the script shows that the number is the global rank (RANK, ``dist.get_rank()``, ``process_index``), not where
+a name merely suggests it. Silent in scripts that are made for one node: there both numbers are the same.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ...training_script.edits import Edit
+from ...training_script.names import Names
+from ...training_script.rank_conditions import WORLD_SIZE
+from ...training_script.rank_values import RankValue
+from ...training_script.scopes import Scope
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
+from ..rule_context import Patch, Script, Violation, no_patch
+
+FIX = "use-local-rank"
+WHY_UNSAFE = "other code may rely on the device having the number of the global rank"
+LOCAL_VARIABLE = {
+    "RANK": "LOCAL_RANK",
+    "SLURM_PROCID": "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
+DEVICE_NAMES = {"device", "device_id", "current_device", "cuda_device", "device_index", "gpu_id"}
+NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
+WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
+
+
+def check(script: Script) -> list[Violation]:
+    """One finding for each function that uses the global rank as a device."""
+    if _for_one_node(script):
+        return []
+    by_scope: dict[Scope, list[tuple[ast.expr, RankValue]]] = defaultdict(list)
+    for place in _device_places(script):
+        rank = script.ranks.rank(place)
+        if (
+            rank
+            and rank.kind == "global"
+            and rank.sure
+            and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]
+        ):
+            by_scope[script.names.scope_of[place]].append((place, rank))
+    return [_finding(script, places) for places in by_scope.values() if places]
+
+
+def _finding(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Violation:
+    places = sorted(places, key=lambda item: (item[0].lineno, item[0].col_offset))
+    first, source = places[0][0], script.source
+    lines = sorted({place.lineno for place, _ in places})
+    also = f" (also line {', '.join(map(str, lines[1:]))})" if lines[1:] else ""
+    return Violation(
+        line=first.lineno,
+        column=source.column(first),
+        end_line=first.end_lineno or first.lineno,
+        message=f"`{ast.unparse(first)}` is the global rank and is used as the number of a GPU{also}",
+        confidence=0.9,
+        patch=_patch(script, places),
+    )
+
+
+# ---- places that name a device
+
+
+def _device_places(script: Script) -> Iterator[ast.expr]:
+    """Every expression that stands where the number of a CUDA device is meant."""
+    names = script.names
+    for node, _ in list(names.scope_of.items()):
+        match node:
+            case ast.Call():
+                yield from _in_call(names, node)
+            case ast.JoinedStr(values=[ast.Constant(value="cuda:"), ast.FormattedValue(value=value)]):
+                yield value
+            case ast.BinOp(
+                left=ast.Constant(value="cuda:"), op=ast.Add(), right=ast.Call(func=ast.Name(id="str"), args=[value])
+            ):
+                yield value
+            case ast.BinOp(left=ast.Constant(value="cuda:%d" | "cuda:%s"), op=ast.Mod(), right=value):
+                yield value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value) if _device_name(target):
+                if not _device_name(value):
+                    yield value
+
+
+def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
+    full = names.qualified(call.func)
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    last = full.rpartition(".")[2]
+    given: list[ast.expr | None] = []
+    if full in NUMBER_OF_DEVICE:
+        given = [call_argument(call, "device", 0)]
+    elif full == "torch.device":
+        given = [call_argument(call, "index", 1)] if len(call.args) > 1 or call.keywords else call.args[:1]  # type: ignore[assignment]
+    elif last in WRAPPERS or (not full and method in WRAPPERS):
+        listed = call_argument(call, "device_ids")
+        given = [call_argument(call, "output_device"), call_argument(call, "device_id")]
+        given += listed.elts if isinstance(listed, (ast.List, ast.Tuple)) else []
+    elif full.endswith("distributed.init_process_group"):
+        given = [call_argument(call, "device_id")]
+    elif method in ("to", "cuda") and not full:
+        given = [call_argument(call, "device", 0)]
+    elif method == "format" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):
+        given = call.args[:1] if call.func.value.value in ("cuda:{}", "cuda:{0}") else []  # type: ignore[assignment]
+    elif full.startswith("torch."):
+        given = [call_argument(call, "device")]
+    for value in given:
+        # A variable that is a device by its name is looked at where it is set.
+        if value is not None and not _device_name(value):
+            yield value
+
+
+def _device_name(expr: ast.expr) -> bool:
+    name = dotted_name(expr.func if isinstance(expr, ast.Call) else expr).rpartition(".")[2]
+    return name in DEVICE_NAMES or (isinstance(expr, ast.Call) and "device" in name)
+
+
+# ---- scripts for one node
+
+
+def _for_one_node(script: Script) -> bool:
+    """Whether the script itself says that it runs on one node, so that the global rank is the local one."""
+    names = script.names
+    for node in ast.walk(script.source.tree):
+        match node:
+            case ast.Compare(left=left, comparators=[right]):
+                texts = ast.unparse(left), ast.unparse(right)
+                for one, other in (texts, texts[::-1]):
+                    if "device_count" in one and WORLD_SIZE.search(other):
+                        return True
+            case ast.Assign(targets=[target], value=value) if WORLD_SIZE.fullmatch(
+                dotted_name(target).rpartition(".")[2]
+            ):
+                if "device_count()" in ast.unparse(value):
+                    return True
+            case ast.Call() if names.qualified(node.func).endswith("init_process_group"):
+                rank = call_argument(node, "rank")
+                given = script.ranks.rank(rank) if rank else None
+                if given and given.kind == "local" and names.spawned:
+                    return True
+            case ast.Subscript(slice=ast.Constant(value="CUDA_VISIBLE_DEVICES"), ctx=ast.Store()):
+                return True
+            case ast.ClassDef(bases=bases) if any(
+                dotted_name(base).endswith(("TestCase", "TestBase")) for base in bases
+            ):
+                return True
+            case ast.Import(names=[ast.alias(name="pytest" | "unittest"), *_]):
+                return True
+    return False
+
+
+# ---- the patch
+
+
+def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
+    edits: list[Edit] = []
+    for place, rank in places:
+        if isinstance(place, ast.Attribute) and place.attr == "process_index":
+            edits.append(script.source.replace(place, f"{script.source.code(place.value)}.local_process_index"))
+            continue
+        local = _local_rank_at(script, place)
+        if local is None:
+            variable = LOCAL_VARIABLE.get(rank.variable or "RANK")
+            if script.names.spawned or variable is None:
+                return no_patch(
+                    FIX, "no launcher is known to set LOCAL_RANK here: pass the index of the process on its node"
+                )
+            os_, edit = _os_module(script)
+            quote = '"' if _inside_f_string(script, place) != '"' else "'"
+            local = f"int({os_}.environ[{quote}{variable}{quote}])"
+            edits += [edit] if edit else []
+        edits.append(script.source.replace(place, local))
+    for edit, (place, _) in zip([e for e in edits if e.start != e.end], places, strict=False):
+        if ast.unparse(place).replace('"', "'") != script.source.text[edit.start : edit.end].replace('"', "'"):
+            return no_patch(FIX, f"the expression at line {place.lineno} is written in a way no patch is made for")
+    return Patch(id=FIX, safety="unsafe", why_unsafe=WHY_UNSAFE, edits=edits)
+
+
+def _inside_f_string(script: Script, place: ast.expr) -> str:
+    """The quote of the f-string around ``place``, or ""."""
+    parent = script.source.parents[place]
+    while isinstance(parent, (ast.expr, ast.FormattedValue)) and not isinstance(parent, ast.JoinedStr):
+        parent = script.source.parents[parent]
+    if not isinstance(parent, ast.JoinedStr):
+        return ""
+    return '"' if '"' in script.source.code(parent)[:4] else "'"
+
+
+def _local_rank_at(script: Script, place: ast.expr) -> str | None:
+    """A variable that surely holds the local rank where ``place`` stands; one read from LOCAL_RANK first."""
+    names = script.names
+    scope: Scope | None = names.scope_of[place]
+    while scope:
+        best: list[tuple[bool, str]] = []
+        for name, bindings in scope.bindings.items():
+            if len(bindings) != 1:
+                continue
+            at = bindings[0].at
+            found = names.lookup(name, names.scope_of[place])
+            if not found or found[0] is not bindings:
+                continue  # hidden by a nearer name
+            rank = script.ranks.rank(at if isinstance(at, ast.arg) else bindings[0].value or at)
+            if isinstance(at, ast.arg):
+                rank = _spawn_index(script, at)
+            if rank and rank.kind == "local" and rank.sure and _holds_at(script, at, place, scope):
+                best.append((rank.variable != "LOCAL_RANK", name))
+        if best:
+            return min(best)[1]
+        scope = scope.parent
+    return None
+
+
+def _spawn_index(script: Script, at: ast.arg) -> RankValue | None:
+    function = script.source.parents[script.source.parents[at]]
+    if isinstance(function, FUNCTIONS) and function in script.names.spawned and function.args.args[:1] == [at]:
+        return RankValue("local", True)
+    return None
+
+
+def _holds_at(script: Script, at: ast.AST, place: ast.expr, scope: Scope) -> bool:
+    """Whether what ``at`` binds is bound whenever ``place`` runs: a parameter, or an earlier statement of a block
+    around ``place`` (for a function: any statement of the module's own)."""
+    if isinstance(at, ast.arg):
+        return True
+    parents = script.source.parents
+    block = parents.get(at)
+    above: list[ast.AST] = []
+    node: ast.AST | None = place
+    while node is not None:
+        above.append(node)
+        node = parents.get(node)
+    if block not in above or not isinstance(at, ast.stmt):
+        return False
+    inside_function = scope.node is script.source.tree and script.names.enclosing_function(place) is not None
+    return inside_function or (at.end_lineno or at.lineno) < place.lineno
+
+
+def _os_module(script: Script) -> tuple[str, Edit | None]:
+    """The name the module ``os`` has, and the edit that imports it where it has none."""
+    for name, bindings in script.names.module.bindings.items():
+        for binding in bindings:
+            if isinstance(binding.at, ast.Import) and any(
+                a.name == "os" and (a.asname or "os") == name for a in binding.at.names
+            ):
+                return name, None
+    return "os", _import_edit(script, "import os")
+
+
+def _import_edit(script: Script, code: str) -> Edit:
+    """The edit that puts an import where it may stand: before the first other import, behind ``__future__``."""
+    body = script.source.tree.body
+    for stmt in body:
+        if isinstance(stmt, (ast.Import, ast.ImportFrom)) and getattr(stmt, "module", "") != "__future__":
+            return script.source.insert_line(stmt.lineno, code, "")
+    first = next((s for s in body if not isinstance(s, (ast.Import, ast.ImportFrom)) and not _docstring(s)), body[0])
+    return script.source.insert_line(script.source.first_line_with_comments(first, first.lineno - 1), code, "")
+
+
+def _docstring(stmt: ast.stmt) -> bool:
+    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant) and isinstance(stmt.value.value, str)

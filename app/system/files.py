@@ -1,0 +1,124 @@
+"""Files that are left for a person: whole or not there, and never one over another unasked."""
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import UserError
+
+
+def expand_user(given: str) -> Path:
+    """A path as a person writes it, with the home for ``~``.
+
+    Raises:
+        UserError: There is no such home.
+    """
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        user = given.partition("/")[0]
+        raise UserError(f"{given}: no home is known for {user}", "write the path without ~") from error
+
+
+def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
+    """The content of a regular file; nothing else is opened, as a pipe or a device may never end.
+
+    Raises:
+        UserError: It is none, is larger than the limit, or cannot be read; ``next_step`` is what to do about it.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path} is no regular file", next_step)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise UserError(f"{path} is no regular file", next_step)
+            content = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", next_step) from error
+    except ValueError as error:
+        raise UserError(f"{path!s} is no path", next_step) from error
+    if len(content) > limit_bytes:
+        raise UserError(f"{path} has more than {limit_bytes:,} bytes, too many", next_step)
+    return content
+
+
+def write_atomic(path: Path, content: bytes, option: str, mode: int = 0o600) -> None:
+    """Write a file so that it is whole or not there; ``option`` is the one that named it.
+
+    Raises:
+        UserError: The directory is missing or cannot be written.
+    """
+    import tempfile
+
+    target = path.absolute()
+    try:
+        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(fd, "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fchmod(out.fileno(), mode)
+                os.fsync(out.fileno())
+            Path(name).replace(target)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", f"name another file with {option}") from error
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuse before a long look what could not be written after it; ``option`` is the one that named the file.
+
+    Raises:
+        UserError: It is no file, or its directory cannot be written.
+    """
+    parent = path.absolute().parent
+    if path.exists() and not path.is_file():
+        raise UserError(f"{option} {path}: there is something that is no file", "name a file")
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UserError(f"{option} {path}: {parent} cannot be written to", "name another directory")
+
+
+def write_new_file(name: str, content: str, directory: Path | None = None) -> Path:
+    """Write a file of its own into ``directory`` (default: where the wizard was started); never over another.
+
+    Raises:
+        UserError: The directory cannot be written.
+    """
+
+    def write(path: Path) -> None:
+        with path.open("x") as file:
+            file.write(content)
+
+    return _first_free(name, directory or Path.cwd(), write)
+
+
+def make_new_directory(name: str) -> Path:
+    """Make a directory of its own where the wizard was started.
+
+    Raises:
+        UserError: It cannot be made.
+    """
+    return _first_free(name, Path.cwd(), Path.mkdir)
+
+
+def _first_free(name: str, directory: Path, make: Callable[[Path], None]) -> Path:
+    """Make what is called ``name``, or name-2 and so on where that is there already."""
+    stem, dot, ending = name.partition(".")
+    for number in range(1, 1000):
+        path = directory / (name if number == 1 else f"{stem}-{number}{dot}{ending}")
+        try:
+            make(path)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(
+                f"cannot write {path}: {error.strerror}", "start the wizard in a directory of yours"
+            ) from error
+        return path
+    raise UserError(f"{directory} holds too many things called {name}", "remove some")

@@ -1,0 +1,207 @@
+"""Processes as /proc shows them. Whoever is gone in the meantime is None, never an error; a refusal is noted."""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InspectionError
+from . import proc_files, run_directory
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Proc:
+    """One living process or zombie; the environment and the paths are read when they are asked for."""
+
+    def __init__(self, pid: int, parent: int, state: str, cpu_s: float, started_s: float, uid: int) -> None:
+        self.pid, self.parent, self.state, self.uid = pid, parent, state, uid
+        self.cpu_s = cpu_s
+        self.started_s = started_s  # since boot
+        self.denied = False  # set when the kernel refuses the environment
+
+    @cached_property
+    def command(self) -> list[str]:
+        """Its argument list; empty for a zombie or a kernel thread."""
+        return _strings(proc_files.read_bytes_of(self.pid, "cmdline"))
+
+    @cached_property
+    def environ(self) -> dict[str, str]:
+        """The environment it was started with; what it set later is not there (proc(5))."""
+        try:
+            text = Path(f"{proc_files.PROC}/{self.pid}/environ").read_bytes()
+        except PermissionError:
+            said = self._note()
+            self.denied = said is None
+            return said.environ if said else {}
+        except OSError:
+            return {}
+        pairs = (entry.partition("=") for entry in _strings(text))
+        return {name: value for name, equals, value in pairs if equals}
+
+    @cached_property
+    def executable(self) -> str:
+        return proc_files.read_link_of(self.pid, "exe") or ((said := self._note()) and said.python) or ""
+
+    @cached_property
+    def cwd(self) -> str:
+        return proc_files.read_link_of(self.pid, "cwd") or ((said := self._note()) and said.cwd) or ""
+
+    def _note(self) -> run_directory.RankRecordFile | None:
+        """What a rank started with ``ddpwizard run`` says of itself, for where the kernel says nothing."""
+        path = (
+            run_directory.record_of(self.pid) if self.command[:1] and "python" in Path(self.command[0]).name else None
+        )
+        return run_directory.read_record(path) if path else None
+
+    @property
+    def is_python(self) -> bool:
+        """Whether its program is a Python interpreter (told by the name of its executable, else of its command)."""
+        program = self.executable or (self.command[0] if self.command else "")
+        return Path(program).name.lower().startswith(("python", "pypy"))
+
+    @property
+    def name(self) -> str:
+        """How to speak of it: "pid 4711 (python train.py)"; the program without its directory."""
+        command = " ".join([Path(self.command[0]).name, *self.command[1:3]]) if self.command else ""
+        return f"pid {self.pid} ({command[:80]})" if command else f"pid {self.pid}"
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """What a process has used up so far: CPU seconds of all its threads, its main thread's voluntary switches."""
+
+    state: str
+    cpu_s: float
+    switches: int
+
+
+def all_processes() -> dict[int, Proc]:
+    """Every process, from one pass.
+
+    Raises:
+        CouldNotLook: There is no /proc (another system, or a container that hides it).
+    """
+    try:
+        names = [entry.name for entry in proc_files.PROC.iterdir()]
+    except OSError:
+        names = []
+    found = {int(name): proc for name in names if name.isdigit() and (proc := process_of(int(name)))}
+    if not found:
+        raise InspectionError(
+            f"there is no {proc_files.PROC} to read processes from",
+            "run ddpwizard on the Linux machine where the job runs",
+        )
+    return found
+
+
+def process_of(pid: int) -> Proc | None:
+    """The process with this pid, or None where there is none."""
+    fields, uid = proc_files.stat_fields(pid), proc_files.user_of(pid)
+    if not fields or uid is None:
+        return None
+    cpu_s = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    return Proc(pid, int(fields[1]), fields[0], cpu_s, int(fields[19]) / TICKS_PER_S, uid)
+
+
+def counters(pid: int) -> Counters | None:
+    """The process state of the main thread and the use so far, or None where the process is gone."""
+    whole, (state, switches) = proc_files.stat_fields(pid), thread_state(pid, pid)
+    return Counters(state, (int(whole[11]) + int(whole[12])) / TICKS_PER_S, switches) if whole and state else None
+
+
+def thread_state(pid: int, number: int) -> tuple[str, int]:
+    """The state of one thread and its voluntary switches so far; empty and 0 where it is gone."""
+    status = proc_files.read_text_of(pid, f"task/{number}/status")
+    found = dict(re.findall(r"^(State|voluntary_ctxt_switches):\s+(\w+)", status, re.MULTILINE))
+    return found.get("State", ""), int(found.get("voluntary_ctxt_switches", 0))
+
+
+def wait_status(pid: int) -> int | None:
+    """How a zombie ended, as ``os.waitpid`` would tell; None where it is no zombie. The kernel says 0 to those who may
+    not look into the process."""
+    fields = proc_files.stat_fields(pid, "stat")
+    return int(fields[49]) if len(fields) > 49 and fields[0] == "Z" else None
+
+
+def has_gpu_open(pid: int) -> bool:
+    """Whether the process holds an NVIDIA compute device open."""
+    try:
+        targets = [fd.readlink().name for fd in (proc_files.PROC / str(pid) / "fd").iterdir()]
+    except OSError:
+        return False
+    return any((name.startswith("nvidia") and name[6:].isdigit()) or name == "nvidia-uvm" for name in targets)
+
+
+def has_torch(pid: int) -> bool:
+    """Whether the process has torch's library loaded."""
+    return b"/libtorch" in proc_files.read_bytes_of(pid, "maps")
+
+
+def open_sockets(pid: int) -> frozenset[int]:
+    """The inodes of the sockets it has open."""
+    found: set[int] = set()
+    try:
+        entries = list((proc_files.PROC / str(pid) / "fd").iterdir())
+    except OSError:
+        return frozenset()
+    for entry in entries:
+        try:
+            target = entry.readlink().name
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            found.add(int(target[8:-1]))
+    return frozenset(found)
+
+
+def network_namespace(pid: int) -> str:
+    """Its network namespace, as text that is equal for those who share one; empty where it may not be read."""
+    return proc_files.read_link_of(pid, "ns/net")
+
+
+def started_at(proc: Proc) -> float:
+    """When it was started, as seconds since the epoch."""
+    return time.time() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - proc.started_s)
+
+
+def ancestors(pid: int, processes: Mapping[int, Proc]) -> list[Proc]:
+    """Its parent, the parent's parent and so on."""
+    found: list[Proc] = []
+    proc = processes.get(pid)
+    while proc and (parent := processes.get(proc.parent)) and parent not in found:
+        found.append(parent)
+        proc = parent
+    return found
+
+
+def source_text(pid: int, path: str) -> str | None:
+    """The text of a file as this process sees it (its container's file system), else as we do.
+
+    A process may name any path: only what its own user may read is read, whoever we are.
+    """
+    for candidate in proc_files.host_path(pid, path):
+        try:
+            file = candidate.stat()
+            if stat.S_ISREG(file.st_mode) and _may_read(pid, file) and file.st_size < 4_000_000:
+                return candidate.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return None
+
+
+def _may_read(pid: int, file: os.stat_result) -> bool:
+    """Whether the process's own user may read a file, by its owner, its groups or everybody's right."""
+    if proc_files.user_of(pid) in (0, file.st_uid) or file.st_mode & stat.S_IROTH:
+        return True
+    fields = dict(line.split(":", 1) for line in proc_files.read_text_of(pid, "status").splitlines() if ":" in line)
+    groups = {int(word) for name in ("Gid", "Groups") for word in fields.get(name, "").split()}
+    return bool(file.st_mode & stat.S_IRGRP) and file.st_gid in groups
+
+
+def _strings(text: bytes) -> list[str]:
+    return text.rstrip(b"\0").decode(errors="replace").split("\0") if text else []

@@ -1,0 +1,170 @@
+"""The keeper: a small process between the wizard and whatever it starts, so that nothing outlives it.
+
+Run as a script by ``runner`` (standard library only)::
+
+    python -IS keeper.py LIFE_FD LIMIT_S -- COMMAND…
+
+It becomes the reaper of its descendants, starts COMMAND, and ends *all descendants that /proc shows*, again until
+none is left, when COMMAND ends, LIMIT_S is over, or the socket LIFE_FD reaches its end (the wizard cancelled or is
+gone). A process group is not enough: torchrun gives each rank a session of its own, and ranks outlive a killed
+torchrun. How COMMAND ended goes back over LIFE_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``,
+``let_go`` or ``not_started``.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.02
+PAUSE_MAX_S = 0.5
+TERM_GRACE_S = 0.2
+MOST_DEAD = 100_000  # collected at one go; left lying they would be read and killed again each round
+BURST = 50  # rounds of something that need not come to an end by itself
+TAKEN_OVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below ``root``, parents before children, from one pass over /proc."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def current_descendants() -> list[int]:
+    """The keeper's descendants at this very moment, a few microseconds for each: those that main threads started.
+
+    Empty where the kernel does not tell (CONFIG_PROC_CHILDREN).
+    """
+    found = [os.getpid()]
+    for pid in found:
+        with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as listing:
+            found += [int(child) for child in listing.read().split()]
+    return found[1:]
+
+
+def send_signal(pids: list[int], number: int) -> None:
+    """Send a signal to each; who is gone already is no error."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def reap() -> "dict[int, int] | None":
+    """Collect whatever has ended: pid to wait status. None when there is no child left, dead or alive.
+
+    Orphans are handed to the keeper, so no child left means no descendant left: the one test that no race can fool.
+    """
+    ended: dict[int, int] = {}
+    for _ in range(MOST_DEAD):
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended or None
+        if pid == 0:
+            break
+        ended[pid] = status
+    return ended
+
+
+def end_all() -> None:
+    """End every descendant: asked once, then stopped and killed until none is left.
+
+    All are stopped before any is killed, so that one that replaces its dead neighbours gets no chance to.
+    """
+    if reap() is None:
+        return
+    left = descendants(os.getpid())
+    send_signal(left, signal.SIGTERM)
+    send_signal(left, signal.SIGCONT)
+    until = time.monotonic() + TERM_GRACE_S
+    while reap() is not None and time.monotonic() < until:
+        time.sleep(POLL_S)
+    pause_s = 0.0
+    known: set[int] = set()
+    while reap() is not None:
+        # Those at hand first: who forks and exits for ever is gone before all of /proc is read.
+        stopped = stop_all(current_descendants) | stop_all(lambda: descendants(os.getpid()))
+        send_signal(sorted(stopped), signal.SIGKILL)
+        # One in the kernel's hands can take for ever: wait at low cost. As long as new ones come, do not wait at all.
+        pause_s = min(pause_s + 0.001, PAUSE_MAX_S) if stopped <= known else 0.0
+        known |= stopped
+        time.sleep(pause_s)
+
+
+def stop_all(look: Callable[[], list[int]]) -> set[int]:
+    """Stop all that ``look`` shows until it shows nobody new."""
+    stopped: set[int] = set()
+    for _ in range(BURST):
+        fresh = [pid for pid in look() if pid not in stopped]
+        if not fresh:
+            break
+        send_signal(fresh[::-1], signal.SIGSTOP)  # the youngest may be about to start another
+        stopped.update(fresh)
+    return stopped
+
+
+def wait_for_command(pid: int, life_fd: int, limit_s: float) -> str:
+    """Wait for the command, its limit or the end of the socket; the line that says which it was."""
+    until = time.monotonic() + limit_s
+    poll = select.poll()
+    poll.register(life_fd, select.POLLIN | select.POLLHUP)
+    while True:
+        status = (reap() or {}).get(pid)
+        if status is not None:
+            return f"exited {128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)}"
+        if time.monotonic() >= until:
+            return "timed_out"
+        if poll.poll(POLL_S * 1000):
+            return "let_go"
+
+
+def main() -> None:
+    life = socket.socket(fileno=int(sys.argv[1]))
+    limit_s, command = float(sys.argv[2]), sys.argv[4:]
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for number in TAKEN_OVER:
+        signal.signal(number, signal.SIG_IGN)
+    keep = [int(fd) for fd in os.environ.get("DDPWIZARD_KEEP_FDS", "").split(",") if fd]
+    try:
+        child = subprocess.Popen(command, pass_fds=keep, restore_signals=True, preexec_fn=_default_signals)
+    except OSError as error:
+        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        verdict = "not_started"
+    else:
+        for fd in keep:
+            os.close(fd)
+        verdict = wait_for_command(child.pid, life.fileno(), limit_s)
+        end_all()
+    with suppress(OSError):  # the wizard may be gone
+        life.sendall(verdict.encode())
+
+
+def _default_signals() -> None:
+    for number in TAKEN_OVER:
+        signal.signal(number, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Text for terminals and pipes that know only ASCII: typographic signs become their nearest ASCII spelling."""
+
+import codecs
+import io
+import sys
+
+SIGNS = {
+    "–": "-",
+    "—": "-",
+    "…": "...",
+    "×": "x",
+    "÷": "/",
+    "·": "|",
+    "→": "->",
+    "←": "<-",
+    "≥": ">=",
+    "≤": "<=",
+    "≈": "~",
+    "“": '"',
+    "”": '"',
+    "’": "'",
+    "‘": "'",
+    "‹": "<",
+    "›": ">",
+    "µ": "u",
+    "°": "",
+    "−": "-",
+    "\u00a0": " ",
+    "✓": "OK",
+    "✗": "FAIL",
+    "●": "RUN",
+    "█": "#",
+    "▸": ">",
+    "◀": "<",
+    "─": "-",
+    "│": "|",
+}
+TABLE = str.maketrans(SIGNS)
+
+
+def to_ascii(text: str) -> str:
+    """``text`` in ASCII; a letter without a spelling becomes ``?``. The length may change."""
+    return text.translate(TABLE).encode("ascii", "replace").decode()
+
+
+def ascii_output() -> None:
+    """From now on everything printed on stdout and stderr is spelt in ASCII."""
+    codecs.register_error("ddpwizard-ascii", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="ascii", errors="ddpwizard-ascii")
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return to_ascii(error.object[error.start : error.end]), error.end

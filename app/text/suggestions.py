@@ -1,0 +1,29 @@
+"""The names that a mistyped one may mean."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+LONGEST = 80  # letters of a name that are looked at
+ALIKE = 0.6  # of difflib's ratio
+
+
+def closest(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """Those that are most like it, the nearest first, whatever the case, the spaces, the dots and the dashes."""
+    by_key: dict[str, str] = {}
+    for each in names:
+        by_key.setdefault(normalise(each), each)
+    return [by_key[key] for key in get_close_matches(normalise(name[:LONGEST]), by_key, most, ALIKE)]
+
+
+def did_you_mean(found: list[str]) -> str:
+    """``did you mean A, B or C?``; empty where nothing is near."""
+    if not found:
+        return ""
+    *first, last = found
+    return f"did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
+
+
+def normalise(name: str) -> str:
+    """Its letters and digits only: ``zero3`` of ``ZeRO-3``."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,238 @@
+"""What the text of a script says about a line: its statement and calls, the function and the loops around it."""
+
+import ast
+from collections.abc import Mapping, Sequence
+
+from . import control_flow
+from .communication_calls import COLLECTIVES, POINT_TO_POINT
+from .control_flow import Guard, called_function_name, contains_line, last_name
+from .definitions import FrameScope, Function
+from .frame import StackFrame
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
+
+
+class ParsedFile:
+    """One parsed file. A file that is no Python of this version knows nothing about any line."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines()
+        try:
+            self.module = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            self.module = ast.Module(body=[], type_ignores=[])
+        nodes = list(ast.walk(self.module))  # from the outside in
+        self._functions = [node for node in nodes if isinstance(node, Function)]
+        self._statements = [node for node in nodes if isinstance(node, ast.stmt)]
+        self._loops = [node for node in nodes if isinstance(node, Loop)]
+        self._calls = [node for node in nodes if isinstance(node, ast.Call)]
+
+    def line(self, number: int) -> str:
+        """The text of one line."""
+        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+
+    def statement(self, line: int) -> str:
+        """The text of the statement a line belongs to; of a compound one, its header."""
+        found = next((node for node in reversed(self._statements) if contains_line(node, line)), None)
+        if found is None:
+            return self.line(line)
+        body = getattr(found, "body", None)
+        last = max(body[0].lineno - 1, found.lineno) if isinstance(body, list) and body else found.end_lineno or line
+        return "\n".join(self.line(n) for n in range(found.lineno, last + 1))
+
+    def poll_around(self, line: int) -> str:
+        """The text of the innermost loop around a line that asks again and again and communicates nothing: a ``while``,
+        or a ``for`` whose attempt has failed there (``except OSError: time.sleep(delay)``)."""
+        for loop in self.loops(line):
+            again = isinstance(loop, ast.While) or any(
+                isinstance(node, ast.ExceptHandler) and any(contains_line(inner, line) for inner in node.body)
+                for node in ast.walk(loop)
+            )
+            text = ast.unparse(loop)
+            of_a_socket = {"send", "recv"} if "connect" in text else set[str]()
+            if again and of_a_socket.issuperset(_collectives_in(loop, self.module)):
+                return text
+        return ""
+
+    def awaited(self, line: int) -> str | None:
+        """The collective whose handle a line waits for (``work.wait()``), by the call that made it."""
+        waits = [
+            call.func.value
+            for call in self.calls(line)
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("wait", "synchronize")
+        ]
+        function = self.function_at(line)
+        for handle in waits:
+            if isinstance(handle, ast.Call) and called_function_name(handle) in COLLECTIVES:
+                return called_function_name(handle)
+            if "store" in last_name(handle).lower():
+                continue  # a key-value store has a wait() too
+            made = [
+                called_function_name(call)
+                for call in ast.walk(self.module if isinstance(handle, ast.Attribute) else function)
+                if isinstance(call, ast.Call) and _is_asynchronous(call)
+            ]
+            name = handle.id if isinstance(handle, ast.Name) else ""
+            own = [
+                called_function_name(node.value)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and _is_asynchronous(node.value)
+                and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+            ]
+            if own or made:
+                return (own or made)[0]
+        return None
+
+    def breakpoint_of(self, line: int) -> int | None:
+        """The line of the ``breakpoint()`` by which a debugger came to a line: it shows the one after."""
+        function = self.function_at(line)
+        calls = [
+            c
+            for c in ast.walk(function)
+            if isinstance(c, ast.Call) and called_function_name(c) in ("breakpoint", "set_trace")
+        ]
+        lines = [call.lineno for call in calls if self.function_at(call.lineno) is function]
+        before = [each for each in lines if each <= line]
+        return max(before) if before else lines[0] if len(lines) == 1 else None
+
+    def registers_exit(self) -> bool:
+        """Whether the file has something called when Python ends."""
+        return any("atexit" in line for line in self._lines)
+
+    def calls(self, line: int) -> list[ast.Call]:
+        """The calls a line holds, the innermost last."""
+        return [node for node in self._calls if contains_line(node, line)]
+
+    def collective_call(self, line: int, name: str) -> ast.Call | None:
+        """The call of that collective on a line."""
+        return next((call for call in self.calls(line) if called_function_name(call) == name), None)
+
+    def function_at(self, line: int) -> ast.AST:
+        """The innermost function that holds the line, else the module."""
+        return next((node for node in reversed(self._functions) if contains_line(node, line)), self.module)
+
+    def names_around(self, line: int) -> set[str]:
+        """The names of the function that holds the line and of its class."""
+        function = self.function_at(line)
+        classes = [node for node in self._statements if isinstance(node, ast.ClassDef) and function in node.body]
+        return {node.name for node in classes} or {name for name in [getattr(function, "name", "")] if name}
+
+    def mentions(self, names: set[str]) -> list[int]:
+        """The lines on which any of these names is used."""
+        nodes = ast.walk(self.module) if names else ()
+        return [node.lineno for node in nodes if isinstance(node, ast.Name) and node.id in names]
+
+    def scope(self, line: int, function: str, outer: "tuple[FrameScope, int] | None" = None) -> FrameScope:
+        """The scope of a line. ``outer``: the scope and line of the calling frame, to read what it passes."""
+        here = self.function_at(line)
+        caller = None
+        if outer and isinstance(here, Function):
+            name = function.rpartition(".")[2]
+            calls = (node for node in ast.walk(outer[0].function) if isinstance(node, ast.Call))
+            named = [call for call in calls if contains_line(call, outer[1]) and called_function_name(call) == name]
+            caller = (outer[0], named[0]) if named else None
+        return FrameScope(self.module, here, caller)
+
+    def guards(self, line: int, scope: FrameScope) -> list[Guard]:
+        """The conditions that decide whether the line is reached within its function, innermost first."""
+        return control_flow.enclosing_conditions(line, scope)
+
+    def loops(self, line: int) -> list[Loop]:
+        """The loops around a line within its function, innermost first. A loop's own header is not inside it."""
+        function = self.function_at(line)
+        loops = [node for node in self._loops if _is_within(node, line) and self.function_at(node.lineno) is function]
+        return loops[::-1]
+
+    def iterates(self, line: int) -> bool:
+        """Whether a line is the head of a ``for`` loop, where it gets its next item."""
+        return any(isinstance(loop, (ast.For, ast.AsyncFor)) and contains_line(loop.iter, line) for loop in self._loops)
+
+    def is_generator(self, line: int) -> bool:
+        """Whether the innermost function around a line yields."""
+        function = self.function_at(line)
+        yields = (node.lineno for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom)))
+        return isinstance(function, Function) and any(self.function_at(at) is function for at in yields)
+
+    def handlers(self, line: int) -> list[ast.ExceptHandler]:
+        """The handlers of the ``try`` blocks around a line that let the program go on, innermost first."""
+        tries = [
+            node
+            for node in ast.walk(self.function_at(line))
+            if isinstance(node, ast.Try) and any(contains_line(s, line) for s in node.body)
+        ]
+        return [
+            handler
+            for node in reversed(tries)
+            for handler in node.handlers
+            if not any(isinstance(inner, ast.Raise) for inner in ast.walk(handler))
+        ]
+
+    def blocks_of_condition(self, line: int) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
+        """The two blocks of the ``if`` that begins on a line; None where there is none, or only one."""
+        for node in ast.walk(self.module):
+            if isinstance(node, ast.If) and node.lineno == line and node.orelse:
+                return node.body, node.orelse
+        return None
+
+
+def collectives_in(block: Sequence[ast.stmt], module: ast.Module) -> list[str]:
+    """The collectives that a block calls, in the order of the text, through functions of the same file too."""
+    return [name for statement in block for name in _collectives_in(statement, module)]
+
+
+def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[str]:
+    found: list[str] = []
+    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    for call in sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0)):
+        name = called_function_name(call)
+        if name in COLLECTIVES or (name == "backward" and isinstance(call.func, ast.Attribute)):
+            found.append(name)
+        elif depth:
+            functions = [f for f in ast.walk(module) if isinstance(f, Function) and f.name == name]
+            found += [n for f in functions[:1] for s in f.body for n in _collectives_in(s, module, depth - 1)]
+    return found
+
+
+def _is_asynchronous(call: ast.Call) -> bool:
+    name = called_function_name(call)
+    return name in ("isend", "irecv", "batch_isend_irecv") or (
+        name in COLLECTIVES - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
+    )
+
+
+def _is_within(loop: Loop, line: int) -> bool:
+    if isinstance(loop, Comprehension):
+        return contains_line(loop, line)
+    return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
+
+
+class ParsedFiles:
+    """The parsed files of the user's frames, by path."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts, self._parsed = texts, dict[str, ParsedFile]()
+        self._scopes: dict[tuple[StackFrame, ...], list[FrameScope]] = {}
+
+    @property
+    def paths(self) -> list[str]:
+        """The files whose text is there."""
+        return list(self._texts)
+
+    def __getitem__(self, path: str) -> ParsedFile:
+        if path not in self._parsed:
+            self._parsed[path] = ParsedFile(self._texts.get(path, ""))
+        return self._parsed[path]
+
+    def scopes(self, frames: Sequence[StackFrame]) -> list[FrameScope]:
+        """The scope of each frame (outermost first), with what the frame before passes to it."""
+        key = tuple(frames)
+        if key not in self._scopes:
+            scopes: list[FrameScope] = []
+            for index, frame in enumerate(frames):
+                outer = (scopes[-1], frames[index - 1].line) if scopes else None
+                scopes.append(self[frame.path].scope(frame.line, frame.function, outer))
+            self._scopes[key] = scopes
+        return self._scopes[key]

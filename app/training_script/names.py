@@ -1,0 +1,246 @@
+"""What the names of a script stand for: imports, functions and classes of the file, and where a value comes from.
+
+Flow-insensitive: a name stands for everything that is ever bound to it. What cannot be followed (another file, a
+container, a loop variable) is a leaf, and rules say nothing about leaves they do not know.
+"""
+
+import ast
+import builtins
+from collections import defaultdict
+from collections.abc import Iterator
+
+from .scopes import Binding, Scope, Scopes
+from .source import ScriptSource
+from .syntax import FUNCTIONS, Function, dotted_name, is_generator, match_arguments, nodes_of_body, parameters
+
+DEPTH = 12
+IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__class__", "__path__", "__annotations__"}
+
+
+class Names(Scopes):
+    """The names of one file. ``arguments`` holds, for each function, what its calls within the file give it."""
+
+    def __init__(self, source: ScriptSource) -> None:
+        super().__init__(source)
+        self.arguments: dict[Function, list[tuple[ast.Call, dict[str, ast.expr]]]] = defaultdict(list)
+        self.spawned: set[Function] = set()
+        for node, scope in list(self.scope_of.items()):
+            if isinstance(node, ast.Call):
+                self._record_call(node, scope)
+
+    def lookup(self, name: str, scope: Scope) -> tuple[list[Binding], Scope] | None:
+        """Everything bound to ``name`` as seen from ``scope``, and the scope it is bound in."""
+        start = scope
+        at: Scope | None = scope
+        while at:
+            if at.elsewhere.get(name) == "global":
+                at = self.module
+            if (at is start or not isinstance(at.node, ast.ClassDef)) and at.bindings.get(name):
+                return at.bindings[name], at
+            at = at.parent
+        return None
+
+    def enclosing_function(self, node: ast.AST) -> Function | None:
+        """The innermost function whose body ``node`` stands in."""
+        at = self.source.parents.get(node)
+        while at and not isinstance(at, FUNCTIONS):
+            at = self.source.parents.get(at)
+        return at
+
+    def qualified(self, expr: ast.expr) -> str:
+        """The full dotted name ``expr`` has by the imports (``torch.distributed.barrier``), else ""."""
+        attributes: list[str] = []
+        node = expr
+        while isinstance(node, ast.Attribute):
+            attributes.insert(0, node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        found = self.lookup(node.id, self.scope_of.get(node, self.module))
+        if not found:
+            return ""
+        for binding in found[0]:
+            if binding.kind == "import":
+                return ".".join([_imported(binding.at, node.id), *attributes])
+        return ""
+
+    def function(self, call: ast.Call) -> Function | None:
+        """The function of this file that ``call`` runs, where that is plain."""
+        scope = self.scope_of.get(call, self.module)
+        match call.func:
+            case ast.Name(id=name):
+                found = self.lookup(name, scope)
+                if not found or len(found[0]) != 1:
+                    return None
+                at = found[0][0].at
+                if isinstance(at, ast.ClassDef):
+                    return self.method(at, "__init__")
+                return at if isinstance(at, FUNCTIONS) else None
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+                owner = self.enclosing_class(scope)
+                return self.method(owner, name) if owner else None
+            case ast.Attribute(value=ast.Name() as receiver, attr=name):
+                made = [binding.value for binding in self.bindings(receiver)]
+                owner = self.class_of(made[0]) if len(made) == 1 and made[0] else None
+                return self.method(owner, name) if owner else None
+        return None
+
+    def class_of(self, expr: ast.AST) -> ast.ClassDef | None:
+        """The class of this file that ``expr`` makes an object of."""
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+            found = self.lookup(expr.func.id, self.scope_of.get(expr, self.module))
+            if found and len(found[0]) == 1 and isinstance(found[0][0].at, ast.ClassDef):
+                return found[0][0].at
+        return None
+
+    def method(self, owner: ast.ClassDef, name: str) -> Function | None:
+        """The method ``name`` of a class, or of a base class in this file."""
+        for node in owner.body:
+            if isinstance(node, FUNCTIONS) and node.name == name:
+                return node
+        for base in owner.bases:
+            if isinstance(base, ast.Name) and (above := self.classes.get(base.id)) and above is not owner:
+                return self.method(above, name)
+        return None
+
+    def bindings(self, expr: ast.expr) -> list[Binding]:
+        """What is bound to a name, an attribute of ``self`` or a dotted name (``args.rank``) anywhere in the file."""
+        scope = self.scope_of.get(expr, self.module)
+        if isinstance(expr, ast.Name):
+            found = self.lookup(expr.id, scope)
+            return found[0] if found else []
+        path = dotted_name(expr)
+        if not path:
+            return []
+        if path.startswith("self."):
+            owner = self.enclosing_class(scope)
+            return self.attributes.get((owner, path), []) if owner else []
+        return self.attributes.get((None, path), [])
+
+    def origins(self, expr: ast.expr, depth: int = DEPTH) -> list[ast.AST]:
+        """The expressions (and parameters) that ``expr`` can stand for in the end.
+
+        Followed through names, attributes of ``self``, tuples, functions of this file and their arguments. Leaves are
+        calls to others, constants, parameters nobody gives a value, and what cannot be followed.
+        """
+        return list(dict.fromkeys(self._origins(expr, None, depth, frozenset())))
+
+    def unresolved(self) -> set[str]:
+        """Names that are read and bound nowhere."""
+        if self.star_import:
+            return set()
+        known = set(dir(builtins)) | IMPLICIT
+        return {
+            node.id
+            for node, scope in self.scope_of.items()
+            if isinstance(node, ast.Name) and node.id not in known and not self.lookup(node.id, scope)
+        }
+
+    # ---- where values come from
+
+    def _origins(self, expr: ast.expr, place: int | None, depth: int, seen: frozenset[ast.AST]) -> Iterator[ast.AST]:
+        if depth == 0 or expr in seen:
+            return
+        seen |= {expr}
+        if isinstance(expr, ast.IfExp):
+            for part in (expr.body, expr.orelse):
+                yield from self._origins(part, place, depth - 1, seen)
+        elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
+            for part in expr.values:
+                yield from self._origins(part, place, depth - 1, seen)
+        elif isinstance(expr, ast.NamedExpr):
+            yield from self._origins(expr.value, place, depth - 1, seen)
+        elif place is not None and isinstance(expr, (ast.Tuple, ast.List)):
+            if place < len(expr.elts) and not any(isinstance(item, ast.Starred) for item in expr.elts):
+                yield from self._origins(expr.elts[place], None, depth - 1, seen)
+            else:
+                yield expr
+        elif isinstance(expr, (ast.Name, ast.Attribute)):
+            yield from self._from_bindings(expr, place, depth, seen)
+        elif isinstance(expr, ast.Call) and (function := self.function(expr)) and function.name != "__init__":
+            returned = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
+            if not returned or is_generator(function):
+                yield expr
+            for value in returned:
+                yield from self._origins(value, place, depth - 1, seen)
+        else:
+            yield expr
+
+    def _from_bindings(
+        self, expr: ast.Name | ast.Attribute, place: int | None, depth: int, seen: frozenset[ast.AST]
+    ) -> Iterator[ast.AST]:
+        bindings = self.bindings(expr)
+        if not bindings:
+            yield expr
+        for binding in bindings:
+            if binding.kind == "param":
+                yield from self._from_callers(binding, place, depth, seen)
+            elif binding.kind == "assign" and binding.value and (place is None or binding.place is None):
+                taken = binding.place if place is None else place
+                yield from self._origins(binding.value, taken, depth - 1, seen)
+            else:
+                yield expr
+
+    def _from_callers(
+        self, binding: Binding, place: int | None, depth: int, seen: frozenset[ast.AST]
+    ) -> Iterator[ast.AST]:
+        assert isinstance(binding.at, ast.arg)
+        function = self.source.parents[self.source.parents[binding.at]]
+        given = [
+            values[binding.at.arg]
+            for _, values in (self.arguments.get(function, []) if isinstance(function, FUNCTIONS) else [])
+            if binding.at.arg in values
+        ]
+        if not given and binding.value:
+            given = [binding.value]
+        if not given:
+            yield binding.at
+        for value in given:
+            yield from self._origins(value, place, depth - 1, seen)
+
+    # ---- calls
+
+    def _record_call(self, call: ast.Call, scope: Scope) -> None:
+        if function := self.function(call):
+            method = isinstance(self.source.parents.get(function), ast.ClassDef)
+            static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
+            names = parameters(function)[1 if method and not static else 0 :]
+            self.arguments[function].append((call, match_arguments(names, call.args, call.keywords)))
+        target = next(
+            (k.value for k in call.keywords if k.arg in ("target", "fn")), call.args[0] if call.args else None
+        )
+        is_start = self.qualified(call.func).endswith((".spawn", ".start_processes", ".Process"))
+        if is_start and isinstance(target, ast.Name):
+            self._record_start(call, target, scope)
+
+    def _record_start(self, call: ast.Call, target: ast.Name, scope: Scope) -> None:
+        """A process started on a function: ``spawn`` puts the number of the process before the given arguments."""
+        found = self.lookup(target.id, scope)
+        function = found[0][0].at if found and len(found[0]) == 1 else None
+        if not isinstance(function, FUNCTIONS):
+            return
+        spawn = not self.qualified(call.func).endswith(".Process")
+        place = next((k.value for k in call.keywords if k.arg == "args"), None)
+        if place is None and spawn and len(call.args) > 1:
+            place = call.args[1]
+        names = parameters(function)
+        if spawn:
+            self.spawned.add(function)
+            names = names[1:]
+        if isinstance(place, (ast.Tuple, ast.List)):
+            self.arguments[function].append((call, match_arguments(names, place.elts, [])))
+
+
+def _imported(node: ast.AST, name: str) -> str:
+    """The full name that an import statement binds to ``name``."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname == name:
+                return alias.name
+        return name
+    assert isinstance(node, ast.ImportFrom)
+    module = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if (alias.asname or alias.name) == name:
+            return f"{module}.{alias.name}"
+    return name

@@ -1,0 +1,198 @@
+"""A Python file as text: read with its own encoding, and the way from syntax nodes back to places in the text.
+
+Nothing of the text is normalised: newlines, tabs, a byte order mark and the declared encoding stay as they are.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from bisect import bisect_right
+from functools import cached_property
+from pathlib import Path
+
+from ..errors import UserError
+from .edits import Edit
+
+BOM = "\ufeff"
+NEWLINE = re.compile(r"\r\n|\r|\n")
+LIMIT_BYTES = 20 * 1024 * 1024
+
+
+def decode_source(data: bytes, path: Path) -> tuple[str, str]:
+    """The text of a file and its encoding, by byte order mark and coding cookie (PEP 263), else UTF-8.
+
+    Encoding the text again gives the same bytes.
+
+    Raises:
+        UserError: The bytes are no text in that encoding.
+    """
+    try:
+        name = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    except SyntaxError as error:
+        raise UserError(f"{path}: {error.msg}", "save it as UTF-8, or give the right coding line") from error
+    name = "utf-8" if name == "utf-8-sig" else name
+    try:
+        return data.decode(name), name
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path}:{line}: not {name} text (byte 0x{data[error.start]:02x})",
+            "save it as UTF-8, or name its encoding in a coding line",
+        ) from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of an ordinary file.
+
+    Raises:
+        UserError: It is missing, no file, too large, or not readable.
+    """
+    try:
+        if not path.is_file():
+            what = "is a directory" if path.is_dir() else "no such file" if not path.exists() else "is no ordinary file"
+            raise UserError(f"{path}: {what}", "give the path of a file")
+        if path.stat().st_size > LIMIT_BYTES:
+            raise UserError(f"{path}: larger than {LIMIT_BYTES // 1024 // 1024} MiB", "give a script, not data")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}", "check the path and its permissions") from error
+
+
+def read_text(path: Path) -> str:
+    """The text of a file exactly as it stands, newlines and byte order mark kept (what ``FilePatch.before`` holds).
+
+    Raises:
+        UserError: The file is missing, or no text.
+    """
+    return decode_source(read_bytes(path), path)[0]
+
+
+class ScriptSource:
+    """A parsed script. Lines count from 1; offsets are characters from the start of ``text``."""
+
+    def __init__(self, text: str, path: str) -> None:
+        """Parse ``text``.
+
+        Raises:
+            UserError: It is binary, or no Python of the version that runs us; names the line.
+        """
+        self.text, self.path = text, path
+        self._shift = len(BOM) if text.startswith(BOM) else 0
+        if "\0" in text:
+            raise UserError(f"{path}: a binary file, not a Python script", "give a .py file")
+        try:
+            self.tree = ast.parse(text[self._shift :])
+        except SyntaxError as error:
+            raise UserError(
+                f"{path}:{error.lineno or 1}: not valid Python: {error.msg}", "give a Python 3 script that parses"
+            ) from error
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
+        self.starts = [0, *(match.end() for match in NEWLINE.finditer(text))]
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node each node hangs from."""
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def inside_strings(self) -> set[int]:
+        """Lines that begin inside a string: their indentation is content."""
+        strings = (ast.Constant, ast.JoinedStr)
+        return {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, strings) and not (isinstance(node, ast.Constant) and not _is_text(node.value))
+            for line in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
+        }
+
+    @property
+    def newline(self) -> str:
+        """The newline this file uses, by its first line."""
+        found = NEWLINE.search(self.text)
+        return found[0] if found else "\n"
+
+    def line(self, number: int) -> str:
+        """A line without its newline."""
+        end = self.starts[number] if number < len(self.starts) else len(self.text)
+        return self.text[self.starts[number - 1] : end].rstrip("\r\n").removeprefix(BOM)
+
+    def indent(self, number: int) -> str:
+        """The white space a line begins with."""
+        return re.match(r"[ \t\f]*", self.line(number))[0]  # type: ignore[index]
+
+    def start(self, node: ast.expr | ast.stmt) -> int:
+        """The offset of the first character of ``node``."""
+        return self._offset(node.lineno, node.col_offset)
+
+    def end(self, node: ast.expr | ast.stmt) -> int:
+        """The offset behind the last character of ``node``."""
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def code(self, node: ast.expr | ast.stmt) -> str:
+        """The text of ``node`` as it stands."""
+        return self.text[self.start(node) : self.end(node)]
+
+    def one_line(self, node: ast.expr) -> str:
+        """The text of an expression where it stands on one line, else the same written anew on one."""
+        return self.code(node) if node.lineno == node.end_lineno else ast.unparse(node)
+
+    def column(self, node: ast.expr | ast.stmt) -> int:
+        """The column of ``node`` in characters, from 1."""
+        return self.start(node) - self.starts[node.lineno - 1] + 1 - (self._shift if node.lineno == 1 else 0)
+
+    def line_at(self, offset: int) -> int:
+        """The line that holds ``offset``."""
+        return bisect_right(self.starts, offset)
+
+    def replace(self, node: ast.expr | ast.stmt, text: str) -> Edit:
+        """The edit that puts ``text`` in the place of ``node``."""
+        return Edit(self.start(node), self.end(node), text)
+
+    def insert_line(self, before: int, code: str, indent: str) -> Edit:
+        """The edit that puts a line of code before a line."""
+        at = self.starts[before - 1] + (self._shift if before == 1 else 0)
+        return Edit(at, at, indent + code + self.newline)
+
+    def remove_lines(self, first: int, last: int) -> Edit:
+        """The edit that takes whole lines out."""
+        end = self.starts[last] if last < len(self.starts) else len(self.text)
+        return Edit(self.starts[first - 1] + (self._shift if first == 1 else 0), end, "")
+
+    def alone(self, stmt: ast.stmt) -> bool:
+        """Whether nothing but ``stmt`` and a comment stands on its lines."""
+        before = self.text[self.starts[stmt.lineno - 1] : self.start(stmt)].removeprefix(BOM)
+        last = self.line(stmt.end_lineno or stmt.lineno)
+        end = self.starts[(stmt.end_lineno or stmt.lineno) - 1]
+        after = last[self.end(stmt) - end - (self._shift if stmt.end_lineno == 1 else 0) :].strip()
+        return not before.strip() and (not after or after.startswith("#"))
+
+    def first_line_with_comments(self, stmt: ast.stmt, floor: int) -> int:
+        """The first of the comment lines above ``stmt`` (all below line ``floor``), or its own line."""
+        own = min([stmt.lineno, *(node.lineno for node in getattr(stmt, "decorator_list", []))])
+        between = range(max(self._code_line_above(own), floor) + 1, own)
+        return next((number for number in between if self.line(number).strip()), own)
+
+    def header_end(self, stmt: ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith) -> int:
+        """The last line of the head (``if …:``) of a compound statement, which may span several."""
+        return self._code_line_above(self.first_line_with_comments(stmt.body[0], stmt.lineno))
+
+    def _code_line_above(self, number: int) -> int:
+        number -= 1
+        while number > 0 and (not self.line(number).strip() or self.line(number).lstrip().startswith("#")):
+            number -= 1
+        return number
+
+    def _offset(self, line: int, column_bytes: int) -> int:
+        start = self.starts[line - 1] + (self._shift if line == 1 else 0)
+        # Columns of the syntax tree count UTF-8 bytes.
+        end = self.starts[line] if line < len(self.starts) else len(self.text)
+        text = self.text[start:end]
+        if text.isascii():
+            return start + column_bytes
+        return start + len(text.encode("utf-8", "surrogatepass")[:column_bytes].decode("utf-8", "surrogatepass"))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, (str, bytes))

@@ -1,0 +1,188 @@
+"""What a rank that stands still waits for, told from its innermost frames and the source line it stands on.
+
+A call into C (``lock.acquire()``, ``input()``, ``work.wait()``) has no Python frame: there the line itself is read.
+The frames of torch are those of torch 2.13, looked at in real jobs.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from ...training_script.frame import StackFrame
+from .frames import NOT_THE_USERS, function_name, inner_frames
+
+WaitKind = Literal["loader", "person", "service", "lock", "gil", "feeder", "files", "sleep", "dormant", "store", "exit"]
+
+
+class WaitReason(NamedTuple):
+    """What a rank waits for outside of any collective; ``what`` ends the sentence "it waits …"."""
+
+    kind: WaitKind
+    what: str
+
+
+PERSON = "for a person"
+WAITS_FOR_QUEUE = WaitReason("lock", "for an item in a queue")
+UNTIL_SLEEP_ENDS = "until its sleep is over"
+WAITS_FOR_NETWORK = WaitReason("service", "for an answer from another machine")
+WAITS_FOR_CHILD = WaitReason("lock", "for a process it started")
+HOLDS_GIL = WaitReason("gil", "in a call into C that keeps Python's lock (the GIL): none of its other threads can run")
+CLIENTS = ("curl", "wget", "aws", "gsutil", "gcloud", "azcopy", "rclone", "rsync", "scp", "ssh", "git", "hf", "nc")
+# A part of the path, the function (or any) -> what it is. Read from the innermost frame outwards; the first counts.
+FRAMES: tuple[tuple[str, str, WaitReason], ...] = (
+    *(
+        (path, "", WaitReason("person", f"{PERSON}, in a debugger"))
+        for path in ("/pdb.py", "/bdb.py", "/debugpy/", "/pydevd", "/ipdb/", "/pudb/", "/remote_pdb.py")
+    ),
+    *(
+        (p, "", WaitReason("person", f"{PERSON} to type"))
+        for p in ("/getpass.py", "/click/termui.py", "/rich/prompt.py")
+    ),
+    ("/code.py", "interact", WaitReason("person", f"{PERSON} to type")),
+    ("/IPython/terminal/", "", WaitReason("person", f"{PERSON} to type")),
+    ("/torch/utils/data/", "", WaitReason("loader", "for its data loader")),
+    ("/webdataset/", "", WaitReason("loader", "for its data loader")),
+    ("/streaming/base/", "", WaitReason("loader", "for its data loader")),
+    *(
+        (path, "", WAITS_FOR_NETWORK)
+        for path in (
+            *("/ssl.py", "/http/client.py", "/urllib/request.py", "/socket.py", "/urllib3/", "/requests/", "/httpx/"),
+            *("/httpcore/", "/aiohttp/", "/botocore/", "/boto3/", "/grpc/", "/wandb/", "/mlflow/", "/comet_ml/"),
+            *("/huggingface_hub/", "/neptune/", "/google/cloud/", "/redis/", "/psycopg", "/pymysql/", "/pymongo/"),
+            *("/smtplib.py", "/ftplib.py", "/imaplib.py", "/paramiko/", "/xmlrpc/client.py", "/zmq/", "/kafka/"),
+            *("/fsspec/", "/s3fs/", "/gcsfs/", "/clearml/", "/telnetlib.py", "/poplib.py", "/websockets/"),
+        )
+    ),
+    ("/threading.py", "_shutdown", WaitReason("exit", "for its other threads to end, on the way out")),
+    (
+        "/multiprocessing/util.py",
+        "_exit_function",
+        WaitReason("exit", "for a process it started to end, on the way out"),
+    ),
+    (
+        "/concurrent/futures/thread.py",
+        "_python_exit",
+        WaitReason("exit", "for its other threads to end, on the way out"),
+    ),
+    ("/subprocess.py", "", WAITS_FOR_CHILD),
+    ("/multiprocessing/queues.py", "", WAITS_FOR_QUEUE),
+    ("/queue.py", "", WAITS_FOR_QUEUE),
+    ("/multiprocessing/connection.py", "", WaitReason("lock", "for another process of its own")),
+    ("/multiprocessing/", "", WaitReason("lock", "for another process of its own")),
+    ("/concurrent/futures/", "", WaitReason("lock", "for a task of its own")),
+    ("/logging/__init__.py", "acquire", WaitReason("lock", "for the lock of a logger")),
+    ("<frozen importlib._bootstrap>", "acquire", WaitReason("lock", "for the lock of an import")),
+    ("/filelock/", "", WaitReason("lock", "for a lock file")),
+    ("/portalocker/", "", WaitReason("lock", "for a lock file")),
+    ("/fasteners/", "", WaitReason("lock", "for a lock file")),
+    ("/asyncio/", "", WaitReason("lock", "for a task of its own")),
+    ("/selectors.py", "", WaitReason("lock", "for an event")),
+    ("/threading.py", "join", WaitReason("lock", "for another thread to end")),
+    ("/threading.py", "_wait_for_tstate_lock", WaitReason("lock", "for another thread to end")),
+    ("/threading.py", "", WaitReason("lock", "for a lock or an event")),
+    ("/torch/serialization.py", "", WaitReason("files", "for a file")),
+    ("/shutil.py", "", WaitReason("files", "for a file")),
+)
+SAYS_MORE = {"person": 4, "exit": 3, "loader": 2, "service": 1}  # of several kinds in one stack
+
+# The line of the user's innermost frame, where what it calls shows no frame of its own.
+LINES: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
+    (re.compile(r"\b(input|breakpoint|raw_input)\("), WaitReason("person", f"{PERSON} to type")),
+    (re.compile(r"\bstdin\b"), WaitReason("person", f"{PERSON} to type")),
+    (re.compile(r"\bset_trace\("), WaitReason("person", f"{PERSON}, in a debugger")),
+    (re.compile(r"\bsignal\.pause\(|\bsigwait(info)?\("), WaitReason("person", "for a signal")),
+    (
+        re.compile(r"\.(recv|recv_into|recvfrom|accept|connect|sendall|makefile|getresponse)\(|\burlopen\("),
+        WAITS_FOR_NETWORK,
+    ),
+    (
+        re.compile(r"\b(getaddrinfo|gethostbyname|create_connection)\("),
+        WAITS_FOR_NETWORK,
+    ),
+    (re.compile(r"\b(flock|lockf)\("), WaitReason("lock", "for a lock file")),
+    (re.compile(r"\.acquire\("), WaitReason("lock", "for a lock")),
+    (re.compile(r"\bos\.(wait|waitpid|wait3|wait4|waitid)\("), WAITS_FOR_CHILD),
+    (
+        re.compile(r"\b(async\s+)?with\b.*(lock|mutex|semaphore|condition|\bcond\b|sem\b)", re.I),
+        WaitReason("lock", "for a lock"),
+    ),
+    (re.compile(r"\.join\(\s*\)"), WaitReason("lock", "for another thread to end")),
+    (re.compile(r"(queue|\bq|inbox|mailbox|results?)\w*\.(get|put)\(", re.I), WAITS_FOR_QUEUE),
+    (re.compile(r"\bselect\.(select|poll|epoll)\(|\.poll\("), WaitReason("lock", "for an event")),
+    (re.compile(r"\bos\.(read|open)\(|\bopen\("), WaitReason("lock", "for the other end of a pipe or file")),
+    (re.compile(r"\bsleep\("), WaitReason("sleep", UNTIL_SLEEP_ENDS)),
+    (re.compile(r"\bstore\w*\.(get|wait)\(", re.I), WaitReason("store", "for a key that another rank must set")),
+)
+# The kernel function a thread sleeps in (Linux 6.18), where neither frame nor line tell.
+KERNEL: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
+    (re.compile(r"nfs|rpc_wait|fuse|ceph|cl_sync|ldlm|smb|cifs"), WaitReason("service", "for a file server to answer")),
+    (re.compile(r"n_tty_read"), WaitReason("person", f"{PERSON} to type")),
+    (re.compile(r"futex"), WaitReason("lock", "for a lock or another thread of its own")),
+    (re.compile(r"pipe_(read|write)|wait_for_partner"), WaitReason("lock", "for the other end of a pipe")),
+    (re.compile(r"do_wait"), WaitReason("lock", "for a process of its own")),
+    (re.compile(r"tcp_|inet_csk|sk_wait|unix_stream|skb_wait"), WAITS_FOR_NETWORK),
+    (re.compile(r"nanosleep"), WaitReason("sleep", UNTIL_SLEEP_ENDS)),
+)
+LONG_SLEEP_S = 60.0  # longer than a step may take
+SLEEP = re.compile(r"\bsleep\(\s*(\d[\d_]*\.?\d*)\s*\)")
+POLLING = WaitReason("dormant", "in a loop that sleeps and looks again")
+POLLED_FOR: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
+    (
+        re.compile(r"exists\(|is_file\(|isfile\(|is_dir\(|isdir\(|listdir\(|glob\(|\.stat\("),
+        WaitReason("service", "for a file that somebody else must write"),
+    ),
+    (
+        re.compile(r"url|http|socket|request|connect|response|status|ready", re.I),
+        WAITS_FOR_NETWORK,
+    ),
+    (
+        re.compile(r"is_set\(|locked\(|empty\(|qsize\(|is_alive\(|\.poll\(|done\(|acquire\("),
+        WaitReason("lock", "for another thread or process of its own"),
+    ),
+)
+
+
+def wait_reason(stack: Sequence[StackFrame], text: str) -> WaitReason | None:
+    """What the innermost frames wait for, where they tell. ``text``: the source line of the user's innermost frame."""
+    inner = inner_frames(stack)
+    told = [found for frame in inner if (found := _of_frame(frame))]
+    if told:  # the outermost says most: a queue that waits for a lock is a queue
+        return max(reversed(told), key=lambda one: SAYS_MORE.get(one.kind, 0))
+    if any("/torch/utils/data/" in frame.path for frame in stack):
+        return WaitReason("loader", "for its data loader")
+    if inner and not _is_thin(inner):
+        return None
+    return next((found for pattern, found in LINES if pattern.search(text)), None)
+
+
+def kernel_wait_reason(waits_in: str) -> WaitReason | None:
+    """What a thread waits for by the kernel function it sleeps in."""
+    return next((found for pattern, found in KERNEL if pattern.search(waits_in)), None)
+
+
+def polled_value(text: str) -> WaitReason | None:
+    """What a loop asks for again and again, by the text of its condition and body."""
+    return next((found for pattern, found in POLLED_FOR if pattern.search(text)), None)
+
+
+def sleeps_for_s(text: str) -> float | None:
+    """How long the sleep on a line lasts, where a number says so."""
+    found = SLEEP.search(text)
+    return float(found[1].replace("_", "")) if found else None
+
+
+def is_idle(stack: Sequence[StackFrame]) -> bool:
+    """Whether a thread beside the main one visibly waits: for a lock, a queue, an event."""
+    return bool(stack) and _of_frame(stack[0]) is not None
+
+
+def _of_frame(frame: StackFrame) -> WaitReason | None:
+    for path, function, found in FRAMES:
+        if path in frame.path and function in ("", function_name(frame)) and NOT_THE_USERS.search(frame.path):
+            return found
+    return None
+
+
+def _is_thin(inner: Sequence[StackFrame]) -> bool:
+    """Whether the frames are mere wrappers (a context manager's, a decorator's) around what the line calls."""
+    return all(frame.path.endswith(("/contextlib.py", "/functools.py", "/codecs.py")) for frame in inner)

@@ -1,0 +1,238 @@
+"""A job's report as a person wants to see it: ranks at the same place as one row, the lines they stand at with their
+surroundings. Plain data, for the screens and the command alike."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..launchers.recognise import is_multiprocessing_spawn, target_index
+from ..text import redact
+from ..text.units import count_text, rank_ranges, size_text
+from . import phrases
+from .rank_activity.frames import user_frames
+from .types import JobReport, ProcessSamples, RankRow
+
+AROUND = 1  # lines shown before and after a line of interest
+SHOWN_CHILDREN = 3
+SHOWN_PLACES = 4  # places of source shown at most
+NAMED_WIDTH = 24  # ranks whose numbers take more than that are counted
+MINUTES_FROM_S, HOURS_FROM_S, DAYS_FROM_S = 100, 100 * 60, 48 * 3600
+
+
+class RankGroup(NamedTuple):
+    """Ranks in the same state at the same place. ``since`` is a lower bound ("≥ 3 s") unless the recorder or a log
+    knows, and empty where they move. What differs within the group is a range; what was not read is empty."""
+
+    ranks: str
+    state: str
+    where: str
+    function: str
+    doing: str
+    since: str
+    culprit: bool
+    note: str
+    members: tuple[int, ...] = ()
+    group: str = ""
+    seq: str = ""
+    cpu: str = ""
+    gpu: str = ""
+    memory: str = ""
+    io: str = ""
+
+
+class ResourceUse(NamedTuple):
+    """What a rank used between its last two looks. None: not known."""
+
+    cpu_percent: float | None = None
+    gpu_percent: int | None = None
+    memory_bytes: int | None = None
+    io_bytes_per_s: float | None = None
+
+
+class CodeLine(NamedTuple):
+    """One line of source; ``number`` None stands for lines left out. ``mark`` says which ranks stand there."""
+
+    number: int | None
+    text: str
+    mark: str = ""
+    culprit: bool = False
+
+
+def job_title(report: JobReport) -> str:
+    """``train.py · 4 ranks · torchrun (pid 4711)``."""
+    script = script_name(report)
+    count = f"{report.world_size} ranks" if report.world_size != 1 else "1 process"
+    launcher = f"{report.launcher} (pid {report.job.launcher_pid})" if report.job.launcher_pid else report.launcher
+    return " · ".join(part for part in (script, count, launcher) if part)
+
+
+def script_name(report: JobReport) -> str:
+    """The name of the job's script, or empty text."""
+    commands = [*(process.command for process in report.job.processes), report.job.launcher_command]
+    command = next((each for each in commands if each and not is_multiprocessing_spawn(each)), [])
+    is_python = bool(command) and Path(command[0]).name.startswith(("python", "pypy"))
+    index = target_index(command) if is_python else None
+    return Path(command[index]).name if index is not None else ""
+
+
+def rank_groups(report: JobReport, only: Iterable[int] | None = None, *, alone: bool = False) -> list[RankGroup]:
+    """The ranks (``only`` these, if given), culprits first, those in the same place together; each ``alone``, if so
+    wanted."""
+    culprits = set(report.verdict.culprits)
+    groups: dict[object, list[RankRow]] = defaultdict(list)
+    wanted = None if only is None else set(only)
+    for row in report.ranks:
+        if wanted is None or row.rank in wanted:
+            place = row.rank if alone else (row.state, row.where, row.collective, row.note)
+            groups[row.rank not in culprits, place].append(row)
+    ordered = sorted(groups.values(), key=lambda rows: (rows[0].rank not in culprits, rows[0].rank))
+    seen = {(each.host, each.process.pid): each for each in report.observed.seen}
+    return [_group(rows, rows[0].rank in culprits, seen) for rows in ordered]
+
+
+def ranks_label(ranks: Sequence[int], most: int = NAMED_WIDTH) -> str:
+    """``rank 0``, ``ranks 1–3``, or ``512 ranks`` where their numbers would be longer than ``most``."""
+    named = rank_ranges(ranks)
+    return phrases.mid_sentence(phrases.ranks_phrase(ranks)) if len(named) <= most else count_text(len(ranks), "rank")
+
+
+def since_text(rows: Iterable[RankRow]) -> str:
+    """How long ago ranks last moved, at least: ``≥ 3 s``; ``11 min`` where the recorder or a log knows."""
+    still = [(row.since_s, row.since_from) for row in rows if row.since_s is not None]
+    least_s = min((since_s for since_s, _ in still), default=0.0)
+    if least_s < 1:
+        return ""
+    known = all(source != "samples" for _, source in still)
+    return duration(least_s) if known else f"≥ {duration(least_s)}"
+
+
+def duration(span_s: float) -> str:
+    """``42 s``, ``11 min``, ``3 h``, ``4 days``."""
+    if span_s < MINUTES_FROM_S:
+        return f"{span_s:.0f} s"
+    if span_s < HOURS_FROM_S:
+        return f"{span_s / 60:.0f} min"
+    return f"{span_s / 3600:.0f} h" if span_s < DAYS_FROM_S else f"{span_s / 86400:.0f} days"
+
+
+def resource_use(seen: ProcessSamples | None) -> ResourceUse:
+    """What a process used between the last two looks at it, and of its GPUs."""
+    if seen is None:
+        return ResourceUse()
+    busy = [device.busy_percent for device in seen.devices if device.busy_percent is not None]
+    memory = [device.memory_used_bytes for device in seen.devices if device.memory_used_bytes is not None]
+    devices = ResourceUse(gpu_percent=max(busy, default=None), memory_bytes=sum(memory) if memory else None)
+    if len(seen.samples) < 2:
+        return devices
+    first, last = seen.samples[-2:]
+    span_s = max(last.at - first.at, 1e-3)
+    moved_bytes = (last.read_bytes + last.written_bytes) - (first.read_bytes + first.written_bytes)
+    return devices._replace(
+        cpu_percent=max(0.0, last.cpu_s - first.cpu_s) / span_s * 100,
+        io_bytes_per_s=max(0, moved_bytes) / span_s if last.read_bytes or last.written_bytes else None,
+    )
+
+
+def source_places(report: JobReport) -> list[str]:
+    """The places the source is shown of beside the verdict: the culprits' first."""
+    return list(_marks(report))[:SHOWN_PLACES]
+
+
+def blocking_children(report: JobReport) -> list[str]:
+    """The children that stand still of the ranks to blame, a line each: a loader worker, a command."""
+    lines: list[str] = []
+    for seen in report.observed.seen:
+        if seen.process.rank not in report.verdict.culprits:
+            continue
+        for child in [child for child in seen.children if not child.moved][:SHOWN_CHILDREN]:
+            command = " ".join(redact.redact_command(child.command))[:60]
+            what = "loader worker" if child.kind == "loader" else f"child {command}"
+            frame = next(reversed(user_frames(child.stack)), None)
+            at = f" stands at {Path(frame.path).name}:{frame.line}  {frame.function}" if frame else ""
+            lines.append(f"rank {seen.process.rank}'s {what} (pid {child.pid}){at}")
+    return lines
+
+
+def source_excerpt(report: JobReport, at: str | None = None) -> list[CodeLine]:
+    """The source around the culprits' condition and around each place where ranks stand, file by file; around ``at``
+    alone, where that is another place."""
+    marks = _marks(report)
+    shown = list(marks)[:SHOWN_PLACES]
+    if at is not None and at not in shown and at.rpartition(":")[0] in report.sources:
+        shown = [at]
+    elif report.verdict.branch:
+        shown.append(report.verdict.branch)
+    lines: list[CodeLine] = []
+    for path in dict.fromkeys(where.rpartition(":")[0] for where in shown):
+        if path in report.sources:
+            numbers = [phrases.line_number(where) for where in shown if where.rpartition(":")[0] == path]
+            lines += [CodeLine(None, path)] if lines else []
+            lines += _file(path, report.sources[path].splitlines(), numbers, marks, report)
+    return lines
+
+
+def _group(rows: list[RankRow], culprit: bool, seen: dict[tuple[str, int], ProcessSamples]) -> RankGroup:
+    first = rows[0]
+    uses = [resource_use(seen.get((row.host, row.pid)) if row.pid is not None else None) for row in rows]
+    memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
+    moved = [use.io_bytes_per_s for use in uses if use.io_bytes_per_s is not None]
+    groups = {row.group for row in rows}
+    return RankGroup(
+        ranks=rank_ranges([row.rank for row in rows]),
+        state=first.state,
+        where=phrases.short_place(first.where) if first.where else "",
+        function=first.function or "",
+        doing=first.collective or "",
+        since=since_text(rows),
+        culprit=culprit,
+        note=first.note,
+        members=tuple(row.rank for row in rows),
+        group=(first.group or "") if len(groups) == 1 else f"{len(groups)} groups",
+        seq=_range([row.seq for row in rows if row.seq is not None]),
+        cpu=_range([round(use.cpu_percent) for use in uses if use.cpu_percent is not None], " %"),
+        gpu=_range([use.gpu_percent for use in uses if use.gpu_percent is not None], " %"),
+        memory=size_text(max(memory)) if memory else "",
+        io=f"{size_text(max(moved))}/s" if moved else "",
+    )
+
+
+def _range(numbers: Sequence[int], unit: str = "") -> str:
+    """``7``, or ``7–9`` where they differ."""
+    if not numbers:
+        return ""
+    least, most = min(numbers), max(numbers)
+    return f"{least}{unit}" if least == most else f"{least}–{most}{unit}"
+
+
+def _marks(report: JobReport) -> dict[str, list[int]]:
+    """``path:line`` to the ranks that stand there, the culprits' places first."""
+    marks: dict[str, list[int]] = defaultdict(list)
+    culprits = set(report.verdict.culprits)
+    for row in sorted(report.ranks, key=lambda row: row.rank not in culprits):
+        if row.where:
+            marks[row.where].append(row.rank)
+    return marks
+
+
+def _file(
+    path: str, text: list[str], numbers: list[int], marks: dict[str, list[int]], report: JobReport
+) -> list[CodeLine]:
+    around = {n for number in numbers for n in range(number - AROUND, number + AROUND + 1) if 1 <= n <= len(text)}
+    wanted = {n for n in around if n in numbers or text[n - 1].strip()}
+    branch = report.verdict.branch
+    if branch and branch.rpartition(":")[0] == path and report.verdict.where:
+        first, last = sorted((phrases.line_number(branch), phrases.line_number(report.verdict.where)))
+        shown = phrases.line_number(branch) in numbers and report.verdict.where.rpartition(":")[0] == path
+        if shown and last - first <= 8:
+            wanted |= set(range(first, last + 1))
+    lines: list[CodeLine] = []
+    previous = 0
+    for number in sorted(wanted):
+        if lines and number > previous + 1:
+            lines.append(CodeLine(None, ""))
+        here = marks.get(f"{path}:{number}", [])
+        mark = ranks_label(here) if here else ""
+        lines.append(CodeLine(number, text[number - 1], mark, bool(set(here) & set(report.verdict.culprits))))
+        previous = number
+    return lines

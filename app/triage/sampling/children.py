@@ -1,0 +1,106 @@
+"""What a rank has started: loader workers, shell commands, compilers; whether they move, and where they stand."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from ...jobs.types import Job
+from ...system import process_usage, procfs
+from ...system.procfs import Proc
+from ...text import redact
+from ...training_script.frame import StackFrame
+from ..types import Child
+from . import stacks
+
+PER_RANK = 64
+STACKS = 128  # of all children together
+WORDS, WORD_LENGTH = 40, 300
+LOADER_NAME = "pt_data_worker"  # torch.utils.data._utils.worker gives its main thread this name
+LOADER_LOOP = ("torch/utils/data/_utils/worker.py", "_worker_loop")
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # of Python itself; they only wait
+OWN_CHECKS = 1  # switches of a waiting loader worker: it wakes up now and then to see whether its rank still lives
+
+
+class _Use(msgspec.Struct, frozen=True):
+    cpu_s: float
+    switches: int
+    io_bytes: int
+
+
+class WatchedChild(msgspec.Struct, kw_only=True):
+    """A child from the first look on. ``stack`` is filled where it was worth reading."""
+
+    proc: Proc
+    rank_pid: int
+    use: _Use | None
+    loader: bool
+    stack: list[StackFrame] = []
+
+
+def watch_children(job: Job) -> list[WatchedChild]:
+    """The living children of every rank and theirs in turn, from one pass over /proc."""
+    processes = procfs.all_processes()
+    below: dict[int, list[Proc]] = defaultdict(list)
+    for proc in processes.values():
+        below[proc.parent].append(proc)
+    ranks = {process.pid for process in job.processes}
+    found: list[WatchedChild] = []
+    for pid in ranks:
+        mine: list[WatchedChild] = []
+        queue = [pid]
+        while queue and len(mine) < PER_RANK:
+            for proc in sorted(below[queue.pop(0)], key=lambda proc: proc.pid):
+                if proc.pid in ranks:
+                    continue
+                queue.append(proc.pid)
+                if not any(helper in word for word in proc.command for helper in HELPERS):
+                    mine.append(_watched(proc, pid))
+        found += mine[:PER_RANK]
+    return found
+
+
+async def read_child_stacks(watched: Sequence[WatchedChild], of_ranks: Collection[int]) -> None:
+    """Read where the Python children of these ranks (pids) stand; it also tells a loader worker without a name."""
+    wanted = [each for each in watched if each.rank_pid in of_ranks and each.proc.is_python and each.proc.state != "Z"]
+    dumps = await stacks.dump_stacks([each.proc.pid for each in wanted[:STACKS]])
+    for each in wanted[:STACKS]:
+        each.stack = stacks.main_stack(dumps[each.proc.pid], each.proc.pid, each.proc.cwd)
+        path, function = LOADER_LOOP
+        each.loader |= any(frame.function == function and frame.path.endswith(path) for frame in each.stack)
+
+
+def current_children(watched: Sequence[WatchedChild]) -> Mapping[int, list[Child]]:
+    """The children by the pid of their rank, as they are now; one that has ended since moved."""
+    found: dict[int, list[Child]] = defaultdict(list)
+    for each in watched:
+        counters = procfs.counters(each.proc.pid)
+        state = counters.state if counters else ""
+        found[each.rank_pid].append(
+            Child(
+                pid=each.proc.pid,
+                command=[word[:WORD_LENGTH] for word in redact.redact_command(each.proc.command[:WORDS])],
+                kind="loader" if each.loader else "other",
+                process_state=state,
+                moved=state != each.proc.state or _moved(each.use, _use(each.proc.pid)),
+                stack=each.stack,
+            )
+        )
+    return found
+
+
+def _watched(proc: Proc, rank_pid: int) -> WatchedChild:
+    return WatchedChild(
+        proc=proc, rank_pid=rank_pid, use=_use(proc.pid), loader=process_usage.main_thread_name(proc.pid) == LOADER_NAME
+    )
+
+
+def _use(pid: int) -> _Use | None:
+    counters = procfs.counters(pid)
+    return _Use(counters.cpu_s, counters.switches, sum(process_usage.read_io_bytes(pid))) if counters else None
+
+
+def _moved(first: _Use | None, last: _Use | None) -> bool:
+    if first is None or last is None:
+        return first is not last
+    return last.cpu_s != first.cpu_s or last.io_bytes != first.io_bytes or last.switches - first.switches > OWN_CHECKS

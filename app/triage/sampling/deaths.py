@@ -1,0 +1,302 @@
+"""Who of a job was ended from outside: by the kernel's OOM killer, told by the kernel log and by the counters of the
+job's memory cgroups; what torch's error files say; and how those ended that their parent has not collected. Only what
+happened after the job had started counts."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ...jobs.types import Job, Process
+from ...system import proc_files, procfs
+from ..types import ProcessDeath
+
+KMSG = Path("/dev/kmsg")
+CGROUPS = Path("/sys/fs/cgroup")
+RECORD_BYTES = 8192  # more than one record of the kernel log ever has
+RECORDS_MOST = 200_000
+EARLY_S = 1.0  # both clocks are only so exact
+ERROR_FILE_MOST_BYTES = 1_000_000
+ERROR_MOST_LETTERS = 500
+RANKS_MOST = 64  # of one host
+# mm/oom_kill.c of Linux 6.18; where older kernels put the user id: "Killed process 7 (python), UID 1000, total-vm:…".
+KILLED = re.compile(r"\bKilled process (?P<pid>\d{1,10})(?:, UID \d+,)? \((?P<name>.{0,64}?)\)[ ,].*?anon-rss:")
+UID = re.compile(r"\bUID[: ](\d{1,10})")
+SLURM_TASK = re.compile(r"/task_\d+$")
+LOADER = "pt_data_worker"  # torch/utils/data/_utils/worker.py
+SUMMARY = re.compile(r"oom-kill:.*?oom_memcg=(?P<limit>[^,]*),.*?task_memcg=(?P<cgroup>[^,]*),.*?pid=(?P<pid>\d{1,10})")
+
+
+class OomKill(NamedTuple):
+    """One victim of the OOM killer as the kernel log tells it; ``at`` in seconds since boot."""
+
+    pid: int
+    name: str  # of its main thread, at most 15 letters
+    uid: int | None
+    cgroup: str  # the memory cgroup it was in, "" where not told
+    at: float
+    said: str
+
+
+class MemoryCgroup(NamedTuple):
+    """A memory cgroup: its path as the kernel names it and the file that counts its OOM kills."""
+
+    path: str
+    counter: Path
+
+
+class ErrorFile(NamedTuple):
+    """What torch wrote of the error a rank ended with. The pid is known of those that still live."""
+
+    path: str
+    rank: int | None
+    pid: int | None
+    text: str
+
+
+def find_deaths(job: Job) -> tuple[list[ProcessDeath], list[str]]:
+    """The deaths of a job's processes, and what could not be looked at and why."""
+    text, problem = read_kernel_log()
+    boot = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+    groups = memory_cgroups(job)
+    found = deaths_in_kernel_log(job, parse_oom_kills(text), boot, [group.path for group in groups], _uids(job))
+    if not found:
+        found = deaths_by_cgroup_counters(
+            {str(group.counter): oom_kill_count(_text(group.counter)) for group in groups}, job
+        )
+    return [*found, *deaths_in_error_files(read_error_files(job), job), *zombie_deaths(job)], [
+        problem
+    ] if problem else []
+
+
+def read_kernel_log() -> tuple[str, str]:
+    """The records of the kernel log, one a line, and why it could not be read."""
+    records: list[bytes] = []
+    try:
+        log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        why = "needs root, or kernel.dmesg_restrict=0" if isinstance(error, PermissionError) else str(error.strerror)
+        return "", f"the kernel log cannot be read ({why}): whether the OOM killer struck shows only in its cgroup"
+    try:
+        while len(records) < RECORDS_MOST:
+            try:
+                records.append(os.read(log, RECORD_BYTES))
+            except BrokenPipeError:  # records were overwritten while we read: go on with the oldest left
+                continue
+            except OSError:
+                break
+    finally:
+        os.close(log)
+    return b"".join(records).decode(errors="replace"), ""
+
+
+def parse_oom_kills(text: str) -> list[OomKill]:
+    """The OOM killer's victims in a kernel log (Documentation/ABI/testing/dev-kmsg: ``6,679,13578613698,-;text``)."""
+    cgroups: dict[int, str] = {}
+    found: list[OomKill] = []
+    for line in text.splitlines():
+        head, separator, said = line.partition(";")
+        stamp = head.split(",")[2] if head.count(",") >= 2 else ""
+        if not separator or not stamp.isdecimal():
+            continue
+        if summary := SUMMARY.search(said):
+            cgroups[int(summary["pid"])] = summary["cgroup"]
+        elif killed := KILLED.search(said):
+            pid, uid = int(killed["pid"]), UID.search(said)
+            found.append(
+                OomKill(
+                    pid=pid,
+                    name=killed["name"],
+                    uid=int(uid[1]) if uid else None,
+                    cgroup=cgroups.pop(pid, ""),
+                    at=int(stamp) / 1e6,
+                    said=said.strip()[:300],
+                )
+            )
+    return found
+
+
+def deaths_in_kernel_log(
+    job: Job, victims: Sequence[OomKill], boot: float, groups: Sequence[str], uids: frozenset[int]
+) -> list[ProcessDeath]:
+    """The victims that belong to the job. ``boot``: seconds since the epoch; ``groups``: the job's memory cgroups.
+
+    One whose pid is no longer there is taken for the job's when it was a Python process of the job's user, in a cgroup
+    of the job or in none, was killed after the job had started, and a rank is missing (or it was a loader worker).
+    """
+    started = min((process.started_at for process in job.processes if process.started_at), default=0.0)
+    ended = {process.pid: process.rank for process in job.processes if not process.command}
+    present = {process.rank for process in job.processes if process.command}
+    missing = sorted(set(range(job.world_size)) - present)
+    matched: list[tuple[OomKill, int | None]] = []
+    for kill in victims:
+        if not started or boot + kill.at < started - EARLY_S:
+            continue
+        if kill.pid in ended:
+            matched.append((kill, ended[kill.pid]))
+        elif kill.uid in (None, *uids) and _python_like(kill.name):
+            inside = any(_within(kill.cgroup, group) for group in groups)
+            if (missing or kill.name == LOADER) and (inside or not kill.cgroup.strip("/")):
+                matched.append((kill, None))
+    unknown = [kill for kill, rank in matched if rank is None and kill.name != LOADER]
+    lonely = missing[0] if len(missing) == len(unknown) == 1 else None
+    return [
+        ProcessDeath(
+            pid=kill.pid,
+            rank=lonely if rank is None and kill.name != LOADER else rank,
+            how="oom_killer",
+            what=kill.said,
+            where="kernel log",
+            at=round(boot + kill.at, 3),
+        )
+        for kill, rank in matched
+    ]
+
+
+def deaths_by_cgroup_counters(counts: Mapping[str, int], job: Job) -> list[ProcessDeath]:
+    """What the counters of the job's cgroups tell where the kernel log does not: only with a rank missing, since they
+    do not say when."""
+    present = {process.rank for process in job.processes if process.command}
+    missing = sorted(set(range(job.world_size)) - present)
+    counted = [(path, count) for path, count in counts.items() if count]
+    if not counted or not missing:
+        return []
+    path, count = counted[0]
+    times = "once" if count == 1 else f"{count} times"
+    what = f"the OOM killer struck {times} in the cgroup of this job since it was made"
+    return [
+        ProcessDeath(pid=None, rank=missing[0] if len(missing) == 1 else None, how="oom_killer", what=what, where=path)
+    ]
+
+
+def memory_cgroups(job: Job) -> list[MemoryCgroup]:
+    """The memory cgroups of the job's living processes and of its launcher."""
+    pids = [process.pid for process in job.processes if process.command]
+    found: dict[str, MemoryCgroup] = {}
+    for pid in [*pids, *([job.launcher_pid] if job.launcher_pid else [])]:
+        group = memory_cgroup_of(proc_files.read_text_of(pid, "cgroup"))
+        if group:
+            found[group.path] = group
+    return list(found.values())
+
+
+def memory_cgroup_of(cgroups: str) -> MemoryCgroup | None:
+    """The memory cgroup in the text of /proc/PID/cgroup: version 1 where it has the controller, else version 2.
+
+    "/" under version 2 is the root, which has no counter, or that of our own container, which has.
+    """
+    unified = None
+    for line in cgroups.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not path or ".." in path.split("/"):
+            continue
+        if "memory" in controllers.split(",") and path != "/":
+            return MemoryCgroup(path, CGROUPS / "memory" / path.lstrip("/") / "memory.oom_control")
+        if not controllers:
+            unified = MemoryCgroup(path, CGROUPS / path.lstrip("/") / "memory.events")
+    return unified
+
+
+def oom_kill_count(text: str) -> int:
+    """``oom_kill`` in the text of memory.events or memory.oom_control."""
+    found = re.search(r"^oom_kill (\d{1,15})$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def zombie_deaths(job: Job) -> list[ProcessDeath]:
+    """The zombies of the job that a signal or an error has ended, by the status they keep for their parent."""
+    found: list[ProcessDeath] = []
+    for process in job.processes:
+        status = procfs.wait_status(process.pid) if not process.command else None
+        if not status:
+            continue
+        code = os.waitstatus_to_exitcode(status)
+        how = "signal" if code < 0 else "exit"
+        what = _signal_name(-code) if code < 0 else f"exit status {code}"
+        where = f"/proc/{process.pid}/stat"
+        found.append(ProcessDeath(pid=process.pid, rank=process.rank, how=how, what=what, where=where))
+    return found
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def deaths_in_error_files(files: Iterable[ErrorFile], job: Job) -> list[ProcessDeath]:
+    """What torch's error files tell (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
+    started = min((process.started_at for process in job.processes if process.started_at), default=0.0)
+    found: list[ProcessDeath] = []
+    for file in files:
+        try:
+            content = msgspec.json.decode(file.text.encode())
+        except msgspec.DecodeError:
+            continue
+        message = content.get("message") if isinstance(content, dict) else None
+        extra = message.get("extraInfo") if isinstance(message, dict) else None
+        what = message.get("message") if isinstance(message, dict) else message
+        stamp = str(extra.get("timestamp", "")) if isinstance(extra, dict) else ""
+        at = float(stamp) if stamp.isascii() and stamp.isdecimal() and len(stamp) < 12 else None
+        if isinstance(what, str) and what and (at is None or at >= started - EARLY_S):
+            what = what.strip()[:ERROR_MOST_LETTERS]
+            found.append(ProcessDeath(pid=file.pid, rank=file.rank, how="exit", what=what, where=file.path, at=at))
+    return found
+
+
+def read_error_files(job: Job) -> list[ErrorFile]:
+    """The error files of the job that are there. The environment of a rank that has ended is gone: its file lies beside
+    those of the ranks that live, each in a directory that is named by the local rank."""
+    found: dict[str, ErrorFile] = {}
+    pids = {process.rank: process.pid for process in job.processes}
+    for process in job.processes:
+        own = process.environ.get("TORCHELASTIC_ERROR_FILE", "")
+        for path, rank in _beside(own, process, job.world_size).items():
+            text = procfs.source_text(process.pid, path) if path not in found else None
+            if text and len(text) <= ERROR_FILE_MOST_BYTES:
+                found[path] = ErrorFile(path, rank, pids.get(rank), text)
+    return list(found.values())
+
+
+def _beside(own: str, process: Process, world_size: int) -> dict[str, int | None]:
+    """The error file of a process and those of the other ranks of its node: path to rank."""
+    if not own.startswith("/"):
+        return {}
+    local, size = process.local_rank, process.environ.get("LOCAL_WORLD_SIZE", "")
+    parts = Path(own).parts
+    if process.rank is None or local is None or not size.isdecimal() or len(parts) < 3 or parts[-2] != str(local):
+        return {own: process.rank}
+    first = process.rank - local
+    return {
+        str(Path(*parts[:-2], str(other), parts[-1])): first + other
+        for other in range(min(int(size), world_size, RANKS_MOST))
+    }
+
+
+def _uids(job: Job) -> frozenset[int]:
+    pids: Iterable[int] = [process.pid for process in job.processes] + [job.launcher_pid or 0]
+    return frozenset(found.uid for pid in pids if pid and (found := procfs.process_of(pid)))
+
+
+def _python_like(name: str) -> bool:
+    """Whether a process of that name may be of the job: torch gives its threads names that begin with pt_."""
+    return name.lower().startswith(("python", "pypy", "pt_"))
+
+
+def _within(path: str, group: str) -> bool:
+    path, group = SLURM_TASK.sub("", path), SLURM_TASK.sub("", group)
+    return group != "/" and (path == group or path.startswith(group + "/"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

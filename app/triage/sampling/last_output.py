@@ -1,0 +1,183 @@
+"""The last lines a rank printed: from the copy ``ddpwizard run`` or torchrun writes for it, else from the file its
+stdout or stderr goes to.
+"""
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...jobs.types import Job, Process
+from ...logs.read import ANSI
+from ...system import proc_files, run_directory
+from ...text import redact
+
+TAIL_BYTES = 64 * 1024
+LINES, LINE_LENGTH = 30, 400
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # in a directory of the rank's own, where torchrun also puts its streams
+STREAMS = ("stdout.log", "stderr.log")
+LOG_DIR = re.compile(r"--log[-_]dir(?:=(.*))?")
+FILES = 4096  # of one job
+
+
+class LastOutput(msgspec.Struct, frozen=True):
+    """The last lines a rank printed and the file they stand in, as its own file system names it."""
+
+    lines: list[str]
+    path: str
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A file to open at ``at``, known to the rank as ``path``; equal ``key``: the same file."""
+
+    path: str
+    at: Path
+    key: tuple[int, int]
+    owner: int
+    changed: float
+    size_bytes: int
+
+
+def last_lines_by_rank(job: Job) -> dict[int, LastOutput]:
+    """The last lines of each rank (by pid), from the file of its that was written last."""
+    chosen: dict[int, _File] = {}
+    for process in job.processes:
+        if files := [file for file in _of_rank(process) if file.size_bytes]:
+            chosen[process.pid] = max(files, key=lambda file: file.changed)
+    shared = Counter(file.key for file in chosen.values())
+    found: dict[int, LastOutput] = {}
+    for process in job.processes:
+        if file := chosen.get(process.pid):
+            lines = tail_lines(file.at)
+            found[process.pid] = LastOutput(lines_of_rank(lines, process) if shared[file.key] > 1 else lines, file.path)
+    return found
+
+
+def log_files(job: Job) -> list[Path]:
+    """Every file with output of the job, of ranks that have ended too, as it can be opened from here."""
+    found: dict[tuple[int, int], Path] = {}
+    launcher = _streams(job.launcher_pid) if job.launcher_pid else []
+    for file in [*launcher, *(file for process in job.processes for file in _of_rank(process))]:
+        if file.size_bytes:
+            found.setdefault(file.key, file.at)
+    owners = {proc_files.user_of(process.pid) for process in job.processes}
+    for path in [*_of_run(job), *_of_attempt(job)][:FILES]:
+        file = _file(str(path), path)
+        if file and file.size_bytes and file.owner in owners:
+            found.setdefault(file.key, path)
+    return list(found.values())[:FILES]
+
+
+def tail_lines(path: Path) -> list[str]:
+    """The last lines of a file, without terminal sequences and secrets; of a progress bar only its last state."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
+            file.seek(start)
+            text = ANSI.sub(b"", file.read(TAIL_BYTES)).decode(errors="replace")
+    except OSError:
+        return []
+    lines = text.split("\n")[1 if start else 0 :]
+    shown = (_shown(line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+    return [line for line in shown if line.strip()][-LINES:]
+
+
+def lines_of_rank(lines: Sequence[str], process: Process) -> list[str]:
+    """Of the lines of several ranks those that name this one, where any names a rank: as torchrun (``[default3]:``, by
+    local rank) and torch (``[rank3]:``) mark them."""
+    marks = re.compile(r"\[(rank|default)(\d+)\]:")
+    numbers = {"rank": process.rank, "default": process.local_rank}
+    marked = [(line, found) for line in lines if (found := marks.match(line))]
+    if not marked:
+        return list(lines)
+    return [line for line, found in marked if int(found[2]) == numbers[found[1]]]
+
+
+def _of_rank(process: Process) -> list[_File]:
+    """The copy ``ddpwizard run`` keeps, else torchrun's files for the rank, else where its streams go."""
+    note = _note(process)
+    copy = note.with_suffix(".log") if note else None
+    if copy and (kept := _file(str(copy), copy)):
+        return [kept]
+    files: list[_File] = []
+    if error_file := process.environ.get(ERROR_FILE):
+        owner = proc_files.user_of(process.pid)  # what a process names may lead anywhere
+        for name in STREAMS:
+            path = str(Path(error_file).with_name(name))
+            found = (_file(path, at) for at in proc_files.host_path(process.pid, path))
+            files += [file for file in found if file and file.owner == owner][:1]
+    return files or _streams(process.pid)
+
+
+def _streams(pid: int) -> list[_File]:
+    """Where its stdout and stderr go, if to files; the kernel's own link also opens one in another container."""
+    files: list[_File] = []
+    for fd in ("1", "2"):
+        link = proc_files.PROC / str(pid) / "fd" / fd
+        try:
+            path = str(link.readlink())
+        except OSError:
+            continue
+        if path.startswith("/") and not path.startswith("/dev/"):
+            here = _file(path, Path(path))
+            there = _file(path, link)
+            files += [here if here and there and here.key == there.key else there] if there else []
+    return files
+
+
+def _note(process: Process) -> Path | None:
+    return run_directory.record_of(process.pid, process.environ.get(run_directory.FOLDER_VARIABLE, ""))
+
+
+def _of_run(job: Job) -> list[Path]:
+    """The copies of every rank's output in the folder of a job started with ``ddpwizard run``."""
+    folders = {note.parent for process in job.processes if (note := _note(process))}
+    return [path for each in sorted(folders) for path in sorted(each.glob("[0-9]*.log"))]
+
+
+def _of_attempt(job: Job) -> list[Path]:
+    """The files of every rank of torchrun's last attempt."""
+    found: list[Path] = []
+    for process in job.processes:
+        if error_file := process.environ.get(ERROR_FILE):
+            attempt = str(Path(error_file).parent.parent)
+            places = proc_files.host_path(process.pid, attempt)
+            found += [at for at in places if os.access(at, os.R_OK | os.X_OK)][:1]
+    if not found and (given := _log_dir(job.launcher_command)):
+        attempts = Path(job.launcher_cwd, given).glob("*/attempt_*")
+        found += sorted(attempts, key=_changed)[-1:]
+    return [path for each in dict.fromkeys(found) for name in STREAMS for path in sorted(each.glob(f"*/{name}"))]
+
+
+def _log_dir(command: Iterable[str]) -> str:
+    words = list(command)
+    for index, word in enumerate(words):
+        if found := LOG_DIR.fullmatch(word):
+            return found[1] or (words[index + 1] if index + 1 < len(words) else "")
+    return ""
+
+
+def _file(path: str, at: Path) -> _File | None:
+    try:
+        status = at.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return _File(path, at, (status.st_dev, status.st_ino), status.st_uid, status.st_mtime, status.st_size)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _shown(line: str) -> str:
+    plain = "".join(character if character.isprintable() else " " for character in line)
+    return redact.redact_text(plain[: 2 * LINE_LENGTH])[:LINE_LENGTH].rstrip()

@@ -1,0 +1,227 @@
+"""One look at every rank: its Python stacks by py-spy, which neither pauses nor changes it, and what it has used up.
+
+Where the kernel refuses py-spy, a rank started by ``ddpwizard run`` is asked through its worker socket.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...errors import InspectionError
+from ...jobs.types import Process
+from ...system import process_usage, procfs, ptrace, pyspy, pyspy_batch
+from ...system.pyspy import SpyFrame, SpyLocal, SpyThread
+from ...system.subprocesses import run_process
+from ...text import redact
+from ...training_script.frame import StackFrame
+from ..types import LocalsFrame, LocalsStack, Sample, ThreadStack
+from . import worker_server
+
+LIMIT_S = 8.0  # for one process; a job of hundreds of ranks is read in turns
+WORKER_LIMIT_S = 2.0
+START_S = 5.0  # what the child that reads them may take beside
+OTHERS = 50  # threads beside the main one
+MAX_INNERMOST_FRAMES, MAX_OUTERMOST_FRAMES = 250, 50  # frames of a stack that are kept, where it is deeper
+VALUE_LENGTH = 80
+GONE = "the process has ended"
+STOPPED = ("T", "t")  # answers nobody
+
+
+class StackDump(msgspec.Struct, frozen=True):
+    """The threads of a process, or why they could not be read."""
+
+    threads: list[SpyThread] = []
+    problem: str = ""
+    refused: bool = False  # by the kernel
+
+
+class _Answer(msgspec.Struct):
+    pid: int
+    out: str
+    error: str
+    timed_out: bool
+
+
+async def sample_stacks(processes: Sequence[Process], *, may_pause: bool = False) -> dict[int, Sample]:
+    """Look once at each process: pid to sample. What could not be read says why in ``problem``.
+
+    ``may_pause`` lets py-spy stop a process for the moment of reading it (some milliseconds).
+    """
+    looks = {process.pid: _use(process.pid) for process in processes}
+    alive = [process for process in processes if looks[process.pid].problem != GONE]
+    dumps = await dump_stacks([process.pid for process in alive], may_pause=may_pause)
+    told = dict(
+        await asyncio.gather(*(_ask(process, looks[process.pid]) for process in alive if dumps[process.pid].problem))
+    )
+    for process in alive:
+        dump = dumps[process.pid]
+        look = looks[process.pid]
+        if answer := told.get(process.pid):
+            stack, others = answer
+            looks[process.pid] = msgspec.structs.replace(
+                look, stack=stack, others=others[:OTHERS], threads=len(others) + 1
+            )
+            continue
+        main, others = split_threads(dump.threads, process.pid)
+        looks[process.pid] = msgspec.structs.replace(
+            look,
+            stack=_frames(main, process.cwd) if main else [],
+            owns_gil=bool(main and main.owns_gil),
+            others=[_thread(thread, process) for thread in others[:OTHERS]],
+            threads=len(dump.threads) or look.threads,
+            problem=dump.problem,
+        )
+    return looks
+
+
+async def locals_of(pid: int) -> list[LocalsStack]:
+    """The stacks of one process with their local variables, the main thread first.
+
+    Raises:
+        CouldNotLook: They may not be read, or the process is gone.
+    """
+    proc = procfs.process_of(pid)
+    if proc is None:
+        raise InspectionError(f"pid {pid}: {GONE}", "look at the job again")
+    dump = (await dump_stacks([pid], options=["--locals"]))[pid]
+    if dump.problem:
+        raise InspectionError(f"pid {pid}: {dump.problem}", "look at the stacks without local variables")
+    main, others = split_threads(dump.threads, pid)
+    return [
+        LocalsStack(
+            _name(thread),
+            [
+                LocalsFrame(_frame(frame, proc.cwd), {local.name: _shown(local) for local in frame.locals or []})
+                for frame in _kept(thread.frames)
+            ],
+        )
+        for thread in ([main] if main else []) + others[:OTHERS]
+    ]
+
+
+async def dump_stacks(
+    pids: Sequence[int], *, may_pause: bool = False, options: Iterable[str] = ()
+) -> dict[int, StackDump]:
+    """The threads of each process by py-spy, all from one child of ours."""
+    if not pids:
+        return {}
+    at_once = 2 * (os.cpu_count() or 1)
+    command = [pyspy.pyspy_path(), "dump", "--json", *([] if may_pause else ["--nonblocking"]), *options]
+    outcome = await run_process(
+        [
+            *(sys.executable, "-IS", str(Path(pyspy_batch.__file__)), str(at_once), str(LIMIT_S)),
+            *command,
+            "--",
+            *map(str, pids),
+        ],
+        limit_s=START_S + LIMIT_S * -(-len(pids) // at_once),
+        env=os.environ | {"RUST_BACKTRACE": "0"},
+        answers=True,
+    )
+    whole = outcome.answer[: outcome.answer.rfind(b"\n") + 1]
+    answers = {answer.pid: _read(answer) for answer in msgspec.json.Decoder(_Answer).decode_lines(whole)}
+    silent = StackDump(problem=f"stack: py-spy {outcome.why}")
+    return {pid: answers.get(pid, silent) for pid in pids}
+
+
+def split_threads(threads: Sequence[SpyThread], pid: int) -> tuple[SpyThread | None, list[SpyThread]]:
+    """The main thread, and the others. (In another pid namespace the kernel's thread ids are not those we know.)"""
+    tests: tuple[Callable[[SpyThread], bool], ...] = (
+        lambda thread: thread.os_thread_id == pid,
+        lambda thread: thread.thread_name == "MainThread",
+        lambda _thread: len(threads) == 1,
+    )
+    main = next((thread for test in tests for thread in threads if test(thread)), None)
+    return main, [thread for thread in threads if thread is not main]
+
+
+def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:
+    """The main thread's frames, innermost first."""
+    main, _ = split_threads(dump.threads, pid)
+    return _frames(main, cwd) if main else []
+
+
+async def _ask(process: Process, look: Sample) -> tuple[int, tuple[list[StackFrame], list[ThreadStack]] | None]:
+    """The stacks by the rank's own worker socket, where it has one and is able to answer."""
+    way_in = worker_server.worker_socket(process) if look.process_state not in STOPPED else None
+    answer = await worker_server.fetch_stacks(way_in, WORKER_LIMIT_S) if way_in else None
+    return process.pid, answer if answer and answer[0] else None
+
+
+def _use(pid: int) -> Sample:
+    """A look without stacks: what /proc shows of it, as far as we may see it."""
+    now = time.time()
+    counters = procfs.counters(pid)
+    if counters is None or counters.state == "Z":
+        gone = "" if counters is None else "Z"
+        return Sample(at=now, process_state=gone, cpu_s=0.0, switches=0, problem=GONE)
+    read_bytes, written_bytes = process_usage.read_io_bytes(pid)
+    return Sample(
+        at=now,
+        process_state=counters.state,
+        cpu_s=counters.cpu_s,
+        switches=counters.switches,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        waits_in=process_usage.kernel_wait_function(pid),
+        gpu=procfs.has_gpu_open(pid),
+    )
+
+
+def _thread(thread: SpyThread, process: Process) -> ThreadStack:
+    """A thread beside the main one. (In another pid namespace its number is not the one we know: then no counters.)"""
+    known = thread.os_thread_id is not None and process.pid_inside is None
+    state, switches = procfs.thread_state(process.pid, thread.os_thread_id or 0) if known else ("", 0)
+    return ThreadStack(_name(thread), _frames(thread, process.cwd), state, switches, thread.owns_gil)
+
+
+def _read(answer: _Answer) -> StackDump:
+    if answer.timed_out:
+        return StackDump(problem=f"stack: py-spy did not answer within {LIMIT_S:g} s")
+    if any(word.decode() in answer.error for word in pyspy_batch.REFUSED):
+        return StackDump(
+            problem=f"stack: not permitted: {ptrace.access_problem(ptrace.read_access(answer.pid))}", refused=True
+        )
+    try:
+        return StackDump(pyspy.parse_threads(answer.out))
+    except ValueError:
+        pass
+    if "Failed to find python version" in answer.error:
+        return StackDump(problem="stack: not a Python process that py-spy knows")
+    said = (line for line in answer.error.splitlines() if line.startswith("Error:"))
+    return StackDump(problem=f"stack: {next(said, 'py-spy gave no readable answer')[:160]}")
+
+
+def _frames(thread: SpyThread, cwd: str) -> list[StackFrame]:
+    return [_frame(frame, cwd) for frame in _kept(thread.frames)]
+
+
+def _kept(frames: list[SpyFrame]) -> list[SpyFrame]:
+    return (
+        frames
+        if len(frames) <= MAX_INNERMOST_FRAMES + MAX_OUTERMOST_FRAMES
+        else frames[:MAX_INNERMOST_FRAMES] + frames[-MAX_OUTERMOST_FRAMES:]
+    )
+
+
+def _frame(frame: SpyFrame, cwd: str) -> StackFrame:
+    return StackFrame(frame.name, _absolute(frame.filename, cwd), frame.line)
+
+
+def _name(thread: SpyThread) -> str:
+    return thread.thread_name or (f"thread {thread.os_thread_id}" if thread.os_thread_id else "thread")
+
+
+def _shown(local: SpyLocal) -> str:
+    if redact.is_secret_name(local.name):
+        return redact.HIDDEN
+    return redact.redact_text(local.repr or "")[:VALUE_LENGTH]
+
+
+def _absolute(path: str, cwd: str) -> str:
+    return path if path.startswith(("/", "<")) or not cwd else str(Path(cwd, path))

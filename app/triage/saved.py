@@ -1,0 +1,128 @@
+"""One file with everything that was seen of the jobs of a host, to be judged elsewhere or merged with other hosts'.
+
+The file is JSON (gzip where its name ends with .gz) and holds no secrets: environments are cut down to what concerns
+launching; command lines, printed lines and source text are cleaned.
+"""
+
+import gzip
+import io
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ... import __version__
+from ..errors import UserError
+from ..jobs.types import Job, Process
+from ..launchers.variables import is_launch_variable
+from ..text import redact
+from .types import Observation, ProcessSamples
+
+SCHEMA = "ddpwizard.triage-bundle/1"
+LIMIT_BYTES = 512 * 1024 * 1024
+LOCAL = ("localhost", "127.", "::1", "[::1]")
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of the jobs of one host (or, merged, of several) at a time (seconds since the epoch)."""
+
+    schema: str = SCHEMA
+    ddpwizard_version: str = __version__
+    taken_at: float
+    observations: list[Observation]
+
+
+def encode_bundle(observations: Sequence[Observation]) -> bytes:
+    """The file's content, cleaned of secrets."""
+    bundle = Bundle(taken_at=time.time(), observations=[_clean(observed) for observed in observations])
+    return msgspec.json.encode(bundle)
+
+
+def read_bundle(path: Path) -> Bundle:
+    """A saved bundle.
+
+    Raises:
+        UserError: The file cannot be read, or is none.
+    """
+    try:
+        content = sys.stdin.buffer.read(LIMIT_BYTES) if str(path) == "-" else path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            with gzip.open(io.BytesIO(content)) as packed:
+                content = packed.read(LIMIT_BYTES)
+        bundle = msgspec.json.decode(content, type=Bundle)
+    except (OSError, EOFError) as error:
+        raise UserError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", "name another file"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is no saved triage: {error}", "make one with ddpwizard triage --save FILE") from error
+    if bundle.schema != SCHEMA:
+        raise UserError(f"{path} is a {bundle.schema}, not a {SCHEMA}", "make one with ddpwizard triage --save FILE")
+    return bundle
+
+
+def merge_bundles(bundles: Iterable[Bundle]) -> list[Observation]:
+    """The jobs of all bundles, each once: what several hosts saw of one job is put together.
+
+    Of two looks at one job from the same host the later counts.
+    """
+    by_job: dict[tuple[object, ...], dict[tuple[str, ...], Observation]] = defaultdict(dict)
+    for bundle in sorted(bundles, key=lambda bundle: bundle.taken_at):
+        for observed in bundle.observations:
+            by_job[_identity(observed)][tuple(observed.hosts)] = observed
+    return [_together(list(of_job.values())) for of_job in by_job.values()]
+
+
+def _identity(observed: Observation) -> tuple[object, ...]:
+    """What makes it the same job on another host: run id, master and world size; the host where the master is local."""
+    job = observed.job
+    run_ids = {process.environ.get("TORCHELASTIC_RUN_ID", "") for process in job.processes}
+    alone = job.world_size == len(job.processes) or not job.master or job.master.startswith(LOCAL)
+    return (max(run_ids, default=""), job.master, job.world_size, job.id if alone else "", job.host if alone else "")
+
+
+def _together(parts: list[Observation]) -> Observation:
+    first = min(parts, key=lambda part: min((p.rank or 0 for p in part.job.processes), default=1 << 30))
+    others = [part for part in parts if part is not first]
+    if not others:
+        return first
+    everything = [first, *others]
+    return Observation(
+        job=msgspec.structs.replace(first.job, processes=[p for part in everything for p in part.job.processes]),
+        seen=[seen for part in everything for seen in part.seen],
+        sources={path: text for part in reversed(everything) for path, text in part.sources.items()},
+        records=[record for part in everything for record in part.records],
+        log=next((part.log for part in everything if part.log), None),
+        deaths=[death for part in everything for death in part.deaths],
+        ras=next((part.ras for part in everything if part.ras), None),
+        launchers=[launcher for part in everything for launcher in part.launchers],
+        problems=[f"{part.job.host}: {problem}" for part in everything for problem in part.problems],
+    )
+
+
+def _clean(observed: Observation) -> Observation:
+    plain: dict[str, Any] = redact.redact_record(msgspec.to_builtins(msgspec.structs.replace(observed, sources={})))
+    cleaned = msgspec.convert(plain, Observation, strict=False, str_keys=True)
+    return msgspec.structs.replace(
+        cleaned,
+        job=_clean_job(cleaned.job),
+        seen=[_clean_seen(seen) for seen in cleaned.seen],
+        sources={path: redact.redact_source(text) for path, text in observed.sources.items()},
+    )
+
+
+def _clean_job(job: Job) -> Job:
+    return msgspec.structs.replace(job, processes=[_clean_process(process) for process in job.processes])
+
+
+def _clean_seen(seen: ProcessSamples) -> ProcessSamples:
+    return msgspec.structs.replace(seen, process=_clean_process(seen.process))
+
+
+def _clean_process(process: Process) -> Process:
+    kept = {name: value for name, value in process.environ.items() if is_launch_variable(name)}
+    return msgspec.structs.replace(process, environ=kept)

@@ -1,0 +1,124 @@
+"""A real job to try the wizard on: four gloo processes on this machine that really hang, and are ended afterwards."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections import deque
+from os.path import realpath
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import InspectionError, UserError
+from ..jobs import discover
+from ..jobs.types import Job
+from ..system import procfs
+from ..system.subprocesses import ProcessOutcome, run_process
+from ..system.timeouts import wait_for
+from ..triage.sampling.sampler import sample_job
+
+SCRIPT = Path(__file__).parents[2] / "assets" / "demo" / "train.py"
+TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
+RANKS = 4
+READY_WITHIN_S = 120.0  # importing torch four times on a slow disk
+LIVES_AT_MOST_S = 3600.0
+ENDS_WITHIN_S = 10.0
+LOOK_GAP_S = 0.25
+# What a shell that is itself inside a job would hand on to ours.
+LAUNCH_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class DemoJob:
+    """``async with DemoJob(python) as demo``: inside, the job stands still.
+
+    ``pid`` is torchrun's, ``script`` the training script in a private ``directory``, ``output`` its last lines.
+    At the end every process of it is ended and the directory is removed.
+    """
+
+    def __init__(self, python: str) -> None:
+        self.python = python
+        self.pid = 0
+        self.output: deque[str] = deque(maxlen=200)
+        self.directory = Path()
+        self.script = Path()
+        self._run: asyncio.Task[ProcessOutcome] | None = None
+
+    async def __aenter__(self) -> "DemoJob":
+        """Start the job and wait until its ranks are there and stand still.
+
+        Raises:
+            UserError: The interpreter has no torch.
+            CouldNotLook: The job ended, or did not come to stand still in time.
+        """
+        self.directory = Path(tempfile.mkdtemp(prefix="ddpwizard-demo-", dir=TEMP))
+        self.script = self.directory / SCRIPT.name
+        try:
+            shutil.copyfile(SCRIPT, self.script)
+            launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", self.script.name]
+            environ = {name: value for name, value in os.environ.items() if name not in LAUNCH_VARIABLES}
+            self._run = asyncio.ensure_future(
+                run_process(
+                    [self.python, *launch],
+                    limit_s=LIVES_AT_MOST_S,
+                    env=environ,
+                    cwd=self.directory,
+                    on_output=self.output.append,
+                )
+            )
+            await wait_for(READY_WITHIN_S, self._stand_still())
+        except asyncio.TimeoutError as error:
+            await self._end()
+            raise InspectionError(
+                f"the demo job did not come to stand still within {READY_WITHIN_S:.0f} s",
+                "try again when this machine is less busy",
+            ) from error
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def _stand_still(self) -> None:
+        assert self._run
+        while True:
+            await asyncio.wait([self._run], timeout=LOOK_GAP_S)
+            if self._run.done():
+                raise self._refusal(self._run.result())
+            job = self._job()
+            if job and job.launcher_pid and len(job.processes) == RANKS:
+                report = await sample_job(job, gap_s=LOOK_GAP_S)
+                if report.verdict.state == "hung" and not any(row.state == "starting" for row in report.ranks):
+                    self.pid = job.launcher_pid
+                    return
+
+    def _job(self) -> Job | None:
+        here = str(self.directory)
+        return next((job for job in discover.find_jobs() if any(p.cwd == here for p in job.processes)), None)
+
+    def _refusal(self, outcome: ProcessOutcome) -> UserError:
+        if "No module named 'torch" in outcome.log:
+            return UserError(
+                f"{self.python} has no torch, which the demo job needs",
+                "give an interpreter that has one: ddpwizard --demo --python PATH",
+            )
+        return InspectionError(
+            f"the demo job {outcome.why}", "see whether torchrun works there: --python PATH chooses another"
+        )
+
+    async def _end(self) -> None:
+        if self._run:
+            self._run.cancel()
+            await asyncio.wait([self._run])
+            # The keeper ends them; the directory is theirs until they are gone.
+            until = asyncio.get_running_loop().time() + ENDS_WITHIN_S
+            while self._alive() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _alive(self) -> bool:
+        here = str(self.directory)
+        return any(proc.state != "Z" and proc.cwd == here for proc in procfs.all_processes().values())

@@ -1,0 +1,71 @@
+"""When and how each rank ended, noticed at once: the launcher ends the others a moment later, and who was first is what
+one wants to know. No rank is our child; a descriptor of its process tells when it ends (pidfd_open(2))."""
+
+import os
+import select
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import msgspec
+
+from ..system import proc_files
+
+EXIT_CODE = 49  # of the fields of /proc/PID/stat after the name; 0 where it may not be read (proc(5))
+
+
+class ProcessExit(msgspec.Struct, frozen=True):
+    """The end of one process: when, and its wait status (None: its parent had it before us)."""
+
+    at: float
+    status: int | None
+
+    @property
+    def how(self) -> str:
+        """``killed by SIGKILL``, ``ended with code 1``, or empty where it ended well or nothing is known."""
+        if not self.status:
+            return ""
+        if number := self.status & 0x7F:
+            return f"killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
+        return f"ended with code {self.status >> 8}"
+
+
+class ExitWatcher:
+    """Watches processes in a thread of its own, which sleeps until one of them ends."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, ProcessExit] = {}
+        self._pids: dict[int, int] = {}  # descriptor -> pid
+        self._poll = select.epoll()
+        self._wake, self._woken = os.pipe()
+        self._poll.register(self._wake, select.EPOLLIN)
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def watch(self, pid: int) -> None:
+        """Watch this process too; one that is gone already, or a kernel that cannot, tells nothing."""
+        if pid in self._pids.values() or pid in self.seen:
+            return
+        with suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+            self._pids[descriptor] = pid
+            self._poll.register(descriptor, select.EPOLLIN)
+
+    def close(self) -> None:
+        os.close(self._woken)
+        self._thread.join()
+        for descriptor in (self._wake, *self._pids):
+            os.close(descriptor)
+        self._poll.close()
+
+    def _wait(self) -> None:
+        while True:
+            ended = [descriptor for descriptor, _ in self._poll.poll()]
+            if self._wake in ended:
+                return
+            for descriptor in ended:
+                pid = self._pids[descriptor]
+                fields = proc_files.stat_fields(pid)
+                self.seen[pid] = ProcessExit(time.time(), int(fields[EXIT_CODE]) if len(fields) > EXIT_CODE else None)
+                self._poll.unregister(descriptor)

@@ -1,0 +1,72 @@
+"""Whether a rank moves, told from counters alone: cheap enough to be asked every few seconds for as long as a job runs.
+
+A rank moves when its main thread is woken again and again, when it uses CPU time (which is no sign where a GPU is in
+use: CUDA and NCCL spin), when it reads or writes, or when its recorder counts another collective.
+"""
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from ..system import process_usage, procfs
+from ..triage.rank_activity.progress import CPU_SHARE_AT_WORK, STOPPED_OR_GONE
+
+WAKES_PER_S = 2.0  # a wait that tries again now and then (the store, a loader's queue) wakes less often
+BYTES_PER_S = 1000.0
+
+
+class CounterSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has used up at one moment. ``collectives`` None: the recorder was not asked."""
+
+    at: float
+    state: str
+    cpu_s: float = 0.0
+    wakes: int = 0
+    io_bytes: int = 0
+    gpu: bool = False
+    collectives: int | None = None
+
+
+def sample_counters(pid: int) -> CounterSample:
+    """The counters of one process now."""
+    used = procfs.counters(pid)
+    if used is None:
+        return CounterSample(at=time.monotonic(), state="")
+    io_bytes = sum(process_usage.read_io_bytes(pid))
+    return CounterSample(
+        at=time.monotonic(), state=used.state, cpu_s=used.cpu_s, wakes=used.switches, io_bytes=io_bytes
+    )
+
+
+def has_progressed(first: CounterSample, last: CounterSample) -> bool:
+    """Whether a process did something between two counts."""
+    if last.state in STOPPED_OR_GONE:
+        return False
+    elapsed_s = max(last.at - first.at, 1e-3)
+    counted = first.collectives is not None and last.collectives is not None
+    return (
+        (counted and first.collectives != last.collectives)
+        or (last.wakes - first.wakes) / elapsed_s > WAKES_PER_S
+        or (last.io_bytes - first.io_bytes) / elapsed_s > BYTES_PER_S
+        or ((last.cpu_s - first.cpu_s) / elapsed_s > CPU_SHARE_AT_WORK and not last.gpu)
+    )
+
+
+def count_collectives(answer: bytes) -> int | None:
+    """How many collectives a record's groups have entered and finished, all together."""
+    try:
+        groups = msgspec.json.decode(answer, type=_Groups).pg_status
+        return sum(int(number) for status in groups.values() for number in status.values() if int(number) > 0)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+class _Groups(msgspec.Struct):
+    pg_status: dict[str, dict[str, str]] = {}
+
+
+def find_worker_socket(private: Path, pid: int) -> Path | None:
+    """The worker's socket of a rank, where it has one."""
+    path = private / f"{pid}.sock"
+    return path if path.is_socket() else None

@@ -1,0 +1,216 @@
+"""The diagnosis: ranked causes, what speaks for and against the marked one, the text it is read from, and what next."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.errors import UserError
+from ...app.evidence import Diagnosis, RankedCause
+from ...app.logs import timeline_chart
+from ...app.text.units import count_text
+from ..dialogs.pick import PickDialog
+from ..shell.base import WizardScreen
+from ..widgets.cause_ranking import reason_rows
+from ..widgets.choices import Choice, Choices
+from ..widgets.formatting import join_lines, percent, safe_content, share_bar
+from ..widgets.source import excerpt
+
+SHOWN_CAUSES = 9
+UNKNOWN, UNLISTED = "?", "-"
+LIST_WIDTH, MARGINS = 44, 5  # as in diagnosis.tcss
+BAR_WIDTH = 5
+
+
+class DiagnosisScreen(WizardScreen):
+    """What it looks like, and why."""
+
+    CSS_PATH = Path(__file__).with_name("diagnosis.tcss")
+    TITLE = "What it looks like"
+    ABOUT = (
+        "The causes that anything speaks for, best first. On the right: what speaks for and against the marked one, "
+        "and the line it was read from. Nothing here is certain until the fix is proved."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "fix", "fix", id="diagnosis.fix", tooltip="What mends the marked cause"),
+        Binding("n", "next", "next", id="diagnosis.next", tooltip="The question or probe that would tell most"),
+        Binding("x", "reject", "wrong", id="diagnosis.reject", tooltip="Note that it was not the marked cause"),
+        Binding("t", "timeline", "time", id="diagnosis.timeline", tooltip="The ranks of the log over time"),
+        Binding("r", "report", "report", id="diagnosis.report", tooltip="Save this case as a page to send on"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._diagnosis: Diagnosis | None = None
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(id="verdict")
+        with Container(id="sides"):
+            yield Choices(numbered=True, verb="explain")
+            with VerticalScroll(id="detail"):
+                yield Static(id="why")
+        yield Static(id="offer")
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        if self._diagnosis:
+            self._show_marked()
+
+    def on_screen_resume(self) -> None:
+        if self.is_mounted and self._diagnosis:
+            self._show()
+
+    def _show(self) -> None:
+        diagnosis = self._diagnosis = self.desk.diagnosis()
+        self.desk.note_step("diagnosis")
+        self.desk.note(
+            "diagnosis",
+            causes=[[cause.id, cause.confidence] for cause in self._named()],
+            other=diagnosis.other,
+        )
+        self.query_one("#verdict", Static).update(self._verdict(diagnosis))
+        self.query_one(Choices).set_items([self._row(cause) for cause in self._named()])
+        self._show_marked()
+        best = next(iter(diagnosis.next), None)
+        self.query_one("#offer", Static).update(
+            Content.assemble(("n", "bold"), safe_content(f" would tell more: {best.text}")) if best else Content("")
+        )
+        probes = count_text(len(self.desk.case.probed), "probe")
+        self.head(facts=f"{count_text(len(diagnosis.evidence), 'observation')} · {probes} ran")
+
+    def _named(self) -> list[RankedCause]:
+        return self._diagnosis.named(SHOWN_CAUSES) if self._diagnosis and self._diagnosis.in_scope else []
+
+    def _verdict(self, diagnosis: Diagnosis) -> Content:
+        named = self._named()
+        if not diagnosis.in_scope:
+            return Content("This does not look like a problem of distributed training: nothing in it is known here.")
+        if not named:
+            return Content("Nothing known here was recognised yet. More of the log or a few answers would tell (n).")
+        first = timeline_chart.first_failure_sentence(self.desk.timeline) if self.desk.timeline else ""
+        best = self.desk.knowledge.causes[named[0].id]
+        sure = "Most likely: " if named[0].confidence >= 0.5 else "Perhaps: "
+        return Content.assemble(
+            (sure, "$muted"), safe_content(best.title, "bold"), safe_content(f"\n{first or best.summary}")
+        )
+
+    def _row(self, cause: RankedCause) -> Choice:
+        style = "$muted" if cause.id in self.desk.case.rejected else ""
+        title = safe_content(cause.title + (" (not that)" if style else ""), style)
+        share = Content.assemble(
+            (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (percent(cause.confidence), "bold")
+        )
+        return Choice(cause.id, Content.assemble(share, " ", title))
+
+    @on(Choices.Marked)
+    def _marked(self) -> None:
+        self._show_marked()
+
+    def _show_marked(self) -> None:
+        self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
+        width = self.app.size.width - (LIST_WIDTH if self.has_class("-broad") else 0) - MARGINS
+        self.query_one("#why", Static).update(self._reasons(width))
+
+    def _reasons(self, width: int) -> Content:
+        cause = self._cause()
+        if cause is None or self._diagnosis is None:
+            return join_lines(*self._messages())
+        rows = [Content.styled("For it", "bold")]
+        rows += [row for reason in cause.because for row in reason_rows(reason, width, most=6)]
+        if cause.against:
+            rows.append(Content.styled("Against it", "bold"))
+            rows += [row for reason in cause.against for row in reason_rows(reason, width, most=6)]
+        for where in dict.fromkeys(reason.where for reason in cause.because if reason.where):
+            rows += excerpt(where, self.desk.texts, width)
+        return join_lines(*rows, *self._messages())
+
+    def _messages(self) -> list[Content]:
+        """What was seen and is no cause: harmless lines, and echoes of something that happened elsewhere."""
+        messages = self.desk.knowledge.messages
+        seen = [item for item in self.desk.case.evidence if item.id.partition(":")[0] == "message"]
+        rows = [
+            safe_content(f"{messages[id_].says}  {Path(item.where).name}", "$muted")
+            for item in seen
+            if (id_ := item.id.partition(":")[2]) in messages
+        ]
+        return [Content.styled("Seen, but no cause", "bold"), *rows] if rows else []
+
+    def _cause(self) -> RankedCause | None:
+        marked = self.query_one(Choices).marked
+        return next((cause for cause in self._named() if marked and cause.id == marked.id), None)
+
+    # -- actions
+
+    @on(Choices.Picked)
+    async def _picked(self, event: Choices.Picked) -> None:
+        await self.wizard.open("browse", cause=event.id)
+
+    async def action_fix(self) -> None:
+        if cause := self._cause():
+            await self.wizard.open("fix", cause=cause.id)
+        else:
+            self.say("No cause is known yet; n asks what would tell.")
+
+    async def action_next(self) -> None:
+        below = self.wizard.screen_stack[-2] if len(self.wizard.screen_stack) > 1 else None
+        if type(below).__name__ == "QuestionScreen":
+            await self.action_back()
+        else:
+            await self.wizard.open("step")
+
+    def action_reject(self) -> None:
+        if cause := self._cause():
+            self.desk.case.settle(cause.id, was=False)
+            self._show()
+            others = [
+                Choice(each.id, safe_content(each.title))
+                for each in self.desk.diagnosis().causes
+                if each.id != cause.id
+            ]
+            rows = [Choice(UNKNOWN, "I do not know yet"), Choice(UNLISTED, "None of these: something else"), *others]
+            self.wizard.push_screen(PickDialog("It was not that. What was it?", rows), callback=self._settled)
+
+    def _settled(self, id_: str | None) -> None:
+        if id_ in (None, UNKNOWN):
+            self.say("Noted. n asks what would tell the others apart.")
+        elif id_ == UNLISTED:
+            session = self.desk.case.session
+            assert session is not None
+            self.say(f"Noted. Once you know: ddpwizard kb new NAME --session {session.id} makes an entry of it.")
+        else:
+            self.desk.case.settle(id_, was=True)
+            self._show()
+            self.say("Noted: it was that.")
+
+    def action_timeline(self) -> None:
+        from .timeline import TimelineScreen
+
+        if self.desk.timeline:
+            self.wizard.push_screen(TimelineScreen(self.desk.timeline))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "timeline":
+            return self.desk.timeline is not None and self.desk.timeline.several
+        return True
+
+    def action_report(self) -> None:
+        from ...app import report
+
+        try:
+            assert self.desk.case.session is not None
+            self.say(f"Saved as {report.save_report(self.desk.case.session, self.desk.knowledge)}")
+        except UserError as error:
+            self.wizard.refuse(error)
+
+    async def action_quit(self) -> None:
+        self.desk.close()
+        await super().action_quit()

@@ -1,0 +1,205 @@
+"""A step of the wizard: one question, the ranking moving beside it, and a probe that runs by itself where it may."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.diagnosis.case import FRONT_DOOR, SKIPPED
+from ...app.evidence import Diagnosis, NextStep
+from ...app.snapshot import Snapshot
+from ...app.text.units import count_text
+from ...knowledge.schema import Intrusiveness
+from ..shell.base import WizardScreen
+from ..shell.state import SURE
+from ..widgets.cause_ranking import CauseRanking
+from ..widgets.choices import Choice, Choices
+from ..widgets.formatting import safe_content, status_sign
+from ..widgets.progress_line import ProgressLine
+
+MORE = "no-more"  # the row that stands where no question is left
+
+
+class QuestionScreen(WizardScreen):
+    """Asks what no probe can tell."""
+
+    CSS_PATH = Path(__file__).with_name("question.tcss")
+    TITLE = "One question at a time"
+    ABOUT = (
+        "Answer by number. The list on the right shows which causes your answers and the probes speak for. A probe "
+        "runs by itself where it only looks; nothing is changed. You can go back, skip, or stop asking at any time."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "skip", "skip", id="step.skip", tooltip="Leave this question out"),
+        Binding("b", "take_back", "back", id="step.back", tooltip="Take the last answer back and ask again"),
+        Binding("d", "diagnosis", "diagnosis", id="step.diagnosis", tooltip="Stop asking: what it looks like so far"),
+        Binding("p", "probes", "probes", id="step.probes", tooltip="Which probes ran, and run another"),
+        Binding("w", "why", "why this order", id="step.why", tooltip="What each next step is expected to tell"),
+    ]
+
+    class Probed(Message):
+        """A probe has answered, or could not look."""
+
+        def __init__(self, probe: str, found: Snapshot) -> None:
+            super().__init__()
+            self.probe, self.found = probe, found
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.question = ""
+        self._probing = ""
+        self._offered = False
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="sides"):
+            with Vertical(id="asked"):
+                yield Static(id="question")
+                yield Choices(id="answers", verb="answer")
+                yield Static(id="reason")
+            yield CauseRanking()
+        yield ProgressLine(self.ascii_only)
+
+    def on_mount(self) -> None:
+        self._next()
+
+    # -- the case moves
+
+    @on(Choices.Picked, "#answers")
+    async def _answered(self, event: Choices.Picked) -> None:
+        if event.id == MORE:
+            await self.action_diagnosis()
+            return
+        self.desk.case.answer(self.question, event.id)
+        await self._go_on()
+
+    async def action_skip(self) -> None:
+        if self.question:
+            self.desk.case.answer(self.question, SKIPPED)
+            await self._go_on()
+
+    async def action_take_back(self) -> None:
+        answers = list(self.desk.case.answers)
+        if not answers:
+            await self.action_back()
+            return
+        self.desk.case.take_back_answer(answers[-1])
+        self._offered = False
+        self._next(answers[-1])
+
+    async def _go_on(self) -> None:
+        """Ask the next question; once the wizard is sure, show what it thinks (a person can still come back)."""
+        diagnosis = self._next()
+        sure = bool(diagnosis.causes) and diagnosis.causes[0].confidence >= SURE
+        if not self._offered and not self._probing and (sure or not self.question):
+            self._offered = True
+            await self.action_diagnosis()
+
+    def _next(self, question: str = "") -> Diagnosis:
+        """Rank again, start the best probe that may run, and show ``question`` or the one that would tell most."""
+        diagnosis = self.desk.diagnosis()
+        if not question and FRONT_DOOR not in self.desk.case.known_answers():
+            question = FRONT_DOOR
+        self.question = question or next((step.id for step in diagnosis.next if step.kind == "question"), "")
+        self.desk.note_step("step", self.question)
+        self._show_question()
+        self._show(diagnosis)
+        self._start_probe(diagnosis)
+        return diagnosis
+
+    def _start_probe(self, diagnosis: Diagnosis) -> None:
+        best = next((step for step in diagnosis.next if step.kind == "probe"), None)
+        if best and not self._probing:
+            self.probe(best.id, self.desk.granted)
+
+    def probe(self, probe: str, granted: Intrusiveness) -> None:
+        """Run one probe; the answers go on meanwhile."""
+        spec = self.desk.knowledge.probes[probe]
+        self._probing = probe
+        self.query_one(ProgressLine).begin(spec.title, spec.limit_s)
+        self.run_worker(self._probe(probe, granted), group="probe", exclusive=True)
+
+    async def _probe(self, probe: str, granted: Intrusiveness) -> None:
+        found = await self.desk.look([probe], self.desk.context(), granted)
+        self.post_message(self.Probed(probe, found))
+
+    @on(Probed)
+    def _probed(self, event: Probed) -> None:
+        self._probing = ""
+        self.query_one(ProgressLine).end()
+        self.desk.saw(event.found)
+        why = event.found.failed.get(event.probe)
+        status = "unknown" if why else "ok"
+        title = self.desk.knowledge.probes[event.probe].title
+        said = f" {title}: could not look, {why}" if why else f" looked at {title}"
+        self.say(Content.assemble(status_sign(status, self.ascii_only), safe_content(said)))
+        diagnosis = self.desk.diagnosis()
+        self._show(diagnosis)
+        self._start_probe(diagnosis)
+
+    def cancel_running(self) -> bool:
+        if not super().cancel_running():
+            return False
+        self.desk.case.mark_probed(self._probing)
+        self._probing = ""
+        self.query_one(ProgressLine).end()
+        return True
+
+    # -- showing
+
+    def _show_question(self) -> None:
+        spec = self.desk.knowledge.questions.get(self.question)
+        answers = self.query_one("#answers", Choices)
+        if spec is None:
+            self.query_one("#question", Static).update(Content.styled("I have no more questions.", "bold"))
+            answers.set_items([Choice(MORE, "Show what it looks like")])
+            self.query_one("#reason", Static).update("")
+            return
+        self.query_one("#question", Static).update(safe_content(spec.ask, "bold"))
+        answers.set_items([Choice(id_, safe_content(label)) for id_, label in spec.answers.items()])
+        self.query_one("#reason", Static).update(safe_content(f"Why I ask: {spec.why}", "$muted"))
+
+    def _show(self, diagnosis: Diagnosis) -> None:
+        self.query_one(CauseRanking).show(diagnosis)
+        case = self.desk.case
+        symptom = self.desk.knowledge.questions[FRONT_DOOR].answers.get(case.answers.get(FRONT_DOOR, ""), "")
+        probes = count_text(len(case.probed), "probe")
+        self.head(symptom or self.TITLE, f"step {len(case.answers) + 1} · {probes} ran")
+
+    # -- other pages
+
+    async def action_diagnosis(self) -> None:
+        await self.wizard.open("diagnosis")
+
+    def action_why(self) -> None:
+        from ..dialogs.page import TextDialog
+
+        rows = [_gain_row(step) for step in self.desk.diagnosis().next]
+        about = Content(
+            "What each step is expected to tell about the cause, in bits, weighed by the time it costs. Probes that "
+            "may run by themselves go first.\n"
+        )
+        self.wizard.push_screen(TextDialog("Why this order", Content("\n").join([about, *rows])))
+
+    def action_probes(self) -> None:
+        from ..dialogs.probes import ProbesScreen
+
+        self.wizard.push_screen(ProbesScreen(), callback=self._probe_asked)
+
+    def _probe_asked(self, probe: str | None) -> None:
+        if probe:
+            self.cancel_running()
+            self.probe(probe, self.desk.knowledge.probes[probe].intrusiveness)
+
+
+def _gain_row(step: NextStep) -> Content:
+    kind = "probe" if step.kind == "probe" else "ask"
+    return Content.assemble(
+        (f"{step.expected_gain:6.2f} bit  ", "bold"), (kind.ljust(7), "$muted"), safe_content(step.text)
+    )

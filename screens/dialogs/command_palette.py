@@ -1,0 +1,89 @@
+"""Every action by its name: what works on the screen below, and the places one can go to."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from textual import on
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input
+
+from ..shell.base import WizardScreen
+from ..widgets.choices import Choice, Choices
+from ..widgets.header_footer import KEY_NAMES
+from ..widgets.line_input import LineInput
+
+GOES = {
+    "home": "Go home",
+    "paste": "Give an error, a log or a description",
+    "triage": "Look at the running jobs",
+    "check": "Check this box",
+    "browse": "Browse what it knows",
+    "plan": "DDP, FSDP or ZeRO: plan a run",
+}
+
+
+class Command(NamedTuple):
+    """An action one can choose: how it is called, its keys, and what runs it."""
+
+    id: str
+    name: str
+    keys: str
+    action: str
+    node: Any
+
+
+def available_commands(screen: WizardScreen) -> list[Command]:
+    """Everything that can be done on ``screen`` now, its own actions first; moving in a list is left to the keys."""
+    found: dict[str, Command] = {}
+    for key, active in screen.active_bindings.items():
+        binding = active.binding
+        if binding.id and not binding.id.startswith("list.") and binding.id not in found:
+            name = f"{binding.description[:1].upper()}{binding.description[1:]}: {binding.tooltip}"
+            found[binding.id] = Command(binding.id, name, KEY_NAMES.get(key, key), binding.action, active.node)
+    goes = [Command(f"go.{place}", name, "", f"app.open('{place}')", screen) for place, name in GOES.items()]
+    return [*found.values(), *goes]
+
+
+class PaletteScreen(WizardScreen):
+    """Type a few letters, choose, and it is done on the screen below."""
+
+    CSS_PATH = Path(__file__).with_name("command_palette.tcss")
+    TITLE = "All commands"
+    AUTO_FOCUS = "LineInput"
+    ABOUT = "Type a part of what you want to do; the arrow keys move, enter does it."
+
+    def __init__(self, below: WizardScreen) -> None:
+        super().__init__()
+        self._commands = available_commands(below)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineInput(placeholder="what do you want to do?", moves="#palette-list", closes=True)
+        yield Choices(self._rows(""), numbered=False, verb="do it", id="palette-list")
+
+    @on(Input.Changed)
+    def _narrow(self, event: Input.Changed) -> None:
+        self.query_one(Choices).set_items(self._rows(event.value))
+
+    @on(Input.Submitted)
+    def _enter(self) -> None:
+        self.query_one(Choices).action_pick()
+
+    @on(Choices.Picked)
+    def _picked(self, event: Choices.Picked) -> None:
+        self.dismiss(next(command for command in self._commands if command.id == event.id))
+
+    def _rows(self, typed: str) -> list[Choice]:
+        words = typed.lower().split()
+        return [
+            Choice(c.id, Content(c.name), Content.styled(c.keys, "$muted"))
+            for c in self._commands
+            if all(word in c.name.lower() for word in words)
+        ]
+
+    @staticmethod
+    async def run(command: "Command | None") -> None:
+        """Do what was chosen, on the node it belongs to."""
+        if command:
+            await command.node.run_action(command.action)

@@ -1,0 +1,71 @@
+"""A page of text over the present screen: help, reasons, stacks, one rank."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual import events
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ..shell.base import WizardScreen
+
+MARGINS = 4  # padding and the scroll bar
+LEAST_WIDTH = 30
+
+
+class ScrollingPage(WizardScreen):
+    """Text that scrolls, written anew for every width. A screen gives its ``heading`` and its ``page``."""
+
+    CSS_PATH = Path(__file__).with_name("page.tcss")  # of the subclasses in other folders too
+    AUTO_FOCUS = "VerticalScroll"
+
+    def heading(self) -> tuple[str, str]:
+        """The title, and what stands right of it."""
+        raise NotImplementedError
+
+    def page(self, width: int) -> Content:
+        """What to read, in lines of so many columns."""
+        raise NotImplementedError
+
+    @property
+    def page_width(self) -> int:
+        return max(LEAST_WIDTH, self.size.width - MARGINS)
+
+    def body(self) -> Iterable[Widget]:
+        with VerticalScroll():
+            yield Static(id="page")
+
+    def on_mount(self) -> None:
+        self.write()
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self.write()
+
+    def write(self) -> None:
+        """Show heading and page as they are now."""
+        self.head(*self.heading())
+        self.query_one("#page", Static).update(self.page(self.page_width))
+
+    def turn(self) -> None:
+        """Show another page, from its first line on."""
+        self.write()
+        self.query_one(VerticalScroll).scroll_home(animate=False)
+
+
+class TextDialog(ScrollingPage):
+    """Text to read and leave."""
+
+    ABOUT = "A page to read. The arrow keys scroll it; escape leaves it."
+
+    def __init__(self, title: str, content: Content, facts: str = "") -> None:
+        super().__init__()
+        self.title, self._content, self._facts = title, content, facts
+
+    def heading(self) -> tuple[str, str]:
+        return self.title or "", ", ".join(filter(None, [self._facts, "esc leaves"]))
+
+    def page(self, width: int) -> Content:
+        return self._content

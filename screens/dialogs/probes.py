@@ -1,0 +1,66 @@
+"""The probes: what ran, what it said, and one more where it is wanted. More than reading is asked for."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual import on
+from textual.content import Content
+from textual.widget import Widget
+
+from ...app.probes.context import level_permitted
+from ..shell.base import WizardScreen
+from ..shell.state import UNWEIGHED, probes_of_snapshot
+from ..widgets.choices import Choice, Choices
+from ..widgets.formatting import safe_content, status_sign
+from .confirm import ConfirmDialog
+
+LEVELS = {
+    "reads": "only reads",
+    "connects": "opens connections",
+    "allocates": "takes GPU memory and starts processes",
+    "perturbs": "may pause a job",
+}
+
+
+class ProbesScreen(WizardScreen):
+    """Choose a probe to run (again)."""
+
+    CSS_PATH = Path(__file__).with_name("probes.tcss")
+    TITLE = "Probes"
+    ABOUT = "What the wizard can look at by itself. Enter runs a probe again; what goes beyond reading is asked for."
+
+    def body(self) -> Iterable[Widget]:
+        yield Choices(self._rows(), numbered=True, verb="run it", note_column=40)
+
+    def _rows(self) -> list[Choice]:
+        rows = []
+        for id_, spec in self.desk.knowledge.probes.items():
+            if id_ in UNWEIGHED:
+                continue
+            level = f"{spec.intrusiveness}, {spec.limit_s:g} s at most"
+            label = Content.assemble(status_sign(self._status(id_), self.ascii_only), " ", safe_content(spec.title))
+            rows.append(Choice(id_, label, safe_content(level, "$muted")))
+        return rows
+
+    def _status(self, probe: str) -> str:
+        snapshot = self.desk.snapshot
+        if snapshot is None or probe not in probes_of_snapshot(snapshot):
+            return "skip"
+        if probe in snapshot.failed:
+            return "unknown"
+        said = {check.status for check in self.desk.checks if check.id.partition(".")[0] == probe}
+        return next((status for status in ("fail", "warn", "unknown") if status in said), "ok")
+
+    @on(Choices.Picked)
+    def _picked(self, event: Choices.Picked) -> None:
+        spec = self.desk.knowledge.probes[event.id]
+        if level_permitted(spec.intrusiveness, self.desk.granted):
+            self.dismiss(event.id)
+            return
+        question = f"{spec.title.capitalize()}: this {LEVELS[spec.intrusiveness]}. Run it?"
+
+        def run(yes: bool | None) -> None:
+            if yes:
+                self.dismiss(event.id)
+
+        self.wizard.push_screen(ConfirmDialog(question, yes="Run it"), callback=run)

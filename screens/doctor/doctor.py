@@ -1,0 +1,217 @@
+"""This box: what fails first, what is healthy folded into one row, and the live all-reduce test for the asking."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.errors import UserError
+from ...app.evidence import Check
+from ...app.probes.context import level_permitted
+from ...app.snapshot import AllreduceSection, Snapshot
+from ...app.text.units import size_text
+from ...knowledge.schema import Intrusiveness
+from ..dialogs.confirm import ConfirmDialog
+from ..home.status_cells import machine_line
+from ..shell.base import WizardScreen
+from ..widgets.choices import Choice, Choices
+from ..widgets.formatting import join_lines, safe_content, status_sign
+from ..widgets.progress_line import ProgressLine
+
+ORDER = ("fail", "warn", "unknown", "skip", "ok")
+BENCH = "allreduce"
+HEALTHY = "healthy"
+STEPS = "▁▂▃▄▅▆▇█"
+
+
+class DoctorScreen(WizardScreen):
+    """The doctor."""
+
+    CSS_PATH = Path(__file__).with_name("doctor.tcss")
+    TITLE = "This box"
+    ABOUT = (
+        "Everything the wizard can see of this box, what is broken first. Below the list: what the marked row means "
+        "and what mends it. The all-reduce test starts real processes and is only run when you ask for it."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "bench", "all-reduce test", id="check.bench", tooltip="A real all-reduce over the ranks here"),
+        Binding("o", "fold", "show healthy", id="check.fold", tooltip="Show or fold what is healthy"),
+        Binding("r", "look", "look again", id="check.look", tooltip="Run all checks again"),
+        Binding("s", "save", "save", id="check.save", tooltip="Save what was seen, to judge it elsewhere"),
+    ]
+
+    class Looked(Message):
+        """A probe has answered, or could not look."""
+
+        def __init__(self, probe: str, found: Snapshot) -> None:
+            super().__init__()
+            self.probe, self.found = probe, found
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = False
+        self._waiting: set[str] = set()
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="sides"):
+            yield Choices(self._rows(), numbered=False, verb="", id="checks")
+            with VerticalScroll(id="detail"):
+                yield Static(id="why")
+        yield ProgressLine(self.ascii_only)
+
+    def on_mount(self) -> None:
+        self._show()
+        seen = self.desk.snapshot
+        if seen is None or any(getattr(seen, p) is None and p not in seen.failed for p in self.desk.may_probe("reads")):
+            self.action_look()
+
+    # -- looking
+
+    def action_look(self) -> None:
+        probes = self.desk.may_probe("reads")
+        self._waiting = set(probes)
+        limit_s = max((self.desk.knowledge.probes[probe].limit_s for probe in probes), default=0)
+        self.query_one(ProgressLine).begin("looking at this box", limit_s)
+        self._run(probes, "reads")
+
+    def _run(self, probes: list[str], granted: Intrusiveness) -> None:
+        self.workers.cancel_group(self, "look")
+        for probe in probes:
+            self.run_worker(self._look(probe, granted), group="look")
+
+    async def _look(self, probe: str, granted: Intrusiveness) -> None:
+        self.post_message(self.Looked(probe, await self.desk.look([probe], self.desk.context(), granted)))
+
+    @on(Looked)
+    def _looked(self, event: Looked) -> None:
+        self._waiting.discard(event.probe)
+        if not self._waiting:
+            self.query_one(ProgressLine).end()
+        self.desk.saw(event.found)
+        self._show()
+
+    async def action_bench(self) -> None:
+        spec = self.desk.knowledge.probes[BENCH]
+        if level_permitted(spec.intrusiveness, self.desk.granted):
+            self._bench()
+            return
+        await self.wizard.push_screen(
+            ConfirmDialog(
+                "Run a real all-reduce on this box?",
+                yes=f"Run it, {spec.limit_s:g} s at most",
+                details="It starts one process per GPU (or two without) and takes a little GPU memory. Where a job of "
+                "yours runs here, it may slow it down for that time.",
+            ),
+            callback=lambda yes: self._bench() if yes else None,
+        )
+
+    def _bench(self) -> None:
+        spec = self.desk.knowledge.probes[BENCH]
+        self._waiting = {BENCH}
+        self.query_one(ProgressLine).begin(spec.title, spec.limit_s)
+        self._run([BENCH], spec.intrusiveness)
+
+    def cancel_running(self) -> bool:
+        if not super().cancel_running():
+            return False
+        self._waiting = set()
+        self.query_one(ProgressLine).end()
+        return True
+
+    # -- showing
+
+    def _show(self) -> None:
+        checks = self.desk.checks
+        counts = [(n, status) for status in ORDER if (n := sum(check.status == status for check in checks))]
+        words = {"unknown": "could not look", "skip": "skipped"}
+        said = " · ".join(f"{n} {words.get(status, status)}" for n, status in reversed(counts))
+        self.head(facts=said or machine_line(self.desk))
+        self.query_one(Choices).set_items(self._rows())
+        self._show_marked()
+
+    def _rows(self) -> list[Choice]:
+        checks = sorted(self.desk.checks, key=lambda check: ORDER.index(check.status))
+        healthy = [check for check in checks if check.status in ("ok", "skip")]
+        shown = checks if self._open else [check for check in checks if check not in healthy]
+        rows = [Choice(f"{n}", self._label(check)) for n, check in enumerate(shown)]
+        if healthy and not self._open:
+            more = f" {len(healthy)}{' more' if shown else ''} healthy"
+            rows.append(
+                Choice(HEALTHY, Content.assemble(status_sign("ok", self.ascii_only), more, ("  o opens", "$muted")))
+            )
+        self._shown = shown
+        return rows
+
+    def _label(self, check: Check) -> Content:
+        return Content.assemble(status_sign(check.status, self.ascii_only), " ", safe_content(check.title))
+
+    @on(Choices.Marked)
+    def _marked(self) -> None:
+        self._show_marked()
+
+    @on(Choices.Picked)
+    def _picked(self, event: Choices.Picked) -> None:
+        if event.id == HEALTHY:
+            self.action_fold()
+
+    def _show_marked(self) -> None:
+        marked = self.query_one(Choices).marked
+        rows: list[Content] = []
+        if marked and marked.id != HEALTHY:
+            check = self._shown[int(marked.id)]
+            rows = [safe_content(check.title, "bold")]
+            rows += [safe_content(check.detail)] if check.detail else []
+            rows += [safe_content(check.where, "$muted")] if check.where else []
+            rows += [Content.assemble(("→ ", "$accent"), safe_content(check.fix))] if check.fix else []
+            if check.id.partition(".")[0] == BENCH:
+                rows += self._bench_rows()
+        elif marked:
+            rows = [Content.styled("What was looked at and is as it should be.", "$muted")]
+        self.query_one("#why", Static).update(join_lines(*rows) if rows else "")
+
+    def _bench_rows(self) -> list[Content]:
+        section = self.desk.snapshot.allreduce if self.desk.snapshot else None
+        return bench_rows(section) if section else []
+
+    # -- actions
+
+    def action_fold(self) -> None:
+        self._open = not self._open
+        self._show()
+
+    def action_save(self) -> None:
+        if self.desk.snapshot is None:
+            self.say("Nothing was seen yet.")
+            return
+        import msgspec
+
+        from ...app.system.files import write_new_file
+
+        content = msgspec.json.format(msgspec.json.encode(self.desk.snapshot)).decode()
+        try:
+            self.say(f"Saved as {write_new_file(f'snapshot-{self.desk.snapshot.host}.json', content)}")
+        except UserError as error:
+            self.wizard.refuse(error)
+
+
+def bench_rows(section: AllreduceSection) -> list[Content]:
+    """The live test as a small graph and a table: bytes, time, bus bandwidth."""
+    if not section.rows:
+        return []
+    most = max(row.busbw_gbps for row in section.rows) or 1.0
+    graph = "".join(STEPS[min(7, int(row.busbw_gbps / most * 7.99))] for row in section.rows)
+    head = f"{section.ranks} ranks, {section.backend}   {graph}   bus bandwidth up to {most:.2f} GB/s"
+    rows = [Content(""), safe_content(head), Content.styled(f"{'bytes':>10} {'ms':>10} {'GB/s':>8}", "$muted")]
+    for row in section.rows:
+        wrong = "" if row.correct else "  wrong data"
+        rows.append(
+            safe_content(f"{size_text(row.bytes):>10} {row.seconds * 1000:>10.2f} {row.busbw_gbps:>8.2f}{wrong}")
+        )
+    return rows

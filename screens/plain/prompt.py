@@ -1,0 +1,132 @@
+"""Numbered questions on stdin and stdout: no cursor, no colour, nothing that moves. Progress goes to stderr."""
+
+import os
+import select
+import sys
+from collections.abc import Mapping, Sequence
+
+from ...app.text.ascii import to_ascii
+from ...app.text.terminal import print_line, print_progress, status_glyph, strip_control
+
+PASTE_PAUSE_S = 0.1  # lines that follow one another faster than a person types are one paste
+PASTE_END = "."
+
+
+class EndOfInput(Exception):
+    """Nobody answers any more."""
+
+
+class Quit(Exception):
+    """The person is done, here (``home``: only with this case)."""
+
+    def __init__(self, home: bool = False) -> None:
+        super().__init__()
+        self.home = home
+
+
+class Prompt:
+    """What is asked and said. Lines are read from the descriptor itself, so that a paste can be told from typing."""
+
+    def __init__(self, ascii_only: bool = False) -> None:
+        self.ascii_only = ascii_only
+        self._fd = sys.__stdin__.fileno() if sys.__stdin__ and not sys.__stdin__.closed else -1
+        self._rest = b""
+        self._ended = self._fd < 0
+
+    def say(self, *lines: str) -> None:
+        """Lines of the talk, on stdout."""
+        for line in lines or ("",):
+            print_line(self._shown(line))
+
+    def tell(self, line: str) -> None:
+        """Progress, on stderr."""
+        print_progress(self._shown(line))
+
+    def mark(self, status: str) -> str:
+        """The sign of a status."""
+        return status_glyph(status, self.ascii_only)
+
+    def choose(self, options: Sequence[str], letters: Mapping[str, str], prompt: str, words: bool = False) -> str:
+        """Ask until the answer is the number of an option, one of ``letters`` or, with ``words``, a text.
+
+        The answer: ``"1"``…, a letter, or the text. Numbers and letters are shown first.
+
+        Raises:
+            EndOfInput: There is nobody to ask.
+        """
+        for number, option in enumerate(options, 1):
+            self.say(f"  {number:>2}  {option}")
+        if letters:
+            self.say("   " + " · ".join(f"{letter} {option}" for letter, option in letters.items()))
+        hint = self._hint(len(options), letters, words)
+        while True:
+            given = self.ask(prompt).strip()
+            if given.isascii() and given.isdecimal() and 1 <= int(given) <= len(options):
+                return str(int(given))
+            if given.lower() in letters:
+                return given.lower()
+            if words and len(given) > 3:
+                return given + self._pasted()
+            self.say(f"  {hint}")
+
+    def confirm(self, question: str) -> bool:
+        """Ask until the answer is yes or no."""
+        while True:
+            given = self.ask(f"{question} (y/n) ").strip().lower()
+            if given in ("y", "yes", "n", "no"):
+                return given.startswith("y")
+            self.say("  Please answer y or n.")
+
+    def ask(self, prompt: str) -> str:
+        """One line.
+
+        Raises:
+            EndOfInput: There is none.
+        """
+        sys.stdout.write(self._shown(prompt))
+        sys.stdout.flush()
+        line = self._line()
+        if not os.isatty(self._fd):
+            self.say(line)  # so that a transcript can be read
+        return line
+
+    def paste(self) -> str:
+        """Lines up to one that holds only a dot, or to the end of input."""
+        lines: list[str] = []
+        try:
+            while (line := self._line()) != PASTE_END:
+                lines.append(line)
+        except EndOfInput:
+            if not lines:
+                raise
+        return "\n".join(lines)
+
+    def _pasted(self) -> str:
+        """What a person pasted together with the line just read."""
+        more = ""
+        while os.isatty(self._fd) and (self._rest or select.select([self._fd], [], [], PASTE_PAUSE_S)[0]):
+            try:
+                more += "\n" + self._line()
+            except EndOfInput:
+                break
+        return more
+
+    def _line(self) -> str:
+        while b"\n" not in self._rest and not self._ended:
+            chunk = os.read(self._fd, 65536)
+            self._ended = not chunk
+            self._rest += chunk
+        if not self._rest:
+            raise EndOfInput
+        line, _, self._rest = self._rest.partition(b"\n")
+        return strip_control(line.decode(errors="replace"))
+
+    def _hint(self, count: int, letters: Mapping[str, str], words: bool) -> str:
+        ways = [f"a number from 1 to {count}" if count > 1 else "1"] if count else []
+        ways += list(letters)
+        ways += ["what you see, in words"] if words else []
+        return f"Please give {', '.join(ways[:-1])} or {ways[-1]}." if len(ways) > 1 else f"Please give {ways[0]}."
+
+    def _shown(self, line: str) -> str:
+        """The same line, where only ASCII can be shown in ASCII."""
+        return to_ascii(line) if self.ascii_only else line

@@ -1,0 +1,108 @@
+"""The plain wizard's ranks of a job: the verdict, where they stand, and everything that is known of one of them."""
+
+from collections.abc import Sequence
+
+from ...app.probes.summary import share_text
+from ...app.triage import phrases, rank_details, rank_groups
+from ...app.triage.types import JobReport
+from ..shell.state import WizardState
+from .prompt import Prompt, Quit
+
+SHOWN_PLACES = 40  # of a job; the rest are counted
+ALWAYS = ("rank", "state", "where", "in", "last moved")
+
+
+def show_job(talk: Prompt, report: JobReport) -> None:
+    """The verdict, then the ranks, then the code."""
+    verdict = report.verdict
+    talk.say("", f"{rank_groups.job_title(report)}: {verdict.state}")
+    talk.say(f"  {verdict.why} ({share_text(verdict.confidence)})", "")
+    talk.say(*(f"  {talk.mark('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
+    groups = rank_groups.rank_groups(report)
+    talk.say(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))
+    if len(groups) > SHOWN_PLACES:
+        talk.say(f"  … {len(groups) - SHOWN_PLACES} more places")
+    talk.say("", *(f"  {line}" for line in source_lines(report)), "")
+
+
+def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
+    """The groups as rows under their columns' names; what is known of none has no column."""
+    columns: dict[str, list[str]] = {
+        "rank": [_ranks(group) for group in groups],
+        "state": [group.state.replace("_", " ") for group in groups],
+        "where": [f"{group.where} {group.function}".strip() or group.note for group in groups],
+        "in": [group.doing for group in groups],
+        "last moved": [f"{group.since} ago" if group.since else "" for group in groups],
+        "group": [group.group for group in groups],
+        "seq": [group.seq for group in groups],
+        "CPU": [group.cpu for group in groups],
+        "GPU": [group.gpu for group in groups],
+        "memory": [group.memory for group in groups],
+        "I/O": [group.io for group in groups],
+    }
+    shown = {name: cells for name, cells in columns.items() if name in ALWAYS or any(cells)}
+    widths = {name: max(len(name), *(len(cell) for cell in cells), 0) + 2 for name, cells in shown.items()}
+    rows = ["".join(f"{name:<{widths[name]}}" for name in shown)]
+    rows += ["".join(f"{cells[n]:<{widths[name]}}" for name, cells in shown.items()) for n in range(len(groups))]
+    return [row.rstrip() for row in rows]
+
+
+def show_rank(desk: WizardState, talk: Prompt) -> None:
+    """One rank with everything that is known of it, chosen by the place it stands at, or by its number."""
+    reports = desk.reports or []
+    report = reports[0]
+    if len(reports) > 1:
+        report = reports[int(talk.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
+    groups = rank_groups.rank_groups(report)[:SHOWN_PLACES]
+    letters = {"n": "a rank by its number", "b": "back", "h": "home", "q": "quit"}
+    _, *rows = rank_table(groups)
+    given = talk.choose(rows, letters, "Which one? ")
+    if given in ("h", "q"):
+        raise Quit(home=given == "h")
+    if given == "b":
+        return
+    members = groups[int(given) - 1].members if given != "n" else tuple(row.rank for row in report.ranks)
+    rank = members[0] if len(members) == 1 else _which_rank(talk, members)
+    talk.say("", *rank_lines(report, rank))
+
+
+def rank_lines(report: JobReport, rank: int) -> list[str]:
+    """Everything that is known of a rank, as lines."""
+    row = rank_details.find_row(report, rank)
+    if row is None:
+        return [f"Nothing is known of rank {rank}."]
+    lines = [f"Rank {rank}", *(f"  {name:<12}{said}" for name, said in rank_details.rank_facts(report, row))]
+    if around := rank_details.source_around_rank(report, row):
+        lines += ["", f"Where it stands: {row.where}", *_code(around)]
+    for part in rank_details.detail_sections(report, row):
+        lines += ["", part.title, *(f"  {line.what:<28}{line.beside}".rstrip() for line in part.lines)]
+    return lines
+
+
+def _which_rank(talk: Prompt, ranks: Sequence[int]) -> int:
+    while True:
+        given = talk.ask(f"Which of {rank_groups.ranks_label(ranks, 60)}? ").strip()
+        if given.isascii() and given.isdecimal() and int(given) in ranks:
+            return int(given)
+        talk.say(f"  Please give the number of a rank: {phrases.mid_sentence(phrases.ranks_phrase(ranks))}.")
+
+
+def _ranks(group: rank_groups.RankGroup) -> str:
+    return group.ranks if len(group.ranks) <= rank_groups.NAMED_WIDTH else f"{len(group.members)} ranks"
+
+
+def source_lines(report: JobReport) -> list[str]:
+    """The lines the verdict speaks of, each with who stands there; empty where they cannot be read."""
+    return _code(rank_groups.source_excerpt(report))
+
+
+def _code(lines: Sequence[rank_groups.CodeLine]) -> list[str]:
+    width = max((len(line.text) for line in lines if line.mark), default=0)
+    rows: list[str] = []
+    for line in lines:
+        if line.number is None:
+            rows.append(f"    {line.text or '…'}")
+        else:
+            mark = f"{line.text:<{width}}   ← {line.mark}" if line.mark else line.text
+            rows.append(f"{'>' if line.mark else ' '} {line.number:>4}  {mark}".rstrip())
+    return rows

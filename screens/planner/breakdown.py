@@ -1,0 +1,215 @@
+"""Why a strategy needs what it needs: the formula of each part of its peak; and what is tracked, where one asks."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+from ...app.errors import UserError
+from ...app.options import target_python
+from ...app.plan import exact_memory, summary
+from ...app.plan.memory.breakdown import PHASES, breakdown_terms
+from ...app.plan.memory.formula import bytes_text
+from ...app.plan.model_source import ModelSource
+from ...app.plan.script_changes import required_changes
+from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.types import Candidate, PlanRow, WhatIfResult
+from ...app.text.units import GIB, MIB
+from ..dialogs.page import ScrollingPage
+from ..widgets.formatting import join_lines, safe_content
+from . import memory_bars
+from .child_process import ChildProcessMixin
+from .exact import tracked_comparison
+
+PART_WIDTH, SIZE_WIDTH = 13, 10
+INDENT = "  "
+NAME_MODULE = "as model a language model's name, a config.json, or your own pkg.mod:build"
+LEAST_BYTES = 0.05 * MIB  # of a change, to be told
+TINY = 0.005  # of the peak rate: less is not shown as a number
+
+
+class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
+    """One strategy: its figures, each with the product it comes from."""
+
+    TITLE = "Why these numbers"
+    ABOUT = (
+        "What is in the memory of one GPU at the peak, part for part, each with the product it is computed from. "
+        "Below it the time of a step, and what would make the peak smaller. x trains the model itself for two steps "
+        "on fake tensors, in a child of your interpreter, and shows the peak that torch's own trackers see beside "
+        "that of the formulas: no weight takes memory, nothing is computed, no GPU is touched. The arrow keys scroll."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "step(1)", "next strategy", id="terms.next", tooltip="Show the next strategy of the table"),
+        Binding("b", "step(-1)", "one before", id="terms.before", tooltip="Show the strategy before this one"),
+        Binding("x", "exact", "exact", id="terms.exact", tooltip="Track the peak of the model itself on fake tensors"),
+    ]
+
+    class Tracked(Message):
+        """A strategy was tracked, or why it could not be; ``at``: its place among the rows."""
+
+        def __init__(self, at: int, found: exact_memory.TrackedStrategy) -> None:
+            super().__init__()
+            self.at, self.found = at, found
+
+    def __init__(
+        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[int, exact_memory.TrackedStrategy]
+    ) -> None:
+        super().__init__()
+        self._rows, self._at, self._source = list(rows), at, source
+        self._tracked = tracked  # by place, also what is tracked now: whoever opened this shows it again
+
+    def heading(self) -> tuple[str, str]:
+        row = self._rows[self._at]
+        gpus = row.setting.gpus
+        title = f"{summary.strategy_label(row)} on {gpus} GPU{'s' * (gpus > 1)}"
+        return title, f"{self._at + 1} of {len(self._rows)}, esc leaves"
+
+    def page(self, width: int) -> Content:
+        return strategy_details(self._rows[self._at], width, self.ascii_only, self._tracked.get(self._at))
+
+    def body(self) -> Iterable[Widget]:
+        yield from super().body()
+        yield self.running_line()
+
+    def action_step(self, by: int) -> None:
+        self._at = (self._at + by) % len(self._rows)
+        self.say("")
+        self.turn()
+
+    def action_exact(self) -> None:
+        """Track the strategy that is shown, as ``plan --exact`` does."""
+        row, model = self._rows[self._at], self._source
+        try:
+            if not (model.factory or model.config):
+                raise UserError("not tracked: it needs the module itself", NAME_MODULE)
+            source = exact_memory.resolve_module_source(
+                target_python(self.desk.options), model.directory.absolute(), model.factory, model.config, None
+            )
+            if why := exact_memory.unsupported_reason(row.setting, source):
+                raise UserError(f"not tracked: {why}", "n shows the next strategy")
+        except UserError as error:
+            self.wizard.refuse(error)
+            return
+        self.say(f"Importing {source.imports}; some 20 s for 7 B parameters. esc ends it.")
+        self.begin(f"tracking {summary.strategy_label(row)}", exact_memory.LIMIT_S, self._track(self._at, row, source))
+
+    async def _track(self, at: int, row: PlanRow, source: exact_memory.ModuleSource) -> None:
+        self.post_message(self.Tracked(at, await exact_memory.track_candidate(row, source)))
+
+    @on(Tracked)
+    def _was_tracked(self, event: Tracked) -> None:
+        self.ended()
+        self._tracked[event.at] = event.found
+        if event.at == self._at:
+            self.say("")
+            self.turn()
+        else:
+            self.say(f"{summary.strategy_label(self._rows[event.at])} is tracked: its page shows it.")
+
+
+def strategy_details(
+    row: PlanRow, width: int, ascii_only: bool, tracked: exact_memory.TrackedStrategy | None = None
+) -> Content:
+    """Everything that is known of one strategy; ``tracked``: in exact mode, where that was done."""
+    found, setting = row
+    memory_bytes = (setting.gpu_memory_gib or 0) * GIB
+    shown = [
+        Content.assemble(*memory_bars.memory_bar(found.breakdown, memory_bytes or 1, min(width, 60), ascii_only)),
+        *wrap_lines(_used(row), width),
+        *(line.stylize("$warning") for line in wrap_lines(summary.missing_memory(setting.model), width)),
+        Content(""),
+        *([*tracked_comparison(tracked, width), Content("")] if tracked else []),
+        safe_content(f"On a GPU at the peak, {PHASES[found.peak_phase]}", "bold"),
+    ]
+    shown += _parts(row, width, ascii_only)
+    shown += [Content(""), safe_content("Time of a step, estimated", "bold")]
+    shown += [line for said in _time(row) for line in wrap_lines(said, width)]
+    parts = (
+        ("What it says", [found.why, found.lever]),
+        ("What one change would buy", [_bought(change, found) for change in found.changes]),
+        ("What is to be done", required_changes(setting)),
+    )
+    for title, said in parts:
+        if any(said):
+            shown += [Content(""), safe_content(title, "bold")]
+        shown += [line for each in said if each for line in indent_lines(each, width)]
+    return join_lines(*shown)
+
+
+def _used(row: PlanRow) -> str:
+    found, setting = row
+    used, memory = found.device_used_bytes_per_gpu, (setting.gpu_memory_gib or 0) * GIB
+    left = f"{bytes_text(memory - used)} free" if used <= memory else f"{bytes_text(used - memory)} too much"
+    band = f"{found.band.low / GIB:.1f} to {found.band.high / GIB:.1f} GiB"
+    return f"{bytes_text(used)} of {bytes_text(memory)} on a GPU, {left}. PyTorch is expected to hold {band}."
+
+
+def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
+    """A row for each part with its sign, below it the products it is the sum of."""
+    found, setting = row
+    made = breakdown_terms(setting, found)
+    shown: list[Content] = []
+    for part in memory_bars.PARTS:
+        sign = part.letter if ascii_only else part.sign
+        of_part = [term for term in made if term.part in part.fields]
+        if not of_part:
+            continue
+        whole = safe_content(f"{memory_bars.segment_bytes(found.breakdown, part) / GIB:>{SIZE_WIDTH - 4}.2f} GiB")
+        name = safe_content(f" {part.name:<{PART_WIDTH - 2}}", "bold")
+        shown.append(Content.assemble((sign, part.style), name, whole))
+        for term in of_part:
+            equals = "" if len(term.factors) == 1 else f" = {bytes_text(term.bytes)}"
+            shown += indent_lines(f"{term.what}: {term.formula}{equals}", width)
+    whole = f"  {'in all':<{PART_WIDTH - 2}}{found.device_used_bytes_per_gpu / GIB:>{SIZE_WIDTH - 4}.2f} GiB"
+    return [*shown, safe_content(whole, "bold")]
+
+
+def _time(row: PlanRow) -> list[str]:
+    found = row.candidate
+    if found.step_seconds is None:
+        return ["not known"]
+    waits = found.exposed_comm_seconds or 0.0
+    said = [f"{summary.speed_text(row)}; {summary.seconds_text(waits)} of a step waits for links."]
+    if found.slower_than_ideal is not None:
+        share = f"{found.mfu:.0%}" if (found.mfu or 0.0) >= TINY else "less than 1%"
+        used = f"; {share} of the GPU's peak rate does the model's own arithmetic" if found.mfu else ""
+        times = 1 + found.slower_than_ideal
+        longer = f"{times:,.1f} times" if times >= 2 else f"{found.slower_than_ideal:.0%} longer than"
+        said.append(f"{longer} the arithmetic alone{used}.")
+    if found.comm_bytes_per_step:
+        said.append(f"Each rank sends {bytes_text(found.comm_bytes_per_step)} in a step.")
+    if found.host_bytes:
+        said.append(f"{bytes_text(found.host_bytes)} of host memory for each GPU.")
+    if found.dominated_by:
+        said.append(f"{found.dominated_by} is no slower and needs no more memory.")
+    return said
+
+
+def _bought(change: WhatIfResult, now: Candidate) -> str:
+    """A change with what it does to memory and time."""
+    made: list[str] = []
+    if abs(change.gpu_bytes) >= LEAST_BYTES:
+        made.append(f"{'+' if change.gpu_bytes > 0 else '-'}{bytes_text(abs(change.gpu_bytes))} on a GPU")
+    if change.step_seconds:
+        made.append(f"{'+' if change.step_seconds > 0 else '-'}{summary.seconds_text(abs(change.step_seconds))} a step")
+    if change.tokens_per_s:
+        made.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
+    said = f"{change.change}: {', '.join(made)}" if made else change.change
+    if now.fits is True or change.fits == now.fits:
+        return said
+    return said + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")
+
+
+def wrap_lines(said: str, width: int) -> list[Content]:
+    """In rows of ``width``; none for nothing."""
+    return safe_content(said).wrap(width) if said else []
+
+
+def indent_lines(said: str, width: int) -> list[Content]:
+    """Indented, with what is too long for a row indented further."""
+    first, *more = safe_content(said, "$muted").wrap(width - len(INDENT) - 2)
+    return [Content.assemble(INDENT, first), *(Content.assemble(INDENT + "  ", line) for line in more)]

@@ -1,0 +1,70 @@
+"""A screen with a field for the model, which code of the user's own may build: asked for, then built in a child."""
+
+from pathlib import Path
+
+from textual import on
+from textual.message import Message
+from textual.widgets import Input
+
+from ...app.errors import UserError
+from ...app.options import target_python
+from ...app.plan import model_source
+from ...app.plan.model import from_code
+from ..dialogs.confirm import ConfirmDialog
+from ..widgets.formatting import safe_content
+from .child_process import ChildProcessMixin
+
+LIMITS = (
+    f"It runs in a child of that interpreter, which has {from_code.LIMIT_S:.0f} s, 24 GiB of memory and no network."
+)
+
+
+class BuildModelMixin(ChildProcessMixin):
+    """Enter in the field ``model`` says what would be imported, and asks; the answer is kept on the desk."""
+
+    class Built(Message):
+        """A function of the user's was asked for the model, which it may have given."""
+
+        def __init__(self, spec: str, found: model_source.ModelSource | UserError) -> None:
+            super().__init__()
+            self.spec, self.found = spec, found
+
+    def ask_again(self) -> None:
+        """Plan anew: the model may be known now."""
+        raise NotImplementedError
+
+    @on(Input.Submitted, "#model")
+    def _entered(self, event: Input.Submitted) -> None:
+        spec = event.value.strip()
+        if not model_source.is_factory(spec) or isinstance(self.desk.plan_built.get(spec), model_source.ModelSource):
+            return
+        try:
+            from_code.check_factory(spec)
+            python = target_python(self.desk.options)
+        except UserError as error:
+            self.wizard.refuse(error)
+            return
+        importing = model_source.import_notice(spec, Path.cwd(), python)
+        question = ConfirmDialog(
+            f"Import {spec.partition(':')[0]} to build the model?",
+            yes="Yes, import it",
+            details=f"It means {importing}. {LIMITS}",
+        )
+        self.wizard.push_screen(question, callback=lambda yes: self._build(spec, python) if yes else None)
+
+    def _build(self, spec: str, python: str) -> None:
+        self.begin(f"building {spec}", from_code.LIMIT_S, self._built(spec, python))
+
+    async def _built(self, spec: str, python: str) -> None:
+        try:
+            self.post_message(self.Built(spec, await model_source.build_from_factory(spec, Path.cwd(), python)))
+        except UserError as error:
+            self.post_message(self.Built(spec, error))
+
+    @on(Built)
+    def _was_built(self, event: Built) -> None:
+        self.ended()
+        self.desk.plan_built[event.spec] = event.found
+        if isinstance(event.found, model_source.ModelSource) and event.found.told:
+            self.say(safe_content(f"assumed {'; '.join(event.found.told)}", "$muted"))
+        self.ask_again()

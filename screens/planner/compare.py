@@ -1,0 +1,118 @@
+"""Two strategies side by side: each part of the peak, the time, and what each needs changed."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from textual.content import Content
+
+from ...app.plan import summary
+from ...app.plan.script_changes import required_changes
+from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.types import Candidate, PlanRow
+from ...app.text.units import GIB
+from ..dialogs.page import ScrollingPage
+from ..widgets.formatting import join_lines, safe_content
+from . import memory_bars
+from .breakdown import indent_lines, wrap_lines
+from .exact import MOMENTS
+
+LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
+OTHER_MOMENTS = "The peaks are at different moments, so a part may be larger in one for that alone."
+
+
+class CompareScreen(ScrollingPage):
+    """Two strategies side by side."""
+
+    TITLE = "Side by side"
+    ABOUT = "Two strategies, part for part, and by how much the second differs from the first. The arrow keys scroll."
+
+    def __init__(self, first: PlanRow, second: PlanRow) -> None:
+        super().__init__()
+        self._pair = (first, second)
+
+    def heading(self) -> tuple[str, str]:
+        return "Side by side", "esc leaves"
+
+    def page(self, width: int) -> Content:
+        return side_by_side(*self._pair, width, self.ascii_only)
+
+
+class ComparisonRow(NamedTuple):
+    """A row of the comparison: two numbers, None where they are not known, how they are said, and as which numbers."""
+
+    label: str
+    first: float | None
+    second: float | None
+    say: Callable[[float], str]
+    rounded: Callable[[float], float]
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """First, second, and by how much the second is more."""
+        said = tuple("–" if value is None else self.say(value) for value in (self.first, self.second))
+        if self.first is None or self.second is None:
+            return said[0], said[1], ""
+        differs = self.rounded(self.second) - self.rounded(self.first)
+        sign = "+" if differs > 0 else "-"
+        return said[0], said[1], "same" if said[0] == said[1] else sign + self.say(abs(differs))
+
+
+Said = tuple[Callable[[float], str], Callable[[float], float]]  # a number in words, and rounded as there
+GIBS: Said = (lambda value: f"{value / GIB:,.1f} GiB", lambda value: round(value / GIB, 1) * GIB)
+TIMES: Said = (summary.seconds_text, summary.round_seconds)
+WHOLE: Said = (lambda value: f"{value:,.0f}", round)
+RATE: Said = (lambda value: f"{round_to_three_digits(value):,.0f}", round_to_three_digits)
+
+
+def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) -> Content:
+    """The comparison, with what each needs changed."""
+    column = max(10, min(COLUMN_WIDTH, (width - LABEL_WIDTH) // 3))
+    shown: list[Content] = []
+    for letter, row in (("1", first), ("2", second)):
+        memory = (row.setting.gpu_memory_gib or 1) * GIB
+        bar = memory_bars.memory_bar(row.candidate.breakdown, memory, PAIR_BAR_WIDTH, ascii_only)
+        name = f"{letter}  {summary.strategy_label(row)}"
+        room = width - PAIR_BAR_WIDTH - 1
+        if len(name) <= room:
+            shown.append(Content.assemble(safe_content(f"{name:<{room}} ", "bold"), *bar))
+        else:
+            shown += [safe_content(name, "bold"), Content.assemble("   ", *bar)]
+    shown += [Content(""), _line("", ("1", "2", "difference"), column, "$muted")]
+    moment, other = (MOMENTS[row.candidate.peak_phase] for row in (first, second))
+    for figure in comparison_rows(first, second):
+        style = "bold" if figure.label in ("on a GPU", "a step") else ""
+        shown.append(_line(figure.label, figure.cells, column, style))
+        if figure.label == "on a GPU":
+            shown.append(_line("peak in", (moment, other, "same" if moment == other else ""), column, ""))
+    if moment != other:
+        shown += [line.stylize("$muted") for line in wrap_lines(OTHER_MOMENTS, width)]
+    for letter, row in (("1", first), ("2", second)):
+        shown += [Content(""), safe_content(f"{letter}  What {summary.strategy_label(row)} needs changed", "bold")]
+        shown += [line for said in required_changes(row.setting) for line in indent_lines(said, width)]
+    return join_lines(*shown)
+
+
+def comparison_rows(first: PlanRow, second: PlanRow) -> list[ComparisonRow]:
+    """What is compared."""
+
+    def both(label: str, of: Callable[[Candidate], float | None], said: Said) -> ComparisonRow:
+        return ComparisonRow(label, of(first.candidate), of(second.candidate), *said)
+
+    parts = [
+        both(part.name, lambda found, part=part: memory_bars.segment_bytes(found.breakdown, part), GIBS)
+        for part in memory_bars.PARTS
+    ]
+    return [
+        *(figure for figure in parts if figure.first or figure.second),
+        both("on a GPU", lambda found: found.device_used_bytes_per_gpu, GIBS),
+        both("a step", lambda found: found.step_seconds, TIMES),
+        both("waits of a step", lambda found: found.exposed_comm_seconds, TIMES),
+        both("tokens a second", lambda found: found.tokens_per_s, RATE),
+        both("sent in a step", lambda found: found.comm_bytes_per_step, GIBS),
+        both("host memory a GPU", lambda found: found.host_bytes, GIBS),
+        both("most sequences", lambda found: found.largest_micro_batch, WHOLE),
+    ]
+
+
+def _line(label: str, cells: tuple[str, str, str], column: int, style: str) -> Content:
+    return safe_content(f"{label:<{LABEL_WIDTH}}" + "".join(f"{cell:>{column}}" for cell in cells), style)

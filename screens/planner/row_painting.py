@@ -1,0 +1,31 @@
+"""Rows of text that change as one types: only those that are not as before are painted again."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+
+from ..widgets.base import BaseWidget
+from ..widgets.segments import paint_line
+
+
+class TextRows(BaseWidget):
+    """As many rows as its height, which its style says; a row that is too long is cut."""
+
+    DEFAULT_CSS = "TextRows { width: 1fr; }"
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.rows: list[Content] = []
+
+    def show(self, rows: Sequence[Content]) -> None:
+        """Show other rows."""
+        before, self.rows = self.rows, list(rows)
+        count = max(len(before), len(rows))
+        same = [n < len(before) and n < len(rows) and before[n].is_same(rows[n]) for n in range(count)]
+        if not all(same):
+            self.refresh(*(Region(0, n, self.size.width, 1) for n in range(count) if not same[n]))
+
+    def render_line(self, y: int) -> Strip:
+        return paint_line(self, self.rows[y] if y < len(self.rows) else Content.empty())

@@ -1,0 +1,135 @@
+"""What every screen of the wizard shares: its frame, its way back, and its help."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.geometry import Region
+from textual.reactive import Reactive
+from textual.screen import Screen
+from textual.widget import Widget
+
+from ..widgets.header_footer import Footer, Header, StatusLine
+from .limits import LEAST_COLUMNS, LEAST_ROWS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..app import WizardApp
+    from .state import WizardState
+
+WIDE = 80  # columns from which two things stand side by side
+BROAD = 110  # and two that hold long lines
+
+
+class WizardScreen(Screen[Any]):
+    """A title, a body, a note and the keys. A screen sets ``TITLE``, ``ABOUT`` (for help) and gives its ``body``."""
+
+    # Textual repaints the whole screen when the focus moves; the widgets concerned repaint themselves.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+    ABOUT: ClassVar[str] = ""
+    AUTO_FOCUS = "Choices"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back", show=False, id="back", tooltip="Go back to where you came from"),
+        Binding("question_mark,f1", "help", "help", show=False, id="help", tooltip="What this screen is, and its keys"),
+        Binding("q", "quit", "quit", show=False, id="quit", tooltip="Leave the wizard; nothing is lost"),
+    ]
+
+    _opening = True
+    _small = False
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> "Self":
+        """As Textual's, but the first layout of a screen, which paints it whole, is not painted a second time."""
+        return super().refresh(*regions, repaint=repaint and not self._opening, layout=layout, recompose=recompose)
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(self._opened)
+
+    def _opened(self) -> None:
+        self._opening = False
+
+    @property
+    def wizard(self) -> "WizardApp":
+        """The app, by its own type."""
+        return cast("WizardApp", self.app)
+
+    @property
+    def desk(self) -> "WizardState":
+        """What all screens share: the case, the box, the knowledge."""
+        return self.wizard.desk
+
+    @property
+    def ascii_only(self) -> bool:
+        return self.desk.options.ascii
+
+    def compose(self) -> ComposeResult:
+        self._fit(self.app.size.width)  # before the first layout: Textual's breakpoints come after it and paint twice
+        yield Header(self.TITLE or "")
+        yield from self.body()
+        with Vertical(id="foot"):
+            yield StatusLine()
+            yield Footer()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size.width)
+        small = event.size.width < LEAST_COLUMNS or event.size.height < LEAST_ROWS
+        if small:
+            self.say(f"Too small to show everything: make it at least {LEAST_COLUMNS} × {LEAST_ROWS}.")
+        elif self._small:
+            self.say("")
+        self._small = small
+
+    def _fit(self, width: int) -> None:
+        self.set_class(width >= WIDE, "-wide")
+        self.set_class(width < WIDE, "-narrow")
+        self.set_class(width >= BROAD, "-broad")
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between the title and the note."""
+        return ()
+
+    def head(self, title: str | None = None, facts: str | None = None) -> None:
+        """Change the title line."""
+        self.query_one(Header).show(title, facts)
+
+    def say(self, what: Content | str) -> None:
+        """Say what just happened, in one line above the keys."""
+        self.query_one(StatusLine).say(what)
+
+    def shown_bindings(self) -> Iterator[Binding]:
+        """This screen's bindings for the line of keys, in the order they are written."""
+        active = {id(found.binding) for found in self.active_bindings.values()}
+        for _, binding in self._bindings:
+            if binding.show and id(binding) in active:
+                yield binding
+
+    def keys_changed(self) -> None:
+        """Other actions work now than before."""
+        self.refresh_bindings()
+        self.query_one(Footer).refresh()
+
+    def cancel_running(self) -> bool:
+        """End what runs on this screen; whether anything did."""
+        running = [worker for worker in self.workers if worker.node is self and not worker.is_finished]
+        for worker in running:
+            worker.cancel()
+        return bool(running)
+
+    def on_descendant_focus(self) -> None:
+        self.query_one(Footer).refresh()
+
+    def on_descendant_blur(self) -> None:
+        self.query_one(Footer).refresh()
+
+    async def action_back(self) -> None:
+        await self.wizard.back()
+
+    def action_help(self) -> None:
+        self.wizard.show_help()
+
+    async def action_quit(self) -> None:
+        await self.wizard.leave()

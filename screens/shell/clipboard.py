@@ -1,0 +1,33 @@
+"""The clipboard, which never answers: what is copied is saved too."""
+
+import os
+
+from textual.app import App
+
+from ...app.errors import UserError
+from ...app.system import paths
+from ...app.system.files import write_new_file
+from ...app.system.subprocesses import run_process
+
+TMUX_LIMIT_S = 2.0
+
+
+async def copy_to_clipboard(app: App[int], name: str, content: str) -> str:
+    """Hand ``content`` to the clipboard the best way there is, and save it; says what was done, in one line.
+
+    Raises:
+        UserError: The state directory cannot be written.
+    """
+    directory = paths.state_dir() / "copied"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {directory}: {error.strerror}", "set XDG_STATE_HOME") from error
+    path = write_new_file(name, content, directory)
+    if os.environ.get("TMUX"):
+        outcome = await run_process(["tmux", "load-buffer", "-w", str(path)], limit_s=TMUX_LIMIT_S)
+        how = "Sent to tmux's clipboard" if outcome.status == "ok" else "tmux did not take it"
+    else:
+        app.copy_to_clipboard(content)
+        how = "Sent to the terminal's clipboard (OSC 52)"
+    return f"{how}; also saved as {path}"

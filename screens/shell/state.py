@@ -1,0 +1,199 @@
+"""What the screens share: the options, the knowledge, the case on the desk with its session, and the last look at the
+box. It holds no widget; the two ways out to the machine can be replaced, so that a recorded box can be shown."""
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ... import __version__
+from ...app.diagnosis.case import Case
+from ...app.errors import UserError
+from ...app.evidence import Check, Diagnosis
+from ...app.jobs.types import Job
+from ...app.logs.types import Timeline
+from ...app.options import Options, knowledge_for, target_python
+from ...app.probes.context import ProbeContext
+from ...app.session import Session, SessionEvent
+from ...app.snapshot import Snapshot
+from ...app.triage.types import JobReport
+from ...knowledge.schema import Intrusiveness, Knowledge
+
+if TYPE_CHECKING:
+    from ...app.plan.model_source import ModelSource
+
+Look = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
+Triage = Callable[[int | None], Awaitable[list[JobReport]]]
+SURE = 0.9  # from this share on the wizard stops asking and shows what it thinks
+UNWEIGHED = ("job", "review")  # probes with a screen of their own
+
+
+class WizardState:
+    """One run of the wizard."""
+
+    def __init__(self, options: Options, *, look: Look | None = None, triage: Triage | None = None) -> None:
+        self.options = options
+        self.look = look or self._look
+        self.triage = triage or self._triage
+        self.snapshot: Snapshot | None = None
+        self.checks: list[Check] = []
+        self.reports: list[JobReport] | None = None  # None: not looked yet
+        self.texts: dict[str, str] = {}  # origin -> text that was pasted, to show lines of it
+        self.in_scope = True
+        self.reads_values = False  # whether the person has said that values of variables may be read
+        self.timeline: Timeline | None = None  # of the logs of the case
+        self.plan_form: dict[str, str] = {}  # what the planner's form says, to find it again
+        self.plan_built: dict[str, ModelSource | UserError] = {}  # models that code of the user's was asked for
+        self.proved = False
+        self._case: Case | None = None
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """The knowledge base, read at first use (after the first frame)."""
+        return knowledge_for(self.options)
+
+    @property
+    def granted(self) -> Intrusiveness:
+        """How far probes may go: as given, else memory and a process group where no job runs, else only reading."""
+        return self.options.allow or ("reads" if self.reports or self.reports is None else "allocates")
+
+    # -- the case
+
+    @property
+    def case(self) -> Case:
+        """The case on the desk; the first use begins one, and its session."""
+        if self._case is None:
+            self.begin()
+        assert self._case is not None
+        return self._case
+
+    @property
+    def has_case(self) -> bool:
+        return self._case is not None
+
+    def begin(self) -> Case:
+        """Begin a new case, with what is known of the box already in it."""
+        session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
+        self._case = Case(self.knowledge, session)
+        self.in_scope, self.proved, self.timeline = True, False, None
+        if self.snapshot:
+            self.take_snapshot(self.snapshot)
+        return self._case
+
+    def resume(self, id_: str) -> str:
+        """Take up the session with this id; the name of the screen it stood at.
+
+        Raises:
+            UserError: There is no such session.
+        """
+        session = Session.load(id_)
+        self._case = Case(self.knowledge, session)
+        self.timeline = last_timeline(session)
+        return last_screen_name(session)
+
+    def note_step(self, screen: str, detail: str = "") -> None:
+        """Remember where the person is, to come back to."""
+        assert self.case.session is not None
+        last = next((e for e in reversed(self.case.session.events) if is_navigation_event(e)), None)
+        if last is None or last.data != {"screen": screen, "detail": detail}:
+            self.case.session.append("step", screen=screen, detail=detail)
+
+    def note(self, kind: str, **data: object) -> None:
+        """Append an event to the session of the case."""
+        assert self.case.session is not None
+        self.case.session.append(kind, **data)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Mark the session as done, so that it is not offered again."""
+        if self._case and self._case.session:
+            self._case.session.append("closed")
+
+    def diagnosis(self) -> Diagnosis:
+        """What the case says now, with the steps that may follow."""
+        return self.case.diagnosis(in_scope=self.in_scope, may_probe=self.may_probe())
+
+    # -- the box
+
+    def may_probe(self, granted: Intrusiveness | None = None) -> list[str]:
+        """Probes that may run by themselves at a level (the present one, if none is given)."""
+        from ...app.probes.run_probes import permitted_probes
+
+        return [probe for probe in permitted_probes(self.knowledge, granted or self.granted) if probe not in UNWEIGHED]
+
+    def context(self, progress: Callable[[str], None] | None = None) -> ProbeContext:
+        """The circumstances of a look."""
+        context = ProbeContext(python=target_python(self.options), environ=dict(os.environ))
+        if progress:
+            context.progress = progress
+        return context
+
+    def merge_look(self, found: Snapshot) -> None:
+        """Lay a look over what was seen before, and judge again."""
+        from ...app.probes.run_probes import judge_snapshot, merge_snapshots
+
+        self.snapshot = merge_snapshots(self.snapshot, found) if self.snapshot else found
+        self.checks = judge_snapshot(self.snapshot)
+
+    def saw(self, found: Snapshot) -> None:
+        """As ``merge_look``, and into the case, if there is one."""
+        self.merge_look(found)
+        if self._case:
+            self.take_snapshot(found)
+
+    def take_snapshot(self, found: Snapshot) -> None:
+        """Take what a look found into the case: as evidence, and as a snapshot in the session."""
+        from ...app.probes.run_probes import judge_snapshot
+
+        self.note("snapshot", **_plain(found))
+        self.case.add(item for check in judge_snapshot(found) if (item := check.evidence()))
+        for probe in probes_of_snapshot(found):
+            self.case.mark_probed(probe)
+
+    async def _look(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
+        from ...app.probes.run_probes import run_probes
+
+        return await run_probes(probes, context, self.knowledge, granted=granted)
+
+    async def _triage(self, pid: int | None) -> list[JobReport]:
+        from ...app.triage.triage import triage_jobs
+
+        return await triage_jobs(pid=pid, allow=self.options.allow or "reads")
+
+
+def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
+    """The probes a snapshot holds an answer of, a failure being one."""
+    head = ("schema", "taken_at", "host", "ddpwizard_version", "failed")
+    names = [name for name in snapshot.__struct_fields__ if name not in head and getattr(snapshot, name) is not None]
+    return [*names, *snapshot.failed]
+
+
+def is_navigation_event(event: SessionEvent) -> bool:
+    """Whether an event says where the person was."""
+    return event.kind == "step" and "screen" in event.data
+
+
+def last_screen_name(session: Session) -> str:
+    """The name of the screen a session stood at last."""
+    return next((e.data["screen"] for e in reversed(session.events) if is_navigation_event(e)), "step")
+
+
+def last_timeline(session: Session) -> Timeline | None:
+    """The timeline of the logs a session has read last, where they had one."""
+    event = session.last("timeline")
+    return msgspec.convert(event.data, Timeline) if event else None
+
+
+def job_name(job: Job) -> str:
+    """What a job is called in one word: its script, else its program."""
+    command = job.processes[0].command if job.processes else job.launcher_command
+    script = next((part for part in command if part.endswith(".py")), command[0] if command else job.launcher)
+    return Path(script).name
+
+
+def _plain(snapshot: Snapshot) -> dict[str, object]:
+    plain = msgspec.to_builtins(snapshot)
+    return {key: value for key, value in plain.items() if value is not None}

@@ -1,0 +1,39 @@
+"""What a person hands in, as a part of the case on the desk: a text, or the path of one."""
+
+from ...app.diagnosis.intake import add_to_case
+from ...app.errors import UserError
+from ...app.logs.read import find_sources, source_of_text
+from ...app.system.files import expand_user
+from .state import WizardState
+
+
+def take_text(desk: WizardState, given: str, origin: str) -> None:
+    """Take a pasted text, a description, or (one line that is one) the path of a log into the case.
+
+    Raises:
+        UserError: Nothing was given, or the path cannot be read.
+    """
+    if not given.strip():
+        raise UserError("nothing given yet", "paste an error or a log, or write what you see")
+    found = add_to_case(desk.case, find_sources([path]) if (path := _path(given)) else [source_of_text(given, origin)])
+    desk.texts |= found.texts
+    desk.timeline = found.timeline
+    desk.in_scope = found.in_scope
+    desk.note("note", text=given if len(given) < 400 else f"a text of {len(given):,} characters")
+
+
+def _path(given: str) -> str:
+    """``given`` as a path, where it is one that is there or looks like nothing else."""
+    line = given.strip()
+    if "\n" in line or len(line) > 500:
+        return ""
+    looks_like_one = " " not in line and "/" in line
+    try:
+        path = expand_user(line)
+        return str(path) if looks_like_one or path.exists() else ""
+    except UserError:
+        if looks_like_one:
+            raise
+        return ""
+    except (OSError, ValueError):
+        return ""

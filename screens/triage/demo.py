@@ -1,0 +1,31 @@
+"""The demo: the triage screen on a real job that the wizard starts and that really hangs."""
+
+from textual import on
+from textual.message import Message
+
+from ..widgets.progress_line import ProgressLine
+from .triage import TriageScreen
+
+DEMO_LIMIT_S = 60.0
+
+
+class DemoScreen(TriageScreen):
+    """The same, on a real job that the wizard starts and that hangs."""
+
+    TITLE = "Demo"
+
+    class Started(Message):
+        """The demo's job stands."""
+
+        def __init__(self, pid: int) -> None:
+            super().__init__()
+            self.pid = pid
+
+    def begin(self) -> None:
+        self.query_one(ProgressLine).begin("starting a real four-process job that will hang", DEMO_LIMIT_S)
+        self.wizard.start_demo()
+
+    @on(Started)
+    def _started(self, event: Started) -> None:
+        self._pid = event.pid
+        self.action_sample()

@@ -1,0 +1,212 @@
+"""The ranks of one place, and one rank with everything that is known of it."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.errors import UserError
+from ...app.text.units import count_text
+from ...app.triage import rank_details
+from ...app.triage.rank_groups import rank_groups
+from ...app.triage.types import JobReport
+from ..dialogs.confirm import ConfirmDialog
+from ..dialogs.find_rank import FIND_FROM, FindRankMixin
+from ..dialogs.page import ScrollingPage, TextDialog
+from ..widgets.choices import Choices
+from ..widgets.formatting import join_lines, relative_path, safe_content
+from . import text as says
+from .rank_table import RankTable, annotated_source, detail_line, stacks_of_ranks
+
+MARGINS = 4  # of a list: padding and the marker's two columns
+NAME_WIDTH = 12
+VALUES = (
+    "They are read from outside, without stopping the process; it does not notice. Values can hold data: they are "
+    "shown here, short and with secrets taken out, and kept nowhere."
+)
+
+
+def stacks_page(report: JobReport, width: int) -> TextDialog:
+    """The stacks of all ranks of a job, and above them what could not be read."""
+    unread = [safe_content(line, "$warning") for line in says.problems(report)]
+    found = stacks_of_ranks(report, [row.rank for row in report.ranks], width)
+    return TextDialog("Stacks, each once", join_lines(*unread, *found), _seen(report))
+
+
+def _seen(report: JobReport) -> str:
+    return f"seen at {at}" if (at := says.sample_time(report)) else ""
+
+
+class RanksScreen(FindRankMixin):
+    """The ranks of one place, a row each."""
+
+    CSS_PATH = Path(__file__).with_name("rank.tcss")
+    TITLE = "Ranks"
+    ABOUT = (
+        "The ranks that stand at one place. enter shows everything that is known of one: its stacks, what it started, "
+        "its connections, its GPU, what it printed last. Nothing is looked at anew while this is open."
+    )
+
+    def __init__(self, report: JobReport, ranks: Sequence[int], marked: int | None = None) -> None:
+        super().__init__()
+        self._report, self._ranks, self._marked = report, list(ranks), marked
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(id="names")
+        yield Choices(numbered=False, verb="open", id="ranks")
+        yield self.find_line()
+
+    def on_mount(self) -> None:
+        self._show()
+        if self._marked in self._ranks:
+            self.query_one(Choices).highlighted = self._ranks.index(self._marked)
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self._show()
+
+    def _show(self) -> None:
+        width = self.size.width - MARGINS
+        groups = rank_groups(self._report, self._ranks, alone=True)
+        rows = {row.rank: row for row in self._report.ranks}
+        processes = {rank: f"{rows[rank].host}  pid {rows[rank].pid or '–'}" for rank in self._ranks}
+        table = RankTable(groups, width, processes)
+        self.query_one("#names", Static).update(Content.assemble("  ", table.header()))
+        self.query_one(Choices).set_items([table.row(group, str(group.members[0])) for group in groups])
+        self._ranks = [group.members[0] for group in groups]
+        first = groups[0]
+        doing = f" in {first.doing}" if first.doing else ""
+        at = f" at {first.where}" if first.where else ""
+        title = f"{count_text(len(groups), 'rank')} › {first.state.replace('_', ' ')}{doing}{at}"
+        self.head(title, _seen(self._report))
+
+    def row_of_rank(self, rank: int) -> int | None:
+        return self._ranks.index(rank) if rank in self._ranks else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "find" or len(self._ranks) > FIND_FROM
+
+    @on(Choices.Picked)
+    def _picked(self, event: Choices.Picked) -> None:
+        self.wizard.push_screen(RankScreen(self._report, self._ranks, int(event.id)))
+
+
+class RankScreen(ScrollingPage):
+    """One rank: facts, the source it stands in, stacks, what surrounds it."""
+
+    TITLE = "Rank"
+    ABOUT = (
+        "Everything that was read of one rank at the last look: where it stands and what encloses that line, the "
+        "stack of each thread, its children, connections, GPU and last output. The arrow keys scroll."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "step(1)", "next rank", id="rank.next", tooltip="Show the next rank of this place"),
+        Binding("b", "step(-1)", "rank before", id="rank.before", tooltip="Show the rank before this one"),
+        Binding("l", "values", "variables", id="rank.values", tooltip="Read the values of its local variables"),
+        Binding("w", "why", "why", id="rank.why", tooltip="What speaks for the verdict on its job and against it"),
+        Binding("s", "stacks", "stacks", id="rank.stacks", tooltip="The stack of every rank of its job"),
+    ]
+
+    class ValuesRead(Message):
+        """The local variables of a rank, as parts of a page."""
+
+        def __init__(self, rank: int, parts: list[rank_details.DetailSection]) -> None:
+            super().__init__()
+            self.rank, self.parts = rank, parts
+
+    class Failed(Message):
+        """They could not be read."""
+
+        def __init__(self, error: UserError) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(self, report: JobReport, ranks: Sequence[int], rank: int) -> None:
+        super().__init__()
+        self._report, self._ranks, self._rank = report, list(ranks), rank
+        self._here = socket.gethostname()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        row = rank_details.find_row(self._report, self._rank)
+        if action == "values":
+            return row is not None and row.pid is not None and row.host == self._here
+        return action != "step" or len(self._ranks) > 1
+
+    def action_values(self) -> None:
+        """Read the values, after asking once."""
+        if self.desk.reads_values:
+            self._read(True)
+            return
+        question = f"Read the values of rank {self._rank}'s local variables?"
+        self.wizard.push_screen(ConfirmDialog(question, yes="Yes, read them", details=VALUES), callback=self._read)
+
+    def _read(self, yes: bool | None) -> None:
+        row = rank_details.find_row(self._report, self._rank)
+        if yes and row and row.pid is not None:
+            self.desk.reads_values = True
+            self.say("Reading the variables.")
+            self.run_worker(self._values(row.rank, row.pid), group="values", exclusive=True)
+
+    async def _values(self, rank: int, pid: int) -> None:
+        from ...app.triage.sampling.stacks import locals_of
+
+        try:
+            self.post_message(self.ValuesRead(rank, rank_details.local_values(await locals_of(pid))))
+        except UserError as error:
+            self.post_message(self.Failed(error))
+
+    @on(ValuesRead)
+    def _values_read(self, event: ValuesRead) -> None:
+        self.say("")
+        page = self._parts(event.parts, self.page_width)[1:]
+        self.wizard.push_screen(TextDialog(f"Rank {event.rank} › variables, just read", join_lines(*page)))
+
+    @on(Failed)
+    def _failed(self, event: Failed) -> None:
+        self.wizard.refuse(event.error)
+
+    async def action_why(self) -> None:
+        await self.wizard.open("diagnosis")
+
+    def action_stacks(self) -> None:
+        self.wizard.push_screen(stacks_page(self._report, self.page_width))
+
+    def action_step(self, by: int) -> None:
+        at = self._ranks.index(self._rank)
+        self._rank = self._ranks[(at + by) % len(self._ranks)]
+        self.turn()
+        self.keys_changed()
+
+    def heading(self) -> tuple[str, str]:
+        which = f"{self._ranks.index(self._rank) + 1} of {len(self._ranks)} here" if len(self._ranks) > 1 else ""
+        return f"Rank {self._rank}", ", ".join(filter(None, [which, _seen(self._report)]))
+
+    def page(self, width: int) -> Content:
+        row = rank_details.find_row(self._report, self._rank)
+        if row is None:
+            return Content("")
+        shown: list[Content] = []
+        for name, said in rank_details.rank_facts(self._report, row):
+            first, *more = safe_content(said).wrap(width - NAME_WIDTH)
+            shown.append(Content.assemble((name.ljust(NAME_WIDTH), "$muted"), first))
+            shown += [Content.assemble(" " * NAME_WIDTH, line) for line in more]
+        if around := rank_details.source_around_rank(self._report, row):
+            shown += [
+                Content(""),
+                safe_content(f"Where it stands: {relative_path(row.where or '')}", "bold"),
+                *annotated_source(around, width),
+            ]
+        return join_lines(*shown, *self._parts(rank_details.detail_sections(self._report, row), width))
+
+    def _parts(self, parts: Iterable[rank_details.DetailSection], width: int) -> list[Content]:
+        shown: list[Content] = []
+        for part in parts:
+            shown += [Content(""), safe_content(part.title, "bold"), *(detail_line(line, width) for line in part.lines)]
+        return shown

@@ -1,0 +1,307 @@
+"""A running job: the verdict, then the ranks, then the code; looked at again every few seconds while it is open."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.errors import UserError
+from ...app.review.types import ReviewFinding
+from ...app.text.units import count_text
+from ...app.triage.rank_groups import RankGroup, job_title, rank_groups
+from ...app.triage.types import JobReport
+from ..dialogs.find_rank import FIND_FROM
+from ..widgets.choices import Choice, Choices
+from ..widgets.formatting import join_lines, safe_content
+from ..widgets.header_footer import Header, StatusLine
+from ..widgets.progress_line import ProgressLine
+from ..widgets.source import split_location
+from . import text as says
+from .auto_refresh import AutoRefreshMixin
+from .rank_table import RankTable, source_of_ranks
+
+FRONT_DOOR = ("symptom", "hangs")
+NO_CAUSE = "No cause is known yet: a goes on with questions."
+
+
+class TriageScreen(AutoRefreshMixin):
+    """Which rank, which line, why."""
+
+    CSS_PATH = Path(__file__).with_name("triage.tcss")
+    TITLE = "My job hangs"
+    ABOUT = (
+        "The ranks of a running job are looked at every few seconds, without stopping them. On top: what that says. "
+        "Then one row per place where ranks stand (enter shows the ranks, then one rank whole), then the code there. "
+        "How long nothing moved is a lower bound (≥) unless a log or the Flight Recorder tells."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "fix", "fix", id="triage.fix", tooltip="What mends this, made for this script"),
+        Binding("w", "why", "why", id="triage.why", tooltip="What speaks for the verdict and against it"),
+        Binding("n", "next_job", "next job", id="triage.next", tooltip="Show another job of this box"),
+        Binding("s", "stacks", "stacks", id="triage.stacks", tooltip="The stack of every rank"),
+        Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page to send on"),
+        Binding("p", "pause", "pause", id="triage.pause", tooltip="Stop looking again by itself, or go on with it"),
+        Binding("r", "sample", "look again", id="triage.sample", tooltip="Look at the ranks now"),
+        Binding("a", "ask", "ask me", id="triage.ask", tooltip="Go on with questions"),
+    ]
+
+    class Reviewed(Message):
+        """The culprit's script was reviewed."""
+
+        def __init__(self, findings: list[ReviewFinding]) -> None:
+            super().__init__()
+            self.findings = findings
+
+    def __init__(self, reports: Sequence[JobReport] = (), pid: int | None = None) -> None:
+        super().__init__()
+        self._reports, self._pid = list(reports), pid
+        self._shown = 0
+        self._groups: list[RankGroup] = []
+        self._findings: list[ReviewFinding] = []
+        self._ended: set[str] = set()
+        self._told: object = None  # what the case knows
+        self._put: dict[str, Content] = {}  # what the parts show
+        self._sought: int | None = None
+
+    @property
+    def report(self) -> JobReport | None:
+        """The job that is shown."""
+        return self._reports[self._shown] if self._shown < len(self._reports) else None
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(id="jobs")
+        yield Static(id="problem")
+        yield Static(id="verdict")
+        yield Static(id="names")
+        yield Choices(numbered=False, verb="open", id="ranks")
+        yield Static(id="more")
+        yield self.find_line()
+        with VerticalScroll(id="source"):
+            yield Static(id="code")
+        yield ProgressLine(self.ascii_only)
+
+    def on_mount(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Show what was handed over, or look."""
+        if self._reports:
+            self.outdated = True
+            self.take(self._reports)
+        else:
+            self.action_sample()
+
+    # -- taking in what was seen
+
+    def take(self, found: list[JobReport]) -> None:
+        """Show these jobs; one that is there no more stays as it was seen last."""
+        before = {report.job.id: report for report in self._reports}
+        now = {report.job.id: report for report in found}
+        said = [says.changes_since_last(before[id_], report) for id_, report in now.items() if id_ in before]
+        gone = {id_ for id_ in before if id_ not in now}
+        said += [says.end_text(before[id_]) for id_ in gone - self._ended]
+        self._ended = gone
+        self._reports = [now.get(id_, report) for id_, report in before.items()]
+        self._reports += [report for id_, report in now.items() if id_ not in before]
+        if self._pid is None:
+            self.desk.reports = found
+        if FRONT_DOOR[0] not in self.desk.case.answers:
+            self.desk.case.answer(*FRONT_DOOR)
+        self.taken = True
+        self._tell_case()
+        self._show()
+        if news := " ".join(filter(None, said)):
+            self.say(f"{time.strftime('%H:%M:%S')}  {news}")
+        elif self.report and self.report.verdict.cause and self.query_one(StatusLine).content.plain == NO_CAUSE:
+            self.say("")
+        self.plan()
+
+    def _tell_case(self) -> None:
+        """Take the job that is shown into the case, where its verdict is news."""
+        from ...app.report import triage_event_data
+        from ...app.triage.triage import evidence_of_report
+
+        report = self.report
+        news = (report.job.id, report.verdict.state, report.verdict.cause, report.verdict.culprits) if report else None
+        if report is None or news == self._told:
+            return
+        self._told = news
+        self.desk.note_step("triage", str(self._pid or ""))
+        others = [other for other in self._reports if other is not report]
+        self.desk.case.take_triage(**triage_event_data([report, *others]))
+        self.desk.case.add(evidence_of_report(report))
+        self.run_worker(self._review(report), group="review", exclusive=True)
+
+    async def _review(self, report: JobReport) -> None:
+        """The review of the script of the job; nothing where it cannot be read as Python."""
+        from ...app.review.review import review_file
+
+        found = split_location(report.verdict.where or "")
+        if found is None:
+            return
+        try:
+            findings = await asyncio.to_thread(review_file, Path(found[0]), self.desk.knowledge)
+        except UserError:
+            return
+        self.post_message(self.Reviewed(findings))
+
+    @on(Reviewed)
+    def _reviewed(self, event: Reviewed) -> None:
+        from ...app.review.review import evidence_of_findings
+
+        self._findings = event.findings
+        known = {(item.id, item.where) for item in self.desk.case.evidence}
+        self.desk.case.add(item for item in evidence_of_findings(event.findings) if (item.id, item.where) not in known)
+
+    # -- showing
+
+    def _show(self) -> None:
+        report = self.report
+        self.keys_changed()
+        if report is None:
+            self._update(
+                "verdict",
+                Content(
+                    "No distributed job of yours runs here. Start it, or run the wizard where it runs; a goes on with "
+                    "questions."
+                ),
+            )
+            return
+        ended = report.job.id in self._ended
+        self.show_head()
+        several = len(self._reports) > 1
+        self._update(
+            "jobs", says.jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None
+        )
+        self._update("problem", says.problem_line(report, self.ascii_only))
+        self._update("verdict", says.verdict_text(report, self.desk.knowledge, self.ascii_only, ended))
+        self._show_ranks(report)
+        self._show_source()
+
+    def show_head(self) -> None:
+        report = self.report
+        if report is None:
+            return
+        if report.job.id in self._ended:
+            how = "ended"
+        elif not self.watching:
+            how = "paused"
+        else:
+            how = "looking again…" if self.outdated else f"every {self.wait_s:.0f} s"
+        facts = ", ".join(filter(None, [says.sample_time(report), how]))
+        self.query_one(Header).show(f"{self.TITLE} › {job_title(report)}", facts)
+
+    def _show_ranks(self, report: JobReport) -> None:
+        choices = self.query_one("#ranks", Choices)
+        self._groups = rank_groups(report)
+        table = RankTable(self._groups, self.size.width - 4)
+        marked = int(choices.marked.id) if choices.marked else -1
+        # The marker stays on the rank it stands on: the row that holds that rank is called by it.
+        ids = [marked if marked in group.members else group.members[0] for group in self._groups]
+        self._update("names", Content.assemble("  ", table.header()))
+        choices.set_items([table.row(group, str(id_)) for group, id_ in zip(self._groups, ids, strict=True)])
+        most = self.size.height * 3 // 10
+        many = f"  {len(self._groups)} places, {count_text(len(report.ranks), 'rank')}: / finds a rank"
+        self._update("more", Content(many) if len(self._groups) > most else None)
+
+    @on(Choices.Marked, "#ranks")
+    def _show_source(self) -> None:
+        report, marked = self.report, self.query_one("#ranks", Choices).highlighted
+        if report is None:
+            return
+        rank = self._groups[marked].members[0] if marked < len(self._groups) else -1
+        at = next((row.where for row in report.ranks if row.rank == rank), None)
+        self._update("code", join_lines(*source_of_ranks(report, self.size.width - 3, at)))
+
+    def _update(self, part: str, content: Content | None) -> None:
+        """Show a part where it is another than before (an update repaints), and hide it where there is none."""
+        content = content or Content("")
+        if part not in self._put or not content.is_same(self._put[part]):
+            self._put[part] = content
+            widget = self.query_one(f"#{part}", Static)
+            widget.set_class(bool(content.plain), "-open")
+            widget.update(content)
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        if self.report:
+            self._show()
+
+    # -- actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "next_job":
+            return len(self._reports) > 1
+        return action != "find" or (self.report is not None and len(self.report.ranks) > FIND_FROM)
+
+    def row_of_rank(self, rank: int) -> int | None:
+        self._sought = rank
+        return next((n for n, group in enumerate(self._groups) if rank in group.members), None)
+
+    def action_next_job(self) -> None:
+        from ..dialogs.pick import PickDialog
+
+        if len(self._reports) == 2:
+            self._show_job(str(1 - self._shown))
+            return
+        rows = [
+            Choice(str(n), safe_content(job_title(report)), says.state_text(report, self._ended, self.ascii_only))
+            for n, report in enumerate(self._reports)
+        ]
+        self.wizard.push_screen(PickDialog("Jobs of this box", rows), callback=self._show_job)
+
+    def _show_job(self, number: str | None) -> None:
+        if number is not None:
+            self._shown = int(number)
+            self._tell_case()
+            self._show()
+
+    async def action_fix(self) -> None:
+        report = self.report
+        if report is None or not report.verdict.cause:
+            self.say(NO_CAUSE)
+            return
+        await self.wizard.open("fix", cause=report.verdict.cause, report=report, findings=self._findings)
+
+    async def action_why(self) -> None:
+        await self.wizard.open("diagnosis")
+
+    async def action_ask(self) -> None:
+        await self.wizard.open("step")
+
+    @on(Choices.Picked, "#ranks")
+    def _picked(self) -> None:
+        from .rank import RankScreen, RanksScreen
+
+        report, at = self.report, self.query_one("#ranks", Choices).highlighted
+        if report is None or at >= len(self._groups):
+            return
+        members = self._groups[at].members
+        if len(members) == 1:
+            self.wizard.push_screen(RankScreen(report, members, members[0]))
+        else:
+            self.wizard.push_screen(RanksScreen(report, members, self._sought))
+
+    def action_stacks(self) -> None:
+        from .rank import stacks_page
+
+        if self.report:
+            self.wizard.push_screen(stacks_page(self.report, self.size.width - 4))
+
+    def action_export(self) -> None:
+        from ...app import report
+
+        try:
+            assert self.desk.case.session is not None
+            self.say(f"Saved as {report.save_report(self.desk.case.session, self.desk.knowledge)}")
+        except UserError as error:
+            self.wizard.refuse(error)

@@ -1,0 +1,74 @@
+"""The causes as they stand, and why the first of them stands first."""
+
+from textual.content import Content
+
+from ...app.evidence import Diagnosis, ReasonLine
+from .base import BaseWidget
+from .formatting import join_lines, percent, relative_path, safe_content, share_bar, truncate_middle
+
+BAR_WIDTH = 6
+SHOWN_CAUSES = 4
+SHOWN_REASONS = 4
+SOURCE_WIDTH = 7
+SOURCES = {"description": "words"}
+
+
+class CauseRanking(BaseWidget):
+    """Bars, names and shares; then the reasons of the first."""
+
+    DEFAULT_CSS = "CauseRanking { height: 1fr; width: 1fr; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._diagnosis: Diagnosis | None = None
+
+    def show(self, diagnosis: Diagnosis) -> None:
+        """Show another ranking."""
+        if diagnosis != self._diagnosis:
+            self._diagnosis = diagnosis
+            self.refresh()
+
+    def render(self) -> Content:
+        diagnosis, width = self._diagnosis, self.size.width
+        if diagnosis is None:
+            return Content("")
+        named = diagnosis.named(SHOWN_CAUSES)
+        if not named:
+            return join_lines(
+                Content.styled("Most likely", "bold"),
+                *safe_content("Nothing points anywhere yet. Each answer moves this list.", "$muted").wrap(
+                    max(8, width)
+                ),
+            )
+        rest = 1 - sum(cause.confidence for cause in named)
+        rows = [row for cause in named for row in _rows(cause.confidence, cause.title, width, "$accent")]
+        rows += _rows(rest, "something else", width, "$muted")
+        reasons = [row for reason in named[0].because[:SHOWN_REASONS] for row in reason_rows(reason, width)]
+        gap = [Content("")] if self.size.height > len(rows) + len(reasons) + 2 else []
+        return join_lines(
+            Content.styled("Most likely", "bold"), *rows, *gap, Content.styled("Because", "bold"), *reasons
+        )
+
+
+def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:
+    """A reason: where it is from, what was seen (``most`` rows of it), and where to look."""
+    room = max(12, width - SOURCE_WIDTH)
+    what = safe_content(reason.what).wrap(room)
+    shown = what[:most]
+    if len(what) > most:
+        shown[-1] = Content.assemble(shown[-1].truncate(room - 1), "…")
+    if reason.where:
+        shown.append(safe_content(truncate_middle(relative_path(reason.where), room), "$muted"))
+    source = SOURCES.get(reason.source, reason.source)
+    heads = [safe_content(source.ljust(SOURCE_WIDTH), "$muted"), *[Content(" " * SOURCE_WIDTH)] * (len(shown) - 1)]
+    return [Content.assemble(head, row) for head, row in zip(heads, shown, strict=True)]
+
+
+def _rows(share: float, title: str, width: int, style: str) -> list[Content]:
+    """A cause: its bar, its title on one row or two, its share."""
+    room = max(8, width - BAR_WIDTH - 1 - 6)
+    first, *more = safe_content(title).wrap(room)
+    head = Content.assemble(
+        (share_bar(share, BAR_WIDTH), style), " ", first.truncate(room, pad=True), (" " + percent(share), "bold")
+    )
+    return [head, *(Content.assemble(" " * (BAR_WIDTH + 1), row) for row in more)]

@@ -1,0 +1,94 @@
+"""Small pieces of text the screens are made of. All return ``Content``; nothing here is read as markup."""
+
+from functools import cache
+from pathlib import Path
+
+from textual.content import Content
+
+from ...app.text.terminal import status_glyph, strip_control
+
+STATUS_STYLE = {
+    "ok": "$success",
+    "warn": "$warning",
+    "fail": "$error",
+    "unknown": "$warning",
+    "skip": "$muted",
+    "running": "$accent",
+}
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def safe_content(value: str, style: str = "") -> Content:
+    """``value`` from outside as content: no control sequence, no markup."""
+    return Content.styled(strip_control(value), style)
+
+
+@cache
+def status_sign(status: str, ascii_only: bool) -> Content:
+    """The sign of a status in its colour; four letters wide in ASCII."""
+    sign = status_glyph(status, ascii_only)
+    return Content.styled(sign.ljust(4) if ascii_only else sign, STATUS_STYLE[status])
+
+
+def share_bar(share: float, width: int) -> str:
+    """A bar of ``width`` cells for a share of 0..1, to an eighth of a cell."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    whole, part = divmod(eighths, 8)
+    return ("█" * whole + (EIGHTHS[part] if part else "")).ljust(width)
+
+
+def percent(share: float) -> str:
+    """``62 %``, right-aligned in five cells."""
+    return f"{share:.0%}".replace("%", " %").rjust(5)
+
+
+def truncate_middle(value: str, width: int) -> str:
+    """``value`` shortened in its middle to ``width``: the end of a path tells more than its start."""
+    if len(value) <= width:
+        return value
+    if width < 4:
+        return value[-width:]
+    head = (width - 1) // 3
+    return value[:head] + "…" + value[-(width - 1 - head) :]
+
+
+def reflow(value: str) -> str:
+    """Prose written in lines of its own width as paragraphs; indented lines and lists stay as they are."""
+    out: list[str] = []
+    for line in value.strip().splitlines():
+        joins = (
+            bool(out)
+            and bool(line)
+            and out[-1]
+            and not line.startswith((" ", "-", "*"))
+            and not out[-1].startswith(" ")
+        )
+        if joins:
+            out[-1] += " " + line
+        else:
+            out.append(line)
+    return "\n".join(out)
+
+
+def relative_path(path: str) -> str:
+    """``path`` relative to where we are, where that is shorter."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
+
+
+def justify_two(left: Content, right: Content, width: int) -> Content:
+    """Two texts on one line, ``right`` at its end; where both do not fit the right one goes first."""
+    space = width - left.cell_length - right.cell_length
+    if space < 2:
+        room = width - right.cell_length - 2
+        if room < min(24, left.cell_length):
+            return left.truncate(width, ellipsis=True)
+        return Content.assemble(left.truncate(room, ellipsis=True), "  ", right)
+    return Content.assemble(left, " " * space, right)
+
+
+def join_lines(*parts: Content) -> Content:
+    """One part a line."""
+    return Content("\n").join(parts)

@@ -1,0 +1,31 @@
+"""One measured figure, and what makes the planner's honest."""
+
+import sys
+from typing import NamedTuple
+
+
+class Bar(NamedTuple):
+    """A figure that must not be over its limit; ``beside`` says what it was measured against."""
+
+    name: str
+    figure: float
+    limit: float
+    unit: str
+    beside: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.figure > self.limit
+
+    def __str__(self) -> str:
+        verdict = "OVER" if self.over else "ok"
+        return f"{self.name:<22}{self.figure:>10.3g} {self.unit:<7}limit {self.limit:>7g}   {verdict:<5} {self.beside}"
+
+
+def forget_plans() -> None:
+    """Empty the caches of the planner, so that the next question is computed and not looked up."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("ddpwizard.app.plan", "ddpwizard.app.hardware")):
+            for value in vars(module).values():
+                if clear := getattr(value, "cache_clear", None):
+                    clear()

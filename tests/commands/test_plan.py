@@ -1,0 +1,309 @@
+"""From a question to ranked candidates: what is refused, what is assumed, what comes first, and the command."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.hardware import gpu_catalog
+from ddpwizard.app.plan import spec
+from ddpwizard.app.plan.strategies.search import layouts_to_try
+from ddpwizard.app.plan.strategies.search import plan_candidates as rows
+from ddpwizard.app.plan.timing.communication import Links
+from ddpwizard.app.plan.timing.step_time import communication_bytes
+from ddpwizard.app.plan.types import Candidate, Model, Strategy, TrainingOptions, TrainingSetup
+
+LLAMA = {"params": 6.738e9, "layers": 32, "hidden": 4096, "heads": 32, "intermediate": 11008, "vocab": 32000}
+BOX = {"gpus": 8, "gpu": "H100", "gpu_memory_gib": 79.1}
+LINKS = Links(370, 90)
+
+
+def whole(**given: Any) -> TrainingSetup:
+    return completed(**given)[0]
+
+
+def assumed(**given: Any) -> list[str]:
+    return completed(**given)[1]
+
+
+def completed(**given: Any) -> tuple[TrainingSetup, list[str]]:
+    return spec.fill_defaults(spec.parse_spec(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))
+
+
+def plan(setting: TrainingSetup, links: Links, host_bytes: float | None = None) -> list[Candidate]:
+    return [row.candidate for row in rows(setting, links, host_bytes)]
+
+
+class TestSpec:
+    def test_what_is_not_said_is_assumed_and_told(self) -> None:
+        _, assumed = spec.fill_defaults(spec.parse_spec(json.dumps({"model": LLAMA, "train": {}, "gpus": 1}).encode()))
+        assert assumed == ["dtype: bf16", "optimizer: adamw", "micro_batch: 1", "seq_len: 2048", "act_ckpt: none"]
+
+    def test_weights_in_four_bit_have_adapters(self) -> None:
+        text = {"model": LLAMA, "train": {"quant": "nf4"}, "gpus": 1}
+        setting, assumed = spec.fill_defaults(spec.parse_spec(json.dumps(text).encode()))
+        assert setting.train.lora is not None
+        assert "lora: rank 16 on all linear layers, as weights in nf4 cannot be trained" in assumed
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            ({"gpus": 0}, "gpus is 0"),
+            ({"train": {"frozen": 1.0}}, "train.frozen is 1: nothing would be trained"),
+            ({"train": {"micro_batch": 10**14}}, "train.micro_batch is 100,000,000,000,000"),
+            ({"train": {"frozen": -0.5}}, "train.frozen is -0.5"),
+            ({"model": LLAMA | {"experts": -8}}, "model.experts is -8"),
+            ({"gpus": 7, "nodes": 2}, "no multiple of nodes"),
+            ({"model": LLAMA | {"params": -1}}, "model.params is -1"),
+            ({"model": LLAMA | {"heads": 33}}, "no multiple of heads"),
+            ({"train": {"seq_len": 0}}, "train.seq_len is 0"),
+            ({"train": {"dtype": "int3"}}, "dtype"),
+            ({"train": {"dtype": "fp8"}}, "it is one of fp32, bf16-mixed"),
+            ({"strategy": {"kind": "zero"}}, "it is one of single, ddp"),
+            ({"strategy": {"kind": "deepspeed", "stage": 4}}, "it is one of 0, 1, 2, 3"),
+            ({"strategy": {"kind": "magic"}}, "kind"),
+            ({"gpu_memory_gib": -2}, "gpu_memory_gib is -2"),
+            ({"gpus": 10**12}, "gpus is 1000000000000"),
+            ({"gpus": 10**7, "nodes": 10**7}, "is 10000000"),
+            ({"train": {"lora": {"r": -3}}}, "train.lora.r is -3"),
+            ({"model": LLAMA | {"layers": 10**20}}, "model.layers is 1e+20"),
+            ({"model": LLAMA | {"largest_layer": -1}}, "model.largest_layer is -1"),
+            ({"strategy": {"kind": "hsdp", "shard_size": 0}}, "strategy.shard_size is 0"),
+            ({"strategy": {"kind": "deepspeed", "stage": 2, "reduce_bucket_size": -5}}, "reduce_bucket_size is -5"),
+        ],
+    )
+    def test_nonsense_is_refused_in_one_line(self, change: dict[str, Any], says: str) -> None:
+        with pytest.raises(UserError) as refusal:
+            whole(**change)
+        assert says in str(refusal.value)
+        assert "\n" not in refusal.value.message
+
+    @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
+    def test_what_is_no_number(self, number: str) -> None:
+        with pytest.raises(UserError) as refusal:
+            spec.parse_spec(b'{"model": {"params": %s}, "train": {}, "gpus": 1}' % number.encode())
+        assert "\n" not in refusal.value.message
+        assert len(refusal.value.message) < 200
+
+    @pytest.mark.parametrize("layers", [10**9, 10**15])
+    def test_absurd_sizes_cost_no_time(self, layers: int) -> None:
+        absurd = LLAMA | {"layers": layers, "hidden": 10**15, "heads": 10, "intermediate": 10**15, "vocab": 10**15}
+        began = time.thread_time()
+        found = plan(whole(model=absurd, gpus=10**6, nodes=10**6), LINKS)
+        assert time.thread_time() - began < 5
+        assert not any(each.fits for each in found)
+
+    @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"x" * 2_000_000, b'{"gpus": 1}'])
+    def test_what_is_no_specification(self, text: bytes) -> None:
+        with pytest.raises(UserError):
+            spec.parse_spec(text)
+
+
+class TestAssumed:
+    def test_strategies_are_compared_with_the_same_step(self) -> None:
+        compared, alone = whole(), whole(strategy={"kind": "fsdp2"})
+        assert (compared.train.optimizer_impl, alone.train.optimizer_impl) == ("fused", "foreach")
+        assert whole(train={"optimizer_impl": "foreach"}).train.optimizer_impl == "foreach"
+        assert whole(train={"optimizer": "lion"}).train.optimizer_impl == "foreach"
+
+    @pytest.mark.parametrize(("packed", "told"), [(False, 1), (True, 0)])
+    def test_adapters_are_trained_on_sequences_of_different_length(self, packed: bool, told: int) -> None:
+        lines = assumed(train={"lora": {"r": 8}, "packed": packed})
+        assert sum("of different length" in line for line in lines) == told
+
+    @pytest.mark.parametrize(("params", "told"), [(1e9, 1), (6.7e9, 0), (1e11, 1)])
+    def test_parameters_that_layers_and_width_do_not_lead_to(self, params: float, told: int) -> None:
+        lines = assumed(model=LLAMA | {"params": params})
+        assert sum("is mistyped" in line for line in lines) == told
+
+
+class TestRanking:
+    def test_what_fits_comes_first_and_the_fastest_of_it(self) -> None:
+        found = plan(whole(), LINKS)
+        fitting = [each for each in found if each.fits]
+        assert found[: len(fitting)] == fitting
+        whole_gpu = [each.step_seconds or 0 for each in fitting if not each.host_bytes]
+        assert whole_gpu[0] <= 1.03 * min(whole_gpu)
+        assert found[-1].fits is False
+
+    def test_a_small_model_needs_no_sharding(self) -> None:
+        small = LLAMA | {"params": 1.2e8, "layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072}
+        assert "CPU" not in plan(whole(model=small), LINKS)[0].strategy
+        assert all(each.fits for each in plan(whole(model=small), LINKS))
+
+    def test_nothing_fits(self) -> None:
+        huge = LLAMA | {"params": 7e11, "layers": 160, "hidden": 16384, "heads": 128, "intermediate": 53248}
+        found = plan(whole(model=huge, gpu_memory_gib=23.6), LINKS, host_bytes=64e9)
+        assert not any(each.fits for each in found)
+        assert "missing" in found[0].why
+
+    def test_a_given_strategy_is_the_only_candidate(self) -> None:
+        (only,) = plan(whole(strategy={"kind": "ddp"}), LINKS)
+        assert only.strategy == "DDP"
+
+    def test_several_nodes_are_offered_hybrid_sharding(self) -> None:
+        assert "hsdp" in [each.kind for each in layouts_to_try(16, 2)]
+        assert "hsdp" not in [each.kind for each in layouts_to_try(8, 1)]
+
+    def test_every_candidate_says_why_and_what_would_help(self) -> None:
+        assert all(each.why and each.lever for each in plan(whole(), LINKS))
+
+    def test_is_quick(self) -> None:
+        question = whole()
+        plan(question, LINKS)
+        began = time.thread_time()
+        plan(question, LINKS)
+        assert time.thread_time() - began < 0.5  # 5 ms on an idle machine; make bench holds the bar
+
+
+class TestVolume:
+    """What a rank sends, over that of DDP (arXiv 1910.02054, section 7; arXiv 2304.11277)."""
+
+    @pytest.mark.parametrize(
+        ("strategy", "times"),
+        [
+            (Strategy(kind="deepspeed", stage=1), 1.0),
+            (Strategy(kind="deepspeed", stage=2), 1.0),
+            (Strategy(kind="deepspeed", stage=3), 1.5),
+        ],
+    )
+    def test_of_zero_over_ddp(self, strategy: Strategy, times: float) -> None:
+        def sent(each: Strategy) -> float:
+            train = TrainingOptions(dtype="bf16-deepspeed", micro_batch=1, seq_len=2048, grad_accum=1)
+            return sum(communication_bytes(TrainingSetup(model=Model(params=1e9), train=train, gpus=8, strategy=each)))
+
+        assert sent(strategy) / sent(Strategy(kind="ddp")) == pytest.approx(times)
+
+    def test_one_gpu_sends_nothing(self) -> None:
+        assert communication_bytes(whole(gpus=1)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80g"),
+        ("A100-40G", "a100-40g"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("Tesla V100-SXM2-32GB", "v100-32g"),
+        ("RTX3090-24G", "rtx3090"),
+    ],
+)
+def test_a_gpu_is_known_by_its_name(name: str, key: str) -> None:
+    assert gpu_catalog.find_gpu(name) == gpu_catalog.GPUS[key]
+    assert gpu_catalog.find_gpu("abacus") is None
+
+
+class TestCommand:
+    def run(self, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+        program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
+        return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
+
+    def test_spec_from_standard_input(self) -> None:
+        done = self.run("--spec", "-", "--json", given=json.dumps({"model": LLAMA, "train": {}, **BOX}))
+        document = msgspec.json.decode(done.stdout)
+        assert (done.returncode, document["schema"]) == (0, "ddpwizard.plan/1")
+        assert "dtype: bf16" in document["inputs"]["assumed"]
+        assert document["candidates"][0]["fits"] is True
+
+    def test_a_config_as_text(self, tmp_path: Path) -> None:
+        config = {
+            "model_type": "llama",
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "intermediate_size": 11008,
+            "vocab_size": 32000,
+        }
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        done = self.run("--config", str(tmp_path), "--gpus", "8", "--gpu", "A100-80G", "--seq-len", "4096")
+        assert done.returncode == 0
+        assert "6.74 B parameters · 8 GPUs of 79 GiB" in done.stdout
+        assert "FSDP2" in done.stdout
+
+    def test_nothing_fits(self) -> None:
+        done = self.run(
+            "--params",
+            "7e11",
+            "--layers",
+            "160",
+            "--hidden",
+            "16384",
+            "--heads",
+            "128",
+            "--gpu-memory",
+            "24GB",
+            "--host-memory",
+            "64GB",
+        )
+        assert done.returncode == 1
+        assert "Nothing fits" in done.stdout
+
+    def test_another_number_of_gpus(self) -> None:
+        arguments = ("--params", "1e9", "--gpus", "8", "--grad-accum", "4", "--reference-gpus", "4", "--lr", "1e-3")
+        plain = msgspec.json.decode(self.run(*arguments, "--json").stdout)
+        assert (plain["batch"]["batch"], plain["batch"]["reference_batch"]) == (32, 16)
+        assert plain["inputs"]["train"]["grad_accum"] == 4
+        kept = msgspec.json.decode(self.run(*arguments, "--keep-global-batch", "--json").stdout)
+        assert kept["inputs"]["train"]["grad_accum"] == 2
+        assert "another experiment" in self.run(*arguments).stdout
+
+    def test_the_curve(self) -> None:
+        arguments = ("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--curve")
+        plain = msgspec.json.decode(self.run(*arguments, "--json").stdout)
+        assert [each["gpus"] for each in plain["curve"]] == [1, 2, 4, 8, 16, 32, 64]
+        plot = self.run(*arguments, "--ascii").stdout
+        assert "tokens/s" in plot
+        assert "####" in plot
+        assert "link between nodes: 360 GB/s, where the curve has several" in plot
+
+    def test_one_strategy_of_the_table_is_written(self, tmp_path: Path) -> None:
+        arguments = ("--params", "1e9", "--gpus", "16", "--nodes", "2", "--gpu", "H100", "--json")
+        for name, expected, file in (
+            ("fsdp2", {"FSDP2"}, "fsdp2_setup.py"),
+            ("FSDP2, no reshard", {"FSDP2 without resharding"}, "fsdp2_setup.py"),
+            ("zero3", {"ZeRO-3"}, "ds_config.json"),
+        ):
+            where = tmp_path / name
+            document = msgspec.json.decode(self.run(*arguments, "--strategy", name, "--write", str(where)).stdout)
+            assert {row["strategy"] for row in document["candidates"]} == expected
+            assert (where / file).exists()
+
+    @pytest.mark.parametrize(("given", "tokens"), [("4k", 4096), ("8,192", 8192), ("100", 100)])
+    def test_a_length_as_one_writes_it(self, given: str, tokens: int) -> None:
+        done = self.run("--model", "gpt2-xl", "--gpus", "1", "--gpu", "H100", "--seq-len", given, "--json")
+        assert msgspec.json.decode(done.stdout)["inputs"]["train"]["seq_len"] == tokens
+
+    @pytest.mark.parametrize(("name", "said"), [("zero-4", "did you mean ZeRO-"), ("", "one of: "), ("x", "one of: ")])
+    def test_a_strategy_of_no_such_name(self, name: str, said: str) -> None:
+        done = self.run("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--strategy", name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr and done.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        "wrong", [["--lr", "1e-3"], ["--keep-global-batch"], ["--reference-gpus", "0"], ["--gpus", "1" + "0" * 30]]
+    )
+    def test_a_wrong_question_about_a_model_is_one_line(self, wrong: list[str]) -> None:
+        done = self.run("--params", "1e9", *(["--gpus", "1"] if "--gpus" not in wrong else []), *wrong)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            ["--params", "-3"],
+            [],
+            ["--params", "7e9", "--gpu-memory", "lots"],
+            ["--config", "/no"],
+            ["--seq-len", "4kk"],
+        ],
+    )
+    def test_a_wrong_question_is_one_line(self, wrong: list[str]) -> None:
+        done = self.run(*wrong)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1

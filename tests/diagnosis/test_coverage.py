@@ -1,0 +1,30 @@
+"""Every topic of the notes has an entry, and COVERAGE.md says which."""
+
+import json
+from pathlib import Path
+
+import pytest
+from ddpwizard import knowledge as package
+from ddpwizard.app.diagnosis.coverage import coverage_table, entries_by_topic
+from ddpwizard.knowledge.loader import read_knowledge
+from helpers.command import ddpwizard
+
+KNOWLEDGE = read_knowledge()
+
+
+@pytest.mark.parametrize("topic", KNOWLEDGE.topics)
+def test_a_topic_has_an_entry(topic: str):
+    assert entries_by_topic(KNOWLEDGE)[topic]
+
+
+def test_the_table_is_the_one_that_is_kept():
+    kept = Path(package.__path__[0], "COVERAGE.md").read_text()
+    assert kept == coverage_table(KNOWLEDGE), "ddpwizard kb coverage --write knowledge/COVERAGE.md"
+
+
+def test_a_topic_without_an_entry_is_told(tmp_path: Path):
+    (tmp_path / "topics.yaml").write_text("our-own: What our team needs\n")
+    done = ddpwizard("kb", "coverage", "--knowledge", str(tmp_path), "--json")
+    assert done.returncode == 1
+    row = next(row for row in json.loads(done.stdout)["topics"] if row["topic"] == "our-own")
+    assert row["entries"] == []

@@ -1,0 +1,132 @@
+"""Matching: the right line is named, a long line costs nothing, words count for what they are worth."""
+
+import time
+
+import msgspec
+from ddpwizard.app.diagnosis.intake import read_sources
+from ddpwizard.app.evidence import ONE_PROCESS, Evidence
+from ddpwizard.app.logs.read import source_of_text
+from ddpwizard.knowledge.loader import read_knowledge
+from ddpwizard.knowledge.schema import Cause, Clue, FixSpec, Knowledge, Question, Reference, Signature, Verification
+
+ODD = Cause(
+    id="odd-cause",
+    title="The odd one",
+    family="hang",
+    summary="odd",
+    symptoms=["loss explodes after restarting the scheduler"],
+    explain="odd",
+    fixes=[FixSpec(id="mend", kind="text", title="Mend it")],
+    verify=Verification(probe="limits"),
+    holds_for={"torch": ">=2.1"},
+    sources=[Reference(title="t", url="https://example.org", checked="2.13")],
+    signatures=[Signature(pattern=r"odd thing (\d+) of (\d+)$", literal="odd thing", weight="strong")],
+)
+KNOWLEDGE = Knowledge(
+    causes={"odd-cause": ODD},
+    questions={},
+    probes={},
+    messages=read_knowledge().messages,
+    rules={},
+    scope_words=["nccl"],
+    synonyms=[["explode", "blows up"]],
+    topics={},
+    several=[".*"],
+    glossary={},
+    version="test",
+)
+OTHERS = {
+    f"other-{n}": msgspec.structs.replace(ODD, id=f"other-{n}", symptoms=[word], signatures=[], title=word)
+    for n, word in enumerate(["network is slow", "disk is full", "port is taken", "memory runs out", "fan is loud"])
+}
+WITH_LIKENESS = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": ODD} | OTHERS)
+
+
+def match(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
+    return read_sources([source_of_text(text, origin)], knowledge).evidence
+
+
+def test_the_first_matching_line_is_named_with_its_rank():
+    text = "start\n[rank3]: an odd thing at last\n[rank3]: odd thing 3 of 4\n[rank1]: odd thing 1 of 4\n"
+    (found,) = [item for item in match(text, "/x.log", KNOWLEDGE) if item.id.startswith("log:")]
+    assert (found.id, found.where, found.rank) == ("log:odd-cause/0", "/x.log:3", 3)
+    assert found.what == "[rank3]: odd thing 3 of 4"
+
+
+def test_messages_are_told_beside_causes():
+    text = "W1120 Sending process 77 closing signal SIGTERM"
+    assert [item.id for item in match(text, "x", KNOWLEDGE)] == ["message:agent-sigterm", "log.only-consequences"]
+
+
+def test_a_line_of_ten_megabytes_does_not_slow_it_down():
+    text = "odd thing " * 1_000_000
+    started = time.thread_time()
+    assert match(text, "x", KNOWLEDGE) == []
+    assert time.thread_time() - started < 10
+
+
+def test_words_of_a_short_text_find_the_symptom():
+    (found,) = match("my losses exploded when I restarted the scheduler", "x", WITH_LIKENESS)
+    assert found.id == "words:odd-cause"
+    assert 0.0 < found.strength <= 1.0
+    assert "explodes" in found.what
+
+
+def heard(text: str, clue: list[str]) -> list[str]:
+    cause = msgspec.structs.replace(ODD, clues=[Clue(all=clue)], symptoms=["zzzz"])
+    found = match(text, "x", msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": cause}))
+    return [item.id for item in found if item.id.startswith("clue:")]
+
+
+def test_a_clue_is_heard_in_any_form_of_its_words():
+    assert heard("The loss is exploding with find_unused_parameters=True", ["explode", "find unused parameters"])
+    assert heard("it blows up", ["explode"]), "a synonym"
+    assert heard("set-epoch was forgotten", ["set_epoch|shuffle"]), "either of two"
+    assert heard("checkpointing", ["checkpoint*"])
+    assert not heard("the loss explodes", ["explode", "scheduler"]), "every term"
+    assert not heard("parameters unused find", ["find_unused_parameters"]), "a phrase has its order"
+
+
+def test_the_terms_of_a_clue_stand_close_together():
+    assert heard("explode " + "word " * 50 + "scheduler", ["explode", "scheduler"])
+    assert not heard("explode " + "word " * 500 + "scheduler", ["explode", "scheduler"])
+
+
+def test_nothing_a_person_types_is_taken_for_a_search():
+    for text in ('"', "NEAR(", "a AND OR NOT", "col:*", "explode* ^x", "\x00", "'; DROP TABLE said"):
+        assert isinstance(match(text, "x", KNOWLEDGE), list)
+
+
+def test_an_answer_is_heard_unasked():
+    asked = Question(ask="How many?", why="w", answers={"two": "Two"}, heard={"two": [["two nodes"]]})
+    known = msgspec.structs.replace(KNOWLEDGE, questions={"nodes": asked})
+    (found,) = [item for item in match("on\ntwo nodes", "x", known) if item.id.startswith("answer:")]
+    assert (found.id, found.source, found.strength < 1) == ("answer:nodes=two", "description", True)
+
+
+def test_one_is_not_heard_in_on():
+    clue = [Clue(all=["one gpu", "full"])]
+    knowledge = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": msgspec.structs.replace(ODD, clues=clue)})
+    heard = {said: match(said, "x", knowledge) for said in ("One GPU is full\n", "memory on GPU 0 is full\n")}
+    (one, on) = ([item for item in found if item.id.startswith("clue:")] for found in heard.values())
+    assert [item.what for item in one] == ["the text says “One GPU is full”"]
+    assert on == []
+
+
+def test_options_of_a_command_are_not_what_went_wrong():
+    command = "torchrun --loss 1 --explodes yes \\\n  --restarting 3 --scheduler odd train.py\n"
+    said = "the loss explodes after --restarting the scheduler\n"
+    assert not [item for item in match(command, "x", WITH_LIKENESS) if item.id == "words:odd-cause"]
+    assert [item for item in match(said, "x", WITH_LIKENESS) if item.id == "words:odd-cause"]
+
+
+def test_words_of_a_log_are_not_the_users():
+    assert match("loss explodes after restarting the scheduler\n" * 200, "x", WITH_LIKENESS) == []
+
+
+def test_scope():
+    assert read_sources([source_of_text("an NCCL error", "x")], KNOWLEDGE).in_scope
+    known = msgspec.structs.replace(KNOWLEDGE, several=["nccl"])
+    found = read_sources([source_of_text("my soup is too salty", "x")], known)
+    assert not found.in_scope
+    assert [item.id for item in found.evidence] == [ONE_PROCESS]

@@ -1,0 +1,171 @@
+"""Ranking: log-odds that add up, lines that explain them, and the next step that tells most."""
+
+import math
+
+import pytest
+from ddpwizard.app.diagnosis.decision_graph import build_graph, graph_as_dot, graph_as_json
+from ddpwizard.app.diagnosis.next_step import entropy_bits, expected_gain_bits, next_steps
+from ddpwizard.app.diagnosis.ranking import TEMPERATURE, rank_causes, softmax_with_other, weight_table
+from ddpwizard.app.evidence import ONE_PROCESS, Evidence, answer_id, confirmed_id
+from ddpwizard.knowledge.loader import read_knowledge
+
+KNOWLEDGE = read_knowledge()
+WEIGHTS = weight_table(KNOWLEDGE)
+
+
+def seen(id_: str, strength: float = 1.0) -> Evidence:
+    return Evidence(id_, "probe", id_, where="somewhere", strength=strength)
+
+
+def test_shares_and_other_sum_to_one():
+    shares, other = softmax_with_other({"a": 2.0, "b": -1.0})
+    assert math.isclose(sum(shares.values()) + other, 1.0)
+    assert math.isclose(shares["a"] / other, math.exp(2.0 / TEMPERATURE))
+
+
+def test_without_evidence_none_of_these_leads():
+    nothing = rank_causes(KNOWLEDGE, WEIGHTS, [])
+    assert nothing.other > max(cause.confidence for cause in nothing.causes)
+    assert all(not cause.because for cause in nothing.causes)
+
+
+def test_each_cause_is_led_to_by_its_own_strongest_finding():
+    for cause in KNOWLEDGE.causes.values():
+        decisive = [id_ for id_, weight in cause.findings.items() if weight == "decisive"]
+        for finding in decisive:
+            assert rank_causes(KNOWLEDGE, WEIGHTS, [seen(finding)]).causes[0].id == cause.id, finding
+
+
+def test_the_lines_add_up_to_the_rank():
+    finding = "limits.shm-small"
+    before, after = rank_causes(KNOWLEDGE, WEIGHTS, []), rank_causes(KNOWLEDGE, WEIGHTS, [seen(finding)])
+    cause = "shm-too-small"
+    odds_before = next(c.confidence for c in before.causes if c.id == cause) / before.other
+    odds_after = next(c.confidence for c in after.causes if c.id == cause) / after.other
+    line = next(c for c in after.causes if c.id == cause).because[0]
+    assert math.log(odds_after / odds_before) * TEMPERATURE == pytest.approx(line.weight, abs=0.1)
+    assert line.where == "somewhere"
+
+
+def test_the_same_observation_counts_once():
+    once = rank_causes(KNOWLEDGE, WEIGHTS, [seen("limits.shm-small")])
+    often = rank_causes(KNOWLEDGE, WEIGHTS, [seen("limits.shm-small")] * 8)
+    assert once == often
+
+
+def test_evidence_against_lowers():
+    pro = [seen("limits.shm-small")]
+    contra = [*pro, seen("limits.shm-roomy")]
+    assert (
+        rank_causes(KNOWLEDGE, WEIGHTS, contra).causes[0].confidence
+        <= rank_causes(KNOWLEDGE, WEIGHTS, pro).causes[0].confidence
+    )
+
+
+def test_a_weaker_match_weighs_less():
+    whole = rank_causes(KNOWLEDGE, WEIGHTS, [seen("words:wrong-nic")]).causes
+    half = rank_causes(KNOWLEDGE, WEIGHTS, [seen("words:wrong-nic", 0.5)]).causes
+    assert whole[0].id == half[0].id == "wrong-nic"
+    assert whole[0].confidence > half[0].confidence
+
+
+def text(id_: str) -> Evidence:
+    return Evidence(id_, "log", id_, where=id_)
+
+
+def weights_of(evidence: list[Evidence], cause: str) -> list[float]:
+    ranked = rank_causes(KNOWLEDGE, WEIGHTS, evidence).causes
+    return [line.weight for line in next(c for c in ranked if c.id == cause).because]
+
+
+def test_pieces_of_one_text_count_less_and_less_and_probes_in_full():
+    lines = [text("log:port-in-use/0"), text("words:port-in-use")]
+    alone = sum(weights_of(lines[:1], "port-in-use")) + sum(weights_of(lines[1:], "port-in-use"))
+    assert sum(weights_of(lines, "port-in-use")) < alone
+    probed = [*lines, seen("ports.busy")]
+    assert sum(weights_of(probed, "port-in-use")) == pytest.approx(
+        sum(weights_of(lines, "port-in-use")) + sum(weights_of([seen("ports.busy")], "port-in-use"))
+    )
+
+
+def test_a_generic_cause_steps_back_where_a_specific_one_is_shown():
+    generic = next(cause for cause in KNOWLEDGE.causes.values() if cause.generic and cause.signatures)
+    echo = text(f"log:{generic.id}/0")
+    alone = rank_causes(KNOWLEDGE, WEIGHTS, [echo])
+    beside = rank_causes(KNOWLEDGE, WEIGHTS, [echo, text("log:port-in-use/0")])
+    assert beside.causes[0].id == "port-in-use"
+    lines = next(c for c in beside.causes if c.id == generic.id).against
+    assert any("Port" in line.what or "port" in line.what for line in lines)
+    assert not any("says more" in line.what for c in alone.causes for line in c.against)
+
+
+def test_what_a_text_says_for_many_causes_does_not_show_one():
+    generic = next(cause for cause in KNOWLEDGE.causes.values() if cause.generic and cause.signatures)
+    hangs = Evidence(answer_id("symptom", "hangs"), "description", "it hangs", where="x:1", strength=0.6)
+    faint = Evidence("words:p2p-broken", "description", "like it", where="x", strength=0.35)
+    ranked = rank_causes(KNOWLEDGE, WEIGHTS, [text(f"log:{generic.id}/0"), hangs, faint]).causes
+    assert not any("says more" in line.what for cause in ranked for line in cause.against)
+
+
+def test_a_text_about_one_process_tells_less_against_causes_that_one_process_meets():
+    nobody_else = Evidence(ONE_PROCESS, "description", "nothing speaks of several", where="x")
+    alone, several = KNOWLEDGE.causes["incomplete-resume"], KNOWLEDGE.causes["wrong-nic"]
+    assert alone.one_process and not several.one_process
+    for cause, least, most in ((alone, 0.5, 1.0), (several, 0.0, 0.1)):
+        words = [Evidence(f"words:{cause.id}", "description", "like it", where="x"), text(f"clue:{cause.id}/0")]
+        first = next(c for c in rank_causes(KNOWLEDGE, WEIGHTS, [nobody_else, *words]).causes if c.id == cause.id)
+        assert least <= first.confidence <= most, cause.id
+
+
+def test_an_answer_that_fits_others_speaks_softly_against_and_unsure_not_at_all():
+    question = "error-words"
+    assert WEIGHTS[answer_id(question, "address-in-use")]["port-in-use"] > 0
+    assert WEIGHTS[answer_id(question, "gradients")]["port-in-use"] < 0
+    assert "port-in-use" not in WEIGHTS[answer_id(question, "unsure")]
+
+
+def test_two_independent_causes_are_both_told():
+    both = rank_causes(KNOWLEDGE, WEIGHTS, [seen("ports.busy"), seen("review.DW101"), seen("limits.shm-small")])
+    strong = [cause.id for cause in both.causes[:2]]
+    if both.several:
+        assert all(cause.confidence > 0.5 for cause in both.causes[:2]), strong
+    one = rank_causes(KNOWLEDGE, WEIGHTS, [seen("ports.busy")])
+    assert not one.several
+
+
+def test_a_persons_word_settles_it():
+    found = [seen("limits.shm-small")]
+    assert rank_causes(KNOWLEDGE, WEIGHTS, found).causes[0].id == "shm-too-small"
+    refused = rank_causes(
+        KNOWLEDGE, WEIGHTS, [*found, Evidence(confirmed_id("shm-too-small", False), "answer", "not that")]
+    )
+    assert refused.causes[0].id != "shm-too-small" or refused.causes[0].confidence < refused.other
+
+
+def test_gain_of_an_outcome_nobody_weighs_is_nothing():
+    shares = {"a": 0.4, "b": 0.4}
+    assert expected_gain_bits(["x", "y"], {}, shares, None) == pytest.approx(0.0)
+
+
+def test_gain_of_a_question_that_settles_two_equals_their_entropy():
+    shares = {"a": 0.5, "b": 0.5}
+    weights = {"x": {"a": 50.0}, "y": {"b": 50.0}}
+    assert expected_gain_bits(["x", "y"], weights, shares, None) == pytest.approx(1.0, abs=1e-6)
+    assert entropy_bits([0.5, 0.5]) == 1.0
+
+
+def test_probes_come_before_questions_and_nothing_comes_twice():
+    shares = {cause.id: cause.confidence for cause in rank_causes(KNOWLEDGE, WEIGHTS, []).causes}
+    steps = next_steps(KNOWLEDGE, WEIGHTS, shares, asked={"symptom"}, probes_left=["limits", "env"])
+    kinds = [step.kind for step in steps]
+    assert kinds.index("question") == kinds.count("probe") > 0
+    assert "symptom" not in [step.id for step in steps]
+
+
+def test_every_cause_of_the_graph_can_be_reached_and_mended():
+    graph = build_graph(KNOWLEDGE)
+    for cause in KNOWLEDGE.causes:
+        relations = {data["relation"] for _, _, data in graph.in_edges(cause, data=True)}
+        assert {"supports", "fixes", "verifies"} <= relations, cause
+    assert len(graph_as_json(graph)["nodes"]) == graph.number_of_nodes()
+    assert graph_as_dot(graph).startswith("digraph")

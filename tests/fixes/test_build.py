@@ -1,0 +1,272 @@
+"""From a cause and a case to fixes: the box as the generators see it, the table of generators, the patches."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app.fixes.build import GENERATORS, FixContext, build_fixes, target_of
+from ddpwizard.app.hardware.machine import Machine, interfaces_to_pin, machine_from_snapshot
+from ddpwizard.app.jobs.types import Job, Process
+from ddpwizard.app.probes import network_judge
+from ddpwizard.app.review.review import review_file
+from ddpwizard.app.snapshot import GpuSection, PortSection, ResolveSection
+from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Verdict
+from ddpwizard.knowledge.loader import read_knowledge
+from ddpwizard.knowledge.schema import FixSpec
+from helpers.machines import CPU_ONLY, EIGHT_GPUS, GIB, gpu, interface, snapshot
+
+KNOWLEDGE = read_knowledge()
+HUNG = """\
+import torch
+import torch.distributed as dist
+
+
+def validate(score: torch.Tensor) -> None:
+    if dist.get_rank() == 0:
+        dist.all_reduce(score)
+        print(score)
+
+
+dist.init_process_group("gloo")
+validate(torch.ones(1))
+"""
+CONDITIONAL = KNOWLEDGE.causes["rank-conditional-collective"]
+
+
+def report(command: list[str], cwd: Path, *, where: str | None = None, branch: str | None = None) -> JobReport:
+    process = Process(pid=1, rank=0, local_rank=0, command=command, cwd=str(cwd), python=command[0], environ={})
+    job = Job(
+        launcher="torchrun",
+        launcher_pid=None,
+        launcher_command=[],
+        world_size=1,
+        master="",
+        host="here",
+        processes=[process],
+    )
+    return JobReport(
+        launcher="torchrun",
+        world_size=1,
+        nodes=["here"],
+        ranks=[],
+        verdict=Verdict(
+            state="hung",
+            cause=CONDITIONAL.id,
+            culprits=[0],
+            collective="all_reduce",
+            where=where,
+            branch=branch,
+            why="",
+            confidence=1.0,
+        ),
+        observed=Observation(job=job, seen=[ProcessSamples(process=process, host="here")]),
+    )
+
+
+class TestBox:
+    """What of a snapshot the generators read."""
+
+    def test_nothing_is_known_without_a_look(self):
+        assert machine_from_snapshot(None) == Machine()
+        assert machine_from_snapshot(None).gpu_count is None
+
+    def test_a_gpu_box(self):
+        eight = GpuSection(driver="570.1", gpus=[gpu(i, memory_gib=80 - i) for i in range(8)])
+        box = machine_from_snapshot(snapshot(gpus=eight))
+        assert (box.gpu_count, box.ranks, box.gpu_memory_bytes) == (8, 8, 73 * GIB)
+        assert box.bf16
+        assert (box.interface, box.head, box.free_port, box.torch) == ("eth0", "10.0.0.5", 29500, (2, 13))
+
+    @pytest.mark.parametrize(
+        ("visible", "indices"),
+        [
+            (None, [0, 1, 2]),
+            ("2,0", [2, 0]),
+            ("", []),
+            ("-1", []),
+            ("1,7,0", [1]),  # CUDA stops at the first that is not there
+            ("0,0", []),
+            ("GPU-1", [1]),
+            (" 1 , 2 ", [1, 2]),
+        ],
+    )
+    def test_visible_gpus(self, visible: str | None, indices: list[int]):
+        section = GpuSection(driver="570.1", gpus=[gpu(i, memory_gib=10 + i) for i in range(3)], visible=visible)
+        box = machine_from_snapshot(snapshot(gpus=section))
+        assert box.gpu_count == len(indices)
+        assert box.gpu_memory_bytes == min((10 + i for i in indices), default=0) * GIB
+
+    def test_gpus_of_another_vendor_show_in_torch_alone(self):
+        assert machine_from_snapshot(snapshot(gpu_count_torch=4)).gpu_count == 4
+        assert machine_from_snapshot(snapshot()).gpu_count == 0
+
+    def test_a_busy_port_gives_way_to_the_free_one(self):
+        ports = PortSection(
+            port=29500, from_variable=False, free=False, holder_pid=77, holder="python old.py", free_alternative=30123
+        )
+        box = machine_from_snapshot(snapshot(ports=ports))
+        assert (box.free_port, box.busy_port) == (30123, 29500)
+        assert box.port_holder == "python old.py (pid 77)"
+
+    @pytest.mark.parametrize(("loopback", "head"), [(False, "head-node"), (True, "10.0.0.5")])
+    def test_a_master_addr_in_force_is_kept_unless_it_is_loopback(self, loopback: bool, head: str):
+        resolve = ResolveSection(
+            master_addr="head-node", master_port=29500, addresses=["10.0.0.9"], loopback=loopback, ours=False, nnodes=4
+        )
+        box = machine_from_snapshot(snapshot(resolve=resolve))
+        assert (box.head, box.nodes) == (head, 4)
+
+    def test_launch_variables_that_are_set(self):
+        box = machine_from_snapshot(snapshot(variables={"MASTER_PORT": "1", "RANK": "0", "NCCL_DEBUG": "INFO"}))
+        assert box.launch_variables == ["RANK", "MASTER_PORT"]
+
+
+class TestInterfaceToPin:
+    """The fastest real interface that is up and has an address."""
+
+    @pytest.mark.parametrize(
+        ("interfaces", "name", "others"),
+        [
+            ([interface("docker0", "bridge"), interface("eth0"), interface("lo", "loopback")], "eth0", []),
+            ([interface("eth0", speed=1000, default=True), interface("ens1", speed=100_000)], "ens1", ["eth0"]),
+            ([interface("eth0"), interface("eth1", default=True)], "eth1", ["eth0"]),
+            ([interface("ib0", "infiniband", speed=200_000), interface("eth0")], "ib0", ["eth0"]),
+            ([interface("eth0", up=False), interface("eth1", address="")], "", []),
+            ([interface("eth0", "virtual", default=True), interface("veth1", "virtual")], "eth0", []),
+            ([interface("br0", "bridge", default=True), interface("veth1", "virtual")], "br0", []),
+            ([interface("veth1", "virtual")], "", []),
+        ],
+    )
+    def test_choice(self, interfaces, name: str, others: list[str]):
+        network = snapshot(interfaces=interfaces).network
+        assert network
+        chosen, rest = interfaces_to_pin(network)
+        assert (chosen.name if chosen else "") == name
+        assert [each.name for each in rest] == others
+        judged = network_judge._best(network)  # what the check recommends must be what the fix pins
+        assert (judged.name if judged else "") == name
+
+    def test_ipv4_before_ipv6_as_the_head(self):
+        both = msgspec.structs.replace(interface("eth0"), addresses=["fd00::5/64", "10.0.0.7/24"])
+        assert machine_from_snapshot(snapshot(interfaces=[both])).head == "10.0.0.7"
+
+
+class TestTarget:
+    """The script and its arguments, as a launcher takes them."""
+
+    @pytest.mark.parametrize(
+        ("command", "target"),
+        [
+            (["python", "train.py", "--lr", "1"], ["train.py", "--lr", "1"]),
+            (["python", "-u", "-X", "dev", "-W", "ignore", "train.py"], ["train.py"]),
+            (["python", "-u", "-m", "pkg.train", "--lr", "1"], ["-m", "pkg.train", "--lr", "1"]),
+            (["python", "-c", "import torch"], ["asked.py"]),
+            (["python"], ["asked.py"]),
+        ],
+    )
+    def test_of_a_running_job(self, command: list[str], target: list[str], tmp_path: Path):
+        assert target_of(FixContext(script="asked.py", report=report(command, tmp_path))) == target
+
+    def test_a_script_that_looks_like_an_option(self):
+        assert target_of(FixContext(script="-x.py")) == ["./-x.py"]
+
+    def test_none(self):
+        assert target_of(FixContext()) == []
+
+
+class TestGenerators:
+    """The finite table."""
+
+    def test_every_generator_an_entry_names_is_declared(self):
+        named = {spec.generator for cause in KNOWLEDGE.causes.values() for spec in cause.fixes if spec.generator}
+        assert named
+        assert named <= set(GENERATORS)
+
+    @pytest.mark.parametrize("name", GENERATORS)
+    @pytest.mark.parametrize("box", [EIGHT_GPUS, CPU_ONLY, Machine()], ids=["gpus", "cpu", "unknown"])
+    def test_each_gives_words_and_one_line_commands(self, name: str, box: Machine):
+        made = GENERATORS[name](box, ["train.py"])
+        assert made.text.strip()
+        assert all(line and "\n" not in line for line in made.commands)
+        assert all("/" not in name and content.endswith("\n") for name, content in made.files.items())
+
+    @pytest.mark.parametrize("cause", KNOWLEDGE.causes.values(), ids=lambda cause: cause.id)
+    @pytest.mark.parametrize("situation", [FixContext(), FixContext(snapshot=snapshot(), script="no-such.py")])
+    def test_every_fix_of_every_entry_can_be_made(self, cause, situation: FixContext):
+        fixes = build_fixes(cause, situation, KNOWLEDGE)
+        assert [(fix.id, fix.cause) for fix in fixes] == [(spec.id, cause.id) for spec in cause.fixes]
+        for fix in fixes:
+            assert fix.text or fix.commands
+            assert fix.safety == "display" or fix.files or fix.patches
+
+    def test_an_unknown_generator_of_a_teams_entry_is_told(self):
+        spec = FixSpec(id="x", kind="config", title="X", generator="no-such", safety="safe")
+        cause = msgspec.structs.replace(CONDITIONAL, fixes=[spec])
+        (fix,) = build_fixes(cause, FixContext(), KNOWLEDGE)
+        assert fix.safety == "display"
+        assert "no-such" in fix.text
+
+
+class TestPatches:
+    """Patches come from the review's rules."""
+
+    def patch(self, situation: FixContext):
+        return next(fix for fix in build_fixes(CONDITIONAL, situation, KNOWLEDGE) if fix.id == self.spec.id)
+
+    spec = next(spec for spec in CONDITIONAL.fixes if spec.kind == "patch")
+
+    def test_from_the_findings(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(HUNG)
+        fix = self.patch(FixContext(findings=review_file(path, KNOWLEDGE)))
+        (patch,) = fix.patches
+        assert (patch.path, patch.before) == (str(path), HUNG)
+        assert patch.after != HUNG
+        assert fix.safety == "unsafe"
+        assert fix.why_unsafe
+        path.write_text(patch.after)
+        assert [f for f in review_file(path, KNOWLEDGE) if f.rule == "DW401"] == []
+
+    def test_from_the_script_alone(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(HUNG)
+        assert self.patch(FixContext(script=str(path))).patches
+
+    def test_from_where_the_job_stands(self, tmp_path: Path):
+        helper, script = tmp_path / "helper.py", tmp_path / "train.py"
+        helper.write_text(HUNG)
+        script.write_text("import helper\n")
+        job = report(["python", "train.py"], tmp_path, where=f"{helper}:7", branch=f"{helper}:6")
+        assert [patch.path for patch in self.patch(FixContext(report=job)).patches] == [str(helper)]
+
+    def test_from_the_jobs_command_and_directory(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(HUNG)
+        assert self.patch(FixContext(report=report(["python", "-u", "train.py"], tmp_path))).patches
+
+    def test_newlines_and_encoding_of_the_file_stay(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_bytes(("# -*- coding: latin-1 -*-\n# \xe9\n" + HUNG).replace("\n", "\r\n").encode("latin-1"))
+        (patch,) = self.patch(FixContext(script=str(path))).patches
+        assert patch.before.encode("latin-1") == path.read_bytes()
+        assert "\n" not in patch.after.replace("\r\n", "")
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"x = 1\n", "No place was found in"),
+            (b"def (:\n", "train.py:1"),
+            (b"\x00\x01\xff", "train.py"),
+            (None, "no such file"),
+        ],
+    )
+    def test_words_only_where_there_is_nothing_to_patch(self, content: bytes | None, said: str, tmp_path: Path):
+        path = tmp_path / "train.py"
+        if content is not None:
+            path.write_bytes(content)
+        fix = self.patch(FixContext(script=str(path)))
+        assert (fix.patches, fix.safety) == ([], "display")
+        assert said in fix.text
+
+    def test_no_script_at_all(self):
+        assert "ddpwizard review SCRIPT" in self.patch(FixContext()).text

@@ -1,0 +1,76 @@
+"""Whether a rank got past a line, told from where it is seen."""
+
+from pathlib import Path
+
+from ddpwizard.app.fixes.progress_check import ProgressCheck
+from ddpwizard.app.fixes.relaunch import Relaunch
+from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.training_script.frame import StackFrame
+from helpers.synthetic_job import SCRIPT, report_of, stack
+
+BEFORE = """def validate():
+    if rank == 0:
+        dist.all_reduce(x)
+        print(x)
+
+def main():
+    for epoch in range(9):
+        train()
+        validate()
+        dist.barrier()
+main()
+"""
+AFTER = BEFORE.replace("    if rank == 0:\n        dist.all_reduce(x)\n", "    dist.all_reduce(x)\n    if rank == 0:\n")
+NOW_AND_THEN = AFTER.replace("        validate()\n", "        if epoch % 3 == 2:\n            validate()\n")
+COPY = "/tmp/copy/train.py"
+
+
+def course(after: str, before: str = BEFORE) -> ProgressCheck:
+    call = next(n for n, line in enumerate(before.splitlines(), 1) if "  validate()" in line)
+    places = [stack("all_reduce", ("<module>", 99), ("main", call), ("validate", 3))]
+    places += [stack("barrier", ("<module>", 99), ("main", call + 1))] * 2
+    report = report_of(before, *places)
+    relaunch = Relaunch(
+        command=[], cwd=Path("/tmp/copy"), environ={}, root=Path(SCRIPT).parent, copy=Path("/tmp/copy"), left_out=[]
+    )
+    patch = FilePatch(path=SCRIPT, before=before, after=after)
+    return ProgressCheck(report, relaunch, Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch]))
+
+
+def at(*frames: tuple[str, int]) -> list[StackFrame]:
+    return [StackFrame(function, COPY, line) for function, line in frames]
+
+
+def test_behind_the_line_is_past_it() -> None:
+    seen = course(AFTER)
+    seen.see({0: at(("main", 9), ("validate", 4)), 1: at(("main", 10)), 2: at(("main", 8))})
+    assert seen.passed == {0, 1}
+
+
+def test_at_or_before_the_line_is_not_past_it() -> None:
+    seen = course(AFTER)
+    seen.see({0: at(("main", 9), ("validate", 2)), 1: at(("main", 9)), 2: at(("main", 8), ("train", 90))})
+    assert seen.passed == set()
+
+
+def test_once_at_the_line_anywhere_else_is_past_it() -> None:
+    seen = course(AFTER)
+    seen.see({0: at(("main", 9), ("validate", 2))})
+    seen.see({0: at(("main", 8))})
+    assert seen.passed == {0}
+
+
+def test_a_line_that_is_not_always_reached_must_have_been_seen() -> None:
+    before = BEFORE.replace("        validate()\n", "        if epoch % 3 == 2:\n            validate()\n")
+    seen = course(NOW_AND_THEN, before)
+    seen.see({0: at(("main", 11)), 1: at(("main", 11))})
+    assert seen.passed == set()
+    seen.see({0: at(("main", 10), ("validate", 2))})
+    seen.see({0: at(("main", 11)), 1: at(("main", 11))})
+    assert seen.passed == {0}
+
+
+def test_files_outside_of_the_copy_say_nothing() -> None:
+    seen = course(AFTER)
+    seen.see({0: [StackFrame("main", SCRIPT, 10)]})
+    assert seen.passed == set()

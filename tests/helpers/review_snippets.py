@@ -1,0 +1,43 @@
+"""Review snippets of scripts in tests."""
+
+import textwrap
+
+from ddpwizard.app.review.review import apply_fixes, review_text
+from ddpwizard.app.review.types import ReviewFinding
+from ddpwizard.knowledge.loader import read_knowledge
+
+KNOWLEDGE = read_knowledge()
+IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\n"
+
+
+def script(code: str) -> str:
+    """A snippet as a script of its own, with the usual imports before it."""
+    return IMPORTS + textwrap.dedent(code)
+
+
+def found(code: str, rule: str) -> list[ReviewFinding]:
+    """What a rule finds in a snippet."""
+    return review_text(script(code), "train.py", KNOWLEDGE, [rule])
+
+
+def lines(code: str, rule: str) -> list[str]:
+    """The lines of the snippet a rule names, stripped."""
+    text = script(code).split("\n")
+    return [text[finding.line - 1].strip() for finding in found(code, rule)]
+
+
+def repaired(code: str, rule: str) -> str:
+    """The snippet with the patches of a rule made, its imports left out; every finding must have been mended."""
+    after, _ = apply_fixes(script(code), "train.py", KNOWLEDGE, [rule], ["safe", "unsafe"])
+    assert review_text(after, "train.py", KNOWLEDGE, [rule]) == []
+    return after.removeprefix(IMPORTS)
+
+
+def refused(code: str, rule: str) -> str:
+    """Why the only finding of a rule has no patch."""
+    (finding,) = found(code, rule)
+    assert finding.fix
+    assert finding.fix.safety == "display", finding.fix.diff
+    assert not finding.fix.edits
+    assert finding.fix.why_unsafe
+    return finding.fix.why_unsafe

@@ -1,0 +1,104 @@
+"""Golden frames: what the compositor shows, as plain text. ``UPDATE_FRAMES=1`` writes them anew."""
+
+import asyncio
+import functools
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from ddpwizard.app.system.procfs import all_processes
+from ddpwizard.screens.widgets.choices import Choices
+from textual.pilot import Pilot
+from textual.strip import Strip
+
+FRAMES = Path(__file__).parent.parent / "frames"
+LIMIT_S = 60.0
+REPAINT_S = 0.02  # longer than Textual waits before it paints what has changed
+MOST_TURNS = 10_000
+
+
+def walk(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """An async test as one pytest runs without a plugin; its fixtures stay."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def rows(pilot: Pilot[int]) -> list[str]:
+    """The lines of the screen, blanks at their ends left out."""
+    return [strip.text.rstrip() for strip in pilot.app.screen._compositor.render_strips()]
+
+
+def frame(pilot: Pilot[int]) -> str:
+    """The screen as one text."""
+    return "\n".join(rows(pilot)) + "\n"
+
+
+def check(pilot: Pilot[int], name: str) -> None:
+    """The screen is what ``tests/frames/<name>.txt`` holds."""
+    path, now = FRAMES / f"{name}.txt", frame(pilot)
+    if os.environ.get("UPDATE_FRAMES"):
+        path.write_text(now)
+    assert path.is_file(), f"no golden frame {path.name}: run once with UPDATE_FRAMES=1 and read it"
+    assert now == path.read_text()
+
+
+def painted_rows(choices: Choices) -> list[int]:
+    """The rows of a list that are painted from now on, as they come."""
+    painted: list[int] = []
+    original = choices.render_line
+
+    def counted(y: int) -> Strip:
+        painted.append(y)
+        return original(y)
+
+    choices.render_line = counted  # type: ignore[method-assign]
+    return painted
+
+
+async def settled(_min_s: float = 0, _max_s: float = 0) -> None:
+    """Let the app go on until it has nothing left to do but wait for a timer, a thread or a person.
+
+    In place of Textual's wait_for_idle, which takes a process that uses no processor for one that has done its work:
+    on a busy box it may just not have had its turn.
+    """
+    await _turns()
+    await asyncio.sleep(REPAINT_S)
+    await _turns()
+
+
+async def _turns() -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(MOST_TURNS):
+        if not loop._ready:  # type: ignore[attr-defined]
+            return
+        await asyncio.sleep(0)
+
+
+async def until(pilot: Pilot[int], true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Let the app go on until something is so."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if true():
+            await pilot.pause()
+            return
+        await pilot.pause(0.02)
+    raise AssertionError(f"it never came to that; the screen shows\n{frame(pilot)}")
+
+
+async def shows(pilot: Pilot[int], *texts: str, limit_s: float = LIMIT_S) -> None:
+    """Let the app go on until the screen shows all of these."""
+    await until(pilot, lambda: all(text in frame(pilot) for text in texts), limit_s)
+
+
+def check_left(directory: str, limit_s: float = 30.0) -> None:
+    """No process lives in ``directory`` any more."""
+    end = time.monotonic() + limit_s
+    while left := [proc.pid for proc in all_processes().values() if proc.state != "Z" and proc.cwd == directory]:
+        assert time.monotonic() < end, f"still there: {left}"
+        time.sleep(0.05)

@@ -1,0 +1,308 @@
+"""The built-in causes: whole, honest about versions, and each reached by what a person really has at hand.
+
+``logs/<cause>.<variant>.log`` is what the failure printed when it was run (torch 2.13.0 on CPUs, gloo, two to four
+ranks; ``/dev/shm`` of 8 MB in a mount namespace, two hosts as network namespaces); only the paths were renamed.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ddpwizard.app.diagnosis.case import SKIPPED, Case
+from ddpwizard.app.diagnosis.intake import read_sources
+from ddpwizard.app.evidence import Evidence, RankedCause
+from ddpwizard.app.fixes.build import GENERATORS
+from ddpwizard.app.logs.read import clean_text, find_sources, source_of_text
+from ddpwizard.app.review import review
+from ddpwizard.knowledge.loader import read_knowledge
+from ddpwizard.knowledge.schema import NATS, Cause, Signature
+
+try:
+    from re import _constants as constants  # pyright: ignore[reportAttributeAccessIssue]
+    from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue]
+except ImportError:  # Python 3.10
+    import sre_constants as constants
+    import sre_parse as parser
+
+KNOWLEDGE = read_knowledge(thorough=True)
+CAUSES = sorted(KNOWLEDGE.causes.values(), key=lambda cause: cause.id)
+LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
+ANSWERS = 6
+
+# What this machine cannot print: the format strings of NCCL's and older torch's sources, filled in.
+TOLD_BY_SOURCES = {
+    "local-rank-device": [
+        "init.cc:943 NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000",
+        "init.cc:1001 NCCL WARN Multiple ranks detected using the same GPU on this node.",
+        "init.cc:1057 NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1",
+        "RuntimeError: CUDA error: invalid device ordinal",
+    ],
+    "wrong-nic": [
+        "bootstrap.cc:126 NCCL WARN Bootstrap : no socket interface found",
+        "net_socket.cc:61 NCCL WARN NET/Socket : no interface found",
+        "socket.cc:480 NCCL WARN socketStartConnect: Connect to 172.17.0.1<41233> failed : No route to host",
+        "NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
+    ],
+    "shm-too-small": [
+        "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-aB3xQ1 (size 9637888)",
+        "NCCL WARN Error: failed to extend /dev/shm/nccl-03v824 to 4194660 bytes",
+        "RuntimeError: unable to write to file </torch_81_2>: No space left on device (28)",
+    ],
+    "port-in-use": ["OSError: [Errno 98] Address already in use"],
+    "master-unreachable": ["[c10d] The client socket has failed to connect to any network address of (node0, 29500)."],
+    "bare-python-launch": ["Distributed environment: DistributedType.NO"],
+    "rank-conditional-collective": ["[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 2000 ms"],
+    "unused-parameters": [
+        "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
+    ],
+}
+SOURCE_MESSAGES = [(cause, message) for cause, messages in TOLD_BY_SOURCES.items() for message in messages]
+
+SAID = yaml.safe_load(Path(__file__).with_name("user_descriptions.yaml").read_text())
+
+NO_SET_EPOCH = """\
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+def main(dataset, model, optimizer, epochs):
+    dist.init_process_group("gloo")
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size=8, sampler=sampler)
+    for epoch in range(epochs):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+    dist.destroy_process_group()
+"""
+
+DEVICE_BY_RANK = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main(model):
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    return DDP(model.cuda(), device_ids=[rank])
+"""
+
+
+def ranked(evidence: Iterable[Evidence]) -> list[RankedCause]:
+    case = Case(KNOWLEDGE)
+    case.add(evidence)
+    return case.diagnosis().causes
+
+
+def leads(causes: list[RankedCause], cause: str) -> bool:
+    """Whether ``cause`` is alone at the top, with something that speaks for it."""
+    first, second = causes[0], causes[1].confidence if causes[1:] else 0.0
+    return first.id == cause and bool(first.because) and first.confidence > second
+
+
+def signatures() -> Iterator[Any]:
+    for cause in CAUSES:
+        for index, signature in enumerate(cause.signatures):
+            yield pytest.param(signature, id=f"{cause.id}/{index}")
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_an_entry_is_whole(cause: Cause):
+    assert 6 <= len(cause.symptoms) <= 20
+    assert len(set(cause.symptoms)) == len(cause.symptoms)
+    assert cause.summary.endswith(".")
+    assert cause.explain.count("\n\n") >= 2, "short paragraphs"
+    assert max(len(line) for line in cause.explain.splitlines()) <= 120
+    assert "How to tell it from its neighbours" in cause.explain
+    assert len(cause.clues) >= 4
+    assert {"symptom", "area"} <= set(cause.questions) and cause.tells_apart
+    assert cause.verify.gone or cause.verify.seen
+    assert all(source.url.startswith("https://") and source.title and source.checked for source in cause.sources)
+    assert "torch" in cause.holds_for
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_every_fix_can_be_made_or_read(cause: Cause):
+    assert len({fix.id for fix in cause.fixes}) == len(cause.fixes)
+    for fix in cause.fixes:
+        if fix.kind == "patch":
+            rule = KNOWLEDGE.rules[fix.rule]
+            assert (rule.cause, rule.safety, rule.why_unsafe) == (cause.id, fix.safety, fix.why_unsafe)
+        elif fix.kind == "text":
+            assert fix.text and fix.safety == "display"
+        else:
+            assert fix.generator in GENERATORS and fix.safety == "display"
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_what_tells_two_causes_apart_is_said_in_both(cause: Cause):
+    for other in cause.tells_apart:
+        assert cause.id in KNOWLEDGE.causes[other].tells_apart, f"{other} does not say how it differs from {cause.id}"
+
+
+@pytest.mark.parametrize("signature", list(signatures()))
+def test_no_pattern_can_run_away(signature: Signature):
+    assert not list(_nested(parser.parse(signature.pattern))), "a repetition inside a repetition"
+
+
+def _nested(tree: Any, inside: bool = False) -> Iterator[str]:
+    """Repetitions that stand inside another one that may come more than once."""
+    for operator, argument in tree:
+        if operator in (constants.MAX_REPEAT, constants.MIN_REPEAT):
+            _, most, body = argument
+            if inside:
+                yield str(body)
+            yield from _nested(body, inside or most > 1)
+        elif operator is constants.SUBPATTERN:
+            yield from _nested(argument[-1], inside)
+        elif operator is constants.BRANCH:
+            for branch in argument[1]:
+                yield from _nested(branch, inside)
+        elif operator in (constants.ASSERT, constants.ASSERT_NOT):
+            yield from _nested(argument[1], inside)
+
+
+# Lines that healthy jobs write by the million: a literal that stands in them would be looked at in each.
+USUAL = [
+    "[rank3]: 2026-11-20 10:00:00 INFO trainer.py:88 epoch 3 step 1200 loss 2.1034 lr 3.00e-04 tok/s 51200",
+    "node-1:4711:4711 [3] NCCL INFO Channel 02/24 : 3[3] -> 4[4] via P2P/CUMEM",
+    "node-1:4711:4711 [3] NCCL INFO Trees [0] 4/-1/-1->3->-1 [1] 4/-1/-1->3->-1",
+    "[rank3]: /opt/conda/lib/python3.11/site-packages/torch/utils/data/dataloader.py:617: UserWarning: slow",
+    "[rank3]:   warnings.warn(",
+    "Epoch 3:  42%|####      | 3900/9000 [01:10<02:10, 43.11it/s, loss=2.1, memory=61.2 GiB]",
+]
+
+
+def test_no_literal_stands_on_a_usual_line():
+    literals = {signature.literal for cause in CAUSES for signature in cause.signatures}
+    literals |= {message.literal for message in KNOWLEDGE.messages.values()}
+    assert not [(literal, line) for literal in literals for line in USUAL if literal in line]
+
+
+@pytest.mark.parametrize("signature", list(signatures()))
+def test_every_match_holds_its_literal_in_its_first_line(signature: Signature):
+    """The search starts at the line in which the literal stands."""
+    texts = [clean_text(path.read_bytes()) for path in LOGS] + [message for _, message in SOURCE_MESSAGES]
+    for text in texts:
+        for hit in re.finditer(signature.pattern, text):
+            start = text.rfind("\n", 0, hit.start()) + 1
+            end = text.find("\n", hit.start())
+            assert signature.literal in text[start : end if end >= 0 else None], hit[0][:200]
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_captured_log_leads_to_its_cause(path: Path):
+    evidence = read_sources(find_sources([str(path)]), KNOWLEDGE).evidence
+    cause = path.name.partition(".")[0]
+    assert leads(ranked(evidence), cause)
+
+
+@pytest.mark.parametrize(("cause", "message"), SOURCE_MESSAGES)
+def test_a_message_known_from_sources_leads_to_its_cause(cause: str, message: str):
+    found = [
+        item for item in read_sources([source_of_text(message, "x")], KNOWLEDGE).evidence if item.id.startswith("log:")
+    ]
+    assert leads(ranked(found), cause)
+
+
+def placed(words: str) -> list[str]:
+    """The first three causes for a description."""
+    return [cause.id for cause in ranked(read_sources([source_of_text(words, "<stdin>")], KNOWLEDGE).evidence)][:3]
+
+
+def test_every_cause_is_described():
+    assert set(SAID) == set(KNOWLEDGE.causes)
+
+
+def test_descriptions_in_plain_words_lead_to_their_cause():
+    """The sentences were written without a look at the entries, so a few may miss; most must not."""
+    found = [(cause, placed(words)) for cause, sentences in SAID.items() for words in sentences]
+    first = sum(cause == names[0] for cause, names in found)
+    among = sum(cause in names for cause, names in found)
+    missed = [(cause, names) for cause, names in found if cause != names[0]]
+    assert first >= 0.9 * len(found) and among >= 0.95 * len(found), missed
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"), [(NO_SET_EPOCH, "missing-set-epoch"), (DEVICE_BY_RANK, "local-rank-device")]
+)
+def test_a_script_leads_to_the_cause_that_leaves_no_log(script: str, cause: str):
+    findings = review.review_text(script, "train.py", KNOWLEDGE)
+    assert leads(ranked(review.evidence_of_findings(findings)), cause)
+
+
+# Words that stand in a clue, said of something else.
+LOOKS_ALIKE = [
+    ("It prints Namespace(epochs=50, num_workers=4, lr=0.1), then both GPUs freeze.", "dataloader-stall"),
+    ("Two GPUs hang in NCCL since the NVLink bridge is plugged in.", "wrong-nic"),
+    ("NCCL on two nodes, one tensor of 3 GiB is slow to reduce.", "nccl-plugin-missing"),
+    (
+        "rank 1 exitcode: -9. Before: async_io cuda is missing or is incompatible with installed torch, only cpu ops "
+        "can be compiled, says ds_report of DeepSpeed.",
+        "ds-op-build",
+    ),
+    ("gdb shows that the process hangs in a socket recv() of NCCL, server and worker both wait.", "p2p-deadlock"),
+    ("With DDP on multiple GPUs a distributed checkpoint is saved in each epoch.", "ready-twice"),
+    ("Both GPUs stand still, the temperatures in nvtop are low.", "gpu-sick"),
+    ("distributed_type: DEEPSPEED, deepspeed_config: zero_stage 3; it is killed while saving.", "accelerate-config"),
+    ("I checked that each rank has the same number of batches, it still hangs.", "uneven-inputs"),
+]
+
+
+@pytest.mark.parametrize(("words", "cause"), LOOKS_ALIKE)
+def test_words_said_of_something_else_do_not_lead(words: str, cause: str):
+    first = ranked(read_sources([source_of_text(words, "<stdin>")], KNOWLEDGE).evidence)[0]
+    assert first.id != cause or first.confidence < 0.4
+
+
+def truthful(cause: Cause, question: str) -> str:
+    """What somebody with this cause would say; where the entry does not know, none of these."""
+    weights = {answer: NATS[weight] for answer, weight in cause.questions.get(question, {}).items()}
+    best = max(weights, key=lambda answer: weights[answer], default="")
+    if best and weights[best] > 0:
+        return best
+    left = KNOWLEDGE.questions[question].answers
+    return next((answer for answer in ("none", "unsure") if answer in left), SKIPPED)
+
+
+def asked(cause: Cause, most: int = ANSWERS, **before: str) -> list[RankedCause]:
+    """The ranking after at most ``most`` answers that follow ``before``, probes off."""
+    case = Case(KNOWLEDGE)
+    for question, answer in before.items():
+        case.answer(question.replace("_", "-"), answer)
+    for _ in range(most):
+        steps = case.diagnosis().next
+        if not steps:
+            break
+        case.answer(steps[0].id, truthful(cause, steps[0].id))
+    return case.diagnosis().causes
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_questions_lead_to_the_cause_from_i_dont_know(cause: Cause):
+    assert leads(asked(cause, symptom="unsure"), cause.id)
+
+
+@pytest.mark.parametrize("name", ["benign", "consequence"])
+def test_a_message_that_is_no_cause_never_names_one_alone(name: str):
+    lines = {
+        "benign": "[W socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3\n"
+        "[W] The IPv6 network addresses of (node0, 29500) cannot be retrieved (gai error: -9 - Address family)\n"
+        "Environment variable NCCL_BLOCKING_WAIT is deprecated; use TORCH_NCCL_BLOCKING_WAIT instead\n",
+        "consequence": "DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n"
+        "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels\n"
+        "To avoid data inconsistency, we are taking the entire process down.\n"
+        "socketProgress: Connection closed by remote peer node1<52111>\n"
+        "terminate called without an active exception\n",
+    }[name]
+    found = read_sources([source_of_text(lines, "x")], KNOWLEDGE).evidence
+    told = {item.id.removeprefix("message:") for item in found if item.id.startswith("message:")}
+    assert len(told) == lines.count("\n")
+    assert {KNOWLEDGE.messages[id_].kind for id_ in told} == {name}
+    case = Case(KNOWLEDGE)
+    case.add(item for item in found if item.id.startswith("log:"))
+    diagnosis = case.diagnosis()
+    assert diagnosis.other > diagnosis.causes[0].confidence

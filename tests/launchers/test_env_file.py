@@ -1,0 +1,123 @@
+"""The environment file, read by a real shell."""
+
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app.hardware.machine import Machine
+from ddpwizard.app.launchers import env_file
+from helpers.machines import CPU_ONLY, EIGHT_GPUS
+
+
+def sourced(text: str, directory: Path) -> dict[str, str]:
+    """What a shell without any environment exports after reading the file."""
+    path = directory / "a file.env"
+    path.write_text(text)
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    shown = subprocess.run(
+        ["env", "-i", "bash", "-c", 'set -e; . "$1"; env -0', "bash", str(path)],
+        capture_output=True,
+        check=True,
+        cwd=directory,
+    )
+    assert shown.stderr == b""
+    pairs = (entry.partition(b"=") for entry in shown.stdout.split(b"\0") if entry)
+    shells_own = {"PWD", "SHLVL", "_", "OLDPWD"}
+    return {name.decode(): value.decode() for name, _, value in pairs if name.decode() not in shells_own}
+
+
+class TestEnvFile:
+    """Only what helps on this box, and nothing nobody reads."""
+
+    def test_a_gpu_box(self, tmp_path: Path):
+        made = env_file.env_file(EIGHT_GPUS, [])
+        assert sourced(made.files[env_file.FILE], tmp_path) == {
+            "NCCL_SOCKET_IFNAME": "=eth0",
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "NCCL_DEBUG": "WARN",
+            "OMP_NUM_THREADS": "8",
+        }
+
+    def test_the_shown_command_reads_the_file_it_makes(self, tmp_path: Path):
+        made = env_file.env_file(EIGHT_GPUS, [])
+        (tmp_path / env_file.FILE).write_text(made.files[env_file.FILE])
+        shown = subprocess.run(
+            ["env", "-i", "bash", "-c", f"{made.commands[0]}; echo $NCCL_SOCKET_IFNAME"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert shown.stdout == "=eth0\n"
+
+    def test_each_line_has_its_reason(self):
+        lines = env_file.env_file(EIGHT_GPUS, []).files[env_file.FILE].splitlines()
+        for above, line in pairwise(lines):
+            if line.startswith("export "):
+                assert above.startswith("# ")
+
+    def test_a_cpu_box_gets_nothing_of_nccl(self, tmp_path: Path):
+        box = msgspec.structs.replace(CPU_ONLY, interface="eth0")
+        found = sourced(env_file.env_file(box, []).files[env_file.FILE], tmp_path)
+        assert found == {"GLOO_SOCKET_IFNAME": "eth0"}
+
+    @pytest.mark.parametrize(
+        ("torch", "names"),
+        [
+            ((2, 1), set()),
+            ((2, 2), {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DUMP_ON_TIMEOUT"}),
+            ((2, 7), {"TORCH_NCCL_TRACE_BUFFER_SIZE"}),
+            ((2, 8), {"TORCH_FR_BUFFER_SIZE"}),
+            ((2, 10), {"TORCH_FR_BUFFER_SIZE"}),
+            ((2, 11), set()),
+        ],
+    )
+    def test_the_flight_recorder_is_turned_on_where_it_is_off(self, torch: tuple[int, int], names: set[str]):
+        box = msgspec.structs.replace(EIGHT_GPUS, torch=torch)
+        assert {v.name for v in env_file.recommended_variables(box) if v.name.startswith("TORCH_")} == names
+
+    def test_nothing_known_gives_words_only(self):
+        made = env_file.env_file(Machine(), [])
+        assert made.files == {}
+        assert "must be known" in made.text
+
+
+class TestPinInterface:
+    """The selectors alone."""
+
+    def test_nccl_exact_gloo_plain(self, tmp_path: Path):
+        found = sourced(env_file.pin_interface(EIGHT_GPUS, []).files[env_file.FILE], tmp_path)
+        assert found == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+
+    def test_other_interfaces_that_would_do_are_named(self):
+        box = msgspec.structs.replace(EIGHT_GPUS, other_interfaces=["eth1", "eth2"])
+        made = env_file.pin_interface(box, [])
+        assert "eth1, eth2" in made.text
+        assert "eth1, eth2" in made.files[env_file.FILE]
+
+    def test_without_an_interface_words_only(self):
+        made = env_file.pin_interface(Machine(gpu_count=8), [])
+        assert (made.files, made.commands) == ({}, [])
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "eth0; touch pwned",
+            "$(touch pwned)",
+            "`touch pwned`",
+            "it's",
+            'a"b',
+            "a b",
+            "a\ntouch pwned",
+            "-n",
+            "#x",
+            "*",
+        ],
+    )
+    def test_nasty_names_stay_values(self, name: str, tmp_path: Path):
+        box = msgspec.structs.replace(EIGHT_GPUS, interface=name, other_interfaces=[name])
+        found = sourced(env_file.pin_interface(box, []).files[env_file.FILE], tmp_path)
+        assert found == {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+        assert not (tmp_path / "pwned").exists()

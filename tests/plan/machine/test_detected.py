@@ -1,0 +1,60 @@
+"""The box at hand as the plan's input."""
+
+import json
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from ddpwizard.app.plan.machine.detected import detect_machine, machine_from_sections
+from ddpwizard.app.snapshot import GpuSection
+from ddpwizard.app.text.units import GIB
+from helpers.h100_sections import LIMITS, gpu
+
+
+def test_the_fullest_gpu_counts() -> None:
+    found = machine_from_sections(GpuSection(driver="570", gpus=[gpu(0, 1), gpu(1, 30), gpu(2, 0)]), LIMITS)
+    assert (found.gpus, found.gpu, found.gpu_memory_gib) == (3, "NVIDIA H100 80GB HBM3", 50)
+    assert "gpus: 3, those seen here" in found.told[0]
+    assert "50.0 GiB free" in found.told[0]
+
+
+def test_only_those_that_a_job_sees() -> None:
+    found = machine_from_sections(
+        GpuSection(driver="570", gpus=[gpu(0, 1), gpu(1, 30), gpu(2, 0)], visible="0,2"), LIMITS
+    )
+    assert (found.gpus, found.gpu_memory_gib) == (2, 79)
+
+
+@pytest.mark.parametrize("gpus", [None, GpuSection(), GpuSection(driver="570", gpus=[gpu(0, 1)], visible="")])
+def test_no_gpu_is_said(gpus: GpuSection | None) -> None:
+    found = machine_from_sections(gpus, None)
+    assert (found.gpus, found.gpu, found.gpu_memory_gib, found.host_bytes) == (0, None, None, None)
+    assert "no GPU is seen" in found.told[0]
+
+
+def test_the_limit_of_a_container_counts() -> None:
+    inside = msgspec.structs.replace(LIMITS, cgroup_memory_limit_bytes=16 * 2**30, cgroup_memory_used_bytes=4 * 2**30)
+    assert machine_from_sections(None, LIMITS).host_bytes == 48 * GIB
+    assert machine_from_sections(None, inside).host_bytes == 12 * GIB
+
+
+def test_this_box() -> None:
+    found = detect_machine(sys.executable)
+    assert found.host_bytes
+    assert found.told
+    assert (found.gpus == 0) == (found.gpu_memory_gib is None)
+
+
+def run(*arguments: str) -> dict[str, list[str]]:
+    program = [sys.executable, "-m", "ddpwizard", "plan", "--params", "1e8", "--json", *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    return json.loads(done.stdout)["inputs"]
+
+
+def test_the_command_takes_this_box_where_nothing_is_said_of_gpus() -> None:
+    assert [line for line in run()["assumed"] if line.startswith("gpus: ")]
+
+
+def test_the_command_does_not_look_where_gpus_are_named() -> None:
+    assert not [line for line in run("--gpus", "2")["assumed"] if line.startswith(("gpus: ", "host"))]

@@ -1,0 +1,307 @@
+"""Memory: states against the published formulas, the peak and what it is made of."""
+
+import msgspec
+import pytest
+from ddpwizard.app.plan.memory.activations import block_activation_bytes
+from ddpwizard.app.plan.memory.model_states import model_states
+from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
+from ddpwizard.app.plan.memory.temporaries import autocast_bytes
+from ddpwizard.app.plan.model.parameter_counts import attention_width, trained_params
+from ddpwizard.app.plan.spec import fill_defaults
+from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batch
+from ddpwizard.app.plan.types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
+from ddpwizard.app.text.units import GIB, MIB
+
+SEVEN = Model(params=7.5e9, layers=36, hidden=4096, heads=32, intermediate=16384, vocab=50257, mlp="gelu")
+LLAMA_8B = Model(
+    params=8.03e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14336, vocab=128256, mlp="swiglu"
+)
+T5 = Model(
+    name="t5-3b",
+    params=2.851e9,
+    layers=48,
+    hidden=1024,
+    heads=32,
+    intermediate=16384,
+    vocab=32128,
+    tied=True,
+    mlp="relu",
+)
+LLAMA = Model(params=6.738e9, layers=32, hidden=4096, heads=32, intermediate=11008, vocab=32000)
+
+
+def setting(model: Model = LLAMA, strategy: Strategy | None = None, gpus: int = 8, **train: object) -> TrainingSetup:
+    values = {"dtype": "bf16-mixed", "micro_batch": 1, "seq_len": 4096} | train
+    return fill_defaults(
+        TrainingSetup(
+            model=model,
+            train=msgspec.convert(values, TrainingOptions),
+            gpus=gpus,
+            strategy=strategy,
+            gpu_memory_gib=79.1,
+        )
+    )[0]
+
+
+class TestStates:
+    """Section 3 of the ZeRO paper: 16 bytes per parameter, split further with each stage."""
+
+    @pytest.mark.parametrize(
+        ("stage", "ranks", "per_param"), [(0, 64, 16), (1, 64, 4 + 12 / 64), (2, 64, 2 + 14 / 64), (3, 64, 16 / 64)]
+    )
+    def test_of_each_stage(self, stage: int, ranks: int, per_param: float) -> None:
+        strategy = msgspec.convert({"kind": "deepspeed", "stage": stage}, Strategy)
+        kept = model_states(setting(SEVEN, strategy, ranks, dtype="fp16-deepspeed"))
+        assert kept.total == pytest.approx(SEVEN.params * per_param)
+
+    def test_ddp_keeps_everything(self) -> None:
+        assert model_states(setting(strategy=Strategy(kind="ddp"))).total == pytest.approx(16 * LLAMA.params)
+
+    def test_fsdp_splits_everything(self) -> None:
+        assert model_states(setting(strategy=Strategy(kind="fsdp2"))).total == pytest.approx(2 * LLAMA.params)
+
+    def test_hybrid_sharding_splits_within_a_node(self) -> None:
+        for strategy in (Strategy(kind="hsdp"), Strategy(kind="fsdp1", sharding="HYBRID_SHARD")):
+            two_nodes = msgspec.structs.replace(setting(strategy=strategy, gpus=16), nodes=2)
+            assert model_states(two_nodes).total == pytest.approx(2 * LLAMA.params)
+
+    def test_offload_moves_them_to_the_host(self) -> None:
+        kept = model_states(setting(strategy=Strategy(kind="fsdp2", cpu_offload=True)))
+        assert kept.total == 0
+        assert kept.host == pytest.approx(2 * LLAMA.params)
+
+    def test_adapters_on_a_16_bit_base_are_fp32(self) -> None:
+        kept = model_states(
+            setting(strategy=Strategy(kind="single"), gpus=1, dtype="bf16", lora=Lora(r=8, target="q,v"))
+        )
+        adapters = 32 * 8 * (2 * 4096 * 2)
+        assert kept.total == pytest.approx(2 * LLAMA.params + 16 * adapters)
+
+    def test_adapters_alone_have_gradients(self) -> None:
+        kept = model_states(
+            setting(strategy=Strategy(kind="single"), gpus=1, dtype="bf16-pure", lora=Lora(r=8, target="q,v"))
+        )
+        adapters = 32 * 8 * (2 * 4096 * 2)
+        assert kept.grads == pytest.approx(2 * adapters)
+        assert kept.params == pytest.approx(2 * (LLAMA.params + adapters))
+
+
+class TestPeak:
+    def test_parts_add_up(self) -> None:
+        found = estimate_candidate(setting(strategy=Strategy(kind="fsdp2")))
+        parts = msgspec.structs.asdict(found.breakdown)
+        assert sum(parts.values()) == pytest.approx(found.device_used_bytes_per_gpu)
+        assert sum(parts.values()) - parts["gaps"] - parts["context"] == pytest.approx(
+            found.peak_allocated_bytes_per_gpu
+        )
+        assert found.band.low <= found.peak_reserved_bytes_per_gpu <= found.band.high
+        assert found.device_used_bytes_per_gpu > found.peak_reserved_bytes_per_gpu
+
+    def test_recomputing_takes_activations_off(self) -> None:
+        all_kept, recomputed = (
+            estimate_candidate(setting(strategy=Strategy(kind="fsdp2"), act_ckpt=mode)) for mode in ("none", "full")
+        )
+        assert recomputed.peak_allocated_bytes_per_gpu < all_kept.peak_allocated_bytes_per_gpu / 2
+
+    def test_a_fused_loss_takes_the_logits_off(self) -> None:
+        long = {"strategy": Strategy(kind="fsdp2"), "act_ckpt": "full", "seq_len": 32768}
+        eager, fused = (estimate_candidate(setting(LLAMA_8B, **long, loss=loss)) for loss in ("eager", "fused-linear"))  # type: ignore[arg-type]
+        assert (eager.peak_phase, fused.peak_phase) == ("loss", "backward")
+        assert eager.breakdown.loss > 32768 * 128256 * 8
+        assert fused.peak_allocated_bytes_per_gpu < eager.peak_allocated_bytes_per_gpu
+
+    def test_ddp_pays_for_its_buckets(self) -> None:
+        copied, viewed = (
+            estimate_candidate(
+                setting(strategy=Strategy(kind="ddp", gradient_as_bucket_view=view), loss="fused-linear", seq_len=64)
+            )
+            for view in (False, True)
+        )
+        assert {copied.peak_phase, viewed.peak_phase} == {"step"}
+        difference = copied.peak_allocated_bytes_per_gpu - viewed.peak_allocated_bytes_per_gpu
+        assert difference == pytest.approx(4 * LLAMA.params)
+
+    def test_gradients_that_are_buckets_are_there_in_the_forward_pass(self) -> None:
+        """zero_grad does not free them (torch 2.13: the same memory at the loss with gradient_as_bucket_view as
+        without it, from the third step on)."""
+        copied, viewed = (
+            estimate_candidate(setting(strategy=Strategy(kind="ddp", gradient_as_bucket_view=view), seq_len=32768))
+            for view in (False, True)
+        )
+        assert {copied.peak_phase, viewed.peak_phase} == {"loss"}
+        assert viewed.peak_allocated_bytes_per_gpu == pytest.approx(copied.peak_allocated_bytes_per_gpu, rel=0.001)
+        assert viewed.breakdown.grads == 4 * LLAMA.params == copied.breakdown.buffers - viewed.breakdown.buffers
+
+    def test_offloading_takes_no_more_on_the_gpu(self) -> None:
+        kept, offloaded = (
+            estimate_candidate(
+                setting(LLAMA_8B, strategy=Strategy(kind="deepspeed", stage=3, offload_param=to, offload_optimizer=to))
+            )
+            for to in (None, "cpu")
+        )
+        assert offloaded.device_used_bytes_per_gpu < kept.device_used_bytes_per_gpu
+
+    def test_the_residual_stream_is_fp32_under_autocast(self) -> None:
+        single = Strategy(kind="single")
+        mixed, pure = (
+            estimate_candidate(setting(strategy=single, gpus=1, dtype=dtype, act_ckpt="full", optimizer="sgd"))
+            for dtype in ("bf16-mixed", "bf16-pure")
+        )
+        assert mixed.breakdown.activations == 2 * pure.breakdown.activations
+
+    def test_autocast_keeps_16_bit_copies_of_what_is_not_sharded(self) -> None:
+        whole, sharded = (setting(strategy=Strategy(kind=kind)) for kind in ("ddp", "fsdp2"))  # type: ignore[arg-type]
+        assert (autocast_bytes(whole), autocast_bytes(sharded)) == (2 * LLAMA.params, 0)
+
+    @pytest.mark.parametrize("more", [{"quant": "nf4"}, {"act_ckpt": "full"}])
+    def test_autocast_keeps_no_copies_of_frozen_weights_that_are_quantised_or_multiplied_again(
+        self, more: dict[str, str]
+    ) -> None:
+        rank = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "fp16-mixed", "lora": Lora(r=8)}
+        kept, without = setting(**rank), setting(**rank, **more)  # type: ignore[arg-type]
+        assert autocast_bytes(kept) == 2 * LLAMA.params
+        assert autocast_bytes(without) == 2 * trained_params(LLAMA, without.train)
+
+    def test_a_16_bit_master_copy_needs_no_fp32_gradients(self) -> None:
+        stage = Strategy(kind="deepspeed", stage=3)
+        masters: tuple[dict[str, object], ...] = ({}, {"master_dtype": "bf16", "optimizer_state_dtype": "bf16"})
+        usual, low = (
+            estimate_candidate(setting(SEVEN, stage, 4, dtype="bf16-deepspeed", seq_len=512, act_ckpt="full", **master))
+            for master in masters
+        )
+        assert low.model_state_bytes_per_gpu == pytest.approx(10 / 16 * usual.model_state_bytes_per_gpu)
+        assert usual.breakdown.temporaries > low.breakdown.temporaries
+
+    def test_t5_has_wide_heads(self) -> None:
+        assert attention_width(T5) == pytest.approx(128 * 32, rel=0.01)
+        assert attention_width(LLAMA) == LLAMA.hidden
+
+    def test_parameters_on_the_host_come_back_whole_unless_recomputed(self) -> None:
+        away = Strategy(kind="deepspeed", stage=3, offload_optimizer="cpu", offload_param="cpu")
+        kept, again = (
+            estimate_candidate(setting(strategy=away, gpus=1, dtype="bf16-deepspeed", seq_len=64, act_ckpt=mode))
+            for mode in ("none", "full")
+        )
+        assert kept.breakdown.buffers - again.breakdown.buffers > LLAMA.params
+
+    def test_a_weight_in_use_is_unpacked(self) -> None:
+        lora = {"strategy": Strategy(kind="single"), "gpus": 1, "act_ckpt": "full", "seq_len": 64, "lora": Lora(r=8)}
+        plain, quantised = (
+            estimate_candidate(setting(dtype="bf16", quant=quant, **lora))  # type: ignore[arg-type]
+            for quant in (None, "gptq-int4")
+        )
+        assert quantised.breakdown.params < plain.breakdown.params / 3
+        assert quantised.breakdown.temporaries > plain.breakdown.temporaries + 2 * 4096 * 11008
+
+    @pytest.mark.parametrize(
+        ("gib", "gpus", "train"),
+        [
+            (82.4, 8, {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op"}),
+            (77.0, 8, {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op", "compile": True}),
+            (67.0, 128, {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op"}),
+            (83.9, 8, {"micro_batch": 1, "seq_len": 32768, "act_ckpt": "full"}),
+        ],
+    )
+    def test_reserved_as_torchtitan_published_it(self, gib: float, gpus: int, train: dict[str, object]) -> None:
+        """docs/performance.md of torchtitan (2024): Llama-3.1-8B with FSDP2 on H100 of 96 GB."""
+        whole = setting(LLAMA_8B, Strategy(kind="fsdp2"), gpus, **train)
+        found = estimate_candidate(msgspec.structs.replace(whole, gpu_memory_gib=95.0))
+        assert found.peak_reserved_bytes_per_gpu / GIB == pytest.approx(gib, rel=0.1)
+
+    @pytest.mark.parametrize(
+        ("change", "grows"),
+        [({}, True), ({"packed": True}, False), ({"data": "fixed"}, False), ({"alloc": "expandable_segments"}, False)],
+    )
+    def test_batches_of_unequal_length_leave_gaps(self, change: dict[str, object], grows: bool) -> None:
+        lora = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16", "act_ckpt": "full", "lora": Lora(r=8)}
+        found = estimate_candidate(setting(micro_batch=4, **lora, **change))  # type: ignore[arg-type]
+        gaps = found.peak_reserved_bytes_per_gpu - found.peak_allocated_bytes_per_gpu
+        assert (gaps > found.breakdown.loss) == grows
+
+    def test_no_more_is_reserved_than_the_gpu_has(self) -> None:
+        lora = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16", "act_ckpt": "full", "lora": Lora(r=8)}
+        found = estimate_candidate(setting(LLAMA_8B, micro_batch=5, **lora))  # type: ignore[arg-type]
+        assert found.device_used_bytes_per_gpu <= 79.1 * GIB < found.band.high
+        assert found.fits == "tight"
+
+    def test_an_older_gpu_has_a_larger_context(self) -> None:
+        def context(gpu: str) -> float:
+            whole = msgspec.structs.replace(setting(strategy=Strategy(kind="single"), gpus=1), gpu=gpu)
+            return estimate_candidate(whole).breakdown.context
+
+        assert context("V100-16G") > context("A100-80G") == context("")
+
+    def test_frozen_layers_keep_no_inputs_unless_4_bit_or_stage_3_does(self) -> None:
+        one = {"gpus": 1, "dtype": "bf16", "lora": Lora(r=8)}
+        plain = block_activation_bytes(setting(strategy=Strategy(kind="single"), **one))  # type: ignore[arg-type]
+        inputs = 4096 * (2 * 4096 + 11008) * 2
+        quantised = block_activation_bytes(setting(strategy=Strategy(kind="single"), quant="nf4", **one))  # type: ignore[arg-type]
+        third = block_activation_bytes(setting(strategy=Strategy(kind="deepspeed", stage=3), **one))  # type: ignore[arg-type]
+        assert (quantised - plain, third - plain) == (inputs, inputs)
+
+    def test_a_compiled_block_computes_norms_and_gates_again(self) -> None:
+        single = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16-pure"}
+        eager, compiled = (block_activation_bytes(setting(compile=compiled, **single)) for compiled in (False, True))  # type: ignore[arg-type]
+        assert eager == 4096 * 2 * (12 * 4096 + 4 * 11008)
+        assert compiled == 4096 * 2 * (8 * 4096 + 3 * 11008)
+
+    def test_gpt2_writes_its_gelu_out(self) -> None:
+        written, fused = (
+            block_activation_bytes(
+                setting(
+                    Model(name=name, params=1.56e9, layers=48, hidden=1600, heads=25, mlp="gelu"), dtype="bf16-pure"
+                )
+            )
+            for name in ("gpt2-xl", "mine")
+        )
+        assert written - fused == 4096 * 3 * 4 * 1600 * 2
+
+    def test_adapters_in_a_flat_parameter_of_fsdp1(self) -> None:
+        """litgpt's resource tables: Llama-2 7B with LoRA over 2 GPUs needs 22.2 GB, one micro-batch of it in a step."""
+        flat = Strategy(kind="fsdp1", sharding="FULL_SHARD")
+        rank = {"strategy": flat, "gpus": 2, "dtype": "bf16-pure", "lora": Lora(r=8)}
+        once, accumulating = (model_states(setting(grad_accum=count, **rank)).grads for count in (1, 8))  # type: ignore[arg-type]
+        assert once == pytest.approx(LLAMA.params, rel=0.01)
+        assert accumulating == pytest.approx(2 * LLAMA.params, rel=0.01)
+
+    def test_muon_leaves_embedding_and_head_to_adamw(self) -> None:
+        muon, adam = (
+            model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer=name)) for name in ("muon", "adamw")
+        )
+        assert adam.optimizer - muon.optimizer == pytest.approx(4 * (LLAMA_8B.params - 2 * 128256 * 4096))
+
+    def test_of_what_is_gathered_the_last_block_and_the_root_are_whole_at_the_loss(self) -> None:
+        whole = setting(LLAMA_8B, Strategy(kind="fsdp2"), seq_len=16384, act_ckpt="full")
+        found = estimate_candidate(whole)
+        root = 2 * 128256 * 4096
+        assert found.peak_phase == "loss"
+        assert found.breakdown.buffers == pytest.approx(2 * (root + (LLAMA_8B.params - root) / 32))
+
+    def test_a_step_is_as_lightning_published_it(self) -> None:
+        """docs of Lightning 2.1 (``model_parallel/fsdp.rst``): 1.009 B parameters in fp32 with Adam on 2 GPUs, short
+        sequences, so that the step is the peak; MiB of ``torch.cuda.max_memory_allocated``."""
+        demo = Model(params=1.009e9, layers=64, hidden=1024, heads=64, intermediate=4096, vocab=33278, mlp="relu")
+        published = {"DDP": 23125, "NO_SHARD": 19296, "FULL_SHARD": 9627}
+        for name, mib in published.items():
+            strategy = Strategy(kind="ddp") if name == "DDP" else Strategy(kind="fsdp1", sharding=name)  # type: ignore[arg-type]
+            found = estimate_candidate(setting(demo, strategy, 2, dtype="fp32", optimizer="adam", seq_len=35))
+            assert found.peak_allocated_bytes_per_gpu / MIB == pytest.approx(mib, rel=0.01)
+
+    @pytest.mark.parametrize(("used", "says"), [(50, True), (77, "tight"), (90, False)])
+    def test_fits(self, used: float, says: object) -> None:
+        assert judge_fit(80.0, used * GIB, used * GIB, GIB) == says
+        assert judge_fit(None, used * GIB, used * GIB, GIB) is None
+        assert judge_fit(80.0, 50 * GIB, 85 * GIB, GIB) == "tight"
+
+    def test_the_largest_micro_batch_fits_and_one_more_does_not_surely(self) -> None:
+        whole = setting(strategy=Strategy(kind="fsdp2"), act_ckpt="full")
+        most = largest_micro_batch(whole)
+        at, over = (
+            estimate_candidate(
+                msgspec.structs.replace(whole, train=msgspec.structs.replace(whole.train, micro_batch=count))
+            ).fits
+            for count in (most, most + 1)
+        )
+        assert most >= 1
+        assert at is True
+        assert over is not True

@@ -1,0 +1,200 @@
+"""A model of the user's own: built on the meta device in a child, and its shards as torch makes them."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ddpwizard.app.errors import InspectionError, UserError
+from ddpwizard.app.plan.model.from_code import (
+    ModelShape,
+    frozen_share,
+    fsdp2_elements,
+    inspect_factory,
+    model_from_shape,
+)
+from helpers.jobs import wait_for
+
+MODELS = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width, inner, heads):
+        super().__init__()
+        self.num_heads = heads
+        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+class Net(nn.Module):
+    def __init__(self, width, inner, heads, layers, vocab, tied):
+        super().__init__()
+        self.table = nn.Embedding(vocab, width)
+        self.blocks = nn.ModuleList(Block(width, inner, heads) for _ in range(layers))
+        self.head = nn.Linear(width, vocab, bias=False)
+        if tied:
+            self.head.weight = self.table.weight
+
+def small(): return Net(64, 256, 4, 3, 1000, True)
+def uneven(): return Net(33, 101, 3, 2, 77, False)
+def reads(): return nn.Sequential(*(nn.Dropout(rate.item()) for rate in torch.linspace(0, 0.1, 3)))
+def narrow(): return Net(6, 10, 2, 5, 11, True)
+def wide(): return Net(128, 300, 8, 1, 333, False)
+def plain(): return nn.Sequential(nn.Linear(17, 5), nn.ReLU(), nn.Linear(5, 3))
+def convolutions(): return nn.Sequential(nn.Conv2d(3, 7, 3), nn.BatchNorm2d(7), nn.Conv2d(7, 13, 3))
+def sixty_billion(): return Net(8192, 28672, 64, 80, 32000, False)
+def broken(): raise RuntimeError("no weights\\nhere")
+def leaves(): raise SystemExit("bye")
+def number(): return 7
+def sleeps():
+    import time
+    time.sleep(1000)
+def downloads():
+    import urllib.request
+    urllib.request.urlopen("http://example.com/weights")
+def from_hub():
+    from transformers import AutoModel
+    return AutoModel.from_pretrained("bert-base-uncased")
+def greedy(): return bytearray(64 * 2**30)
+def partly_frozen(width, layers):
+    net = Net(width, 256, 4, layers, 1000, False)
+    net.table.requires_grad_(False)
+    return net
+"""
+SIX = ("small", "uneven", "narrow", "wide", "plain", "convolutions")
+# What torch itself keeps on each rank, told by every rank of a real gloo job.
+SHARDED = """
+import json, os, sys
+from pathlib import Path
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+import models
+dist.init_process_group("gloo")
+told = {}
+for name in sys.argv[2:]:
+    model = getattr(models, name)()
+    whole = sum(p.numel() for p in model.parameters())
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    optimizer.step()
+    params = sum(p.to_local().numel() for p in model.parameters())
+    grads = sum(p.grad.to_local().numel() for p in model.parameters())
+    states = [v for s in optimizer.state.values() for k, v in s.items() if k in ("exp_avg", "exp_avg_sq")]
+    told[name] = [whole, params, grads, sum(v.to_local().numel() for v in states)]
+Path(sys.argv[1] + str(dist.get_rank())).write_text(json.dumps(told))
+dist.barrier()
+os._exit(0)  # what still holds the group can abort the process when Python takes it down (gloo)
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    (tmp_path / "models.py").write_text(MODELS)
+    return tmp_path
+
+
+def shape_of(name: str, directory: Path, *arguments: Any) -> ModelShape:
+    return asyncio.run(inspect_factory(f"models:{name}", sys.executable, directory, (arguments, {})))
+
+
+@pytest.mark.slow
+def test_the_shape_of_a_transformer(models: Path) -> None:
+    shape = shape_of("small", models)
+    model = model_from_shape(shape)
+    assert (shape.block, model.layers, model.hidden, model.heads) == ("Block", 3, 64, 4)
+    assert (model.vocab, model.intermediate, model.tied) == (1000, 256, True)
+    block = 2 * 64 + 64 * 192 + 192 + 64 * 64 + 64 + 64 * 256 + 256 + 256 * 64 + 64
+    assert model.params == 64 * 1000 + 3 * block
+
+
+@pytest.mark.slow
+def test_sixty_billion_parameters_take_no_memory(models: Path) -> None:
+    assert model_from_shape(shape_of("sixty_billion", models)).params > 5.9e10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("broken", "RuntimeError: no weights"),
+        ("leaves", "SystemExit: bye"),
+        ("number", "gave a int"),
+        ("absent", "has no attribute 'absent'"),
+        ("downloads", "'example.com' was asked for: nothing is downloaded while a plan is made"),
+        ("from_hub", "couldn't connect to 'https://huggingface.co'"),
+        ("greedy", "MemoryError"),
+        ("reads", "cannot be called on meta tensors"),
+    ],
+)
+def test_a_factory_that_fails_is_told_in_one_line(name: str, says: str, models: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        shape_of(name, models)
+    assert says in refusal.value.message
+    assert "\n" not in refusal.value.message
+    assert ("on the meta device" in (refusal.value.next_step or "")) == (name == "reads")
+
+
+@pytest.mark.slow
+def test_a_factory_that_never_returns_is_ended(models: Path) -> None:
+    with pytest.raises(InspectionError, match="models:sleeps did not answer within 5 s"):
+        asyncio.run(inspect_factory("models:sleeps", sys.executable, models, limit_s=5))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_factory_that_never_returns(models: Path) -> None:
+    program = [sys.executable, "-m", "ddpwizard", "plan", "--model", "models:sleeps", "--gpus", "1"]
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where the tests were started in the background
+    with subprocess.Popen(program, cwd=models, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as command:
+        assert command.stderr is not None
+        assert "importing models in" in command.stderr.readline()  # before it does
+        process = psutil.Process(command.pid)
+        keeper = wait_for(lambda: next(iter(process.children()), None), "the keeper of the factory")
+        command.send_signal(signal.SIGINT)
+        said = command.communicate(timeout=180)[1]
+    assert command.returncode == 130
+    assert "Traceback" not in said
+    keeper.wait(timeout=180)
+
+
+@pytest.mark.slow
+def test_a_factory_with_the_arguments_of_a_script_and_what_it_freezes(models: Path) -> None:
+    shape = shape_of("partly_frozen", models, 64, 5)
+    assert (shape.layers, shape.hidden, shape.vocab) == (5, 64, 1000)
+    assert frozen_share(shape) == pytest.approx(64_000 / model_from_shape(shape).params)
+
+
+@pytest.mark.parametrize("name", ["models", "models:", ":f", "a b:c", "os;x:y", "models:f()"])
+def test_what_names_no_function(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="names no function"):
+        asyncio.run(inspect_factory(name, sys.executable, tmp_path))
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_states_per_rank_are_those_of_torch(ranks: int, models: Path) -> None:
+    """Parameters, gradients and AdamW's states of each rank, to the element, for six models."""
+    (models / "sharded.py").write_text(SHARDED)
+    told = models / "told.json"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    done = subprocess.run(
+        [*launch, "sharded.py", str(told), *SIX], cwd=models, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    everybody = [json.loads(Path(f"{told}{rank}").read_text()) for rank in range(ranks)]
+    for name in SIX:
+        shape = shape_of(name, models)
+        for rank, of_rank in enumerate(everybody):
+            whole, params, grads, states = of_rank[name]
+            assert model_from_shape(shape).params == whole
+            assert fsdp2_elements(shape, ranks, rank) == params == grads
+            assert states == 2 * params

@@ -1,0 +1,124 @@
+"""Where a training script has its model from, read without running it."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.plan.model.from_script import ScriptConfig, ScriptFactory, ScriptModelName, find_models
+from ddpwizard.app.plan.model.hf_config import model_from_config
+from ddpwizard.app.plan.model_source import resolve_model
+
+NET = "from torch import nn\nclass Net(nn.Module):\n    pass\ndef build_model():\n    return Net()\n"
+
+
+def script(directory: Path, text: str) -> Path:
+    (directory / "train.py").write_text(text)
+    return directory / "train.py"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'model = AutoModelForCausalLM.from_pretrained("gpt2-xl")',
+        'model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("gpt2-xl"))',
+        'NAME = "gpt2-xl"\ndef main():\n    model = GPT2LMHeadModel.from_pretrained(NAME, dtype="auto")',
+        'tok = AutoTokenizer.from_pretrained("t5-3b")\nm = AutoModel.from_pretrained(dtype="auto", model="gpt2-xl")',
+        'p.add_argument("-m", "--model-name", default="gpt2-xl")\na = parsed()\nm = M.from_pretrained(a.model_name)',
+    ],
+)
+def test_what_it_loads(text: str, tmp_path: Path) -> None:
+    found = find_models(script(tmp_path, text))[0]
+    assert isinstance(found, ScriptModelName)
+    assert found.name == "gpt2-xl"
+    assert "from_pretrained" in text.split("\n")[found.line - 1]
+
+
+@pytest.mark.parametrize(("hidden", "heads"), [(2048, 64), (1024, 16)])
+def test_what_a_config_leaves_out_follows_from_the_rest(hidden: int, heads: int, tmp_path: Path) -> None:
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": 8, "intermediate_size": 2816}
+    words = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    path = script(tmp_path, f"model = LlamaForCausalLM(LlamaConfig({words}))")
+    found = resolve_model({"script": str(path)}, str, print)
+    assert found.model.kv_heads == heads
+    assert found.model.params == model_from_config(sizes | {"model_type": "llama", "vocab_size": 32000})[0].params
+    assert "vocab_size 32000: not in the script, so as transformers has it" in found.told
+
+
+def test_key_heads_that_a_class_sets_are_told(tmp_path: Path) -> None:
+    sizes = "hidden_size=1024, num_attention_heads=16, num_hidden_layers=2, vocab_size=100, intermediate_size=64"
+    found = resolve_model({"script": str(script(tmp_path, f"m = A.from_config(MistralConfig({sizes}))"))}, str, print)
+    assert found.model.kv_heads == 8
+    assert "num_key_value_heads 8: not in the config, so as transformers has it" in found.told
+
+
+def test_a_config_that_it_makes(tmp_path: Path) -> None:
+    text = "W = 512\nconfig = transformers.Qwen3MoeConfig(hidden_size=W, num_hidden_layers=4)\nmodel = M(config)"
+    found = find_models(script(tmp_path, text))[0]
+    assert found == ScriptConfig({"model_type": "qwen3_moe", "hidden_size": 512, "num_hidden_layers": 4}, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("from net import Net\nmodel = Net(64, layers=3).cuda()", ScriptFactory("net:Net", [64], {"layers": 3}, 2)),
+        (
+            "from net import Net as N\nW = 2\ndef main():\n  net = DDP(N(W))\nmain()",
+            ScriptFactory("net:Net", [2], {}, 4),
+        ),
+        ("from lib.nets import make\nself.model = make()", ScriptFactory("lib.nets:make", [], {}, 2)),
+        (NET + 'if __name__ == "__main__":\n    my_model = Net()', ScriptFactory("train:Net", [], {}, 7)),
+        (NET + "def main():\n    pass", ScriptFactory("train:build_model", [], {}, 4)),
+    ],
+)
+def test_what_it_builds(text: str, want: ScriptFactory, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "nets.py").write_text("")
+    assert find_models(script(tmp_path, text))[0] == want
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("print('hello')", "no model is found"),
+        ("from torch import nn\nmodel = nn.Linear(2, 2)", "no model is found"),
+        ("from net import Net\nmodel = Net(load())", "no model is found"),
+        ("model = LlamaForCausalLM(LlamaConfig(**kwargs))", "no model is found"),
+        ("config = MyConfig(hidden_size=3)", "no model is found"),
+        (NET + "model = Net()\nfor _ in range(9):\n    model()", "line 6 would run with an import"),
+        (NET + "def main():\n    model = Net()\nmain()", "line 8 would run with an import"),
+        ("def broken(:", "is no Python"),
+        ("model = " + "(" * 5000 + ")" * 5000, "is no Python"),
+        ("\0", "is no Python"),
+        ("x = '" + "y" * 3_000_000 + "'", "too many"),
+    ],
+)
+def test_where_no_model_can_be_had(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    with pytest.raises(UserError) as refusal:
+        find_models(script(tmp_path, text))
+    assert says in refusal.value.message
+    assert "\n" not in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("student = A.from_pretrained('gpt2')\nteacher = A.from_pretrained('gpt2-xl')", " others in line 2,"),
+        ("config = A.from_pretrained('gpt2')\nmodel = B.from_pretrained('gpt2')", ""),
+        ("tok = Tokenizer.from_pretrained('t5-3b')\nmodel = B.from_pretrained('gpt2')", ""),
+    ],
+)
+def test_of_several_models_the_others_are_told(text: str, others: str, tmp_path: Path) -> None:
+    found = resolve_model({"script": str(script(tmp_path, text))}, str, print)
+    assert found.model.name == "gpt2"
+    assert found.told[0].startswith("model: gpt2, as")
+    assert [line for line in found.told if " others in line " in line and others in line] == found.told[1:2] * bool(
+        others
+    )
+
+
+def test_the_script_is_not_run(tmp_path: Path) -> None:
+    text = "import pathlib\npathlib.Path('ran').touch()\nmodel = A.from_pretrained('gpt2')"
+    find_models(script(tmp_path, text))
+    assert not list(tmp_path.glob("ran")) and not Path("ran").exists()

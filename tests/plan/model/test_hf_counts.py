@@ -1,0 +1,135 @@
+"""Parameters by family, against the modules that transformers itself builds, on the meta device."""
+
+import json
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+from ddpwizard.app.plan.model import hf_counts
+from ddpwizard.app.plan.model.hf_blocks import BLOCKS
+from ddpwizard.app.plan.model.hf_config import model_from_config
+
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+GQA = SMALL | {"num_key_value_heads": 2, "vocab_size": 1000}
+EXPERTS = GQA | {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# Each family as its config class has it, and what changes its count.
+CONFIGS: dict[str, dict[str, Any]] = {family: {"model_type": family} for family in hf_counts.FAMILIES} | {
+    "grouped heads": {"model_type": "llama", **GQA},
+    "tied, with biases": {
+        "model_type": "llama",
+        **GQA,
+        "tie_word_embeddings": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "wide heads": {"model_type": "qwen3", **GQA, "head_dim": 48},
+    "sparse in part": {
+        "model_type": "qwen3_moe",
+        **EXPERTS,
+        "num_experts": 5,
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [1],
+    },
+    "shared experts": {
+        "model_type": "qwen2_moe",
+        **EXPERTS,
+        "num_experts": 5,
+        "shared_expert_intermediate_size": 48,
+    },
+    "queries at full rank": {"model_type": "deepseek_v3", "q_lora_rank": None, "first_k_dense_replace": 1, **GQA}
+    | {"num_key_value_heads": 4, "n_routed_experts": 8, "moe_intermediate_size": 32, "n_group": 2, "topk_group": 1},
+    "grouped falcon": {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 8}
+    | {"hidden_size": 1024, "num_attention_heads": 64},
+    "falcon with biases": {"model_type": "falcon", "bias": True, "multi_query": False, "parallel_attn": False},
+    "narrow embedding": {"model_type": "opt", "word_embed_proj_dim": 512, "hidden_size": 1024}
+    | {"num_attention_heads": 16, "ffn_dim": 4096, "do_layer_norm_before": False},
+    "gated T5": {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "few decoders": {"model_type": "t5", "num_decoder_layers": 2},
+    "swiglu picture": {"model_type": "dinov2", "use_swiglu_ffn": True, "qkv_bias": False},
+    "picture without biases": {"model_type": "vit", "qkv_bias": False, "image_size": 384},
+    "no pooling": {"model_type": "siglip_vision_model", "vision_use_head": False},
+    "parallel": {"model_type": "stablelm", "use_parallel_residual": True, "use_qkv_bias": True},
+    "plain neox": {"model_type": "gpt_neox", "attention_bias": False, "tie_word_embeddings": True},
+    "norms of keys": {"model_type": "cohere", "use_qk_norm": True, **GQA, "tie_word_embeddings": False},
+}
+BUILD = """
+import json, logging, sys
+logging.disable(logging.WARNING)
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+configs, pairs, whole = json.load(sys.stdin)
+told = {}
+for name, given in configs.items():
+    family = given["model_type"]
+    kind = AutoModelForSeq2SeqLM if family in pairs else AutoModel if family in whole else AutoModelForCausalLM
+    config = AutoConfig.for_model(**given)
+    with torch.device("meta"):
+        model = kind.from_config(config)
+    as_saved, usual = (json.loads(config.to_json_string(use_diff=each)) for each in (True, False))
+    classes = sorted({type(module).__name__ for module in model.modules()})
+    told[name] = [sum(p.numel() for p in model.parameters()), as_saved, usual, classes]
+json.dump(told, sys.stdout)
+"""
+
+
+class Reference(NamedTuple):
+    """What transformers builds: its parameters, its config as it is saved, and with every default; its classes."""
+
+    params: int
+    saved: dict[str, Any]
+    usual: dict[str, Any]
+    classes: list[str]
+
+
+Built = dict[str, Reference]
+
+
+@pytest.fixture(scope="module")
+def built() -> Built:
+    given = json.dumps([CONFIGS, hf_counts.PAIRS, (*hf_counts.ENCODERS, *hf_counts.VISION)])
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD], input=given, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {name: Reference(*told) for name, told in json.loads(done.stdout).items()}
+
+
+@pytest.mark.slow
+def test_counts_are_those_of_transformers(built: Built) -> None:
+    counted = {name: model_from_config(each.saved)[0].params for name, each in built.items()}
+    assert counted == {name: each.params for name, each in built.items()}
+
+
+@pytest.mark.slow
+def test_every_field_that_transformers_saves_is_known(built: Built) -> None:
+    told = {name: model_from_config(each.usual)[1] for name, each in built.items()}
+    assert told == {name: [] for name in built}
+
+
+@pytest.mark.slow
+def test_defaults_are_those_of_transformers() -> None:
+    from transformers import CONFIG_MAPPING
+
+    for family, usual in hf_counts.DEFAULTS.items():
+        own = CONFIG_MAPPING[family]()
+        assert usual == {field: getattr(own, field) for field in usual}, family
+
+
+@pytest.mark.slow
+def test_blocks_are_classes_of_transformers(built: Built) -> None:
+    missing = {
+        family: names
+        for family in hf_counts.FAMILIES
+        if not (names := set(BLOCKS.get(family, "none").split(","))) <= set(built[family].classes)
+    }
+    assert missing == {}
+
+
+@pytest.mark.slow
+def test_heads_of_a_class_are_those_of_transformers() -> None:
+    from transformers import CONFIG_MAPPING
+
+    for field, values in hf_counts.OF_CLASS.items():
+        own = {family: getattr(CONFIG_MAPPING[family], field, None) for family in hf_counts.FAMILIES}
+        assert values == {family: number for family, number in own.items() if isinstance(number, int)}

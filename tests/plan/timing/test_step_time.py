@@ -1,0 +1,233 @@
+"""The time of a step: what must hold for any setting, what can be said by hand, and rates that others published."""
+
+import statistics
+from typing import Any
+
+import msgspec
+import pytest
+from ddpwizard.app.hardware import gpu_catalog
+from ddpwizard.app.plan import spec
+from ddpwizard.app.plan.model import catalog
+from ddpwizard.app.plan.strategies.search import layouts_to_try, nvme_strategies
+from ddpwizard.app.plan.timing import compute, step_time
+from ddpwizard.app.plan.timing.communication import Links
+from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
+from hypothesis import given
+from hypothesis import strategies as st
+
+H100 = gpu_catalog.GPUS["h100"]
+LINKS = Links(370, 90)
+LLAMA = catalog.MODELS["llama-2-7b"]
+LAYOUTS = [*layouts_to_try(16, 2), *nvme_strategies(), Strategy(kind="fsdp1", sharding="SHARD_GRAD_OP")]
+NAMES = [f"{each.kind}-{number}" for number, each in enumerate(LAYOUTS)]
+
+
+def setting(strategy: Strategy, model: Model = LLAMA, gpus: int = 16, nodes: int = 2, **train: Any) -> TrainingSetup:
+    values = {"dtype": "bf16-mixed", "micro_batch": 1, "seq_len": 2048} | train
+    if strategy.kind == "deepspeed":
+        values["dtype"] = "bf16-deepspeed"
+    asked = TrainingSetup(
+        model=model, train=TrainingOptions(**values), gpus=gpus, nodes=nodes, gpu="H100", strategy=strategy
+    )
+    return spec.fill_defaults(asked)[0]
+
+
+def step(strategy: Strategy, links: Links = LINKS, **given: Any) -> step_time.StepTime:
+    return step_time.step_time(setting(strategy, **given), H100, links)
+
+
+class TestAnySetting:
+    @given(
+        st.sampled_from(LAYOUTS),
+        st.floats(1, 1000),
+        st.floats(1, 1000),
+        st.floats(1, 20),
+        st.integers(1, 8),
+        st.integers(1, 4),
+    )
+    def test_more_bandwidth_is_never_slower(
+        self, strategy: Strategy, intra: float, inter: float, more: float, micro_batch: int, grad_accum: int
+    ) -> None:
+        asked = setting(strategy, micro_batch=micro_batch, grad_accum=grad_accum)
+        now = step_time.step_time(asked, H100, Links(intra, inter))
+        for links in (Links(intra * more, inter), Links(intra, inter * more)):
+            assert step_time.step_time(asked, H100, links).step_s <= now.step_s * (1 + 1e-9)
+        faster = Links(intra, inter, host_gbps=H100.host_gbps * more, nvme_gbps=step_time.NVME_GBPS * more)
+        assert step_time.step_time(asked, H100, faster).step_s <= now.step_s * (1 + 1e-9)
+
+    @given(st.sampled_from(LAYOUTS), st.integers(1, 8), st.sampled_from(["none", "selective-op", "full"]))
+    def test_none_is_quicker_than_the_ideal(self, strategy: Strategy, micro_batch: int, act_ckpt: str) -> None:
+        asked = setting(strategy, micro_batch=micro_batch, act_ckpt=act_ckpt)
+        took = step_time.step_time(asked, H100, LINKS)
+        if not (strategy.cpu_offload or strategy.offload_optimizer):  # there the optimizer steps elsewhere
+            assert took.step_s >= step_time.ideal_step_s(asked, H100, LINKS) * (1 - 1e-9)
+        assert min(took) >= 0
+
+    @pytest.mark.parametrize("strategy", LAYOUTS, ids=NAMES)
+    def test_one_gpu_waits_for_nobody(self, strategy: Strategy) -> None:
+        if strategy.shard_size or (strategy.reshard_after_forward or 0) > 1:
+            return
+        took = step(strategy, gpus=1, nodes=1)
+        assert (took.exposed_s, took.sent_bytes) == (0.0, 0.0)
+
+
+class TestByHand:
+    def test_reducing_with_every_micro_batch_costs_as_often(self) -> None:
+        asked = setting(Strategy(kind="ddp"), grad_accum=4)
+        once, each = (step_time.step_time(asked, H100, LINKS, no_sync=no_sync) for no_sync in (True, False))
+        assert each.exposed_s == pytest.approx(4 * once.exposed_s)
+        assert each.sent_bytes == pytest.approx(4 * once.sent_bytes)
+
+    def test_what_hides_behind_the_backward_pass_costs_only_its_end(self) -> None:
+        """With links that carry all of it while the GPUs compute, the input's table is what is left."""
+        asked = setting(Strategy(kind="ddp"), gpus=8, nodes=1, micro_batch=8)
+        took = step_time.step_time(asked, H100, Links(5000, 5000))
+        table = 32000 * 4096 * 4
+        assert took.exposed_s == pytest.approx(2 * 7 / 8 * table / 5000e9, rel=0.05, abs=6e-5)
+
+    def test_without_overlap_all_of_it_waits(self) -> None:
+        off, on = (
+            step(Strategy(kind="deepspeed", stage=2, overlap_comm=overlap), gpus=8, nodes=1, micro_batch=8)
+            for overlap in (False, True)
+        )
+        whole_s = 7 / 8 * LLAMA.params * 2 / 370e9
+        assert off.exposed_s == pytest.approx(2 * whole_s, rel=0.02)  # gradients, then parameters
+        assert whole_s < on.exposed_s < off.exposed_s
+
+    def test_hybrid_sharding_sends_little_between_nodes(self) -> None:
+        slow = Links(370, 10)
+        hybrid = step(Strategy(kind="hsdp", shard_size=8), slow)
+        assert hybrid.exposed_s < step(Strategy(kind="fsdp2", reshard_after_forward=True), slow).exposed_s * 0.6
+
+    def test_weights_that_stay_in_the_node_are_gathered_from_it(self) -> None:
+        slow = Links(370, 10)
+        all_ranks, node, kept = (
+            step(Strategy(kind="fsdp2", reshard_after_forward=after), slow).exposed_s for after in (True, 8, False)
+        )
+        assert kept <= node < all_ranks
+
+    def test_adapters_send_next_to_nothing(self) -> None:
+        whole = step(Strategy(kind="ddp")).sent_bytes
+        train = msgspec.convert({"lora": {"r": 8}}, TrainingOptions)
+        assert step(Strategy(kind="ddp"), lora=train.lora).sent_bytes < whole / 500
+
+    def test_only_what_a_token_passes_through_is_computed(self) -> None:
+        """Mixtral-8x7B: 46.7 B parameters, 12.9 B of them for a token."""
+        experts = Model(params=46.7e9, active_params=12.9e9, layers=32, hidden=4096, heads=32, vocab=32000)
+        asked = setting(Strategy(kind="fsdp2"), model=experts)
+        assert compute.matmul_flops(asked) == pytest.approx(2 * (12.9e9 - 32000 * 4096) * 2048)
+
+    def test_a_drive_is_slower_than_the_host_and_the_host_than_the_gpu(self) -> None:
+        places = (None, "cpu", "nvme")
+        took = [step(Strategy(kind="deepspeed", stage=3, offload_optimizer=place)).step_s for place in places]  # type: ignore[arg-type]
+        assert took == sorted(took)
+        assert took[2] > 2 * took[1]
+
+    def test_the_measured_rate_counts(self) -> None:
+        asked = setting(Strategy(kind="ddp"), micro_batch=8)
+        usual = step_time.step_time(asked, H100, LINKS).compute_s
+        assert step_time.step_time(asked, H100, LINKS._replace(matmul_tflops=400)).compute_s > 1.5 * usual
+
+    def test_fp32_is_not_computed_in_16_bit(self) -> None:
+        plain, mixed = (step(Strategy(kind="ddp"), dtype=dtype).compute_s for dtype in ("fp32", "bf16-mixed"))
+        assert plain > 6 * mixed
+
+    def test_few_tokens_reach_a_smaller_share_of_the_peak(self) -> None:
+        def share(seq_len: int, model: Model = LLAMA) -> float:
+            asked = setting(Strategy(kind="single"), model=model, gpus=1, nodes=1, seq_len=seq_len)
+            return compute.model_flops(asked) / step_time.step_time(asked, H100, LINKS).step_s / 989e12
+
+        shares = [share(seq_len) for seq_len in (128, 512, 2048, 8192)]
+        assert shares == sorted(shares)
+        assert shares[0] < shares[-1] / 3
+        narrow = Model(
+            params=1.24e8, layers=12, hidden=768, heads=12, intermediate=3072, vocab=50257, tied=True, mlp="gelu"
+        )
+        assert share(8192, narrow) < shares[-1]
+
+
+# llm-foundry, scripts/train/benchmarking (MPT, 8 GPUs a node, 3,200 Gbit/s between nodes of H100, 1,600 of A100):
+# model, GPU, GPUs, sequence, micro-batch, accumulation, whether it recomputes, tokens per second of a GPU.
+FOUNDRY = [
+    ("70b", "H100", 64, 2048, 8, 4, True, 1039),
+    ("70b", "A100-80G", 64, 2048, 8, 4, True, 410),
+    ("30b", "H100", 16, 2048, 10, 3, True, 2263),
+    ("30b", "H100", 8, 8192, 1, 21, True, 1384),
+    ("30b", "A100-80G", 8, 2048, 3, 21, True, 916),
+    ("13b", "H100", 64, 2048, 2, 1, False, 4800),
+    ("13b", "A100-80G", 8, 2048, 2, 3, False, 2262),
+    ("7b", "H100", 8, 2048, 6, 1, False, 10643),
+    ("7b", "A100-80G", 8, 2048, 6, 2, False, 4641),
+    ("7b", "A100-40G", 128, 2048, 18, 1, True, 3623),
+    ("3b", "H100", 16, 2048, 10, 3, False, 24142),
+    ("3b", "A100-40G", 64, 2048, 6, 1, False, 9736),
+    ("1b", "H100", 8, 2048, 14, 1, False, 45455),
+    ("1b", "A100-80G", 8, 8192, 3, 4, False, 13814),
+    ("125m", "A100-80G", 8, 2048, 32, 2, False, 141737),
+]
+MPT = {
+    "125m": (125311488, 12, 768, 12),
+    "1b": (1315950592, 24, 2048, 16),
+    "3b": (2651837440, 32, 2560, 20),
+    "7b": (6658859008, 32, 4096, 32),
+    "13b": (12853954560, 40, 5120, 40),
+    "30b": (29975214080, 48, 7168, 56),
+    "70b": (64862437376, 80, 8192, 64),
+}
+NODE_GBPS = {"H100": 400 * 0.85, "A100-80G": 200 * 0.85, "A100-40G": 200 * 0.85}
+
+
+class TestPublished:
+    def test_rates_of_llm_foundry(self) -> None:
+        errors = [self.error(*row) for row in FOUNDRY]
+        assert statistics.median(abs(each) for each in errors) < 0.10
+        assert abs(statistics.mean(errors)) < 0.08
+        assert sorted(abs(each) for each in errors)[-2] < 0.20
+
+    def error(
+        self, name: str, gpu: str, gpus: int, seq_len: int, micro_batch: int, accum: int, again: bool, rate: float
+    ) -> float:
+        params, layers, hidden, heads = MPT[name]
+        model = Model(
+            params=params,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            intermediate=4 * hidden,
+            vocab=50368,
+            tied=True,
+            mlp="gelu",
+        )
+        train = TrainingOptions(
+            dtype="bf16-mixed",
+            micro_batch=micro_batch,
+            seq_len=seq_len,
+            grad_accum=accum,
+            act_ckpt="full" if again else "none",
+        )
+        strategy = Strategy(kind="fsdp1", sharding="FULL_SHARD")
+        asked = TrainingSetup(model=model, train=train, gpus=gpus, nodes=max(1, gpus // 8), gpu=gpu, strategy=strategy)
+        found = gpu_catalog.get_gpu(gpu)
+        took = step_time.step_time(spec.fill_defaults(asked)[0], found, Links(found.intra_gbps, NODE_GBPS[gpu]))
+        return micro_batch * seq_len * accum / took.step_s / rate - 1
+
+    @pytest.mark.parametrize(
+        ("gpus", "compiled", "rate"), [(8, False, 5762), (8, True, 6667), (128, False, 5605), (128, True, 6514)]
+    )
+    def test_rates_of_torchtitan(self, gpus: int, compiled: bool, rate: float) -> None:
+        """Llama 3.1 8B, two sequences of 8,192 (benchmarks/llama3_h100_202412_torchtitan.md): H100 with slower
+        memory than usual."""
+        strategy = Strategy(kind="fsdp2", reshard_after_forward=True)
+        asked = setting(
+            strategy,
+            model=catalog.MODELS["llama-3.1-8b"],
+            gpus=gpus,
+            nodes=gpus // 8,
+            micro_batch=2,
+            seq_len=8192,
+            act_ckpt="selective-op",
+            optimizer_impl="fused",
+            compile=compiled,
+        )
+        took = step_time.step_time(asked, H100._replace(memory_gbps=2400), Links(370, 340))
+        assert 0.9 < 2 * 8192 / took.step_s / rate < 1.2

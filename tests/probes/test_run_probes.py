@@ -1,0 +1,177 @@
+"""Looking: probes run within their limits and at their level, one that breaks does not take the others with it."""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import pytest
+from ddpwizard.app.errors import InspectionError
+from ddpwizard.app.evidence import Check
+from ddpwizard.app.probes import gpus, run_probes, software
+from ddpwizard.app.probes.context import LEVELS, ProbeContext
+from ddpwizard.app.snapshot import GpuSection, Snapshot, SoftwareSection
+from ddpwizard.knowledge.loader import read_knowledge
+from ddpwizard.knowledge.schema import Intrusiveness, Knowledge
+from msgspec.structs import replace
+
+KNOWLEDGE = read_knowledge()
+SOFTWARE = SoftwareSection(python="p", python_version="3.12.1", torch="2.13.0", backends=["gloo"])
+GPUS = GpuSection(problem="no driver")
+
+
+@pytest.fixture
+def collectors(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a coroutine function in place of the collector of ``software`` or ``gpus``."""
+
+    def put(**given: Any) -> None:
+        for name, collect in given.items():
+            monkeypatch.setattr({"software": software, "gpus": gpus}[name], "collect", collect)
+
+    async def answer_software(_context: ProbeContext) -> SoftwareSection:
+        return SOFTWARE
+
+    async def answer_gpus(_context: ProbeContext) -> GpuSection:
+        return GPUS
+
+    put(software=answer_software, gpus=answer_gpus)
+    return put
+
+
+def run(knowledge: Knowledge = KNOWLEDGE, granted: Intrusiveness = "reads", **more: Any) -> Snapshot:
+    context = ProbeContext(python=sys.executable)
+    return asyncio.run(run_probes.run_probes(["gpus", "software"], context, knowledge, granted=granted, **more))
+
+
+def with_spec(probe: str, **changes: Any) -> Knowledge:
+    return replace(KNOWLEDGE, probes={**KNOWLEDGE.probes, probe: replace(KNOWLEDGE.probes[probe], **changes)})
+
+
+def test_every_probe_is_declared_and_has_a_module_and_a_section():
+    for probe in run_probes.PROBES:
+        assert probe in KNOWLEDGE.probes
+        assert probe in Snapshot.__struct_fields__
+
+
+class TestMayRun:
+    def test_levels_add_up(self):
+        by_level = [run_probes.permitted_probes(KNOWLEDGE, level) for level in LEVELS]
+        assert "env" in by_level[0] and "resolve" not in by_level[0]
+        assert "resolve" in by_level[1] and "allreduce" not in by_level[1]
+        assert set(by_level[2]) == set(run_probes.PROBES)
+
+
+class TestLook:
+    def test_sections_and_callbacks(self, collectors: Any):
+        told: list[object] = []
+        snapshot = run(on_start=told.append, on_done=lambda probe, part: told.append((probe, part.failed)))
+        assert (snapshot.software, snapshot.gpus, snapshot.failed) == (SOFTWARE, GPUS, {})
+        assert snapshot.host and snapshot.ddpwizard_version
+        assert sorted(told, key=str) == sorted(["gpus", "software", ("gpus", {}), ("software", {})], key=str)
+
+    def test_readers_run_at_the_same_time(self, collectors: Any):
+        both = {"software": asyncio.Event(), "gpus": asyncio.Event()}
+
+        def waits_for(mine: str, other: str, section: object) -> Any:
+            async def collect(_context: ProbeContext) -> object:
+                both[mine].set()
+                await both[other].wait()
+                return section
+
+            return collect
+
+        collectors(software=waits_for("software", "gpus", SOFTWARE), gpus=waits_for("gpus", "software", GPUS))
+        assert run(with_spec("gpus", limit_s=5)).failed == {}
+
+    @pytest.mark.parametrize(
+        ("error", "says"),
+        [
+            (InspectionError("NVML is silent", "look at dmesg"), "NVML is silent → look at dmesg"),
+            (ValueError("boom"), "the check itself broke: ValueError: boom"),
+        ],
+    )
+    def test_one_that_fails_leaves_the_others(self, collectors: Any, error: Exception, says: str):
+        async def fail(_context: ProbeContext) -> GpuSection:
+            raise error
+
+        collectors(gpus=fail)
+        snapshot = run()
+        assert snapshot.failed == {"gpus": says}
+        assert snapshot.software == SOFTWARE
+
+    def test_one_that_never_answers_ends_at_its_limit(self, collectors: Any, monkeypatch: pytest.MonkeyPatch):
+        async def never(_context: ProbeContext) -> GpuSection:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        monkeypatch.setattr(run_probes, "SLACK_S", 0.1)
+        collectors(gpus=never)
+        started = time.monotonic()
+        snapshot = run(with_spec("gpus", limit_s=0.2))
+        assert time.monotonic() - started < 30
+        assert snapshot.failed == {"gpus": "did not answer within 0.2 s"}
+        assert snapshot.software == SOFTWARE
+
+    def test_a_collector_is_told_its_limit(self, collectors: Any):
+        seen: list[float | None] = []
+
+        async def collect(context: ProbeContext) -> GpuSection:
+            seen.append(context.limit_s)
+            return GPUS
+
+        collectors(gpus=collect)
+        run()
+        assert seen == [KNOWLEDGE.probes["gpus"].limit_s]
+
+    def test_what_is_not_allowed_is_not_done(self, collectors: Any):
+        async def forbidden(_context: ProbeContext) -> GpuSection:
+            raise AssertionError("was run")
+
+        collectors(gpus=forbidden)
+        snapshot = run(with_spec("gpus", intrusiveness="perturbs"), granted="connects")
+        assert snapshot.failed == {"gpus": "not done: it needs --allow perturbs"}
+
+
+class TestJudge:
+    def test_a_failed_probe_is_unknown_never_ok(self):
+        snapshot = Snapshot(taken_at=0, host="b", ddpwizard_version="0", failed={"gpus": "no answer"})
+        (check,) = run_probes.judge_snapshot(snapshot)
+        assert (check.id, check.status, check.detail, check.evidence()) == ("gpus", "unknown", "no answer", None)
+
+    def test_only_the_probes_asked_for(self):
+        snapshot = Snapshot(taken_at=0, host="b", ddpwizard_version="0", software=SOFTWARE, gpus=GPUS)
+        assert {check.finding for check in run_probes.judge_snapshot(snapshot)} == {"software.torch-fine", "gpus.none"}
+        assert [check.finding for check in run_probes.judge_snapshot(snapshot, ["gpus"])] == ["gpus.none"]
+
+    def test_one_finding_at_one_place_is_told_once(self, monkeypatch: pytest.MonkeyPatch):
+        same = Check("a", "warn", "first", finding="env.visible-devices-odd", where="CUDA_VISIBLE_DEVICES")
+        monkeypatch.setattr(software, "judge", lambda _snapshot: [same])
+        monkeypatch.setattr(gpus, "judge", lambda _snapshot: [replace(same, title="again"), replace(same, where="x")])
+        snapshot = Snapshot(taken_at=0, host="b", ddpwizard_version="0", software=SOFTWARE, gpus=GPUS)
+        assert [(check.title, check.where) for check in run_probes.judge_snapshot(snapshot)] == [
+            ("first", "CUDA_VISIBLE_DEVICES"),
+            ("first", "x"),
+        ]
+
+
+class TestMerge:
+    OLD = Snapshot(
+        taken_at=1, host="b", ddpwizard_version="0", software=SOFTWARE, gpus=GPUS, failed={"ports": "old", "env": "old"}
+    )
+
+    def test_the_newer_look_wins_and_the_rest_is_kept(self):
+        newer = replace(SOFTWARE, torch="2.14.0")
+        new = Snapshot(taken_at=2, host="b", ddpwizard_version="0", software=newer, failed={"env": "new"})
+        merged = run_probes.merge_snapshots(self.OLD, new)
+        assert (merged.taken_at, merged.software, merged.gpus) == (2, newer, GPUS)
+        assert merged.failed == {"ports": "old", "env": "new"}
+
+    def test_a_newer_failure_drops_the_older_section(self):
+        new = Snapshot(taken_at=2, host="b", ddpwizard_version="0", failed={"gpus": "gone"})
+        merged = run_probes.merge_snapshots(self.OLD, new)
+        assert merged.gpus is None and merged.failed["gpus"] == "gone"
+
+    def test_a_newer_section_drops_the_older_failure(self):
+        old = Snapshot(taken_at=1, host="b", ddpwizard_version="0", failed={"gpus": "gone"})
+        new = Snapshot(taken_at=2, host="b", ddpwizard_version="0", gpus=GPUS)
+        assert run_probes.merge_snapshots(old, new).failed == {}

@@ -1,0 +1,88 @@
+"""Dumps of real gloo jobs that differ on purpose: the kind, the ranks and the lines are told from the dumps alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.triage.flight_recorder.analyse import analyse_records
+from ddpwizard.app.triage.flight_recorder.loader import load_records
+from ddpwizard.app.triage.flight_recorder.report import report_from_records
+from ddpwizard.app.triage.flight_recorder.types import Finding, RecorderVerdict, Records
+from helpers.jobs import SCRIPTS, RunningJob, line_of, running, torchrun, wait_for
+
+pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+RANKS = 4
+
+
+@contextmanager
+def dumping(case: str, directory: Path) -> Iterator[tuple[RunningJob, Path]]:
+    """A job that writes its dumps into a folder while it stands."""
+    script, folder = directory / "recorder_cases.py", directory / "dumps"
+    script.write_text((SCRIPTS / "recorder_cases.py").read_text())
+    folder.mkdir()
+    command = torchrun(script, RANKS, case, str(folder))
+    with running(command, script, directory, OMP_NUM_THREADS="1") as job:
+        yield job, folder
+
+
+def dumps(folder: Path, prefix: str) -> Records:
+    """What the ranks have dumped so far, in one of the two forms."""
+    return load_records(sorted(folder.glob(f"{prefix}_*")))
+
+
+def at_rest(folder: Path, kind: str, culprits: list[int], prefix: str = "trace") -> tuple[Finding, RecorderVerdict]:
+    """What the dumps say, once the ranks stand where they stay. One may be without a dump: gloo aborts a process that
+    receives more than it asked for."""
+
+    def told() -> tuple[Finding, RecorderVerdict] | None:
+        records = dumps(folder, prefix)
+        if len(records.records) < RANKS - 1:
+            return None
+        found = analyse_records(records.records, world_size=RANKS)
+        first = [each for each in found.findings if not each.follows]
+        return (first[0], found) if [(each.kind, each.culprits) for each in first] == [(kind, culprits)] else None
+
+    return wait_for(told, f"the dumps in {folder} tell {kind}", limit_s=120)
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "culprits", "odd", "rest"),
+    [
+        ("missing", "missing", [2], None, "MISSING"),
+        ("other_op", "op", [2], "OP ODD", "OP REST"),
+        ("other_dtype", "dtype", [2], "DTYPE", "DTYPE"),
+        ("other_size", "size", [2], "SIZE", "SIZE"),
+        ("other_order", "order", [2], "ORDER ODD", "ORDER REST"),
+        ("wrong_group", "wrong_group", [2], "GROUP ODD", "GROUP REST"),
+        ("group_cycle", "group_cycle", [0, 1], "CYCLE LEFT", "CYCLE RIGHT"),
+        ("timed_out", "missing", [2], None, "TIMEOUT"),
+    ],
+)
+def test_gloo_mismatch(case: str, kind: str, culprits: list[int], odd: str | None, rest: str, tmp_path: Path) -> None:
+    with dumping(case, tmp_path) as (job, folder):
+        finding, found = at_rest(folder, kind, culprits)
+        assert found.culprits == finding.culprits == culprits
+        assert (found.confidence < 0.5) == (case == "group_cycle")
+        lines = {rank: side.where for side in finding.sides for rank in side.ranks}
+        if odd:
+            assert lines[culprits[0]] == line_of(job.script, odd)
+        other = next(rank for rank in range(RANKS) if rank not in culprits[:1] and rank in lines)
+        assert lines[other] == line_of(job.script, rest)
+        told = report_from_records(dumps(folder, "trace")).verdict
+        assert (told.state, told.culprits) == ("hung", culprits)
+        without_frames, _ = at_rest(folder, kind, culprits, "json")
+        assert without_frames.culprits == culprits
+
+
+def test_gloo_records_no_send_or_receive(tmp_path: Path) -> None:
+    """Which is why ranks that wait for each other so are for the stacks to tell."""
+    with dumping("pairs", tmp_path) as (_, folder):
+
+        def at_rest_alike() -> Records | None:
+            """A dump of one rank may be older than what the others did since; they are written again and again."""
+            found = dumps(folder, "trace")
+            return found if len(found.records) == RANKS and not analyse_records(found.records).culprits else None
+
+        records = wait_for(at_rest_alike, "all ranks dumped, and none is behind")
+        assert all(not call.p2p for record in records.records for call in record.calls)

@@ -1,0 +1,62 @@
+"""Real jobs that stand still in unlike ways: state, cause, ranks and lines must be right in every one."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.system import procfs
+from ddpwizard.app.system.procfs import Proc
+from ddpwizard.app.triage.triage import triage_jobs
+from helpers.hang_cases import HANGS, Hang
+from helpers.hang_jobs import judged, named, standing, wrong
+from helpers.jobs import SCRIPTS, running, torchrun, wait_for
+
+pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("hang", HANGS, ids=[hang.name for hang in HANGS])
+def test_verdict(hang: Hang, tmp_path: Path) -> None:
+    if hang.cut and os.geteuid() != 0:
+        pytest.skip("needs root, for a network of its own")
+    with standing(hang, tmp_path) as there:
+        report = judged(there)
+        faults = wrong(there.truth, report)
+        ranks = [(row.rank, row.state, row.collective, row.where, row.note) for row in report.ranks]
+        assert not faults, f"{faults}; {report.verdict.why}; {ranks}"
+
+
+class TestControls:
+    def test_job_that_crashes_leaves_nothing_that_could_be_called_hung(self, tmp_path: Path) -> None:
+        script = tmp_path / "shapes.py"
+        script.write_text((SCRIPTS / "shapes.py").read_text())
+        starter = [sys.executable, "-c", "import subprocess, sys, time; subprocess.run(sys.argv[1:]); time.sleep(600)"]
+        with running([*starter, *torchrun(script, 2)], script, tmp_path, OMP_NUM_THREADS="1") as job:
+            launcher = wait_for(lambda: _launcher(job.processes()), "the launcher is there")
+            wait_for(lambda: procfs.process_of(launcher) is None, "the job has crashed")
+            with pytest.raises(UserError, match=f"no process has the pid {launcher}"):
+                asyncio.run(triage_jobs(pid=launcher))
+            assert launcher not in {report.job.launcher_pid for report in asyncio.run(triage_jobs())}
+
+    def test_two_jobs_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / "one").mkdir()
+        (tmp_path / "two").mkdir()
+        with (
+            standing(named("moving"), tmp_path / "one") as moving,
+            standing(named("segmentation"), tmp_path / "two") as stuck,
+        ):
+            reports = asyncio.run(triage_jobs())
+            mine = {}
+            for index, report in enumerate(reports):
+                pids = {process.pid for process in report.job.processes} | {report.job.launcher_pid}
+                for there in (moving, stuck):
+                    if there.pid in pids:
+                        mine[there.truth.name] = index
+                        assert not wrong(there.truth, report)
+            assert mine["segmentation"] < mine["moving"]
+
+
+def _launcher(processes: list[Proc]) -> int | None:
+    return next((proc.pid for proc in processes if "torch.distributed.run" in proc.command[:4]), None)

@@ -1,0 +1,114 @@
+"""Fixes proved by what failed: real jobs started again on a copy, a real port looked at again."""
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.proof import ProofResult, prove_job, prove_probe
+from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.probes.context import ProbeContext
+from ddpwizard.app.system import procfs
+from ddpwizard.app.triage.types import JobReport
+from ddpwizard.knowledge.loader import read_knowledge
+from helpers.jobs import RunningJob, launched, triage_until
+
+pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+LIMIT_S = 150.0
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the copies are made, apart from those of anybody else."""
+    directory = tmp_path / "copies"
+    directory.mkdir()
+    monkeypatch.setattr("ddpwizard.app.fixes.proof.TEMP", str(directory))
+    return directory
+
+
+def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -> tuple[ProofResult, list[str]]:
+    """Prove the change of ``old`` into ``new`` in the job's script; the proof and what was told on the way."""
+    before = job.script.read_text()
+    assert old in before
+    patch = FilePatch(path=str(job.script), before=before, after=before.replace(old, new))
+    fix = Fix(id="f", cause="rank-conditional-collective", title="t", safety="unsafe", patches=[patch])
+    told: list[str] = []
+    proof = asyncio.run(prove_job(report, fix, limit_s=LIMIT_S, progress=told.append))
+    assert job.script.read_text() == before
+    assert not [p for p in procfs.all_processes().values() if p.cwd.startswith(str(place))]
+    assert not list(place.iterdir())
+    return proof, told
+
+
+def test_mended_job_ends_with_0(tmp_path: Path, place: Path) -> None:
+    with launched("metrics.py", tmp_path, 3) as job:
+        report = triage_until(job.pid, "hung")
+        proof, told = prove(report, job, place, "    if rank == 0:  # BRANCH\n", "    if True:\n")
+        assert proof.passed, proof
+        assert (proof.what, proof.findings) == ("the job ran to its end with code 0", ["job.all-ranks-moved"])
+        assert "loss 3.0" in proof.detail or "loss 9.0" in proof.detail
+        assert any(line.startswith("starting it again:") for line in told)
+
+
+def test_mended_job_that_goes_on_is_ended_when_every_rank_got_past_the_line(tmp_path: Path, place: Path) -> None:
+    with launched("endless.py", tmp_path, 3) as job:
+        report = triage_until(job.pid, "hung")
+        assert report.verdict.where == job.line("HANG")
+        proof, _ = prove(report, job, place, "    if rank == 0:  # BRANCH\n        dist", "    dist")
+        assert proof.passed, proof
+        assert proof.what.startswith("every rank got past endless.py:")
+
+
+def test_patch_that_mends_nothing_is_told_as_a_hang_before_the_limit(tmp_path: Path, place: Path) -> None:
+    with launched("metrics.py", tmp_path, 3) as job:
+        report = triage_until(job.pid, "hung")
+        proof, _ = prove(report, job, place, '    print("loss"', '    print("the loss"')
+        assert not proof.passed
+        assert "it hangs again: Rank 0 waits in all_reduce" in proof.what
+        assert proof.elapsed_s < LIMIT_S - 10
+
+
+def test_patch_that_breaks_the_script_shows_its_error(tmp_path: Path, place: Path) -> None:
+    with launched("metrics.py", tmp_path, 2) as job:
+        report = triage_until(job.pid, "hung")
+        proof, _ = prove(report, job, place, "    rank = dist.get_rank()\n", "    rank = dist.get_rnk()\n")
+        assert not proof.passed
+        assert proof.what == "the job ended with code 1"
+        assert "get_rnk" in proof.detail
+
+
+def test_limit_ends_a_job_that_neither_ends_nor_passes(tmp_path: Path) -> None:
+    with launched("metrics.py", tmp_path, 2) as job:
+        report = triage_until(job.pid, "hung")
+        patch = FilePatch(path=str(job.script), before=job.script.read_text(), after="while True:\n    pass\n")
+        fix = Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
+        proof = asyncio.run(prove_job(report, fix, limit_s=12))
+        assert not proof.passed
+        assert proof.what.startswith("not finished within 1")
+
+
+class TestProbe:
+    KNOWLEDGE = read_knowledge()
+
+    def proof(self, port: int) -> ProofResult:
+        context = ProbeContext(python=sys.executable, environ={"MASTER_PORT": str(port)})
+        return asyncio.run(prove_probe(self.KNOWLEDGE.causes["port-in-use"], context, self.KNOWLEDGE, "reads"))
+
+    def test_port_that_is_still_held_then_free(self) -> None:
+        with socket.socket() as holder:
+            holder.bind(("0.0.0.0", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            held = self.proof(port)
+        assert not held.passed
+        assert held.what.startswith("still there:")
+        free = self.proof(port)
+        assert free.passed, free
+        assert "ports.free" in free.findings
+
+    def test_cause_that_a_job_proves(self) -> None:
+        cause = self.KNOWLEDGE.causes["rank-conditional-collective"]
+        with pytest.raises(UserError, match="proved by job"):
+            asyncio.run(prove_probe(cause, ProbeContext(python=sys.executable), self.KNOWLEDGE, "reads"))

@@ -1,0 +1,87 @@
+"""The patches of the review, proved by running: what hung under torchrun runs to its end after them."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
+from helpers.command import ddpwizard
+
+# The helper reduces under a test on the rank; the others go on to the barrier, and both wait for the time-out.
+HANGS = """\
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def validate(model, data, rank, epoch):
+    if rank == 0 and epoch % 2 == 0:
+        print("validating", epoch)
+        with torch.no_grad():
+            loss = model.module(data).mean()
+            dist.all_reduce(loss)
+            print("loss of epoch", epoch, "over", dist.get_world_size(), "ranks")
+
+
+def main():
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ["LIMIT_S"])))
+    rank = int(os.environ["RANK"])
+    model = DDP(nn.Linear(8, 1))
+    data = torch.randn(16, 8)
+    loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+        validate(model, data, rank, epoch)
+        dist.barrier()
+    if rank == 0:
+        print("first order of the last epoch:", next(iter(loader.sampler)), "epoch", loader.sampler.epoch)
+    dist.destroy_process_group()
+
+
+main()
+"""
+
+
+def torchrun(script: Path, collective_limit_s: int) -> ProcessOutcome:
+    """The script on two ranks, ended with all its processes after the limit."""
+    env = {**os.environ, "LIMIT_S": str(collective_limit_s)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script.name]
+    return asyncio.run(run_process(command, limit_s=400, env=env, cwd=script.parent))
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+def test_a_script_that_hung_runs_to_its_end_after_the_patch(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HANGS)
+
+    before = torchrun(script, 20)
+    assert before.status == "failed", before.log
+    assert "imed out" in before.log or "imeout" in before.log or "Connection closed by peer" in before.log
+    assert "validating 0" in before.log
+    assert "loss of epoch" not in before.log
+
+    done = ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "applied hoist-collective (DW401)" in done.stderr
+    assert "applied insert-set-epoch (DW203)" in done.stderr
+
+    after = torchrun(script, 300)
+    assert (after.status, after.code) == ("ok", 0), after.log
+    told = [line for line in after.log.splitlines() if "loss of epoch" in line]
+    assert told == ["loss of epoch 0 over 2 ranks", "loss of epoch 2 over 2 ranks"]
+    assert "epoch 2" in next(line for line in after.log.splitlines() if "first order" in line)
+
+    assert ddpwizard("undo").returncode == 0
+    assert script.read_text() == HANGS

@@ -1,0 +1,298 @@
+"""``ddpwizard run -- COMMAND`` with real jobs: what it adds, what it leaves alone, and what it tells."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.system import procfs, run_directory
+from helpers.command import ddpwizard, refused
+from helpers.jobs import MARK, SCRIPTS, free_port, line_of, torchrun, wait_for
+from helpers.pseudo_terminal import Terminal
+
+pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+
+WITHOUT_PTRACE = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
+BY_HAND = (
+    "import os, subprocess, sys\n"
+    "def rank(r):\n"
+    "    own = {'RANK': str(r), 'LOCAL_RANK': str(r), 'WORLD_SIZE': '2'}\n"
+    "    return subprocess.Popen([sys.executable, *sys.argv[1:]], env={**os.environ, **own})\n"
+    "ranks = [rank(r) for r in range(2)]\n"
+    "sys.exit(max(rank.wait() != 0 for rank in ranks))\n"
+)
+
+
+class Run:
+    """A ``ddpwizard run`` that runs: its process, and what it has printed so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path, mark: str) -> None:
+        self.process, self._out, self._err, self.mark = process, out, err, mark
+
+    @property
+    def out(self) -> bytes:
+        return self._out.read_bytes()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    def left(self) -> list[procfs.Proc]:
+        """What lives of it."""
+        return [
+            proc
+            for proc in procfs.all_processes().values()
+            if proc.environ.get(MARK) == self.mark and proc.state != "Z"
+        ]
+
+    def said(self, text: str) -> None:
+        wait_for(lambda: text in self.err or self.process.poll() is not None, f"{text!r} is said: {self.err}")
+        assert text in self.err, self.err
+
+    def code(self) -> int:
+        try:
+            return self.process.wait(300)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end: {self.err}") from None
+
+    def private(self) -> Path | None:
+        """The run's folder, as the job sees it."""
+        given = [proc.environ.get(run_directory.FOLDER_VARIABLE) for proc in self.left()]
+        return next((Path(path) for path in given if path), None)
+
+
+@contextmanager
+def wizard(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environ: str) -> Iterator[Run]:
+    """Start ``ddpwizard run`` with these arguments; nothing of it is left at the end."""
+    out, err, mark = cwd / "stdout", cwd / "stderr", os.urandom(8).hex()
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environ, MARK: mark}
+    command = [*before, sys.executable, "-m", "ddpwizard", "run", *arguments]
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out_file,
+            stderr=err_file,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+        )
+    run = Run(process, out, err, mark)
+    try:
+        yield run
+    finally:
+        private = run.private()
+        while left := run.left():
+            for proc in left:
+                with suppress(ProcessLookupError):
+                    os.kill(proc.pid, signal.SIGKILL)
+        process.wait()
+        if private:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def script(name: str, directory: Path) -> Path:
+    target = directory / name
+    target.write_text((SCRIPTS / name).read_text())
+    return target
+
+
+def kept(run: Run) -> Path:
+    """The folder that a run tells it has left; the caller removes it."""
+    line = next(line for line in run.err.splitlines() if "what each rank printed and left is in" in line)
+    return Path(line.rpartition(" ")[2])
+
+
+class TestNothingChanges:
+    def test_bytes_path_and_own_start_up_modules(self, tmp_path: Path) -> None:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        (theirs / "sitecustomize.py").write_text("import os\nos.environ['THEIR_SITECUSTOMIZE'] = 'ran'\n")
+        (theirs / "run_helper_module.py").write_text("VALUE = 7\n")
+        command = torchrun(script("run_bytes.py", tmp_path), 2)
+        with wizard("--json", "--", *command, cwd=tmp_path, PYTHONPATH=str(theirs), HELPER="1") as run:
+            private = wait_for(run.private, "the private folder")
+            assert run.code() == 0, run.err
+        assert run.out == bytes(range(256)) + b"\n"
+        around = json.loads(next(line for line in run.err.splitlines() if line.startswith("{")))
+        file = str(theirs / "sitecustomize.py")
+        assert around == {"path": [], "theirs": "ran", "file": file, "helper": 7}
+        assert "ddpwizard" not in run.err and "WorkerServer" not in run.err
+        assert not private.exists()
+
+    @pytest.mark.parametrize("option", ["-S", "-I", "-E"])
+    def test_python_that_takes_no_start_up_module(self, option: str, tmp_path: Path) -> None:
+        with wizard("--", sys.executable, option, "-c", "print('it runs')", cwd=tmp_path) as run:
+            assert (run.code(), run.out, run.err) == (0, b"it runs\n", "")
+
+    @pytest.mark.parametrize(("ends", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)])
+    def test_ends_at_once_with_the_jobs_code(self, ends: str, code: int, tmp_path: Path) -> None:
+        with wizard("--", "sh", "-c", ends, cwd=tmp_path) as run:
+            assert (run.code(), run.out, run.err) == (code, b"", "")
+
+    def test_no_such_command(self) -> None:
+        before = set(run_directory.RUNS_DIRECTORY.glob(f"{run_directory.RUN_PREFIX}*"))
+        assert "no-such-program: no such command" in refused(ddpwizard("run", "--", "no-such-program"), 127)
+        assert "cannot be started" in refused(ddpwizard("run", "--", "/tmp"), 126)
+        assert "no command" in refused(ddpwizard("run"), 2)
+        assert set(run_directory.RUNS_DIRECTORY.glob(f"{run_directory.RUN_PREFIX}*")) <= before
+
+    def test_options_of_the_job_stay_its_own(self, tmp_path: Path) -> None:
+        with wizard("--", "echo", "--report", "x", "--json", "-h", cwd=tmp_path) as run:
+            assert (run.code(), run.out) == (0, b"--report x --json -h\n")
+
+
+class TestSignals:
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 11), (signal.SIGTERM, 31)])
+    def test_a_signal_to_the_wizard_reaches_the_job_once(self, number: int, code: int, tmp_path: Path) -> None:
+        with wizard("--", sys.executable, str(SCRIPTS / "run_count.py"), cwd=tmp_path) as run:
+            wait_for(lambda: run.out, "the job is ready")
+            run.process.send_signal(number)
+            assert run.code() == code, run.err
+
+    def test_ctrl_c_at_the_terminal_reaches_the_job_once(self) -> None:
+        count = [sys.executable, str(SCRIPTS / "run_count.py")]
+        with Terminal([sys.executable, "-m", "ddpwizard", "run", "--", *count]) as terminal:
+            terminal.wait_for("ready")
+            terminal.send("ctrl+c")
+            assert terminal.process.wait(120) == 11
+
+    def test_ctrl_c_ends_a_command_that_takes_no_notice_of_it_with_130(self) -> None:
+        # not "sh -c": dash loses a SIGINT that comes between its echo and its fork
+        heedless = "import signal, time; signal.signal(2, signal.SIG_DFL); print('ready', flush=True); time.sleep(100)"
+        with Terminal([sys.executable, "-m", "ddpwizard", "run", "--", sys.executable, "-c", heedless]) as terminal:
+            terminal.wait_for("ready")
+            terminal.send("ctrl+c")
+            assert terminal.process.wait(120) == 130
+
+    def test_term_ends_a_torchrun_job_and_leaves_nothing(self, tmp_path: Path) -> None:
+        with wizard("--", *torchrun(script("run_totals.py", tmp_path), 2), cwd=tmp_path) as run:
+            wait_for(lambda: run.out.count(b"has its total") == 2, "both ranks are there")
+            private = run.private()
+            run.process.send_signal(signal.SIGTERM)
+            assert run.code() == 1, run.err  # torchrun's own answer to it
+            assert private and not private.exists()
+            assert not run.left()
+
+    def test_the_warning_makes_it_look_and_a_job_that_does_not_know_it_lives_on(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        with wizard("--hang-after", "0", "--", *torchrun(job, 2), cwd=tmp_path) as run:
+            wait_for(lambda: run.out.count(b"has its total") == 2, "both ranks are there")
+            run.process.send_signal(signal.SIGUSR1)
+            run.said("SIGUSR1 came; looking at the job")
+            run.said("run_totals.py:")
+            assert run.process.poll() is None
+            run.process.send_signal(signal.SIGTERM)
+            assert run.code() == 1
+            shutil.rmtree(kept(run))
+
+
+class TestHang:
+    def stopped(self, tmp_path: Path, command: list[str], before: tuple[str, ...] = ()) -> dict[str, object]:
+        """Run a job that hangs with ``--then stop``; the job of its report."""
+        report = tmp_path / "report.json"
+        handed = f"{sys.executable} -c \"import sys; open('handed', 'w').write(sys.stdin.read())\""
+        options = ["--hang-after", "4", "--then", "stop", "--report", str(report), "--on-hang", handed]
+        with wizard(*options, "--", *command, cwd=tmp_path, before=before) as run:
+            assert run.code() == 1, run.err
+            assert not run.left()
+            assert "ending the job" in run.err
+            private = kept(run)
+            printed = "".join(path.read_text() for path in private.glob("*.log"))
+            assert printed.count("has its total") == 2
+            shutil.rmtree(private)
+        document = json.loads(report.read_text())
+        assert document["schema"] == "ddpwizard.triage/1"
+        assert json.loads((tmp_path / "handed").read_text()) == document
+        return document["jobs"][0]
+
+    def check(self, job: dict[str, object], script: Path) -> None:
+        verdict = job["verdict"]
+        assert isinstance(verdict, dict)
+        assert (verdict["state"], verdict["culprits"]) == ("hung", [0])
+        assert (verdict["where"], verdict["branch"]) == (line_of(script, "HANG"), line_of(script, "BRANCH"))
+        assert (verdict["collective"], verdict["cause"]) == ("all_reduce", "rank-conditional-collective")
+
+    def test_torchrun(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        self.check(self.stopped(tmp_path, torchrun(job, 2)), job)
+
+    def test_mp_spawn_under_plain_python(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        self.check(self.stopped(tmp_path, [sys.executable, str(job), "spawn"]), job)
+
+    def test_accelerate(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
+        options = ["--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
+        place = f"--main_process_port={free_port()}"
+        self.check(self.stopped(tmp_path, [*launch, *options, place, str(job)]), job)
+
+    def test_deepspeed(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        world = "eyJsb2NhbGhvc3QiOiBbMCwgMV19"  # {"localhost": [0, 1]} in base64
+        launch = [sys.executable, "-m", "deepspeed.launcher.launch", f"--world_info={world}", "--node_rank=0"]
+        place = ["--master_addr=127.0.0.1", f"--master_port={free_port()}", "--no_local_rank"]
+        self.check(self.stopped(tmp_path, [*launch, *place, str(job)]), job)
+
+    def test_without_the_right_to_trace(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        self.check(self.stopped(tmp_path, torchrun(job, 2), tuple(WITHOUT_PTRACE)), job)
+
+    def test_a_look_from_outside_without_the_right_to_trace(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        with wizard("--hang-after", "0", "--", *torchrun(job, 2), cwd=tmp_path) as run:
+            wait_for(lambda: run.out.count(b"has its total") == 2, "both ranks are there")
+            launcher = next(proc.pid for proc in run.left() if "torch.distributed.run" in proc.command[:3])
+            looked = [sys.executable, "-m", "ddpwizard", "triage", "--json", "--pid", str(launcher)]
+
+            def verdict(before: list[str]) -> dict[str, object]:
+                done = subprocess.run([*before, *looked], capture_output=True, timeout=300, check=False)
+                assert done.returncode == 1, done.stderr
+                return json.loads(done.stdout)["jobs"][0]
+
+            with_rights, without = verdict([]), verdict(WITHOUT_PTRACE)
+            self.check(with_rights, job)
+            assert without["verdict"] == with_rights["verdict"]
+
+    def test_a_job_that_is_kept_goes_on_and_is_told_once(self, tmp_path: Path) -> None:
+        job = script("run_totals.py", tmp_path)
+        report = tmp_path / "report.md"
+        with wizard("--hang-after", "4", "--report", str(report), "--", *torchrun(job, 2), cwd=tmp_path) as run:
+            run.said(f"report: {report}")
+            assert "run_totals.py" in report.read_text()
+            assert run.process.poll() is None
+            run.process.send_signal(signal.SIGTERM)
+            assert run.code() == 1
+            assert run.err.count("looking at the job") == 1
+            shutil.rmtree(kept(run))
+
+
+class TestDeath:
+    @pytest.mark.parametrize(("how", "told"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")])
+    def test_a_rank_dies_and_nobody_ends_the_other(self, how: str, told: str, tmp_path: Path) -> None:
+        job = script("run_dies.py", tmp_path)
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WAIT_ON": "1"}
+        command = [sys.executable, "-c", BY_HAND, str(job), how]
+        with wizard("--then", "stop", "--", *command, cwd=tmp_path, before=(), **place) as run:
+            run.code()
+            assert "rank 1 (pid" in run.err and told in run.err, run.err
+            shutil.rmtree(kept(run))
+
+    @pytest.mark.parametrize(("how", "told"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")])
+    def test_the_first_to_die_under_torchrun(self, how: str, told: str, tmp_path: Path) -> None:
+        job = script("run_dies.py", tmp_path)
+        with wizard("--", *torchrun(job, 2, how), cwd=tmp_path) as run:
+            assert run.code() == 1
+            assert re.search(rf"ddpwizard: rank 1 \(pid \d+\) died.*{told}", run.err), run.err
+            private = kept(run)
+            assert any("rank 1 is about to end" in path.read_text() for path in private.glob("*.log"))
+            shutil.rmtree(private)

@@ -1,0 +1,259 @@
+"""Real jobs on this machine, from their processes to the named rank and line."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app.errors import InspectionError, UserError
+from ddpwizard.app.system import procfs
+from ddpwizard.app.triage.triage import evidence_of_report, triage_jobs
+from ddpwizard.app.triage.types import RankRow
+from ddpwizard.app.watchdog.demo_job import DemoJob
+from helpers.jobs import SCRIPTS, by_hand, launched, running, triage_until, wait_for
+
+pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+
+
+def by_rank(rows: list[RankRow]) -> dict[int, RankRow]:
+    return {row.rank: row for row in rows}
+
+
+class TestRankConditions:
+    """A condition on the rank sends one rank elsewhere: the verdict names it, its line and the condition."""
+
+    def test_collective_directly_under_a_rank_test(self, tmp_path: Path) -> None:
+        with launched("metrics.py", tmp_path) as job:
+            report = triage_until(job.pid, "hung")
+            rows = by_rank(report.ranks)
+            assert report.verdict.culprits == [0]
+            assert report.verdict.where == job.line("HANG")
+            assert report.verdict.branch == job.line("BRANCH")
+            assert report.verdict.collective == "all_reduce"
+            assert report.verdict.cause == "rank-conditional-collective"
+            assert report.verdict.confidence >= 0.9
+            assert [(rows[r].collective, rows[r].where) for r in (1, 2, 3)] == [("barrier", job.line("PEERS"))] * 3
+            assert all(row.state == "waiting" and row.since_s and row.since_s >= 0.9 for row in report.ranks)
+            assert (report.launcher, report.world_size, report.job.launcher_pid) == ("torchrun", 4, job.pid)
+
+    def test_condition_two_calls_above_the_collective(self, tmp_path: Path) -> None:
+        with launched("evaluate.py", tmp_path, 3) as job:
+            verdict = triage_until(job.pid, "hung").verdict
+            assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
+            assert verdict.cause == "rank-conditional-collective"
+
+    def test_flag_through_a_parameter_and_an_early_return(self, tmp_path: Path) -> None:
+        with launched("flags.py", tmp_path, 3) as job:
+            verdict = triage_until(job.pid, "hung").verdict
+            assert (verdict.culprits, verdict.where, verdict.branch) == ([0], job.line("HANG"), job.line("BRANCH"))
+            assert (verdict.cause, verdict.collective) == ("rank-conditional-collective", "all_gather")
+
+    def test_early_return_before_a_barrier(self, tmp_path: Path) -> None:
+        with launched("shortcut.py", tmp_path) as job:
+            verdict = triage_until(job.pid, "hung").verdict
+            assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
+            assert verdict.cause == "rank-conditional-collective"
+
+    def test_half_and_half_is_a_tie(self, tmp_path: Path) -> None:
+        with launched("pairs.py", tmp_path) as job:
+            verdict = triage_until(job.pid, "hung").verdict
+            assert verdict.culprits == [0, 1, 2, 3]
+            assert verdict.confidence < 0.5
+            assert verdict.branch == job.line("BRANCH")
+
+
+class TestOtherCauses:
+    def test_one_rank_has_fewer_batches(self, tmp_path: Path) -> None:
+        with launched("shards.py", tmp_path) as job:
+            report = triage_until(job.pid, "hung")
+            rows = by_rank(report.ranks)
+            assert (report.verdict.culprits, report.verdict.where) == ([2], job.line("HANG"))
+            assert (report.verdict.cause, report.verdict.branch) == ("uneven-inputs", None)
+            assert "job.loop-ended-early" in report.verdict.findings
+            assert rows[0].where == job.line("PEERS")
+            assert (rows[0].collective, rows[0].note) == ("all_reduce", "gradient all-reduce (DDP)")
+
+    def test_stopped_rank(self, tmp_path: Path) -> None:
+        with launched("steps.py", tmp_path, 3) as job:
+            triage_until(job.pid, "progressing")
+            os.kill(job.ranks()[1], signal.SIGSTOP)
+            report = triage_until(job.pid, "hung")
+            assert (report.verdict.culprits, report.verdict.cause) == ([1], "rank-paused")
+            assert by_rank(report.ranks)[1].state == "stopped"
+            assert report.verdict.where
+
+    def test_rank_killed_while_the_others_wait_for_it(self, tmp_path: Path) -> None:
+        with by_hand("regroup.py", tmp_path, 3) as job:
+            wait_for(lambda: job.said("late"), "the last rank has come late")
+            ranks = job.ranks()
+            os.kill(ranks[2], signal.SIGKILL)
+            report = triage_until(ranks[0], "hung")
+            assert (report.verdict.culprits, report.verdict.cause) == ([2], "rank-died-survivors-wait")
+            assert (report.verdict.collective, report.verdict.where) == ("new_group", None)
+            assert by_rank(report.ranks)[2].state in ("dead", "zombie")
+            assert by_rank(report.ranks)[0].where == job.line("PEERS")
+
+    def test_rank_that_never_started(self, tmp_path: Path) -> None:
+        with by_hand("metrics.py", tmp_path, 3) as job:
+            ranks = wait_for(lambda: found if len(found := job.ranks()) == 3 else None, "three ranks are there")
+            os.kill(ranks[2], signal.SIGKILL)
+            report = triage_until(ranks[0], "hung")
+            assert (report.verdict.culprits, report.verdict.cause) == ([2], "ranks-missing-at-init")
+            assert {row.collective for row in report.ranks if row.rank != 2} == {"init_process_group"}
+
+    def test_sleeping_rank_is_told_as_outside(self, tmp_path: Path) -> None:
+        with by_hand("regroup.py", tmp_path, 3) as job:
+            wait_for(lambda: job.said("late"), "the last rank has come late")
+            verdict = triage_until(job.ranks()[0], "hung").verdict
+            assert (verdict.culprits, verdict.where, verdict.cause) == ([2], job.line("LATE"), "rank0-slow-work")
+            assert verdict.confidence < 0.8  # what it does there cannot be told
+
+
+class TestWhatIsNotHung:
+    def test_job_that_moves(self, tmp_path: Path) -> None:
+        with launched("steps.py", tmp_path) as job:
+            report = triage_until(job.pid, "progressing")
+            assert (report.verdict.culprits, report.verdict.cause) == ([], None)
+            assert report.verdict.findings == ["job.progressing"]
+
+    def test_process_of_no_job_is_a_job_of_one(self, tmp_path: Path) -> None:
+        script = SCRIPTS / "alone.py"
+        with running([sys.executable, str(script)], script, tmp_path) as job:
+            report = triage_until(job.pid, "progressing")
+            assert (report.world_size, report.launcher, report.job.launcher_pid) == (1, "python", None)
+            assert report.ranks[0].function == "<module>"
+            assert (report.ranks[0].rank, report.ranks[0].state, report.ranks[0].collective) == (0, "running", None)
+
+
+class TestSelection:
+    def test_two_jobs_at_once_are_two_reports_the_worst_first(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        with launched("steps.py", tmp_path / "a", 2) as moving, launched("metrics.py", tmp_path / "b", 3) as stuck:
+            triage_until(moving.pid, "progressing")
+            triage_until(stuck.pid, "hung")
+            found = {report.job.launcher_pid: index for index, report in enumerate(asyncio.run(triage_jobs()))}
+            assert {moving.pid, stuck.pid} <= set(found)
+            assert found[stuck.pid] < found[moving.pid]
+
+    def test_launcher_rank_and_child_of_a_rank_select_the_same_job(self, tmp_path: Path) -> None:
+        with launched("metrics.py", tmp_path, 2) as job:
+            report = triage_until(job.pid, "hung")
+            for pid in job.ranks().values():
+                assert asyncio.run(triage_jobs(pid=pid))[0].job.id == report.job.id
+
+    def test_nobody_has_that_pid(self) -> None:
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        with pytest.raises(UserError, match=f"no process has the pid {gone.pid}") as refusal:
+            asyncio.run(triage_jobs(pid=gone.pid))
+        assert refusal.value.exit_code == 2
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look as somebody else")
+    def test_process_of_somebody_else_is_not_readable(self, tmp_path: Path) -> None:
+        with running([sys.executable, str(SCRIPTS / "alone.py")], SCRIPTS / "alone.py", tmp_path) as job:
+            # The keeper needs its own rights back, so only this thread's effective user changes, for the reading.
+            os.seteuid(65534)
+            try:
+                with pytest.raises(InspectionError, match="belongs to user root"):
+                    asyncio.run(triage_jobs(pid=job.pid))
+            finally:
+                os.seteuid(0)
+
+
+class TestCommand:
+    """The command as a person or a script calls it."""
+
+    def test_json_of_a_hung_job(self, tmp_path: Path) -> None:
+        with launched("metrics.py", tmp_path) as job:
+            triage_until(job.pid, "hung")
+            done = _command("--pid", str(job.pid), "--json")
+            document = msgspec.json.decode(done.stdout)
+            assert done.returncode == 1
+            assert document["schema"] == "ddpwizard.triage/1"
+            (found,) = document["jobs"]
+            assert found["id"] == f"torchrun-{job.pid}"
+            assert "observed" not in found
+            assert found["verdict"]["branch"] == job.line("BRANCH")
+            assert found["diagnosis"]["causes"][0]["id"] == "rank-conditional-collective"
+
+    def test_text_of_a_hung_job(self, tmp_path: Path) -> None:
+        with launched("metrics.py", tmp_path) as job:
+            triage_until(job.pid, "hung")
+            done = _command("--pid", str(job.pid), "--ascii")
+            assert done.returncode == 1
+            assert "Rank 0 waits in all_reduce at metrics.py" in done.stdout
+            assert "ranks 1-3" in done.stdout
+            assert "if rank == 0:" in done.stdout
+            assert done.stdout.isascii()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to drop a capability")
+    def test_stacks_that_may_not_be_read(self, tmp_path: Path) -> None:
+        with launched("metrics.py", tmp_path, 2) as job:
+            triage_until(job.pid, "hung")
+            without = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
+            program = [sys.executable, "-m", "ddpwizard", "triage", "--pid", str(job.pid)]
+            done = subprocess.run([*without, *program], capture_output=True, text=True, timeout=300)
+            assert done.returncode == 3
+            assert "SYS_PTRACE" in done.stderr
+            assert done.stdout == ""
+
+    def test_pid_that_is_gone(self) -> None:
+        done = _command("--pid", "4194303", "--json")
+        assert done.returncode == 2
+        assert msgspec.json.decode(done.stdout)["schema"] == "ddpwizard.error/1"
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to hide /proc in a mount namespace")
+    def test_machine_without_proc(self) -> None:
+        hide = 'mount -t tmpfs none /proc && exec "$@"'
+        program = [sys.executable, "-m", "ddpwizard", "triage"]
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", hide, "sh", *program], capture_output=True, text=True, timeout=300
+        )
+        if "Operation not permitted" in done.stderr and "unshare" in done.stderr:
+            pytest.skip("mount namespaces are not permitted here")
+        assert done.returncode == 3
+        assert "there is no /proc" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+class TestDemo:
+    def test_stands_still_as_promised_and_leaves_nothing(self) -> None:
+        async def play() -> tuple[Path, list[int]]:
+            async with DemoJob(sys.executable) as demo:
+                (report,) = await triage_jobs(pid=demo.pid)
+                script = demo.script
+                text = script.read_text().splitlines()
+                verdict = report.verdict
+                assert (verdict.state, verdict.culprits, verdict.cause) == ("hung", [0], "rank-conditional-collective")
+                assert verdict.where and verdict.branch
+                assert "dist.all_reduce(" in text[int(verdict.where.rpartition(":")[2]) - 1]
+                assert text[int(verdict.branch.rpartition(":")[2]) - 1].strip() == "if rank == 0:"
+                evidence = {item.id for item in evidence_of_report(report)}
+                assert evidence == {"job.ranks-in-different-collectives", "job.culprit-line-under-rank-test"}
+                pids = [row.pid for row in report.ranks if row.pid]
+            return script, pids
+
+        script, pids = asyncio.run(play())
+        assert len(pids) == 4
+        assert not [pid for pid in pids if procfs.process_of(pid)]
+        assert not script.parent.exists()
+
+    def test_interpreter_without_torch(self, tmp_path: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True, timeout=300)
+
+        async def play() -> None:
+            async with DemoJob(str(tmp_path / "bare" / "bin" / "python")):
+                pass
+
+        with pytest.raises(UserError, match="has no torch"):
+            asyncio.run(play())
+
+
+def _command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    program = [sys.executable, "-m", "ddpwizard", "triage", *arguments]
+    return subprocess.run(program, capture_output=True, text=True, timeout=300)

@@ -1,0 +1,405 @@
+"""The patch for DW401: what moves out of the test, what stays, and what is left to a person."""
+
+import textwrap
+
+import pytest
+from ddpwizard.app.review.review import apply_fixes
+from helpers.review_snippets import KNOWLEDGE, found, refused, repaired
+
+MENDED = {
+    "only the collective": (
+        """
+        def f(x, rank):
+            if rank == 0:
+                dist.all_reduce(x)
+        """,
+        """
+        def f(x, rank):
+            dist.all_reduce(x)
+        """,
+    ),
+    "what it needs moves, what is shown stays": (
+        """
+        def validate(preds, rank):
+            if rank == 0:
+                acc = accuracy(preds)
+                dist.all_reduce(acc)
+                print(acc)
+        """,
+        """
+        def validate(preds, rank):
+            acc = accuracy(preds)
+            dist.all_reduce(acc)
+            if rank == 0:
+                print(acc)
+        """,
+    ),
+    "the order stays, in runs": (
+        """
+        def validate(model, loader, rank, writer):
+            if rank == 0:
+                print("start")
+                model.eval()
+                total = torch.zeros(1)
+                started = now()
+                for x in loader:
+                    total += model(x)
+                writer.add_scalar("local", total)
+                total.div_(len(loader))
+                dist.all_reduce(total)  # all of them
+                print(total, started)
+                torch.save(total, "t.pt")
+            return None
+        """,
+        """
+        def validate(model, loader, rank, writer):
+            if rank == 0:
+                print("start")
+            model.eval()
+            total = torch.zeros(1)
+            if rank == 0:
+                started = now()
+            for x in loader:
+                total += model(x)
+            if rank == 0:
+                writer.add_scalar("local", total)
+            total.div_(len(loader))
+            dist.all_reduce(total)  # all of them
+            if rank == 0:
+                print(total, started)
+                torch.save(total, "t.pt")
+            return None
+        """,
+    ),
+    "the rest of the test stays": (
+        """
+        def log(x, step, rank):
+            if rank == 0 and step % 10 == 0:
+                y = x.clone()
+                dist.all_reduce(y)
+                print(y)
+        """,
+        """
+        def log(x, step, rank):
+            if step % 10 == 0:
+                y = x.clone()
+                dist.all_reduce(y)
+                if rank == 0:
+                    print(y)
+        """,
+    ),
+    "a loop is split": (
+        """
+        def log(metrics, rank):
+            if rank == 0:
+                for name in metrics:
+                    # over all ranks
+                    dist.all_reduce(metrics[name])
+                    print(name, metrics[name])
+        """,
+        """
+        def log(metrics, rank):
+            for name in metrics:
+                # over all ranks
+                dist.all_reduce(metrics[name])
+                if rank == 0:
+                    print(name, metrics[name])
+        """,
+    ),
+    "a block and a condition are split": (
+        """
+        def log(x, step, rank):
+            if rank == 0:
+                with torch.no_grad():
+                    if step % 5 == 0:
+                        y = x.sum()
+                        dist.all_reduce(y)
+                        print(y)
+        """,
+        """
+        def log(x, step, rank):
+            with torch.no_grad():
+                if step % 5 == 0:
+                    y = x.sum()
+                    dist.all_reduce(y)
+                    if rank == 0:
+                        print(y)
+        """,
+    ),
+    "a loop without side effects moves whole": (
+        """
+        def log(metrics, rank):
+            if rank == 0:
+                for name in metrics:
+                    if name.startswith("x"):
+                        continue
+                    dist.all_reduce(metrics[name])
+                print(metrics)
+        """,
+        """
+        def log(metrics, rank):
+            for name in metrics:
+                if name.startswith("x"):
+                    continue
+                dist.all_reduce(metrics[name])
+            if rank == 0:
+                print(metrics)
+        """,
+    ),
+    "a call of a helper": (
+        """
+        def total(x):
+            dist.all_reduce(x)
+            print("summed")
+            return x
+        def f(x, rank):
+            if rank == 0:
+                y = total(x)
+                print(y)
+        """,
+        """
+        def total(x):
+            dist.all_reduce(x)
+            print("summed")
+            return x
+        def f(x, rank):
+            y = total(x)
+            if rank == 0:
+                print(y)
+        """,
+    ),
+    "on one line": (
+        """
+        def f(x, rank):
+            if rank == 0: dist.all_reduce(x)
+        """,
+        """
+        def f(x, rank):
+            dist.all_reduce(x)
+        """,
+    ),
+    "comments go with what they are about": (
+        """
+        def f(x, rank):
+            if rank == 0:  # only once
+                # sum it up
+                dist.all_reduce(x)
+
+                # and tell
+                print(x)
+                # done
+        """,
+        """
+        def f(x, rank):
+            # only once
+            # sum it up
+            dist.all_reduce(x)
+
+            if rank == 0:
+                # and tell
+                print(x)
+                # done
+        """,
+    ),
+    "a string over several lines keeps its content": (
+        '''
+        def f(x, rank):
+            if rank == 0:
+                text = """
+                indented
+            less
+                """
+                y = encode(text, x)
+                dist.all_reduce(y)
+                print(y)
+        ''',
+        '''
+        def f(x, rank):
+            text = """
+                indented
+            less
+                """
+            y = encode(text, x)
+            dist.all_reduce(y)
+            if rank == 0:
+                print(y)
+        ''',
+    ),
+    "a test over several lines": (
+        """
+        def f(x, rank, step):
+            if (
+                rank == 0
+                and step > 3
+            ):
+                dist.all_reduce(x)
+                print(x)
+        """,
+        """
+        def f(x, rank, step):
+            if (
+                step > 3
+            ):
+                dist.all_reduce(x)
+                if rank == 0:
+                    print(x)
+        """,
+    ),
+    "two collectives of one branch": (
+        """
+        def f(x, rank):
+            if rank == 0:
+                dist.all_reduce(x)
+                print("between")
+                dist.barrier()
+        """,
+        """
+        def f(x, rank):
+            dist.all_reduce(x)
+            if rank == 0:
+                print("between")
+            dist.barrier()
+        """,
+    ),
+    "a collective that is an argument": (
+        """
+        def total(x):
+            dist.all_reduce(x)
+            return x
+        def f(x, rank, args):
+            if not args.distributed or rank == 0:
+                best = max(0, total(x).item())
+                print(best)
+        """,
+        """
+        def total(x):
+            dist.all_reduce(x)
+            return x
+        def f(x, rank, args):
+            best = max(0, total(x).item())
+            if not args.distributed or rank == 0:
+                print(best)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_the_collective_moves_and_the_side_effects_stay(name: str) -> None:
+    before, after = MENDED[name]
+    assert repaired(before, "DW401") == textwrap.dedent(after)
+
+
+def test_the_patch_is_unsafe_and_says_why() -> None:
+    (finding,) = found(MENDED["what it needs moves, what is shown stays"][0], "DW401")
+    assert finding.fix
+    assert finding.fix.safety == "unsafe"
+    assert finding.fix.why_unsafe == (
+        "what the collective needs now runs on every rank; only the side effects stay under `rank == 0`"
+    )
+    assert finding.fix.diff.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
+    assert "-        dist.all_reduce(acc)\n" in finding.fix.diff
+    assert "+    dist.all_reduce(acc)\n" in finding.fix.diff
+
+
+def test_tabs_and_windows_newlines_stay() -> None:
+    before = (
+        "import torch.distributed as dist\r\ndef f(x, rank):\r\n\tif rank == 0:\r\n\t\ty = x + 1\r\n"
+        "\t\tdist.all_reduce(y)\r\n\t\tprint('é', y)\r\n"
+    )
+    after, done = apply_fixes(before, "t.py", KNOWLEDGE, None, ["unsafe"])
+    assert len(done) == 1
+    assert after == (
+        "import torch.distributed as dist\r\ndef f(x, rank):\r\n\ty = x + 1\r\n"
+        "\tdist.all_reduce(y)\r\n\tif rank == 0:\r\n\t\tprint('é', y)\r\n"
+    )
+
+
+REFUSED = {
+    "else": (
+        "if rank == 0:\n    dist.all_reduce(x)\nelse:\n    print(x)",
+        "else branch",
+    ),
+    "elif": ("if x is None:\n    print(x)\nelif rank == 0:\n    dist.all_reduce(x)", "elif"),
+    "return": ("if rank == 0:\n    dist.all_reduce(x)\n    return x", "leaves the branch"),
+    "raise": (
+        "if rank == 0:\n    if x is None:\n        raise ValueError\n    dist.all_reduce(x)",
+        "leaves the branch",
+    ),
+    "an outer break": (
+        "for y in x:\n    if rank == 0:\n        dist.all_reduce(y)\n        if y > 3:\n            break",
+        "leaves the branch",
+    ),
+    "an inner break among side effects": (
+        "if rank == 0:\n  for y in x:\n    if y:\n      break\n    dist.all_reduce(y)\n    print(y)",
+        "left early",
+    ),
+    "try with side effects": (
+        "if rank == 0:\n    try:\n        dist.all_reduce(x)\n    except RuntimeError:\n        print(x)",
+        "one rank should do alone",
+    ),
+    "what it needs is written": ("if rank == 0:\n    y = save(x)\n    dist.all_reduce(y)", "one rank should do alone"),
+    "a file around it": (
+        "if rank == 0:\n    with open('log', 'w') as f:\n        dist.all_reduce(x)\n        f.write(str(x))",
+        "one rank should do alone",
+    ),
+    "made under another test": (
+        "if rank == 0:\n    logits = load()\nx = x + 1\nif rank == 0:\n    dist.all_reduce(logits)",
+        "`logits` is only there on some ranks",
+    ),
+    "a test of what only rank 0 has": (
+        "writer = None\nif rank == 0:\n    writer = open('x')\nif rank == 0 and writer:\n    dist.all_reduce(x)",
+        "`writer` in a test is not the same on every rank",
+    ),
+    "a flag that is unknown": ("if rank == 0 or args.everybody:\n    dist.all_reduce(x)", "args.everybody"),
+    "the result decides something": (
+        "y = None\nif rank == 0:\n    y = x.sum()\n    dist.all_reduce(y)\nif y is not None:\n    print(y)",
+        "decides by `y`",
+    ),
+    "an inner test of local data": (
+        "if rank == 0:\n    acc = evaluate(x)\n    if acc > 0.5:\n        dist.all_reduce(acc)",
+        "`acc` in a test is not the same on every rank",
+    ),
+    "a test of local data": ("if rank == 0 and x.item() > 3:\n    dist.all_reduce(x)", "`x.item()` decides"),
+    "a test of the disk": ("if rank == 0 and os.path.exists('x'):\n    dist.barrier()", "may differ between ranks"),
+    "a best value that rank 0 keeps": (
+        "best = 0\nif rank == 0:\n    if x > best:\n        best = x\n        dist.barrier()",
+        "`best` in a test is not the same on every rank",
+    ),
+    "two tests on the rank": (
+        "if rank == 0:\n    if dist.get_rank() < 1:\n        dist.all_reduce(x)",
+        "more than one test",
+    ),
+    "what one rank receives": (
+        "if rank == 0:\n    dist.recv(x, 1)\n    dist.all_reduce(x)",
+        "sends or receives",
+    ),
+    "the branch changes its own test": (
+        "if rank == 0 and args.first:\n    args.first = False\n    dist.all_reduce(x)",
+        "`args.first` in a test is not the same on every rank",
+    ),
+    "statements share a line": ("if rank == 0:\n    y = x; dist.all_reduce(y); print(y)", "share a line"),
+    "in an expression": ("rank == 0 and dist.barrier()", "inside an expression"),
+    "an early return": ("if rank != 0:\n    return\ndist.barrier()", "turned round"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_moved_soundly_is_left_to_a_person(name: str) -> None:
+    code, why = REFUSED[name]
+    assert why in refused("def f(x, rank, args):\n" + textwrap.indent(code, "    ") + "\n", "DW401")
+
+
+def test_a_helper_that_writes_is_not_called_on_every_rank() -> None:
+    why = refused(
+        """
+        def save(model):
+            torch.save(model.state_dict(), "model.pt")
+            dist.barrier()
+        def main(model, rank):
+            if rank == 0:
+                save(model)
+        """,
+        "DW401",
+    )
+    assert "save() also writes" in why

@@ -1,0 +1,217 @@
+"""DW101: where the global rank is used as the number of a GPU, and what looks like it."""
+
+import textwrap
+
+import pytest
+from ddpwizard.app.review.review import apply_fixes
+from helpers.review_snippets import IMPORTS, KNOWLEDGE, found, lines, refused, repaired
+
+RANK = {
+    "the environment": 'rank = int(os.environ["RANK"])',
+    "the environment with a default": 'rank = int(os.environ.get("RANK", 0))',
+    "getenv": 'rank = int(os.getenv("RANK", "0"))',
+    "the process group": "rank = dist.get_rank()",
+    "only when there is one": "rank = dist.get_rank() if dist.is_initialized() else 0",
+    "Slurm": 'rank = int(os.environ["SLURM_PROCID"])',
+}
+USE = {
+    "set_device": "torch.cuda.set_device(rank)",
+    "a device": 'device = torch.device("cuda", rank)',
+    "a string": 'device = torch.device(f"cuda:{rank}")',
+    "a joined string": 'x.to("cuda:" + str(rank))',
+    "a percent string": 'x.to("cuda:%d" % rank)',
+    "a format string": 'x.to("cuda:{}".format(rank))',
+    "to": "model.to(rank)",
+    "cuda": "model.cuda(rank)",
+    "device_ids": "torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])",
+    "device=": "y = torch.zeros(1, device=rank)",
+    "a variable": "device = rank",
+}
+
+
+@pytest.mark.parametrize("rank", RANK)
+def test_every_source_of_the_global_rank_is_known(rank: str) -> None:
+    assert lines(f"{RANK[rank]}\ntorch.cuda.set_device(rank)\n", "DW101") == ["torch.cuda.set_device(rank)"]
+
+
+@pytest.mark.parametrize("use", USE)
+def test_every_way_to_name_a_device_is_known_and_mended(use: str) -> None:
+    code = f"rank = dist.get_rank()\n{USE[use]}\n"
+    assert lines(code, "DW101") == [USE[use]]
+    quote = "'" if 'f"' in USE[use] else '"'
+    local = f"int(os.environ[{quote}LOCAL_RANK{quote}])"
+    changed = USE[use].replace("rank", local) if "rank" in USE[use] else USE[use]
+    assert repaired(code, "DW101") == f"rank = dist.get_rank()\n{changed}\n"
+
+
+CORRECT = {
+    "LOCAL_RANK": """
+        local_rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(local_rank)
+    """,
+    "LOCAL_RANK under the name rank": """
+        rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(rank)
+        model.to(rank)
+    """,
+    "modulo the number of GPUs": """
+        rank = dist.get_rank()
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+        device = rank % args.gpus_per_node
+        model.to(device)
+    """,
+    "the index mp.spawn gives": """
+        import torch.multiprocessing as mp
+        def work(rank, world_size):
+            dist.init_process_group("nccl", rank=rank, world_size=world_size)
+            torch.cuda.set_device(rank)
+            model.to(dist.get_rank())
+        mp.spawn(work, args=(4,), nprocs=4)
+    """,
+    "a parameter nobody shows the origin of": """
+        def setup(rank):
+            torch.cuda.set_device(rank)
+    """,
+    "an option of the command line": """
+        torch.cuda.set_device(args.local_rank)
+        model.to(args.rank)
+    """,
+    "one node, as the script checks": """
+        rank = dist.get_rank()
+        assert dist.get_world_size() <= torch.cuda.device_count()
+        torch.cuda.set_device(rank)
+    """,
+    "one node, as the world is its GPUs": """
+        world_size = torch.cuda.device_count()
+        def f():
+            torch.cuda.set_device(dist.get_rank())
+    """,
+    "a loop over devices": """
+        for rank in range(torch.cuda.device_count()):
+            torch.cuda.set_device(rank)
+    """,
+    "only printed": """
+        rank = dist.get_rank()
+        print(f"rank {rank} is on cuda:{rank}")
+        logger.info("to", rank)
+    """,
+    "no device": """
+        rank = dist.get_rank()
+        torch.manual_seed(rank)
+        sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=rank)
+        x.to(torch.float32)
+    """,
+    "the index on the node of Accelerate": """
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        torch.cuda.set_device(accelerator.local_process_index)
+    """,
+    "a rank of a group": """
+        rank = dist.get_rank(group=group)
+        torch.cuda.set_device(rank)
+    """,
+    "a unit test": """
+        import unittest
+        class TestShards(unittest.TestCase):
+            def test_it(self):
+                torch.cuda.set_device(dist.get_rank())
+    """,
+    "each rank sees one GPU": """
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["RANK"]
+        torch.cuda.set_device(dist.get_rank())
+    """,
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_local_number_is_not_found(name: str) -> None:
+    assert lines(CORRECT[name], "DW101") == []
+
+
+def test_one_finding_for_a_function_names_all_its_lines() -> None:
+    (finding,) = found(
+        """
+        def main():
+            rank = dist.get_rank()
+            torch.cuda.set_device(rank)
+            model.to(rank)
+        """,
+        "DW101",
+    )
+    assert (finding.line, finding.column) == (7, 27)
+    assert finding.message == "`rank` is the global rank and is used as the number of a GPU (also line 8)"
+
+
+def test_the_variable_that_holds_the_local_rank_is_used() -> None:
+    code = """
+        rank = int(os.environ["RANK"])
+        local_rank = int(os.environ["LOCAL_RANK"])
+        def main():
+            torch.cuda.set_device(rank)
+            model.to(rank)
+    """
+    assert repaired(code, "DW101") == textwrap.dedent(code).replace("(rank)", "(local_rank)")
+
+
+def test_a_local_variable_that_may_not_be_bound_yet_is_not_used() -> None:
+    code = """
+        def main(args):
+            torch.cuda.set_device(dist.get_rank())
+            if args.late:
+                early = int(os.environ["LOCAL_RANK"])
+            local_rank = int(os.environ["LOCAL_RANK"])
+    """
+    assert 'set_device(int(os.environ["LOCAL_RANK"]))' in repaired(code, "DW101")
+
+
+def test_os_is_imported_where_it_is_not() -> None:
+    before = (
+        '"""Train."""\nfrom __future__ import annotations\n\nimport torch\nimport torch.distributed as dist\n\n'
+        "torch.cuda.set_device(dist.get_rank())\nmodel.to(dist.get_rank())\n"
+    )
+    after, _ = apply_fixes(before, "t.py", KNOWLEDGE, None, ["unsafe"])
+    local = 'int(os.environ["LOCAL_RANK"])'
+    assert after == before.replace("\nimport torch\n", "\nimport os\nimport torch\n").replace("dist.get_rank()", local)
+
+
+def test_another_name_of_os_is_used() -> None:
+    before = (
+        "import os as system\nimport torch\nimport torch.distributed as dist\ntorch.cuda.set_device(dist.get_rank())\n"
+    )
+    after, _ = apply_fixes(before, "t.py", KNOWLEDGE, None, ["unsafe"])
+    assert 'set_device(int(system.environ["LOCAL_RANK"]))' in after
+
+
+def test_accelerate_gets_its_own_local_index() -> None:
+    code = """
+        from accelerate import Accelerator
+        def device():
+            accelerator = Accelerator()
+            current_device = accelerator.process_index
+            return current_device
+    """
+    assert "current_device = accelerator.local_process_index" in repaired(code, "DW101")
+
+
+def test_where_no_launcher_sets_local_rank_nothing_is_patched() -> None:
+    why = refused(
+        """
+        import torch.multiprocessing as mp
+        def work(gpu, node):
+            rank = node * 8 + gpu
+            helper(rank)
+        def helper(rank):
+            torch.cuda.set_device(rank)
+        mp.spawn(work, args=(1,), nprocs=8)
+        """,
+        "DW101",
+    )
+    assert "no launcher" in why
+
+
+def test_the_patch_is_unsafe_and_the_cause_is_named() -> None:
+    (finding,) = found("torch.cuda.set_device(dist.get_rank())\n", "DW101")
+    assert finding.cause == "local-rank-device"
+    assert finding.fix
+    assert finding.fix.safety == "unsafe"
+    assert IMPORTS.count("\n") + 1 == finding.line

@@ -1,0 +1,323 @@
+"""DW203: samplers that shuffle alike in every epoch, and those that need no set_epoch."""
+
+import textwrap
+
+import pytest
+from helpers.review_snippets import found, lines, refused, repaired
+
+DATA = """
+from torch.utils.data import DataLoader, DistributedSampler
+"""
+STEP = "loss = model(batch)\nloss.backward()\noptimizer.step()\n"
+
+MENDED = {
+    "a sampler of its own": (
+        """
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        "    sampler.set_epoch(epoch)\n",
+    ),
+    "a sampler without a name": (
+        """
+        def main(args):
+            loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=True))
+            for epoch in range(args.start, args.epochs):
+                # one epoch
+                model.train()
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+        """,
+        "    for epoch in range(args.start, args.epochs):\n",
+        "        loader.sampler.set_epoch(epoch)\n",
+    ),
+    "an odd loop variable": (
+        """
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        for state["epoch"] in range(state["epoch"], 10):
+            batches = iter(loader)
+            for step in range(len(loader)):
+                model(next(batches)).backward()
+        """,
+        'for state["epoch"] in range(state["epoch"], 10):\n',
+        '    sampler.set_epoch(state["epoch"])\n',
+    ),
+    "through a function": (
+        """
+        def train(model, loader):
+            for batch in tqdm(loader):
+                model(batch).backward()
+        def main():
+            train_loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+            for e in trange(10):
+                train(model, train_loader)
+        """,
+        "    for e in trange(10):\n",
+        "        train_loader.sampler.set_epoch(e)\n",
+    ),
+    "only in distributed runs": (
+        """
+        sampler = DistributedSampler(dataset) if distributed else None
+        loader = DataLoader(dataset, sampler=sampler, shuffle=sampler is None)
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        '    if hasattr(sampler, "set_epoch"):\n        sampler.set_epoch(epoch)\n',
+    ),
+    "in a trainer": (
+        """
+        class Trainer:
+            def __init__(self, dataset):
+                self.loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+            def run_epoch(self):
+                for batch in self.loader:
+                    self.step(batch)
+            def step(self, batch):
+                self.model(batch).backward()
+            def fit(self, epochs):
+                for epoch in range(epochs):
+                    self.run_epoch()
+        """,
+        "        for epoch in range(epochs):\n",
+        "            self.loader.sampler.set_epoch(epoch)\n",
+    ),
+    "a loader from a function": (
+        """
+        def loaders(root):
+            train_set = load(root)
+            train_sampler = DistributedSampler(train_set)
+            train_loader = DataLoader(train_set, sampler=train_sampler)
+            test_loader = DataLoader(load(root), batch_size=2)
+            return train_loader, test_loader
+        def main(root):
+            train_loader, test_loader = loaders(root)
+            for epoch in range(3):
+                for batch in train_loader:
+                    model(batch).backward()
+        """,
+        "    for epoch in range(3):\n",
+        "        train_loader.sampler.set_epoch(epoch)\n",
+    ),
+    "a while loop": (
+        """
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        epoch = 0
+        while epoch < 10:
+            for batch in loader:
+                model(batch).backward()
+            epoch += 1
+        """,
+        "while epoch < 10:\n",
+        "    sampler.set_epoch(epoch)\n",
+    ),
+    "a batch sampler": (
+        """
+        from torch.utils.data import BatchSampler
+        def main():
+            loader = DataLoader(dataset, batch_sampler=BatchSampler(DistributedSampler(dataset), 8, False))
+            for epoch in range(10):
+                for batch in loader:
+                    model(batch).backward()
+        """,
+        "    for epoch in range(10):\n",
+        "        loader.batch_sampler.sampler.set_epoch(epoch)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_set_epoch_is_called_first_in_the_epoch_loop(name: str) -> None:
+    code, head, inserted = MENDED[name]
+    before = DATA + textwrap.dedent(code)
+    (finding,) = found(before, "DW203")
+    assert finding.cause == "missing-set-epoch"
+    assert finding.fix
+    assert finding.fix.safety == "unsafe"
+    assert "DistributedSampler" in lines(before, "DW203")[0]
+    assert repaired(before, "DW203") == before.replace(head, head + inserted)
+
+
+def test_a_loop_variable_nobody_reads_gets_a_name() -> None:
+    code = """
+        epoch = None
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        for _ in range(10):
+            for batch in loader:
+                model(batch).backward()
+    """
+    assert "for epoch_ in range(10):\n    sampler.set_epoch(epoch_)\n" in repaired(
+        DATA + textwrap.dedent(code), "DW203"
+    )
+
+
+TRAIN = "for epoch in range(10):\n    for batch in loader:\n        model(batch).backward()\n"
+CORRECT = {
+    "set on the sampler": """
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        for epoch in range(10):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).backward()
+    """,
+    "set through the loader": """
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).backward()
+    """,
+    "set in a called function": """
+        def train(loader, epoch):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).backward()
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            train(loader, epoch)
+    """,
+    "set behind hasattr": """
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            if hasattr(loader.sampler, "set_epoch"):
+                loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).backward()
+    """,
+    "set on something unknown": f"""
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        callbacks[0].set_epoch(1)
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "no shuffling": f"""
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=False))
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "shuffling decided elsewhere": f"""
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=args.shuffle))
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "evaluation": """
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            for batch in loader:
+                model(batch)
+    """,
+    "validation beside training": """
+        train_sampler = DistributedSampler(dataset)
+        val_sampler = DistributedSampler(other)
+        loader = DataLoader(dataset, sampler=train_sampler)
+        val_loader = DataLoader(other, sampler=val_sampler)
+        for epoch in range(10):
+            train_sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).backward()
+            for batch in val_loader:
+                model(batch)
+    """,
+    "one epoch": """
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for batch in loader:
+            model(batch).backward()
+    """,
+    "a range of one": f"""
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        {TRAIN.replace("10", "1").replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "prepared by Accelerate": f"""
+        loader = accelerator.prepare(DataLoader(dataset, sampler=DistributedSampler(dataset)))
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "trained by somebody else": """
+        from engine import train_one_epoch
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            train_one_epoch(model, loader, epoch)
+    """,
+    "another sampler of that name": f"""
+        from samplers import DistributedSampler
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "a subclass that counts by itself": f"""
+        class Counting(DistributedSampler):
+            def __iter__(self):
+                self.epoch += 1
+                return super().__iter__()
+        loader = DataLoader(dataset, sampler=Counting(dataset))
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
+    "folds, not epochs": """
+        for fold in folds:
+            loader = DataLoader(fold, sampler=DistributedSampler(fold))
+            for batch in loader:
+                model(batch).backward()
+    """,
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_samplers_that_need_no_call_are_not_found(name: str) -> None:
+    prefix = "" if name == "another sampler of that name" else DATA
+    code = textwrap.dedent(CORRECT[name])
+    if name == "another sampler of that name":
+        code = "from torch.utils.data import DataLoader\n" + code
+    assert lines(prefix + code, "DW203") == []
+
+
+REFUSED = {
+    "an endless loop": (
+        """
+        def batches(loader):
+            while True:
+                for batch in loader:
+                    yield batch
+        loader = batches(DataLoader(dataset, sampler=DistributedSampler(dataset)))
+        for step in range(1000):
+            model(next(loader)).backward()
+        """,
+        "counts no epochs",
+    ),
+    "a body on the line of its head": (
+        """
+        def epoch_of(loader):
+            for batch in loader:
+                model(batch).backward()
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10): epoch_of(loader)
+        """,
+        "line of its head",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_where_no_line_can_be_inserted_nothing_is_patched(name: str) -> None:
+    code, why = REFUSED[name]
+    assert why in refused(DATA + textwrap.dedent(code), "DW203")
+
+
+def test_the_sampler_that_is_left_out_is_named() -> None:
+    code = """
+        first = DistributedSampler(dataset)
+        second = DistributedSampler(other)
+        loader = DataLoader(dataset, sampler=first)
+        further = DataLoader(other, sampler=second)
+        for epoch in range(10):
+            first.set_epoch(epoch)
+            for batch in loader:
+                model(batch).backward()
+            for batch in further:
+                model(batch).backward()
+    """
+    assert lines(DATA + textwrap.dedent(code), "DW203") == ["second = DistributedSampler(other)"]

@@ -1,0 +1,114 @@
+"""The engine: which rules there are, that only patches that were tried are offered, and how files are found."""
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.review import review
+from ddpwizard.app.review.rule_context import Patch, Script, Violation
+from ddpwizard.app.training_script.edits import Edit
+from helpers.buggy_script import BUGGY_SCRIPT
+from helpers.review_snippets import KNOWLEDGE, script
+
+
+def test_every_rule_of_the_knowledge_has_code_and_the_other_way_round() -> None:
+    assert set(review.RULES) == set(KNOWLEDGE.rules)
+
+
+def test_one_script_with_many_bugs_is_mended_in_one_go() -> None:
+    findings = review.review_text(BUGGY_SCRIPT, "train.py", KNOWLEDGE)
+    assert [finding.rule for finding in findings] == ["DW401", "DW101", "DW201", "DW203", "DW401"]
+    after, done = review.apply_fixes(BUGGY_SCRIPT, "train.py", KNOWLEDGE, None, ["safe", "unsafe"])
+    assert len(done) == 5
+    assert review.review_text(after, "train.py", KNOWLEDGE) == []
+    ast.parse(after)
+
+
+def test_only_the_named_rules_and_the_allowed_patches_count() -> None:
+    assert {f.rule for f in review.review_text(BUGGY_SCRIPT, "t.py", KNOWLEDGE, ["DW203"])} == {"DW203"}
+    after, done = review.apply_fixes(BUGGY_SCRIPT, "t.py", KNOWLEDGE, None, ["safe"])
+    assert [finding.rule for finding in done] == ["DW201"]
+    assert "model = DDP(Net().cuda())" in after
+
+
+def test_findings_are_evidence() -> None:
+    findings = review.review_text(BUGGY_SCRIPT, "/w/train.py", KNOWLEDGE)
+    evidence = review.evidence_of_findings(findings)
+    assert [item.id for item in evidence] == [f"review.{finding.rule}" for finding in findings]
+    assert evidence[0].where == "/w/train.py:21"
+    assert {item.id for item in evidence} <= set(KNOWLEDGE.findings())
+
+
+BAD = {
+    "does not parse": ([Edit(0, 0, "if (")], "not valid Python"),
+    "changes nothing": ([Edit(0, 0, "# a comment\n")], "the finding would stay"),
+    "reads a name that is bound nowhere": ([Edit(0, 10, "x = nowhere")], "nowhere, which is bound nowhere"),
+    "overlaps itself": ([Edit(0, 4, ""), Edit(2, 5, "")], "overlaps"),
+    "brings another finding": (
+        [Edit(0, 10, "if dist.get_rank() == 0:\n    dist.barrier()")],
+        "it would bring DW401",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_patch_that_does_not_hold_is_not_offered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    edits, why = BAD[name]
+    text = script("target = 1\n")
+    shift = text.index("target")
+
+    def check(given: Script) -> list[Violation]:
+        """A rule that finds the line with the name ``target``."""
+        at = [n for n in ast.walk(given.source.tree) if isinstance(n, ast.Name) and n.id == "target"]
+        moved = [Edit(edit.start + shift, edit.end + shift, edit.text) for edit in edits]
+        patch = Patch(id="x", safety="safe", edits=moved)
+        return [
+            Violation(line=n.lineno, column=1, end_line=n.lineno, message="m", confidence=1.0, patch=patch) for n in at
+        ]
+
+    monkeypatch.setitem(review.RULES, "DW101", check)
+    (finding,) = review.review_text(text, "t.py", KNOWLEDGE)
+    assert finding.fix
+    assert finding.fix.safety == "display"
+    assert finding.fix.edits == []
+    assert why in (finding.fix.why_unsafe or "")
+
+
+def test_a_directory_is_searched_but_not_what_is_not_ours(tmp_path: Path) -> None:
+    for name in ("a.py", "sub/b.py", ".venv/lib/c.py", "__pycache__/d.py", ".git/e.py", "notes.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = 1\n")
+    (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
+    found = [(path.relative_to(tmp_path).as_posix(), named) for path, named in review.scripts_in([tmp_path])]
+    assert found == [("a.py", False), ("sub/b.py", False)]
+
+
+def test_a_directory_below_a_hidden_one_can_be_named(tmp_path: Path) -> None:
+    inside = tmp_path / ".venv" / "project"
+    inside.mkdir(parents=True)
+    (inside / "a.py").write_text("x = 1\n")
+    assert [named for _, named in review.scripts_in([inside, inside / "a.py"])] == [False]
+
+
+def test_a_directory_without_python_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no Python file"):
+        list(review.scripts_in([tmp_path]))
+
+
+def test_a_file_is_read_as_its_own_encoding_says(tmp_path: Path) -> None:
+    path = tmp_path / "t.py"
+    path.write_bytes("# coding: latin-1\nname = 'größe'\n".encode("latin-1"))
+    assert review.review_file(path, KNOWLEDGE) == []
+    with pytest.raises(UserError, match="no such file"):
+        review.review_file(tmp_path / "gone.py", KNOWLEDGE)
+    with pytest.raises(UserError, match="is a directory"):
+        review.review_file(tmp_path, KNOWLEDGE)
+
+
+def test_a_pipe_in_the_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.py")
+    with pytest.raises(UserError, match="no ordinary file"):
+        review.review_file(tmp_path / "t.py", KNOWLEDGE)

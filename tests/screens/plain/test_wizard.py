@@ -1,0 +1,249 @@
+"""The wizard as numbered questions: the same case and session as the screens, driven through a pipe."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.session import Session
+from ddpwizard.app.watchdog.demo_job import DemoJob
+from ddpwizard.screens.home import home
+from helpers.command import ddpwizard, loaded_modules
+from helpers.jobs import wait_for
+from helpers.pseudo_terminal import Terminal, marked
+
+UNUSED = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
+SEARCH = "Browse what it knows"  # which is another thing on a whole screen
+SHELL = {"TERM": "dumb"}
+# An interpreter without torch answers the look at the box sooner.
+QUICK = ("--python", sys._base_executable)  # type: ignore[attr-defined]
+PLAIN = ("--plain", *QUICK)
+
+
+def test_home_shows_the_box_and_what_can_be_asked() -> None:
+    done = ddpwizard(*PLAIN)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^  memory   /dev/shm ", done.stdout, re.MULTILINE)
+    for option in ("My job hangs", "It crashed", "Check this box", "Search what is known"):
+        assert option in done.stdout
+    assert "looking at this box" in done.stderr and "looking at" not in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("how", [{"ACCESSIBLE": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_without_a_screen_gets_the_same(how: dict[str, str]) -> None:
+    with Terminal([sys.executable, "-m", "ddpwizard", *QUICK], env=how) as terminal:
+        terminal.wait_for("tell me what you see:")
+        terminal.send("q\r")
+        assert terminal.wait_exit() == 0
+        assert b"\x1b" not in terminal.output
+
+
+def test_bad_answers_are_asked_again_with_a_hint() -> None:
+    done = ddpwizard(*PLAIN, stdin="99\n0\n\nz\n-1\n٣\nq\n")
+    assert done.returncode == 0
+    assert done.stdout.count("Please give a number from 1 to") == 6
+
+
+def test_questions_move_the_ranking_and_the_session_goes_on_at_the_same_one() -> None:
+    done = ddpwizard(*PLAIN, "--allow", "reads", stdin="4\n7\n")
+    assert done.returncode == 0, done.stderr
+    assert "Most likely so far" in done.stdout
+    asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
+    assert len(asked) == 2, "one answered, one put when the input ended"
+    session = Session.load("last")
+    assert f"session {session.id} is kept" in done.stderr
+    assert session.last("closed") is None
+    answered = [event.data for event in session.events if event.kind == "answer"]
+    assert answered[0] == {"question": "symptom", "answer": "does-not-start"} and len(answered) == 2
+    again = ddpwizard("sessions", "resume", session.id, *QUICK, "--allow", "reads")
+    assert again.returncode == 0, again.stderr
+    assert "2 answers so far" in again.stdout
+    assert re.findall(r"^(.*\?)\n  \(why I ask", again.stdout, re.MULTILINE) == asked[1:]
+
+
+def test_an_answer_can_be_taken_back_and_skipped() -> None:
+    done = ddpwizard(*PLAIN, "--allow", "reads", stdin="4\n7\nb\ns\nq\n")
+    asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
+    assert asked[0] == asked[2] and asked[3] != asked[0]
+    session = Session.load("last")
+    answers = [event.data["answer"] for event in session.events if event.kind == "answer"][1:]
+    assert answers[1:] == [None, "skipped"]
+
+
+def test_a_pasted_error_is_named_with_its_line_and_mended() -> None:
+    done = ddpwizard(*PLAIN, stdin=f"2\nstarting\n{UNUSED}\n.\n1\n1\nb\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "Most likely: A parameter gets no gradient" in done.stdout
+    assert re.search(r"log +RuntimeError: Expected to have finished.*:2\]", done.stdout)
+    assert "new file find_unused.py" in done.stdout
+
+
+def test_the_end_of_input_ends_a_paste_too() -> None:
+    done = ddpwizard(*PLAIN, stdin=f"2\n{UNUSED}")
+    assert done.returncode == 0
+    assert "Most likely: A parameter gets no gradient" in done.stdout
+
+
+def test_own_words_at_home(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(f"ok\n{UNUSED}\n")
+    done = ddpwizard(*PLAIN, stdin=f"{log}\nq\n")
+    assert f"[{log}:2]" in done.stdout
+    done = ddpwizard(*PLAIN, stdin="/no/such/file.log\nq\n")
+    assert done.returncode == 0
+    assert "/no/such/file.log: No such file or directory → " in done.stdout
+
+
+def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
+    talk = f"2\n{UNUSED}\n.\n1\n1\n1\n"
+    ddpwizard(*PLAIN, stdin=talk + "maybe\nn\nq\n", cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    done = ddpwizard(*PLAIN, stdin=talk + "y\nq\n", cwd=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["find_unused.py"], done.stdout
+    fix = Session.load("last").last("fix")
+    assert fix and fix.data["action"] == "applied"
+    undone = ddpwizard("undo", fix.data["backup"])
+    assert undone.returncode == 0, undone.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_and_search() -> None:
+    done = ddpwizard(*PLAIN, stdin="5\n6\nunused gradient\nh\n6\nxyzzy\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "more in order" in done.stdout
+    assert "Nothing known has these words." in done.stdout
+
+
+def test_a_run_is_planned() -> None:
+    done = ddpwizard(*PLAIN, stdin="7\n\nno\n0\n512\n16\nabacus\na100-80g\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "Llama-3.1-8B · 8.03 B parameters · 16 GPUs of 79 GiB" in done.stdout
+    assert "a whole number is needed" in done.stdout and "0: not between 1 and 10,000,000" in done.stdout
+    assert "GPU abacus: not known" in done.stdout
+    asked = ["plan", "--params", "8030261248", "--layers", "32", "--hidden", "4096", "--heads", "32"]
+    asked += ["--kv-heads", "8", "--intermediate", "14336", "--vocab", "128256"]
+    same = ddpwizard(*asked, "--seq-len", "512", "--gpus", "16", "--gpu", "a100-80g")
+
+    def strategies(text: str) -> list[str]:
+        return re.findall(r"^  [✓~✗ ] +(\S.*?)  ", text, re.MULTILINE)
+
+    table = done.stdout[done.stdout.index("8.03 B") :]
+    assert len(strategies(same.stdout)) > 5
+    assert strategies(table)[: len(strategies(same.stdout))] == strategies(same.stdout)
+
+
+def test_home_offers_the_same_in_the_same_order_as_the_screen() -> None:
+    done = ddpwizard(*PLAIN)
+    full = [label for _, label, _ in home.SYMPTOMS] + [label for _, label in home.PLACES if label != SEARCH]
+    shown = [done.stdout.find(f"  {label}") for label in full]
+    assert -1 not in shown and shown == sorted(shown)
+
+
+def test_hostile_input_stays_text() -> None:
+    done = ddpwizard(*PLAIN, stdin=b"2\n\x1b[2J\xff\xfe {script} %s $(id) \x07\n.\nq\n")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout and "\x07" not in done.stdout
+
+
+def test_ascii_alone() -> None:
+    done = ddpwizard(*PLAIN, "--ascii", stdin=f"2\n{UNUSED}\n.\nq\n")
+    assert done.returncode == 0
+    assert done.stdout.isascii() and done.stderr.isascii()
+
+
+def test_ctrl_c_is_130_and_the_session_is_named() -> None:
+    with Terminal(
+        [sys.executable, "-m", "ddpwizard", *QUICK, "--allow", "reads"], env=SHELL, columns=120, rows=60
+    ) as terminal:
+        terminal.wait_for("tell me what you see:")
+        terminal.send("4\r")
+        terminal.wait_for("why I ask")
+        terminal.send("ctrl+c")
+        assert terminal.wait_exit() == 130
+        assert f"session {Session.load('last').id} is kept".encode() in terminal.output
+        assert b"Traceback" not in terminal.output
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m ddpwizard {' '.join(PLAIN)} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
+    assert "ddpwizard:" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_closed_stdin_is_the_end_of_input() -> None:
+    command = f"{sys.executable} -m ddpwizard {' '.join(PLAIN)} <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "What is wrong?" in done.stdout
+
+
+def test_a_session_that_is_not_there_is_one_line() -> None:
+    done = ddpwizard("sessions", "resume", "nope")
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+
+
+def test_plain_loads_no_textual_and_no_torch() -> None:
+    loaded = loaded_modules("import ddpwizard.screens.plain.wizard, ddpwizard.screens.plain.job")
+    assert not {"textual", "torch", "networkx", "rich", "numpy"} & loaded
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+def test_the_demo_runs_to_its_proof_without_a_question() -> None:
+    done = ddpwizard("--demo", "--plain", limit_s=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = re.findall(r"^([1-7]) (\w+)", done.stdout, re.MULTILINE)
+    names = ["start", "hang", "verdict", "patch", "apply", "relaunch", "proof"]
+    assert steps == [(str(n), name) for n, name in enumerate(names, 1)]
+    verdict = next(line for line in done.stdout.splitlines() if line.startswith("3 verdict"))
+    script = Path(__file__).parents[2] / "assets" / "demo" / "train.py"
+    lines = script.read_text().splitlines()
+    where, branch = re.findall(r"train\.py:(\d+)", verdict)
+    assert "Rank 0" in verdict
+    assert "dist.all_reduce(" in lines[int(where) - 1]
+    assert "if rank == 0" in lines[int(branch) - 1]
+    assert re.search(r"^  \+.*dist\.all_reduce", done.stdout, re.MULTILINE)
+    assert "proved" in done.stdout
+    session = Session.load("last")
+    kinds = [event.kind for event in session.events]
+    assert [kind for kind in kinds if kind in ("triage", "fix", "proof", "closed")] == [
+        "triage",
+        "fix",
+        "proof",
+        "closed",
+    ]
+    page = ddpwizard("sessions", "export", session.id).stdout
+    assert "✓ proved" in page and "```diff" in page
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+def test_ctrl_c_ends_the_demo_and_its_job() -> None:
+    with Terminal([sys.executable, "-m", "ddpwizard", "--demo", "--plain"], columns=120) as terminal:
+        terminal.wait_for("launcher pid", 120)
+        assert len(marked(terminal.mark)) > 5, "the wizard, a keeper, torchrun and four ranks"
+        terminal.send("ctrl+c")
+        assert terminal.wait_exit() == 130
+        wait_for(lambda: not marked(terminal.mark), "nothing of it is left")
+        assert b"Traceback" not in terminal.output
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+def test_a_job_that_hangs_is_found_mended_and_proved() -> None:
+    async def talk() -> subprocess.CompletedProcess[str]:
+        async with DemoJob(sys.executable):
+            answers = "1\n1\n1\n2\nq\n"  # it hangs, what mends it, the first fix, prove it, quit
+            return await asyncio.to_thread(ddpwizard, "--plain", stdin=answers, limit_s=300)
+
+    done = asyncio.run(talk())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "train.py on this box looks hung" in done.stdout
+    assert re.search(r"^  0 +waiting +train\.py:\d+ validate +all_reduce", done.stdout, re.MULTILINE)
+    assert re.search(r"^  1–3 +waiting", done.stdout, re.MULTILINE)
+    assert "Most likely: A collective that only some ranks reach" in done.stdout
+    assert "✓ proved" in done.stdout

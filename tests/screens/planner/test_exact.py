@@ -1,0 +1,257 @@
+"""The planner's screen and the user's own code: asked for before it is imported, built in a child, tracked."""
+
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.plan import exact_memory
+from ddpwizard.app.plan import form_request as asks
+from ddpwizard.app.plan.model_source import ModelSource
+from ddpwizard.app.plan.types import Model, PlanRow
+from ddpwizard.app.system.procfs import all_processes
+from ddpwizard.app.text.units import GIB
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.planner.exact import tracked_comparison
+from ddpwizard.screens.planner.form import PlanForm
+from ddpwizard.screens.planner.screen import PlanScreen
+from helpers.recorded_state import RecordedDesk, snapshot
+from helpers.screen_pilot import frame, shows, until, walk
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+SIZE = (80, 24)
+CHILD_LIMIT_S = 120.0  # torch is imported and a model built, perhaps beside other tests
+OWN = """
+from pathlib import Path
+Path("imported").touch()
+
+def tiny():
+    from llama import tiny
+    return tiny()
+
+def wrong():
+    raise ValueError("no such weights")
+
+def never():
+    Path("begun").touch()
+    while True:
+        pass
+"""
+LLAMA = (Path(__file__).parents[1] / "helpers" / "llama.py").read_text()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with code of the user's, run by the interpreter of the tests."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "llama.py").write_text(LLAMA)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def children(directory: Path) -> list[int]:
+    """What lives in the directory besides the tests, which do too."""
+    alive = [proc for proc in all_processes().values() if proc.state != "Z" and proc.cwd == str(directory)]
+    return [proc.pid for proc in alive if proc.pid != os.getpid()]
+
+
+async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
+    """Write a model into the form and press enter."""
+    screen = pilot.app.screen
+    assert isinstance(screen, PlanScreen)
+    await shows(pilot, "on a GPU")
+    field = screen.query_one("#model", Input)
+    field.value = model
+    field.focus()
+    await until(pilot, lambda: screen._shown == screen._number)
+    await pilot.press("enter")
+    return screen
+
+
+@walk
+async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+        screen = await entered(pilot, "own:tiny")
+        await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
+        await pilot.press("enter")
+        await shows(pilot, "own:tiny is code of yours: it is not imported yet", "enter in that field asks")
+        await entered(pilot, "gpt2")
+        await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
+        await entered(pilot, "own:a b")
+        await shows(pilot, "own:a b names no function")
+    assert not (here / "imported").exists()
+
+
+@pytest.mark.slow
+@walk
+async def test_what_code_builds_is_planned_and_tracked_as_the_command_does(here: Path) -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+        screen = await entered(pilot, "own:tiny")
+        await shows(pilot, "Yes, import it")
+        await pilot.press("2")
+        await shows(pilot, "0.203 M parameters", "Fits: ", "assumed layers: the 3 Block", limit_s=CHILD_LIMIT_S)
+        assert (here / "imported").exists()
+        assert screen._rows[0].setting.model.layers == 3
+        row = screen._rows[0]
+        assert row.candidate.strategy == "DDP"
+        screen.query_one("#strategies").focus()
+        await pilot.press("enter")
+        await shows(pilot, "1 of ", "x exact")
+        await pilot.press("x")
+        await shows(pilot, "tracking DDP", f"/ {exact_memory.LIMIT_S:g} s")
+        await shows(pilot, "Exact: what PyTorch allocates", "peak in", limit_s=CHILD_LIMIT_S)
+        source = exact_memory.resolve_module_source(sys.executable, here, "own:tiny", None, None)
+        told = exact_memory.render_comparison([await exact_memory.track_candidate(row, source)])
+        formula, tracked, off = next(line for line in told if line.startswith("  DDP")).split()[2:5]
+        shown = next(line for line in frame(pilot).splitlines() if line.startswith(" in all")).split()[2:]
+        assert [f"{float(size):.1f}" for size in shown[:2]] == [formula, tracked]
+        assert shown[2] == off
+        assert "tracking DDP" not in frame(pilot)
+        await pilot.press("escape")
+        await shows(pilot, "Fits: ")
+        await pilot.press("enter")
+        await shows(pilot, "Exact: what PyTorch allocates")  # still known
+        await pilot.press("escape")
+        screen.query_one(PlanForm).set("seq_len", "64")
+        await until(pilot, lambda: screen._rows[0].setting.train.seq_len == 64)
+        await pilot.press("enter")
+        await shows(pilot, "1 of ")
+        assert "Exact: " not in frame(pilot)  # of another plan
+
+
+@pytest.mark.slow
+@walk
+async def test_code_that_fails_is_told_in_the_form() -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+        await entered(pilot, "own:wrong")
+        await shows(pilot, "Yes, import it")
+        await pilot.press("2")
+        await shows(pilot, "building own:wrong failed: ValueError: no such weights", limit_s=CHILD_LIMIT_S)
+        await entered(pilot, "own:wrong")
+        await shows(pilot, "Import own to build the model?")  # it may have been mended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+@walk
+async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+        screen = await entered(pilot, "own:never")
+        await shows(pilot, "Yes, import it")
+        await pilot.press("2")
+        await shows(pilot, "building own:never", "/ 60 s")
+        await until(pilot, lambda: (here / "begun").exists(), CHILD_LIMIT_S)
+        assert children(here)
+        await pilot.press(key)
+        await shows(pilot, "Cancelled.", "it is not imported yet")
+        assert "building own:never" not in frame(pilot)
+        assert pilot.app.screen is screen
+        await until(pilot, lambda: not children(here))
+
+
+@walk
+async def test_tracking_is_ended_with_escape(here: Path) -> None:
+    desk = RecordedDesk()
+    async with WizardApp(desk, "plan").run_test(size=SIZE) as pilot:
+        screen = await entered(pilot, "gpt2")
+        await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
+        await pilot.press("enter")
+        await shows(pilot, "1 of ")
+        await pilot.press("x")
+        await shows(pilot, "tracking ", "Importing transformers in", "esc ends it")
+        await pilot.press("escape")
+        await shows(pilot, "Cancelled.", "1 of ")
+        assert "tracking " not in frame(pilot)
+        await until(pilot, lambda: not children(here))
+        await pilot.press("escape")
+        await shows(pilot, "Fits: ")
+
+
+@walk
+async def test_what_cannot_be_tracked_is_told_as_by_the_command() -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+        screen = await entered(pilot, "7b 32 4096 32000")
+        await until(pilot, lambda: screen._rows[0].setting.model.hidden == 4096 and not screen._error)
+        await pilot.press("enter")
+        await shows(pilot, "1 of ")
+        await pilot.press("x")
+        await shows(pilot, "not tracked: it needs the module itself", "pkg.mod:build")
+        await pilot.press("escape")
+        await entered(pilot, "Llama-3.1-8B")
+        await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-8B")
+        at = next(at for at, row in enumerate(screen._rows) if row.setting.layout.kind == "deepspeed")
+        await pilot.press(*["down"] * at, "enter")
+        await shows(pilot, f"{at + 1} of ")
+        await pilot.press("x")
+        await shows(pilot, "not tracked: torch's trackers do not know DeepSpeed", "n shows the next")
+
+
+def test_paths_are_taken_as_by_the_command(here: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    config |= {"vocab_size": 100, "intermediate_size": 128}
+    (here / "llama").mkdir()
+    (here / "llama" / "config.json").write_text(json.dumps(config))
+    header = json.dumps({"w": {"dtype": "F32", "shape": [10, 64], "data_offsets": [0, 2560]}}).encode()
+    weights = struct.pack("<Q", len(header)) + header + bytes(2560)
+    (here / "some.safetensors").write_bytes(weights)
+    for model in ("llama", "llama/config.json", str(here / "llama")):
+        source = asked(model).source
+        assert source.model.hidden == 64
+        assert Path(source.config).samefile(here / "llama") or Path(source.config).samefile(here / "llama/config.json")
+    assert asked("some.safetensors").setting.model.params == 640
+    assert not asked("some.safetensors").source.config
+    assert asked("gpt2").source.config.startswith("{")
+    (here / "gpt2").mkdir()
+    with pytest.raises(UserError, match=r"config\.json"):  # what is there goes before a name
+        asked("gpt2")
+
+
+def test_what_code_freezes_is_not_trained() -> None:
+    built = ModelSource(Model(params=1e9, layers=4, hidden=64, vocab=100), [], "own:tiny", frozen=0.25)
+    box = asks.form_machine_from_snapshot(snapshot())
+    values = asks.initial_values(box, Path.cwd()) | {"model": "own:tiny"}
+    assert asks.request_from_form(values, box, {"own:tiny": built}).setting.train.frozen == 0.25
+    with pytest.raises(UserError, match="no memory"):
+        asks.request_from_form(values, box, {"own:tiny": UserError("no memory")})
+
+
+def asked(model: str) -> asks.FormRequest:
+    box = asks.form_machine_from_snapshot(snapshot())
+    return asks.request_from_form(asks.initial_values(box, Path.cwd()) | {"model": model}, box)
+
+
+def test_both_figures_part_for_part() -> None:
+    question = asked("gpt2")
+    row = PlanRow(asks.summary.make_summary(question).rows[0].candidate, question.setting)
+    formula = exact_memory.PeakParts(
+        params=GIB, grads=0, optimizer=2 * GIB, activations=3.5 * GIB, buffers=0, temporaries=0
+    )
+    seen = exact_memory.PeakParts(params=GIB, grads=0, optimizer=2 * GIB, activations=3 * GIB, buffers=0, temporaries=0)
+    found = exact_memory.TrackedStrategy(
+        strategy=row.candidate.strategy,
+        recompute="none",
+        formula_peak_bytes_per_gpu=6.5 * GIB,
+        formula_phase="loss",
+        formula_bytes=formula,
+        tracked_peak_bytes_per_gpu=6.0 * GIB,
+        tracked_phase="backward",
+        tracked_bytes=seen,
+        differs=["activations"],
+    )
+    shown = [line.plain for line in tracked_comparison(found, 56)]
+    assert "params                           1.00     1.00      same" in shown
+    assert "activations and loss             3.50     3.00     +0.50" in shown
+    assert "in all                           6.50     6.00     +8.3%" in shown
+    assert next(line for line in shown if line.startswith("peak in")).split()[2:] == ["the", "loss", "backward"]
+    assert all(len(line) <= 56 for line in shown)
+    failed = exact_memory.TrackedStrategy(
+        strategy="DDP", recompute="none", formula_peak_bytes_per_gpu=1, formula_phase="loss", formula_bytes=formula,
+        problem="it reads a value of a tensor",
+    )  # fmt: skip
+    assert "not tracked: it reads a value of a tensor" in [line.plain for line in tracked_comparison(failed, 56)]

@@ -1,0 +1,698 @@
+"""The planner's screen: ranks as one types, tells what is wrong with a field, shows why, compares, writes files."""
+
+import json
+import re
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.plan import form_request as asks
+from ddpwizard.app.plan import summary
+from ddpwizard.app.plan.types import Breakdown
+from ddpwizard.app.snapshot import AllreduceSection, BenchRow
+from ddpwizard.app.text.units import GIB
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.planner import memory_bars
+from ddpwizard.screens.planner.compare import GIBS, TIMES, ComparisonRow
+from ddpwizard.screens.planner.form import ChoiceField, PlanForm
+from ddpwizard.screens.planner.screen import PlanScreen
+from ddpwizard.screens.planner.table import StrategyTable
+from ddpwizard.screens.widgets.choices import Choices
+from helpers.recorded_state import RecordedDesk, report
+from helpers.recorded_state import snapshot as recorded
+from helpers.screen_pilot import check, frame, rows, shows, until, walk
+from textual import events
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+SIZE = (80, 24)
+SIZES = {"80x24": (80, 24), "120x40": (120, 40), "60x20": (60, 20)}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory without a config.json."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def opened(pilot: Pilot[int]) -> PlanScreen:
+    await shows(pilot, "DDP, FSDP or ZeRO", "ens3")
+    await until(pilot, lambda: "looking at this box" not in frame(pilot))
+    await pilot.press("7")
+    await shows(pilot, "on a GPU", "ZeRO-3")
+    await until(pilot, lambda: more_is_known(pilot))
+    screen = pilot.app.screen
+    assert isinstance(screen, PlanScreen)
+    return screen
+
+
+def more_is_known(pilot: Pilot[int]) -> bool:
+    screen = pilot.app.screen
+    return isinstance(screen, PlanScreen) and bool(screen._answer and screen._answer.more)
+
+
+def table(pilot: Pilot[int]) -> list[str]:
+    """The rows of the table."""
+    lines = rows(pilot)
+    first = next(n for n, line in enumerate(lines) if "a step" in line and "on a GPU" in line) + 1
+    return [line for line in lines[first:] if "│" in line]
+
+
+def files_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def field(screen: PlanScreen, name: str) -> Input:
+    return screen.query_one(f"#{name}", Input)
+
+
+@walk
+async def test_what_fits_comes_first_and_its_peak_is_taken_apart() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert "✓" in table(pilot)[0]
+        await shows(pilot, "to spare", "▒ activations", "at most", "% of the peak is activations")
+
+
+@walk
+async def test_three_questions_are_answered_in_a_line_each() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        await shows(pilot, "strategies; the simplest is ", "Fastest: ", " a step, ", " tokens/s", "With 8 more GPUs: ")
+        await pilot.press("plus")
+        await shows(pilot, "With 24 more GPUs: ", "32 on 4 nodes")
+        field(screen, "gpus").value = "4"  # those 24 were of other GPUs
+        await shows(pilot, "With 4 more GPUs: ")
+        await pilot.press("plus")
+        await shows(pilot, "With 12 more GPUs: ", "16 on 2 nodes")
+        await pilot.press("minus")
+        await shows(pilot, "With 4 more GPUs: ", "8 in all")
+        field(screen, "gpus").value = "8"
+        await shows(pilot, "With 8 more GPUs: ")
+        await pilot.press("minus")
+        field(screen, "more").value = "5"
+        await shows(pilot, "With 5 more GPUs: not planned; 13 do not fill nodes of 8.")
+        field(screen, "more").value = "56"
+        await shows(pilot, "With 56 more GPUs: ", "64 on 8 nodes, 360 GB/s")
+        field(screen, "nodes").value = "9"
+        await shows(pilot, "GPUs in all (8) is no multiple of nodes (9)")
+        field(screen, "nodes").value = ""
+        await shows(pilot, "64 on 8 nodes, 360 GB/s")
+        field(screen, "micro_batch").value = "999999"
+        await shows(pilot, "Fits: none of", "Fastest: nothing fits.")
+
+
+@walk
+async def test_where_more_gpus_are_not_enough_it_says_how_many_are() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        field(screen, "model").value = "Llama-3.1-405B"
+        await shows(pilot, "With 8 more GPUs: nothing fits either; 64 GPUs are enough")
+
+
+@walk
+async def test_what_is_pasted_into_a_field_stands_there_once() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("tab", "ctrl+u")
+        pilot.app.post_message(events.Paste(" gpt2\n"))
+        await shows(pilot, "0.124 B parameters", "made for 1,024 tokens")
+        assert field(screen, "model").value == "gpt2"
+
+
+@walk
+async def test_a_letter_takes_a_word_and_is_no_command() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        optimizer = screen.query_one("#optimizer", ChoiceField)
+        optimizer.focus()
+        for key, word in (("m", "muon"), ("a", "adamw"), ("a", "adamw-8bit"), ("q", "adamw-8bit"), ("w", "adamw-8bit")):
+            await pilot.press(key)
+            assert (optimizer.value, pilot.app.screen) == (word, screen)
+
+
+@walk
+async def test_a_long_value_shows_how_it_begins_where_one_is_not_in_it() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("tab", "ctrl+u", *"7000M 32 4096 32000 is long")
+        await pilot.press("tab")
+        await shows(pilot, "model      7000M 32")
+
+
+@pytest.mark.parametrize("said", ["", "none", "No", "0"])
+def test_no_adapters_as_one_writes_it(said: str) -> None:
+    values = asks.initial_values(asks.FormMachine(), Path("nowhere")) | {"lora": said}
+    assert asks.request_from_form(values, asks.FormMachine()).setting.train.lora is None
+
+
+@walk
+async def test_it_ranks_again_as_one_types() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        before = table(pilot)
+        await pilot.press("tab", "tab", "backspace")
+        assert screen.focused is field(screen, "seq_len")
+        await until(pilot, lambda: table(pilot) != before)
+        field(screen, "model").value = "0.1b 12 768"
+        await shows(pilot, "0.1 B parameters")
+        assert "✗" not in frame(pilot)
+
+
+@walk
+async def test_the_marked_strategy_stays_marked_when_the_order_changes() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=(80, 40)) as pilot:
+        screen = await opened(pilot)
+        choices = screen.query_one(Choices)
+        await pilot.press("down", "down", "down")
+        marked, place = choices.marked, choices.highlighted
+        assert marked is not None
+        field(screen, "seq_len").value = "128"
+        await until(pilot, lambda: choices.highlighted != place)
+        assert choices.marked is not None
+        assert choices.marked.id == marked.id
+        strategy = marked.id.partition(",")[0].partition(" ")[0]
+        assert strategy in next(line for line in table(pilot) if "▸" in line)
+
+
+WRONG = [
+    ("nodes", "x", "nodes is x: a whole number is needed"),
+    ("gpu", "abacus", "GPU abacus: not known"),
+    ("gpu", "", "GPU is empty: not known"),
+    ("model", "gibberish", "model gibberish: not known"),
+    ("model", "", "model is empty"),
+    ("model", "pkg.mod:build_model", "pkg.mod:build_model is code of yours: it is not imported yet"),
+    ("model", "pkg.mod:build model", "names no function"),
+    ("model", "train.py", "no script is read from here"),
+    ("model", "/no/such/config.json", "cannot read /no/such/config.json"),
+    ("gpu", "A100", "GPU A100: of which memory?"),
+    ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
+    ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
+    ("model", "~nouser/x", "no home is known for ~nouser"),
+    ("model", "/dev/stdin", "is no regular file"),
+    ("gpus", "0", "GPUs in all is 0"),
+    ("gpus", "99999999", "GPUs in all is 99999999"),
+    ("gpus", "", "GPUs in all is empty"),
+    ("seq_len", "-5", "sequence is -5"),
+    ("seq_len", "4e3", "sequence is 4e3"),
+    ("micro_batch", "1.5", "per GPU is 1.5"),
+    ("grad_accum", "x" * 300, "accumulate is xxxxxxxxxxxxxxxxxxxx:"),
+    ("lora", "many", "LoRA rank is many"),
+    ("quant", "nf4", "base weights in nf4 cannot be trained"),
+    ("dtype", "int3", "precision is int3: not known"),
+    ("gpu_memory", "much", "GPU memory is much"),
+    ("gpu_memory", "-1GB", "GPU memory is -1GB"),
+    ("host_memory", "nan", "host memory is nan"),
+    ("inter_gbps", "inf", "between nodes is inf"),
+    ("more", "0", "more GPUs is 0: not between 1 and 1,000,000"),
+    ("gpus", "1000001", "GPUs in all is 1000001: not between 1 and 1,000,000"),
+    ("gpu", "24GB", "GPU 24GB: a size, no name"),
+    ("host_memory", "abc1TB", "host memory is abc1TB: no size"),
+    ("model", "llama", "model llama: not known"),
+    ("model", "x" * 60, "…: not known"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "says"), WRONG)
+def test_what_makes_no_sense_is_refused_with_its_field(name: str, value: str, says: str, here: Path) -> None:
+    box = asks.form_machine_from_snapshot(recorded())
+    with pytest.raises(UserError) as refused:
+        asks.request_from_form(asks.initial_values(box, here) | {name: value}, box)
+    assert says in refused.value.message
+    assert refused.value.next_step
+    assert len(refused.value.message) < 120
+
+
+def test_what_is_near_is_offered_and_numbers_may_be_written_as_one_says_them(here: Path) -> None:
+    box = asks.form_machine_from_snapshot(recorded())
+    with pytest.raises(UserError, match="not known") as refused:
+        asks.request_from_form(asks.initial_values(box, here) | {"model": "llama"}, box)
+    assert "Llama-3-8B" in (refused.value.next_step or "")
+    for name in ("Llama 3.1 8B", "llama3.1-8b"):
+        assert (
+            asks.request_from_form(asks.initial_values(box, here) | {"model": name}, box).setting.model.name
+            == "Llama-3.1-8B"
+        )
+    written = asks.request_from_form(asks.initial_values(box, here) | {"seq_len": "8k", "gpus": "4,096"}, box).setting
+    assert (written.train.seq_len, written.gpus) == (8192, 4096)
+    assert (
+        asks.request_from_form(asks.initial_values(box, here) | {"model": "7b 32 4096 32000"}, box).setting.model.vocab
+        == 32000
+    )
+
+
+@walk
+async def test_the_first_row_stays_marked_until_one_moves_the_mark() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        for model, dtype in (("Llama-3.1-70B", "bf16-pure"), ("0.1b 12 768", "bf16-mixed")):
+            field(screen, "model").value = model
+            screen.query_one(PlanForm).set("dtype", dtype)
+            screen._ask()
+            await until(pilot, lambda m=model: screen._rows[0].setting.model.name == m)
+            choices = screen.query_one(Choices)
+            assert (choices.highlighted, choices.top) == (0, 0)
+            assert "▸" in table(pilot)[0]
+
+
+@walk
+async def test_the_form_is_found_again_and_a_wrong_one_writes_nothing(here: Path) -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        field(screen, "gpus").value = "16"
+        await shows(pilot, "16 × 80 GiB on 2 nodes")
+        await pilot.press("escape")
+        await shows(pilot, "DDP, FSDP or ZeRO")
+        await pilot.press("7")
+        await shows(pilot, "16 × 80 GiB on 2 nodes", "Fits: ")
+        screen = pilot.app.screen
+        assert isinstance(screen, PlanScreen)
+        field(screen, "nodes").value = "256GB"
+        await shows(pilot, "nodes is 256GB")
+        await pilot.press("w")
+        await shows(pilot, "nothing to write: nodes is 256GB")
+        assert pilot.app.screen is screen
+
+
+def test_what_is_not_counted_is_told(here: Path) -> None:
+    assert "without the loss (no vocab given)" in said(here, model="7b 32 4096")[0]
+    assert said(here, model="7b")[1] == "Fastest: not known without them either."
+    assert said(here, model="7b")[2].endswith("not known.")
+
+
+def test_no_gpu_here_is_told(here: Path) -> None:
+    nothing = asks.form_machine_from_snapshot(None)
+    values = asks.initial_values(nothing, here)
+    assert asks.assumption_note(values, nothing).startswith("No GPU is seen here: 8 × H100 are assumed")
+    assert asks.assumption_note(values | {"gpu": "A100-80G"}, nothing) == ""
+    assert values["seq_len"] == "2048"  # as on the command line
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_row_keeps_to_its_width_and_its_meaning(width: int, here: Path) -> None:
+    box = asks.form_machine_from_snapshot(None)
+    values = asks.initial_values(box, here)
+    for model in ("Llama-3.1-8B", "DeepSeek-V3"):
+        found = summary.make_summary(asks.request_from_form(values | {"model": model, "gpus": "16"}, box))
+        rows = [StrategyTable(width, 79.1 * GIB, False).row(row, False).plain for row in found.rows]
+        assert all(len(row) <= width - 4 for row in rows)
+        assert not [row for row in rows if "…" in row and "resh" in row]
+        assert all(row.count("over") == 1 for row in rows if "✗" in row and "host full" not in row)
+
+
+def test_the_largest_part_has_the_most_cells_of_a_short_bar() -> None:
+    small = dict.fromkeys(Breakdown.__struct_fields__, 4.0 * GIB)
+    shown = memory_bars.memory_bar(Breakdown(**(small | {"activations": 26.0 * GIB})), 80 * GIB, 10, True)
+    assert "".join(signs for signs, _ in shown).count("A") >= 2
+
+
+def test_differences_are_of_what_is_shown() -> None:
+    figure = ComparisonRow("on a GPU", 63.76 * GIB, 55.34 * GIB, *GIBS)
+    assert figure.cells == ("63.8 GiB", "55.3 GiB", "-8.5 GiB")
+    figure = ComparisonRow("a step", 0.524, 0.535, *TIMES)
+    assert figure.cells == ("0.52 s", "0.54 s", "+20 ms")
+
+
+@walk
+async def test_a_field_that_is_not_understood_is_named_and_the_table_stays() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        before = table(pilot)
+        for name, value, says in WRONG[:4]:
+            entry = field(screen, name)
+            usual, entry.value = entry.value, value
+            await shows(pilot, says, "as it was", "→")
+            assert table(pilot) == before
+            entry.value = usual
+        await shows(pilot, "strategy", "Fits: ")
+
+
+@walk
+async def test_words_of_a_field_are_told_and_taken_one_after_the_other() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        precision = screen.query_one("#dtype", ChoiceField)
+        precision.focus()
+        await shows(pilot, "‹bf16-mixed›", "bf16-mixed · bf16-pure · fp16-mixed · fp32")
+        await pilot.press("left")
+        await shows(pilot, "‹fp32›")
+        assert screen.query_one(PlanForm).values()["dtype"] == "fp32"
+        await pilot.press("space", "right")
+        await shows(pilot, "‹bf16-pure›")
+        await pilot.press("enter")
+        assert screen.focused is screen.query_one(Choices)
+        field(screen, "gpu").focus()
+        await shows(pilot, "page down: names")
+        await pilot.press("pagedown")
+        assert field(screen, "gpu").value != "H100"
+        assert field(screen, "gpu").value in asks.GPUS
+        await pilot.press("pageup")
+        assert field(screen, "gpu").value == "H100"
+
+
+@walk
+async def test_other_fields_are_on_a_page_of_their_own() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("m")
+        await shows(pilot, "recompute", "attention", "LoRA rank", "more GPUs")
+        assert screen.focused is not None
+        assert screen.focused.id == "act_ckpt"
+        await pilot.press("space", "space")
+        await shows(pilot, "‹full›")
+        await until(pilot, lambda: all(" all " in line for line in table(pilot)))
+        field(screen, "lora").value = "16"
+        await until(pilot, lambda: bool(screen._rows) and screen._rows[0].setting.train.lora is not None)
+        screen.query_one("#quant", ChoiceField).focus()
+        await pilot.press("space")
+        await until(pilot, lambda: screen._rows[0].setting.train.quant == "nf4")
+        field(screen, "lora").value = ""
+        await shows(pilot, "base weights in nf4 cannot be trained")
+        await pilot.press("m", "f2")  # where a letter is none of the commands
+        await shows(pilot, "sequence", "accumulate")
+        field(screen, "seq_len").focus()
+        await pilot.press("f2")
+        await shows(pilot, "LoRA rank", "more GPUs")
+        screen.query_one("#strategies").focus()
+        await pilot.press("f2")  # only while one is in a field
+        await shows(pilot, "LoRA rank", "more GPUs")
+
+
+@walk
+async def test_a_keystroke_is_quick() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        field(screen, "seq_len").focus()
+        taken: list[float] = []
+        for key in ("backspace", "6", "backspace", "8", "backspace", "4"):
+            number, began = screen._number, time.process_time()
+            await pilot.press(key)
+            await until(pilot, lambda n=number: screen._number > n and screen._shown == screen._number)
+            taken.append(time.process_time() - began)
+        assert statistics.median(taken) < 1.0  # 25 ms on an idle machine; make bench holds the bar of 50 ms
+
+
+def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, quick = threading.Event(), summary.make_summary
+
+    def slow(question: summary.FormRequest) -> summary.PlanSummary:
+        gate.wait(120)
+        return quick(question)
+
+    @walk
+    async def typed() -> None:
+        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+            screen = await opened(pilot)
+            monkeypatch.setattr(summary, "make_summary", slow)
+            before = table(pilot)
+            field(screen, "seq_len").focus()
+            await pilot.press("backspace", "backspace", "backspace")
+            await shows(pilot, "sequence    2  ")
+            assert table(pilot) == before
+            await pilot.press("down")
+            assert screen.query_one(Choices).highlighted == 1
+            gate.set()
+            await until(pilot, lambda: table(pilot) != before)
+            assert screen._rows[0].setting.train.seq_len == 2
+
+    typed()
+
+
+@walk
+async def test_why_shows_the_formulas_and_steps_through_the_strategies() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        await shows(pilot, "1 of ", "÷ 8 ranks", "weights ×", "B weights × 4 bytes")
+        first = rows(pilot)[0]
+        await pilot.press("n")
+        await shows(pilot, "2 of ")
+        assert rows(pilot)[0] != first
+        await pilot.press("b", "end")
+        await shows(pilot, "1 of ", "What is to be done")
+        await pilot.press("escape")
+        await shows(pilot, "Fastest: ")
+
+
+@walk
+async def test_two_strategies_side_by_side() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=(80, 40)) as pilot:
+        await opened(pilot)
+        await pilot.press("c")
+        await shows(pilot, "✓•", "press c again")
+        await pilot.press("c")
+        await until(pilot, lambda: "✓•" not in frame(pilot))
+        await pilot.press("space", "down", "down", "space")
+        await shows(
+            pilot,
+            "Side by side",
+            "difference",
+            "on a GPU",
+            "peak in",
+            "waits of a step",
+            "needs changed",
+            "host memory",
+        )
+        await pilot.press("escape")
+        await shows(pilot, "Fastest: ")
+        assert "✓•" not in frame(pilot)
+
+
+@walk
+async def test_files_are_shown_before_they_are_written(here: Path) -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("w")
+        await shows(pilot, "ddpwizard-plan", "train.py", "launch.sh", "Nothing is written yet")
+        assert files_in(here) == []
+        await pilot.press("down")
+        await shows(pilot, "export ")
+        await pilot.press("enter")
+        await shows(pilot, "not written yet")
+        await pilot.press("escape", "w")
+        await shows(pilot, "into ddpwizard-plan.", "Fastest: ")
+        assert (here / "ddpwizard-plan" / "launch.sh").is_file()
+        await pilot.press("w")
+        await shows(pilot, "ddpwizard-plan-2")
+        screen = pilot.app.screen
+        screen.query_one("#directory", Input).value = "ddpwizard-plan"
+        await pilot.press("w")
+        await shows(pilot, "is there already", "name another directory")
+        screen.query_one("#directory", Input).value = "ddpwizard-plan/launch.sh"
+        await pilot.press("w")
+        await shows(pilot, "cannot write")
+        screen.query_one("#script", Input).value = ""
+        await shows(pilot, "which script?")
+        await pilot.press("w", "escape")
+        await shows(pilot, "Fastest: ")
+    assert not (here / "ddpwizard-plan-2").exists()
+
+
+@walk
+async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        field(screen, "model").value = "Llama-3.1-70B"
+        await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-70B")
+        await pilot.press("end")
+        await until(pilot, lambda: "✗" in next(line for line in table(pilot) if "▸" in line))
+        at = screen._at_marked()
+        assert at is not None
+        over = screen._rows[at].candidate.device_used_bytes_per_gpu / GIB - 80
+        await pilot.press("w")
+        await shows(pilot, "launch.sh", f"does not fit ({over:,.1f} GiB over): nothing is written", "take")
+        asking = pilot.app.screen
+        await until(pilot, lambda: getattr(asking, "_versions", None) is not None)
+        await pilot.press("w")
+        await pilot.pause()
+        assert pilot.app.screen is asking
+        await pilot.press("escape")
+        await shows(pilot, "Fits: ")
+    assert files_in(here) == []
+
+
+@walk
+async def test_the_script_is_that_of_the_job(here: Path) -> None:
+    async with WizardApp(RecordedDesk([report(here)])).run_test(size=SIZE) as pilot:
+        await shows(pilot, "looks hung")
+        await pilot.press("7")
+        await shows(pilot, "ZeRO-3")
+        await pilot.press("w")
+        await shows(pilot, "launch.sh")
+        assert pilot.app.screen.query_one("#script", Input).value == "train.py"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@walk
+async def test_frames(size: str) -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZES[size]) as pilot:
+        await opened(pilot)
+        check(pilot, f"plan-{size}")
+        await pilot.press("m")
+        await shows(pilot, "‹any›", "LoRA rank")
+        check(pilot, f"plan-more-{size}")
+        await pilot.press("m", "escape", "down", "enter")
+        await shows(pilot, "2 of ")
+        check(pilot, f"plan-why-{size}")
+        await pilot.press("escape", "c", "down", "c")
+        await shows(pilot, "Side by side")
+        check(pilot, f"plan-pair-{size}")
+        await pilot.press("escape", "w")
+        await shows(pilot, "launch.sh")
+        await until(pilot, lambda: getattr(pilot.app.screen, "_versions", None) is not None)
+        check(pilot, f"plan-write-{size}")
+
+
+@walk
+async def test_ascii_has_a_letter_for_each_part() -> None:
+    async with WizardApp(RecordedDesk(ascii_only=True)).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        shown = frame(pilot)
+        assert shown.isascii()
+        for part in ("P params", "G grads", "O optimizer", "A activations", "L loss", "B buffers", "S gaps"):
+            assert part in shown
+        assert "AAA" in shown
+
+
+@pytest.mark.parametrize("size", SIZES)
+@walk
+async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
+    async with WizardApp(RecordedDesk(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
+        screen = await opened(pilot)
+        head = next(line for line in rows(pilot) if "on a GPU" in line)
+        for row in table(pilot):
+            assert row.index("GiB") + 3 == head.index("on a GPU") + 8
+            assert row.index("|") == head.index("|")
+            assert "~" not in row[row.index("GiB") :]
+        shown = [frame(pilot)]
+        for keys, waits in (
+            (["m"], "<any>"),
+            (["m", "escape", "enter"], "1 of "),
+            (["end"], "What is to be done"),
+            (["escape", "c", "down", "c"], "Side by side"),
+            (["escape", "w"], "launch.sh"),
+            (["escape", "question_mark"], "OK fits, FAIL does not"),
+        ):
+            await pilot.press(*keys)
+            await until(pilot, lambda words=waits: words in " ".join(frame(pilot).split()))
+            shown.append(frame(pilot))
+        await pilot.press("escape")
+        field(screen, "nodes").value = "x"
+        await shows(pilot, "-> give 1 to 1,000,000")
+        await pilot.press("w")
+        await until(pilot, lambda: "is needed -> give 1 to" in " ".join(frame(pilot).split()))
+        for each in (*shown, frame(pilot)):
+            assert each.isascii()
+            assert "?" not in re.sub(r"\? help|\? f1|Which strategy\?", "", each)
+
+
+@walk
+async def test_on_few_columns_the_keys_that_are_left_out_are_with_help() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=(60, 20)) as pilot:
+        await opened(pilot)
+        last = rows(pilot)[-1]
+        assert "+ GPUs" in last
+        assert "w write" in last
+        assert " … ? help" in last
+        await pilot.press("question_mark", "end")
+        await shows(pilot, "Mark a row to compare")
+        assert "…" not in rows(pilot)[-1]
+
+
+@walk
+async def test_it_survives_any_size() -> None:
+    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        for size in ((60, 20), (40, 10), (200, 60), (20, 5), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        await shows(pilot, "Fits: ", "ZeRO-3", "Fastest: ")
+        await pilot.press("enter")
+        await pilot.resize_terminal(40, 12)
+        await shows(pilot, "1 of")
+        await pilot.press("escape", "w")
+        await pilot.resize_terminal(30, 10)
+        await pilot.resize_terminal(*SIZE)
+        await shows(pilot, "launch.sh")
+
+
+@walk
+async def test_a_box_that_was_not_looked_at_is_looked_at() -> None:
+    desk = RecordedDesk()
+    async with WizardApp(desk, "plan").run_test(size=SIZE) as pilot:
+        screen = pilot.app.screen
+        assert isinstance(screen, PlanScreen)
+        field(screen, "seq_len").value = "512"
+        await shows(pilot, "8 × 80 GiB")
+        assert field(screen, "seq_len").value == "512"
+        assert desk.looked == ["gpus", "limits"]
+
+
+def test_the_form_begins_with_what_the_box_has(here: Path) -> None:
+    snapshot = recorded()
+    assert snapshot.gpus is not None
+    gpus = [msgspec.structs.replace(gpu, memory_used_bytes=10 << 30) for gpu in snapshot.gpus.gpus[:4]]
+    snapshot = msgspec.structs.replace(snapshot, gpus=msgspec.structs.replace(snapshot.gpus, gpus=gpus))
+    box = asks.form_machine_from_snapshot(snapshot)
+    values = asks.initial_values(box, here)
+    assert (values["gpus"], values["gpu"], values["nodes"], values["model"]) == ("4", "H100", "", "Llama-3.1-8B")
+    question = asks.request_from_form(values, box)
+    assert question.setting.gpu_memory_gib == 70
+    assert question.host_bytes == 900 << 30
+    other = asks.request_from_form(values | {"gpu": "A100-40G"}, box).setting
+    assert other.gpu_memory_gib is not None
+    assert other.gpu_memory_gib < 40
+    machine = asks.request_from_form(values | {"gpu": "p5.48xlarge", "gpus": "32"}, box)
+    assert (machine.setting.nodes, machine.setting.gpu, machine.host_bytes) == (4, "H100", 2048 << 30)
+    assert asks.form_machine_from_snapshot(None).per_node == 0
+    assert asks.initial_values(box._replace(gpu="V100-32G"), here)["dtype"] == "fp16-mixed"
+    bench = BenchRow(
+        operation="all_reduce",
+        backend="nccl",
+        ranks=4,
+        bytes=1 << 30,
+        seconds=0.01,
+        algbw_gbps=80,
+        busbw_gbps=123.0,
+        correct=True,
+    )
+    measured = msgspec.structs.replace(snapshot, allreduce=AllreduceSection(backend="nccl", ranks=4, rows=[bench]))
+    assert asks.request_from_form(values, asks.form_machine_from_snapshot(measured)).links.intra_gbps == 123.0
+
+
+def test_a_config_in_the_directory_is_the_model(here: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    (here / "config.json").write_text(json.dumps(config | {"vocab_size": 100, "intermediate_size": 128}))
+    values = asks.initial_values(asks.form_machine_from_snapshot(None), here)
+    assert values["model"] == "config.json"
+    assert asks.request_from_form(values, asks.form_machine_from_snapshot(None)).setting.model.hidden == 64
+    (here / "config.json").write_text("{}")
+    assert asks.initial_values(asks.form_machine_from_snapshot(None), here)["model"] == "Llama-3.1-8B"
+
+
+def said(here: Path, **values: str) -> list[str]:
+    """The three answers to a form without a box."""
+    box = asks.form_machine_from_snapshot(None)
+    found = summary.make_summary(asks.request_from_form(asks.initial_values(box, here) | values, box))
+    return [str(line) for line in summary.summary_lines(summary.add_scaling(found))]
+
+
+def test_the_answers_say_what_nothing_says(here: Path) -> None:
+    assert said(here, model="7b")[0].startswith("Fits: not known without layers")
+    nothing = said(here, model="Llama-3.1-405B", host_memory="10GB", gpu="A100-40G", nodes="1")
+    assert nothing[0].startswith("Fits: none of ")
+    assert nothing[0].endswith(" GiB over.")
+    assert nothing[1] == "Fastest: nothing fits."
+    assert "nothing fits either" in nothing[2]
+    slow = said(here, model="DeepSeek-V3")
+    assert "strategies in practice; ZeRO-3 + NVMe" in slow[0]
+    assert slow[1] == "Fastest: nothing fits in practice."
+    then = said(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more="120")
+    assert "nothing fits" in then[1]
+    assert "fits then (128 on 16 nodes" in then[2]
+    assert said(here, more="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."

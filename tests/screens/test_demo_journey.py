@@ -1,0 +1,56 @@
+"""The main journey with the keyboard on a real job: hang, verdict, patch, proof, undo; and nothing is left behind."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.options import Options
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.shell.state import WizardState
+from ddpwizard.screens.triage.triage import TriageScreen
+from helpers.screen_pilot import check_left, frame, shows, walk
+
+
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+@walk
+async def test_from_the_hang_to_the_proof() -> None:
+    desk = WizardState(Options())
+    app = WizardApp(desk, "demo")
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "looks hung", "waits in all_reduce at train.py:", "◀ rank 0", limit_s=120)
+        screen = app.screen
+        assert isinstance(screen, TriageScreen)
+        report = screen.report
+        assert report is not None
+        script = Path((report.verdict.where or "").rpartition(":")[0])
+        before = text_of(script)
+        assert report.verdict.culprits == [0]
+        await pilot.press("f")
+        await shows(pilot, "Proof:", "a apply", limit_s=30)
+        await pilot.press("a")
+        await shows(pilot, "Write 1 file?")
+        await pilot.press("2")
+        await shows(pilot, "applied, u takes it back")
+        assert text_of(script) != before
+        await pilot.press("v")
+        await shows(pilot, "✓ Proved", limit_s=120)
+        await pilot.press("u")
+        await shows(pilot, "Taken back")
+        assert text_of(script) == before
+        assert "✗" not in frame(pilot)
+        await pilot.press("q")
+    kinds = [event.kind for event in desk.case.session.events]  # type: ignore[union-attr]
+    assert [kind for kind in kinds if kind in ("triage", "fix", "proof", "closed")] == [
+        "triage",
+        "fix",
+        "proof",
+        "fix",
+        "closed",
+    ]
+    assert not script.parent.exists()
+    await asyncio.to_thread(check_left, str(script.parent))

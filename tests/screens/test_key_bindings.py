@@ -1,0 +1,113 @@
+"""One registry of actions: what is bound is in the palette and in help; the keyboard alone suffices."""
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import ddpwizard.screens
+import pytest
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.dialogs.command_palette import available_commands
+from ddpwizard.screens.dialogs.help import active_keys
+from ddpwizard.screens.shell.base import WizardScreen
+from ddpwizard.screens.widgets.choices import Choices
+from ddpwizard.screens.widgets.line_input import LineInput
+from helpers.recorded_state import RecordedDesk, report
+from helpers.screen_pilot import frame, shows, walk
+from textual.binding import Binding
+
+FORBIDDEN = ("ctrl+b", "ctrl+a", "alt+", "super+", "ctrl+shift+")  # tmux, screen and terminals keep these
+PLACES: list[tuple[str, dict[str, object]]] = [
+    ("home", {}),
+    ("step", {}),
+    ("paste", {}),
+    ("diagnosis", {}),
+    ("browse", {}),
+    ("check", {}),
+    ("triage", {}),
+    ("fix", {"cause": "port-in-use"}),
+    ("plan", {}),
+]
+
+
+def bound() -> list[tuple[str, Binding]]:
+    """Every binding that a class of the screens declares."""
+    found: list[tuple[str, Binding]] = []
+    for module in pkgutil.walk_packages(ddpwizard.screens.__path__, "ddpwizard.screens."):
+        if ".plain" in module.name:
+            continue
+        for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if kind.__module__ == module.name:
+                found += [(kind.__name__, b) for b in kind.__dict__.get("BINDINGS", []) if isinstance(b, Binding)]
+    return found
+
+
+def test_every_binding_has_an_id_of_its_own_and_says_what_it_does() -> None:
+    bindings = bound()
+    ids = [binding.id for _, binding in bindings]
+    assert len(bindings) > 40
+    assert all(binding.id and binding.tooltip and binding.description for _, binding in bindings)
+    assert len(ids) == len(set(ids))
+
+
+def test_no_key_that_tmux_or_a_terminal_keeps() -> None:
+    keys = [key for _, binding in bound() for key in binding.key.split(",")]
+    assert not [key for key in keys if key.startswith(FORBIDDEN)]
+
+
+@pytest.mark.parametrize(("place", "arguments"), PLACES)
+@walk
+async def test_palette_and_help_hold_every_action(place: str, arguments: dict[str, object], tmp_path: Path) -> None:
+    app = WizardApp(RecordedDesk([report(tmp_path)]), place, **arguments)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, WizardScreen)
+        live = {a.binding.id: a.binding for a in screen.active_bindings.values() if a.binding.id}
+        in_palette = {command.id for command in available_commands(screen)}
+        moves = {id_ for id_ in live if id_.startswith("list.")}
+        assert set(live) - moves <= in_palette
+        told = {what for _, _, what in active_keys(screen)}
+        numbered = {f"Choose row {n} at once" for n in range(1, 10)}
+        assert {binding.tooltip for binding in live.values()} - numbered <= told
+
+
+@walk
+async def test_an_action_chosen_in_the_palette_is_done_on_the_screen_below(tmp_path: Path) -> None:
+    app = WizardApp(RecordedDesk([report(tmp_path)]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "looks hung")
+        await pilot.press("ctrl+p", *"check this", "enter")
+        await shows(pilot, "more healthy")
+        await pilot.press("ctrl+p", *"show healthy", "enter")
+        await shows(pilot, "8 GPUs are free")
+
+
+@walk
+async def test_help_is_for_what_is_focused(tmp_path: Path) -> None:
+    app = WizardApp(RecordedDesk())
+    async with app.run_test(size=(80, 40)) as pilot:
+        await pilot.press("question_mark")
+        await shows(pilot, "Choose that row at once")
+        await pilot.press("escape", "tab", "f1")
+        await shows(pilot, "Leave the line of text")
+        assert "Choose that row at once" not in frame(pilot)
+
+
+@walk
+async def test_every_part_can_be_reached_with_tab(tmp_path: Path) -> None:
+    for place, arguments in PLACES[1:]:
+        app = WizardApp(RecordedDesk([report(tmp_path)]), place, **arguments)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.pause()
+            reached = set()
+            for _ in range(len(app.screen.focus_chain) + 1):
+                await pilot.press("tab" if place != "paste" else "shift+tab")
+                reached.add(app.screen.focused)
+            assert set(app.screen.focus_chain) <= reached, place
+
+
+def test_widgets_that_take_the_focus_are_lists_lines_and_pages() -> None:
+    assert Choices.can_focus
+    assert LineInput.can_focus

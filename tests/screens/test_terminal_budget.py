@@ -1,0 +1,159 @@
+"""What the full screen costs on the line, and that it leaves nothing behind: counts, in a real pseudo-terminal."""
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.session import Session
+from helpers.jobs import wait_for
+from helpers.pseudo_terminal import ALTERNATE_OFF, ALTERNATE_ON, Terminal, marked
+
+WIZARD = [sys.executable, "-m", "ddpwizard"]
+# An interpreter without torch answers the look at the box sooner.
+QUICK = ["--python", sys._base_executable]  # type: ignore[attr-defined]
+HOME = "What is wrong?"
+LOOKING = "looking at this box"
+FIRST_FRAME_BYTES = 12_000
+KEY_BYTES = 1_500
+RUNNING_BYTES_PER_S = 600
+ORPHAN_LIMIT_S = 30.0
+SLOW_MODULES = {"torch", "networkx", "numpy", "markdown_it", "pygments.lexers"}
+# The wizard, which on SIGUSR1 writes the names of the modules it has loaded.
+TELLING = """
+import json, pathlib, signal, sys
+def tell(*_):
+    pathlib.Path(sys.argv.pop()).write_text(json.dumps(sorted(sys.modules)))
+signal.signal(signal.SIGUSR1, tell)
+from ddpwizard.cli import main
+main([])
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Terminal]:
+    """The wizard at Home, when the box has been looked at."""
+    with Terminal([*WIZARD, *QUICK]) as terminal:
+        terminal.wait_for(HOME)
+        wait_idle(terminal)
+        yield terminal
+
+
+def wait_idle(terminal: Terminal) -> None:
+    terminal.wait_until(lambda: LOOKING.encode() in terminal.output, "look at the box")
+    terminal.wait_until(
+        lambda: LOOKING not in terminal.text,
+        "end of the look",
+    )
+    terminal.wait_quiet()
+
+
+def test_the_first_frame_is_small() -> None:
+    """What the looks at the box add to it comes when they answer, all at once or one by one."""
+    last = (LOOKING.encode(), b"quit")
+    with Terminal(WIZARD) as terminal:
+        terminal.wait_until(lambda: all(words in terminal.output for words in last), "the last rows")
+        assert max(map(terminal.output.index, last)) <= FIRST_FRAME_BYTES
+
+
+def test_an_arrow_key_costs_little(home: Terminal) -> None:
+    for key in ("down", "down", "down", "up"):
+        before, shown = home.count_bytes, home.text
+        home.send(key)
+        home.wait_until(lambda shown=shown: home.text != shown, f"answer to {key}")
+        home.wait_quiet(0.2)
+        assert 0 < home.count_bytes - before <= KEY_BYTES
+
+
+def test_nothing_is_written_while_nothing_happens(home: Terminal) -> None:
+    assert home.bytes_during(2.0) == 0
+
+
+def test_nothing_slow_is_loaded_at_the_first_frame(tmp_path: Path) -> None:
+    told = tmp_path / "modules.json"
+    with Terminal([sys.executable, "-c", TELLING, str(told)]) as terminal:
+        terminal.wait_for(HOME)
+        terminal.process.send_signal(signal.SIGUSR1)
+        terminal.wait_until(lambda: told.exists() and told.read_text().endswith("]"), "list of modules")
+    loaded = set(json.loads(told.read_text()))
+    assert "textual.app" in loaded
+    assert not SLOW_MODULES & loaded
+
+
+def test_q_leaves_the_terminal_as_it_was(home: Terminal) -> None:
+    assert ALTERNATE_ON in home.output
+    home.send("q")
+    assert home.wait_exit() == 0
+    assert home.output.rfind(ALTERNATE_OFF) > home.output.rfind(ALTERNATE_ON)
+    assert home.output.rfind(b"\x1b[?1000l") > home.output.rfind(b"\x1b[?1000h"), "the mouse is the terminal's again"
+    assert home.output.rfind(b"\x1b[?25h") > home.output.rfind(b"\x1b[?25l"), "the cursor is back"
+
+
+def test_ctrl_c_twice_leaves(home: Terminal) -> None:
+    home.send("ctrl+c")
+    home.wait_for("ctrl+c again")
+    assert home.process.poll() is None
+    home.send("ctrl+c")
+    assert home.wait_exit() == 130
+    assert ALTERNATE_OFF in home.output
+
+
+def test_without_a_mouse_none_is_asked_for() -> None:
+    with Terminal([*WIZARD, "--no-mouse"]) as terminal:
+        terminal.wait_for(HOME)
+        assert b"\x1b[?1000h" not in terminal.output
+
+
+@pytest.mark.parametrize("size", [(40, 10), (59, 24)])
+def test_a_terminal_too_small_is_one_line(size: tuple[int, int]) -> None:
+    with Terminal(WIZARD, columns=size[0], rows=size[1]) as terminal:
+        assert terminal.wait_exit() == 2
+        assert b"--plain" in terminal.output
+        assert ALTERNATE_ON not in terminal.output
+
+
+def test_a_dumb_terminal_gets_numbered_questions() -> None:
+    with Terminal(WIZARD, env={"TERM": "dumb"}) as terminal:
+        terminal.wait_for("A number, or tell me what you see:")
+        assert b"\x1b" not in terminal.output
+        terminal.send("q\r")
+        assert terminal.wait_exit() == 0
+
+
+@pytest.mark.slow
+def test_a_lost_connection_leaves_no_process_and_the_session_goes_on() -> None:
+    with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:
+        terminal.wait_for(HOME)
+        wait_idle(terminal)
+        terminal.send("4")
+        terminal.wait_until(lambda: len(marked(terminal.mark)) > 3, "processes of a probe")
+        question = asked(terminal)
+        terminal.close()
+        wait_for(lambda: not marked(terminal.mark), "nothing of it is left", ORPHAN_LIMIT_S)
+    session = Session.load("last")
+    assert session.last("closed") is None
+    with Terminal([*WIZARD, "sessions", "resume", session.id]) as terminal:
+        terminal.wait_for(question)
+
+
+def asked(terminal: Terminal) -> str:
+    """The question a step shows: the first text under the rule."""
+    terminal.wait_for("Why I ask")
+    return terminal.text.split("\n")[3].split("  ")[0].strip()
+
+
+@pytest.mark.slow
+def test_a_running_probe_writes_little_and_quitting_ends_it() -> None:
+    with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:
+        terminal.wait_for(HOME)
+        wait_idle(terminal)
+        terminal.send("4")
+        terminal.wait_until(lambda: len(marked(terminal.mark)) > 3, "processes of a probe")
+        asked(terminal)
+        terminal.wait_quiet(0.15)
+        assert terminal.bytes_during(2.0) <= 2 * RUNNING_BYTES_PER_S
+        terminal.send("\x11")
+        assert terminal.wait_exit() == 0
+        wait_for(lambda: not marked(terminal.mark), "nothing of it is left", ORPHAN_LIMIT_S)

@@ -1,0 +1,567 @@
+"""The triage screen while a job is watched: it looks again by itself, tells what changed, and stays calm and quick."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.session import Session
+from ddpwizard.app.triage.types import JobReport, ProcessDeath, Sample
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.triage import auto_refresh
+from ddpwizard.screens.triage import text as says
+from ddpwizard.screens.triage.rank import RankScreen, RanksScreen
+from ddpwizard.screens.triage.triage import TriageScreen
+from ddpwizard.screens.widgets.choices import Choices
+from helpers.recorded_state import RecordedDesk, large, report, surrounded
+from helpers.screen_pilot import frame, painted_rows, rows, shows, until, walk
+from textual.pilot import Pilot
+
+SIZE = (80, 24)
+SHOWN_WITHIN_S = 0.5  # 0.03 on an idle machine
+# What torchrun 2.13 prints when a rank is killed.
+TORCHRUN_ENDS = """\
+step 1
+W1121 17:40:00.101000 4711 site-packages/torch/distributed/elastic/multiprocessing/api.py:1010] Sending process \
+4000000000 closing signal SIGTERM
+E1121 17:40:00.402000 4711 site-packages/torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: -9) \
+local_rank: 2 (pid: 4000000002) of binary: /usr/bin/python3
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_17:40:00
+  host      : node-07
+  rank      : 2 (local_rank: 2)
+  exitcode  : -9 (pid: 4000000002)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4000000002
+============================================================
+"""
+
+
+class LiveDesk(RecordedDesk):
+    """A desk whose job is as ``now`` makes it, look after look (from 1); ``stuck``: looks never answer."""
+
+    def __init__(self, now: Callable[[int], list[JobReport]]) -> None:
+        super().__init__()
+        self.now, self.looks, self.ended_looks = now, 0, 0
+
+    async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
+        self.looks += 1
+        if self.stuck:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.ended_looks += 1
+                raise
+        return self.now(self.looks)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Looks follow one another at once, and paths are short."""
+    monkeypatch.setattr(auto_refresh, "AGAIN_S", 0.02)
+    monkeypatch.setattr(auto_refresh.AutoRefreshMixin, "wait_s", 0.02)
+    monkeypatch.chdir(tmp_path)
+
+
+def later(found: JobReport, look: int) -> JobReport:
+    """The same job, ``look`` looks of 5 s later, nothing having moved."""
+
+    def moved(sample: Sample) -> Sample:
+        return msgspec.structs.replace(sample, at=sample.at + 5 * look)
+
+    seen = [
+        msgspec.structs.replace(each, samples=[moved(sample) for sample in each.samples])
+        for each in found.observed.seen
+    ]
+    return msgspec.structs.replace(found, observed=msgspec.structs.replace(found.observed, seen=seen))
+
+
+def moving(found: JobReport) -> JobReport:
+    """The same job at work: every rank's main thread was awake between the looks."""
+    seen = [
+        msgspec.structs.replace(
+            each,
+            samples=[msgspec.structs.replace(sample, switches=9 + n) for n, sample in enumerate(each.samples)],
+        )
+        for each in found.observed.seen
+    ]
+    ranks = [msgspec.structs.replace(row, state="running", since_s=None) for row in found.ranks]
+    verdict = msgspec.structs.replace(
+        found.verdict, state="progressing", cause=None, culprits=[], where=None, branch=None, why="The ranks move."
+    )
+    observed = msgspec.structs.replace(found.observed, seen=seen)
+    return msgspec.structs.replace(found, ranks=ranks, verdict=verdict, observed=observed)
+
+
+def other(found: JobReport, launcher_pid: int, state: str = "progressing") -> JobReport:
+    """Another job of the box."""
+    job = msgspec.structs.replace(found.job, launcher_pid=launcher_pid)
+    verdict = msgspec.structs.replace(found.verdict, state=state)
+    return msgspec.structs.replace(found, verdict=verdict, observed=msgspec.structs.replace(found.observed, job=job))
+
+
+def start(command: list[str]) -> "subprocess.Popen[bytes]":
+    """A process whose output can be read."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+def triage_screen(pilot: Pilot[int]) -> TriageScreen:
+    screen = pilot.app.screen
+    assert isinstance(screen, TriageScreen)
+    return screen
+
+
+class TestWatching:
+    @walk
+    async def test_it_looks_again_and_what_stands_still_stands_longer(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, min(look, 12))])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "≥ 58 s")
+            assert "looking at the ranks" not in frame(pilot), "a look by itself is not announced"
+
+    @walk
+    async def test_nothing_is_painted_anew_where_nothing_changed(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [found])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            screen = triage_screen(pilot)
+            put = dict(screen._put)
+            looks = desk.looks
+            await until(pilot, lambda: desk.looks > looks + 3)
+            assert all(screen._put[part] is content for part, content in put.items())
+
+    @walk
+    async def test_p_pauses_and_goes_on(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, look)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: desk.looks > 2)
+            await pilot.press("p")
+            await shows(pilot, ", paused")
+            looks = desk.looks
+            await pilot.pause(0.2)
+            assert desk.looks == looks
+            await pilot.press("p")
+            await until(pilot, lambda: desk.looks > looks + 2)
+            assert ", every" in frame(pilot)
+
+    @walk
+    async def test_no_look_while_a_page_is_open(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, look)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: desk.looks > 2)
+            await pilot.press("s")
+            await shows(pilot, "Stacks")
+            looks = desk.looks
+            await pilot.pause(0.2)
+            assert desk.looks == looks
+            await pilot.press("escape")
+            await until(pilot, lambda: desk.looks > looks)
+
+    @walk
+    async def test_a_look_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, look)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: desk.looks > 2)
+            below = triage_screen(pilot)
+            await pilot.press("s")
+            await shows(pilot, "Stacks")
+            looks = desk.looks
+            below.post_message(below.Sampled([found], [], 0.0))
+            await pilot.pause(0.2)
+            assert desk.looks == looks
+
+    @walk
+    async def test_a_look_under_way_is_ended_by_a_page_and_by_leaving(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [found])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            desk.stuck = True
+            looks = desk.looks
+            await until(pilot, lambda: desk.looks > looks)
+            await pilot.press("s")
+            await until(pilot, lambda: desk.ended_looks == 1)
+            await pilot.press("escape")
+            await until(pilot, lambda: desk.looks > looks + 1)
+            await pilot.press("q")
+        assert desk.ended_looks == 2
+
+    @walk
+    async def test_ctrl_c_does_not_count_a_look_by_itself(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [found])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            desk.stuck = True
+            looks = desk.looks
+            await until(pilot, lambda: desk.looks > looks)
+            await pilot.press("ctrl+c")
+            await shows(pilot, "ctrl+c again leaves")
+            await pilot.press("ctrl+c")
+        assert pilot.app.return_code == 130
+
+    @walk
+    async def test_the_marker_stays_on_its_rank_and_the_window_where_it_is(self, tmp_path: Path) -> None:
+        found = large(tmp_path)
+
+        def now(look: int) -> list[JobReport]:
+            rows = [msgspec.structs.replace(row, since_s=row.since_s and row.since_s + look) for row in found.ranks]
+            return [msgspec.structs.replace(found, ranks=rows)]
+
+        desk = LiveDesk(now)
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "301 places")
+            choices = pilot.app.screen.query_one(Choices)
+            await pilot.press(*["pagedown"] * 4, "up")
+            at, top = choices.highlighted, choices.top
+            assert 0 < top < at
+            looks = desk.looks
+            await until(pilot, lambda: desk.looks > looks + 2)
+            assert (choices.highlighted, choices.top) == (at, top)
+
+
+class TestNews:
+    @walk
+    async def test_a_verdict_that_changed_is_told_and_the_case_follows(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [moving(later(found, look)) if desk.proved else later(found, look)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: desk.looks > 2)
+            ids = [item.id for item in desk.case.evidence if item.source == "job"]
+            assert ids == ["job.ranks-in-different-collectives"]
+            triages = [event for event in desk.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
+            assert len(triages) == 1, "a look that says nothing new is not kept"
+            desk.proved = True
+            await shows(pilot, "train.py was hung, moves again.", "moving", "now")
+            assert "job.ranks-in-different-collectives" not in [item.id for item in desk.case.evidence]
+        again = RecordedDesk()
+        again.resume(Session.load("last").id)
+        assert "job.ranks-in-different-collectives" not in [item.id for item in again.case.evidence]
+
+    @walk
+    async def test_a_job_that_ends_is_told_and_stays_as_it_was_seen(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [found] if look < 4 else [])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(
+                pilot, "train.py has ended.", "has ended; at 17:34:05 it was hung", "◀ rank 0", "17:34:05, ended"
+            )
+            await pilot.press("enter")
+            await shows(pilot, "Rank 0", "Main thread")
+
+    @walk
+    async def test_a_pid_that_goes_is_told(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+
+        def now(look: int) -> list[JobReport]:
+            if look > 3:
+                raise UserError("no process has the pid 4711", "ddpwizard triage lists the jobs that run here")
+            return [found]
+
+        async with WizardApp(LiveDesk(now), "triage", pid=2**22 + 1).run_test(size=SIZE) as pilot:
+            await shows(pilot, "train.py has ended.", "◀ rank 0")
+
+    @walk
+    async def test_a_look_that_fails_is_told_and_tried_again(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+
+        def now(look: int) -> list[JobReport]:
+            if look == 2:
+                raise ProcessLookupError("gone")
+            return [found]
+
+        desk = LiveDesk(now)
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "gone → r looks again", "97 %")
+            await until(pilot, lambda: desk.looks > 4)
+
+    @walk
+    async def test_no_job_and_then_one(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        async with WizardApp(LiveDesk(lambda look: [found] if look > 3 else []), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %", "◀ rank 0")
+
+    @walk
+    async def test_of_a_job_that_ended_it_is_told_who_ended_first_and_how(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        deaths = [
+            ProcessDeath(pid=None, rank=3, how="exit", what="ValueError: no data", where="/tmp/error.json", at=20.0),
+            ProcessDeath(pid=None, rank=2, how="signal", what="SIGKILL", where="/proc/4000000002/stat", at=10.0),
+        ]
+        observed = msgspec.structs.replace(found.observed, deaths=deaths)
+        found = msgspec.structs.replace(found, observed=observed)
+        desk = LiveDesk(lambda look: [found] if look < 4 else [])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(
+                pilot, "train.py has ended. First rank 2: a signal ended it", "(/proc/4000000002/stat: SIGKILL)."
+            )
+
+    @walk
+    async def test_the_log_of_a_job_that_ended_tells_who_ended_first(self, tmp_path: Path) -> None:
+        log = tmp_path / "train.log"
+        log.write_text("step 1\n")
+        found = report(tmp_path)
+        seen = [msgspec.structs.replace(each, output_from=str(log)) for each in found.observed.seen]
+        found = msgspec.structs.replace(found, observed=msgspec.structs.replace(found.observed, seen=seen))
+
+        def now(look: int) -> list[JobReport]:
+            if look < 4:
+                return [found]
+            log.write_text(TORCHRUN_ENDS)
+            return []
+
+        async with WizardApp(LiveDesk(now), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "train.py has ended. First rank 2: a signal ended it", "exitcode: -9")
+
+    def test_a_rank_that_was_gone_at_the_last_look_is_named(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        assert says.end_text(found) == "train.py has ended. No rank was seen to end before the others."
+        first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
+        found = msgspec.structs.replace(found, ranks=[found.ranks[0], first, *found.ranks[2:]])
+        assert says.end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05; how is not known."
+
+    @walk
+    async def test_that_no_cause_is_known_is_said_until_one_is(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, look)] if desk.proved else [])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "No distributed job")
+            await pilot.press("f")
+            await shows(pilot, "No cause is known yet")
+            desk.proved = True
+            await shows(pilot, "97 %")
+            await until(pilot, lambda: "No cause is known yet" not in frame(pilot))
+
+
+class TestOld:
+    @walk
+    async def test_what_was_seen_before_is_looked_at_again_at_once_and_said(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        desk = LiveDesk(lambda look: [later(found, 12)])
+        desk.stuck = True
+        async with WizardApp(desk, "triage", reports=[found]).run_test(size=SIZE) as pilot:
+            await shows(pilot, "17:34:05, looking again…", "97 %")
+            assert desk.looks
+            desk.stuck = False
+            await pilot.press("r")
+            await shows(pilot, "17:35:05, every", "≥ 63 s")
+
+    @walk
+    async def test_so_it_is_when_a_page_is_left(self, tmp_path: Path) -> None:
+        desk = LiveDesk(lambda look: [report(tmp_path)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %", ", every")
+            await pilot.press("s")
+            await shows(pilot, "Stacks", "seen at 17:34:05, esc leaves")
+            desk.stuck = True
+            await pilot.press("escape")
+            await shows(pilot, "17:34:05, looking again…")
+
+    @walk
+    async def test_paused_it_stays_paused(self, tmp_path: Path) -> None:
+        desk = LiveDesk(lambda look: [report(tmp_path)])
+        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            await pilot.press("p", "s")
+            await shows(pilot, "Stacks")
+            looks = desk.looks
+            await pilot.press("escape")
+            await shows(pilot, ", paused")
+            await pilot.pause(0.1)
+            assert desk.looks == looks
+
+    @walk
+    async def test_pages_of_ranks_say_of_when_they_are(self, tmp_path: Path) -> None:
+        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            await pilot.press("down", "enter")
+            await shows(pilot, "3 ranks › waiting", "seen at 17:34:05")
+            await pilot.press("enter")
+            await shows(pilot, "Rank 1", "1 of 3 here, seen at 17:34:05")
+
+
+class TestJobs:
+    @walk
+    async def test_three_jobs_stand_on_one_line_and_n_chooses(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        reports = [found, other(found, 4712), other(found, 4713, "starting")]
+        async with WizardApp(LiveDesk(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py moving", "● 3 train.py starting")
+            await pilot.press("n")
+            await shows(pilot, "Jobs of this box", "torchrun (pid 4713)")
+            await pilot.press("3")
+            await shows(pilot, "torchrun (pid 4713)", "starting 97 %")
+
+    @walk
+    async def test_of_two_n_shows_the_other(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        reports = [found, other(found, 4712)]
+        async with WizardApp(LiveDesk(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "torchrun (pid 4711)", "n next job")
+            await pilot.press("n")
+            await shows(pilot, "torchrun (pid 4712)", "moving 97 %")
+
+    @walk
+    async def test_what_may_not_be_read_is_said_on_top(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        note = "stack: not permitted, needs the same user or the SYS_PTRACE capability"
+        ranks = [
+            *found.ranks[:2],
+            *(msgspec.structs.replace(row, state="unreadable", where=None, note=note) for row in found.ranks[2:]),
+        ]
+        observed = msgspec.structs.replace(found.observed, problems=["the kernel log: not readable as this user"])
+        found = msgspec.structs.replace(found, ranks=ranks, observed=observed)
+        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "! ranks 2, 3: stack: not permitted", "1 more, s shows them", "unreadable")
+            shown = rows(pilot)
+            assert next(n for n, row in enumerate(shown) if "SYS_PTRACE" in row) < next(
+                n for n, row in enumerate(shown) if "97 %" in row
+            )
+            await pilot.press("s")
+            await shows(pilot, "the kernel log: not readable")
+
+
+class TestDrill:
+    @walk
+    async def test_a_place_its_ranks_one_rank(self, tmp_path: Path) -> None:
+        found = surrounded(report(tmp_path))
+        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            await pilot.press("down", "enter")
+            await shows(pilot, "3 ranks › waiting in barrier at train.py:15", "node-07  pid 4000000002")
+            assert isinstance(pilot.app.screen, RanksScreen)
+            await pilot.press("down", "enter")
+            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      asleep", "Where it stands: train.py:15")
+            assert isinstance(pilot.app.screen, RankScreen)
+            await pilot.press("n")
+            await shows(pilot, "Rank 3", "3 of 3 here")
+            await pilot.press("end")
+            await shows(pilot, "QueueFeederThread", "rank 3 validates")
+            await pilot.press("escape", "escape")
+            await shows(pilot, "97 %")
+
+    @walk
+    async def test_a_rank_alone_is_shown_at_once(self, tmp_path: Path) -> None:
+        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            await pilot.press("enter")
+            await shows(pilot, "Rank 0", "validate", "◀ rank 0")
+
+    @walk
+    async def test_wide_terminals_show_all_that_is_known(self, tmp_path: Path) -> None:
+        found = surrounded(report(tmp_path))
+        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=(140, 40)) as pilot:
+            await shows(pilot, "seq", "GPU", "memory", "I/O", "97–99 %", "13 GiB", "64 KiB/s", "117", "default_pg")
+
+    @walk
+    async def test_l_reads_the_variables_of_a_real_process_once_asked(self, tmp_path: Path) -> None:
+        code = "import time\ndef main(stuck_at=118):\n    print('here', flush=True)\n    time.sleep(600)\nmain()\n"
+        with start([sys.executable, "-c", code]) as process:
+            try:
+                assert process.stdout and process.stdout.readline() == b"here\n"
+                found = report(tmp_path)
+                row = msgspec.structs.replace(found.ranks[0], pid=process.pid, host=socket.gethostname())
+                found = msgspec.structs.replace(found, ranks=[row, *found.ranks[1:]])
+                async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+                    await shows(pilot, "97 %")
+                    await pilot.press("enter", "l")
+                    await shows(pilot, "Read the values of rank 0's local variables?", "without stopping the process")
+                    await pilot.press("2")
+                    await shows(pilot, "variables, just read", "stuck_at = 118")
+                    await pilot.press("escape", "l")
+                    await shows(pilot, "variables, just read", "stuck_at = 118")
+            finally:
+                process.kill()
+
+    @walk
+    async def test_variables_of_another_host_are_not_offered(self, tmp_path: Path) -> None:
+        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            await pilot.press("enter")
+            await shows(pilot, "Rank 0")
+            assert "variables" not in rows(pilot)[-1]
+
+    @walk
+    async def test_a_rank_leads_to_the_reasons_and_the_stacks(self, tmp_path: Path) -> None:
+        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97 %")
+            await pilot.press("enter")
+            await shows(pilot, "Rank 0", "w why   s stacks")
+            await pilot.press("s")
+            await shows(pilot, "Stacks, each once", "ranks 1–3")
+            assert rows(pilot)[-1].split() == ["?", "help", "q", "quit"], "nothing is offered that does nothing"
+            await pilot.press("question_mark")
+            await shows(pilot, "Help › Stacks, each once")
+            await pilot.press("escape", "escape", "w")
+            await shows(pilot, "What it looks like")
+
+
+class TestMany:
+    @walk
+    async def test_slash_goes_to_the_group_of_a_rank(self, tmp_path: Path) -> None:
+        found = large(tmp_path)
+        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "301 places, 1024 ranks: / finds a rank")
+            await pilot.press("p")
+            await pilot.press("slash", *"818")
+            await shows(pilot, "818")
+            screen = triage_screen(pilot)
+            assert 818 in screen._groups[screen.query_one(Choices).highlighted].members
+            await pilot.press("enter", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, RanksScreen))
+            marked = pilot.app.screen.query_one(Choices).marked
+            assert marked is not None and marked.id == "818"
+            await pilot.press("escape", "slash", *"4096")
+            await shows(pilot, "Nothing here has 4096.")
+            await pilot.press("escape")
+            await until(pilot, lambda: "words of a row" not in frame(pilot))
+
+    @pytest.mark.parametrize("size", [SIZE, (140, 40)])
+    @walk
+    async def test_a_thousand_ranks_are_shown_quickly(self, size: tuple[int, int], tmp_path: Path) -> None:
+        """What a new look costs the screen: grouping, rows, source, painting. CPU time, best of five: a shared box."""
+        first, second = large(tmp_path), moving(large(tmp_path))
+        async with WizardApp(LiveDesk(lambda _: [first]), "triage").run_test(size=size) as pilot:
+            await shows(pilot, "301 places")
+            await pilot.press("p")
+            screen = triage_screen(pilot)
+            took_s: list[float] = []
+            for now in (second, first, second, first, second):
+                screen._reports = [now]
+                began = time.thread_time()
+                screen._show()
+                screen._compositor.render_strips()
+                took_s.append(time.thread_time() - began)
+            assert min(took_s) < SHOWN_WITHIN_S, took_s
+
+    @walk
+    async def test_an_arrow_key_paints_no_more_for_a_thousand_ranks(self, tmp_path: Path) -> None:
+        found = large(tmp_path)
+        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "301 places")
+            await pilot.press("p")
+            choices = pilot.app.screen.query_one(Choices)
+            painted = painted_rows(choices)
+            await pilot.press("down")
+            assert sorted(painted) == [0, 1]
+            painted.clear()
+            await pilot.press(*["down"] * 8)
+            assert max(painted) < choices.size.height

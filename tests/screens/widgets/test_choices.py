@@ -1,0 +1,93 @@
+"""The list of choices: what stands in its window is what it holds, however the window changes."""
+
+from functools import partial
+
+import pytest
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.widgets.choices import Choice, Choices
+from helpers.recorded_state import RecordedDesk
+from helpers.screen_pilot import frame, rows, shows, until, walk
+from textual.content import Content
+from textual.pilot import Pilot
+
+
+def shown(pilot: Pilot[int]) -> list[str]:
+    """What the screen shows where the list stands."""
+    region = pilot.app.screen.query_one("#strategies").region
+    return [row[region.x : region.right].rstrip() for row in rows(pilot)[region.y : region.bottom]]
+
+
+def held(pilot: Pilot[int]) -> list[str]:
+    """What the list holds for each row of its window."""
+    choices = pilot.app.screen.query_one("#strategies", Choices)
+    return [choices.render_line(y).text.rstrip() for y in range(choices.size.height)]
+
+
+@pytest.mark.parametrize("sizes", [((80, 24), (80, 40)), ((80, 40), (80, 24)), ((80, 24), (60, 20), (140, 50))])
+@walk
+async def test_a_window_of_another_size_is_painted_whole_and_filled(sizes: tuple[tuple[int, int], ...]) -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=sizes[0]) as pilot:
+        await shows(pilot, "Fastest: ")
+        choices = pilot.app.screen.query_one("#strategies", Choices)
+        choices.focus()
+        await pilot.press("end")
+        for size in sizes[1:]:
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda size=size: pilot.app.screen.size == size)
+            assert shown(pilot) == held(pilot)
+            assert frame(pilot).count("▸") == 1
+            empty = max(0, choices.size.height - len(choices.items))
+            assert sum(not row for row in shown(pilot)) == empty, "the window is filled as far as there are rows"
+        await pilot.press("home")
+        assert shown(pilot) == held(pilot) and shown(pilot)[0].startswith("▸")
+
+
+@walk
+async def test_fewer_and_more_rows_after_the_end_was_marked() -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "Fastest: ")
+        choices = pilot.app.screen.query_one("#strategies", Choices)
+        choices.focus()
+        await pilot.press("end")
+        for count in (2, 30):
+            choices.set_items([Choice(str(n), f"row {n}") for n in range(count)])
+            await pilot.pause()
+            assert shown(pilot) == held(pilot)
+
+
+@walk
+async def test_a_label_that_is_a_function_is_made_when_its_row_comes_into_view() -> None:
+    made: list[int] = []
+
+    def label(n: int) -> Content:
+        made.append(n)
+        return Content(f"row {n}")
+
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "Fastest: ")
+        choices = pilot.app.screen.query_one("#strategies", Choices)
+        height = choices.size.height
+        choices.set_items([Choice(str(n), partial(label, n)) for n in range(3 * height)], first=True)
+        await pilot.pause()
+        assert sorted(made) == list(range(height)), "each once"
+        assert shown(pilot) == held(pilot)
+        choices.focus()
+        await pilot.press("end")
+        assert shown(pilot) == held(pilot) and shown(pilot)[-1] == f"▸ row {3 * height - 1}"
+        assert sorted(made) == [*range(height), *range(2 * height, 3 * height)]
+
+
+@walk
+async def test_only_rows_that_look_otherwise_are_painted_again() -> None:
+    async with WizardApp(RecordedDesk(), "plan").run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "Fastest: ")
+        choices = pilot.app.screen.query_one("#strategies", Choices)
+        choices.set_items([Choice(word, word) for word in ("one", "two", "three", "four")], first=True)
+        await pilot.pause()
+        painted: list[int] = []
+        line = choices.render_line
+        choices.render_line = lambda y: painted.append(y) or line(y)
+        choices.set_items([Choice("one", "one"), Choice("two", "2"), Choice("three", Content.styled("three", "bold"))])
+        await pilot.pause()
+        assert sorted(set(painted)) == [1, 2, 3], "another word, another style, a row that is gone"
+        assert shown(pilot) == held(pilot)

@@ -1,0 +1,80 @@
+"""Damage Flight Recorder dumps at random and read them: a problem or a record each, nothing executed, no crash.
+
+    python tests/soak/fuzz_records.py [COUNT] [SEED]
+
+A dump that breaks something is written to the folder DDPWIZARD_SOAK_DIR (default: the present one); exit code 1.
+"""
+
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from helpers.damaged_dumps import mutated, wholesome
+
+COUNT = 10_000
+FOLDER = Path(os.environ.get("DDPWIZARD_SOAK_DIR", "."))
+MOST_S = 5.0
+MOST_MEMORY_BYTES = 4_000_000_000
+
+
+def one(content: bytes, folder: Path) -> bool:
+    """Whether one damaged dump could still be read, beside a sound one, and judged.
+
+    Raises:
+        AssertionError: It was neither read nor named as a problem, or took too long.
+    """
+    import msgspec
+    from ddpwizard.app.triage.flight_recorder.analyse import analyse_records
+    from ddpwizard.app.triage.flight_recorder.loader import load_records
+
+    path = folder / "trace_1"
+    path.write_bytes(content)
+    began = time.process_time()
+    found = load_records([folder])
+    recorded = analyse_records(found.records)
+    msgspec.json.encode((found, recorded))
+    took = time.process_time() - began
+    assert took < MOST_S, f"it took {took:.1f} s"
+    damaged = [record for record in found.records if record.rank == 1]
+    assert damaged or any(str(path) in problem for problem in found.problems), "neither read nor named"
+    return bool(damaged)
+
+
+def fuzz(count: int, seed: int) -> tuple[int, int]:
+    """How many of ``count`` damaged dumps could be read, and how many broke something."""
+    random_ = random.Random(seed)
+    sound = wholesome()
+    read, broke = 0, 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "trace_0").write_bytes(sound[0])
+        for number in range(count):
+            content = mutated(random_, sound[number % len(sound)])
+            try:
+                read += one(content, folder)
+            except Exception as error:
+                broke += 1
+                kept = FOLDER / f"broke-{seed}-{number}.dump"
+                kept.write_bytes(content)
+                print(f"{kept}: {error!r}", file=sys.stderr)
+    return read, broke
+
+
+def main(arguments: list[str]) -> int:
+    """Under a memory limit, so that a dump that asks for too much shows."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    count = int(arguments[0]) if arguments else COUNT
+    seed = int(arguments[1]) if len(arguments) > 1 else random.randrange(1 << 30)
+    read, broke = fuzz(count, seed)
+    print(f"{count} damaged dumps, seed {seed}: {read} could be read, {broke} broke something")
+    return 1 if broke else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,238 @@
+"""Nothing the wizard started outlives it: cancelled, timed out, killed, its terminal closed; and nothing is left over.
+
+Processes are recognised by a mark in their environment, which every descendant inherits and none can lose.
+"""
+
+import asyncio
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.system import supervisor
+from ddpwizard.app.system.subprocesses import run_process
+
+MARK = "DDPWIZARD_TEST_MARK"
+GONE_WITHIN_S = 30  # of a box that does other work besides; a family lives 120 s
+STEPS = 20  # of the event loop; the keeper needs thousands of them to end a family
+# Every process a test starts ends by itself when its fuse has burnt down, so that a broken keeper cannot flood a box.
+STUBBORN = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+FUSE = time.monotonic() + 120
+def born():
+    open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
+"""
+# A launcher, a rank and the rank's helper, each in a session of its own as torchrun's are; none heeds SIGTERM.
+FAMILY = (
+    STUBBORN
+    + """
+for _ in range(2):
+    if os.fork():
+        break
+    os.setsid()
+born()
+while time.monotonic() < FUSE:
+    time.sleep(1)
+"""
+)
+# Three generations in sessions of their own; who loses a child makes another, 200 births at most.
+RESPAWNER = (
+    STUBBORN
+    + """
+def live(generation):
+    if generation:
+        os.setsid()
+    born()
+    children = set()
+    while time.monotonic() < FUSE:
+        while generation < 3 and len(children) < 2 and len(os.listdir(sys.argv[1])) < 200:
+            pid = os.fork()
+            if pid == 0:
+                live(generation + 1)
+            children.add(pid)
+        time.sleep(0.002)
+        try:
+            children.discard(os.waitpid(-1, os.WNOHANG)[0])
+        except ChildProcessError:
+            pass
+    os._exit(0)
+live(0)
+"""
+)
+# Never the same process for long: each starts the next and is gone.
+HOPPER = (
+    STUBBORN
+    + """
+born()
+while time.monotonic() < FUSE:
+    if os.fork():
+        os._exit(0)
+"""
+)
+
+
+def marked(mark: str) -> list[int]:
+    """The living processes that carry the mark, the test's own and zombies left out."""
+    found: list[int] = []
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit() or int(path.name) == os.getpid():
+            continue
+        try:
+            carries = f"{MARK}={mark}".encode() in (path / "environ").read_bytes().split(b"\0")
+            zombie = (path / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+        except OSError:
+            continue
+        if carries and not zombie:
+            found.append(int(path.name))
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for the condition; fails the test when it does not come true."""
+    until = time.monotonic() + GONE_WITHIN_S
+    while not condition():
+        assert time.monotonic() < until, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A mark of this test's own, in the environment of everything it starts."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def births(tmp_path: Path) -> Path:
+    """The directory where each process of a family leaves its pid."""
+    directory = tmp_path / "births"
+    directory.mkdir()
+    return directory
+
+
+def count(births: Path) -> int:
+    return len(list(births.iterdir()))
+
+
+def cancel_when(command: list[str], ready: Callable[[], bool]) -> None:
+    """Start the command, cancel it once ``ready``; the call returns at once, having waited for nothing."""
+
+    async def scenario() -> None:
+        task = asyncio.create_task(run_process(command, limit_s=100))
+        await asyncio.to_thread(wait_until, ready)
+        task.cancel()
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        assert task.cancelled()
+
+    asyncio.run(scenario())
+
+
+def test_cancel_returns_at_once_and_leaves_no_grandchild(mark: str, births: Path) -> None:
+    cancel_when([sys.executable, "-c", FAMILY, str(births)], lambda: count(births) == 3)
+    wait_until(lambda: not marked(mark))
+
+
+def test_time_limit_ends_the_whole_family(mark: str, births: Path) -> None:
+    outcome = asyncio.run(run_process([sys.executable, "-c", FAMILY, str(births)], limit_s=6))
+    assert outcome.status == "timed_out"
+    assert count(births) == 3, "the family was not complete, so nothing was shown"
+    assert outcome.elapsed_s < GONE_WITHIN_S
+    assert not marked(mark)
+
+
+def test_end_of_the_command_ends_what_it_left_behind(mark: str, births: Path) -> None:
+    launcher = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {FAMILY!r}, sys.argv[1]])\n"
+    launcher += "import os, time\nwhile len(os.listdir(sys.argv[1])) < 3: time.sleep(0.01)\nsys.exit(7)"
+    outcome = asyncio.run(run_process([sys.executable, "-c", launcher, str(births)], limit_s=60))
+    assert (outcome.status, outcome.code) == ("failed", 7)
+    assert count(births) == 3
+    assert not marked(mark)
+
+
+WIZARD = """
+import asyncio, sys
+from ddpwizard.app.system.subprocesses import run
+asyncio.run(run([sys.executable, "-c", sys.argv[1], sys.argv[2]], limit_s=60))
+"""
+
+
+def test_wizard_killed(mark: str, births: Path) -> None:
+    wizard = subprocess.Popen([sys.executable, "-c", WIZARD, FAMILY, str(births)])
+    wait_until(lambda: count(births) == 3)
+    wizard.kill()
+    wizard.wait()
+    wait_until(lambda: not marked(mark))
+
+
+def test_pseudo_terminal_closed(mark: str, births: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests were started with nohup
+        os.execv(sys.executable, [sys.executable, "-c", WIZARD, FAMILY, str(births)])
+    wait_until(lambda: count(births) == 3)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.WTERMSIG(status) == signal.SIGHUP
+    wait_until(lambda: not marked(mark))
+
+
+def test_wizard_gone_before_the_keeper_looked(mark: str) -> None:
+    """The other end of the socket is closed before the keeper has even begun."""
+    code = textwrap.dedent(
+        """
+        import asyncio, os, sys
+        from ddpwizard.app.probes import runner
+        started = runner.subprocess.Popen
+        def start_and_die(*args, **kwargs):
+            started(*args, **kwargs)
+            os._exit(9)
+        runner.subprocess.Popen = start_and_die
+        asyncio.run(runner.run([sys.executable, "-c", "import time; time.sleep(60)"], limit_s=60))
+        """
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    wait_until(lambda: not marked(mark))
+
+
+def test_children_that_replace_their_dead(mark: str, births: Path) -> None:
+    cancel_when([sys.executable, "-c", RESPAWNER, str(births)], lambda: count(births) >= 15)
+    wait_until(lambda: not marked(mark))
+
+
+def test_a_child_that_forks_and_exits_for_ever(mark: str, births: Path) -> None:
+    outcome = asyncio.run(run_process([sys.executable, "-c", HOPPER, str(births)], limit_s=60))
+    assert count(births) == 1
+    assert outcome.status == "ok"  # the first of the line ended by itself, with 0
+    assert outcome.elapsed_s < GONE_WITHIN_S, "it ended by its own fuse, not by the keeper"
+    assert not marked(mark)
+
+
+def test_no_zombie_keeper_stays(mark: str, births: Path) -> None:
+    cancel_when([sys.executable, "-c", FAMILY, str(births)], lambda: count(births) == 3)
+    wait_until(lambda: not marked(mark))
+
+    def collected() -> bool:
+        asyncio.run(run_process(["true"], limit_s=10))
+        return not supervisor.descendants(os.getpid())
+
+    wait_until(collected)
+
+
+def test_descendants_are_found_below_a_session_of_their_own(births: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", FAMILY, str(births)], start_new_session=True)
+    try:
+        wait_until(lambda: count(births) == 3)
+        assert {int(path.name) for path in births.iterdir()} == {child.pid, *supervisor.descendants(child.pid)}
+    finally:
+        for pid in [child.pid, *supervisor.descendants(child.pid)]:
+            os.kill(pid, signal.SIGKILL)
+        child.wait()

@@ -1,0 +1,213 @@
+"""Who is to blame, told from records made by hand; the same for every order of the files."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from ddpwizard.app.triage.flight_recorder.analyse import analyse_records
+from ddpwizard.app.triage.flight_recorder.parse import parse_dump
+from ddpwizard.app.triage.flight_recorder.types import Finding, RecorderVerdict
+from helpers.flight_recorder_dumps import dump, entry, pickled
+
+Dump = Mapping[str, Any]
+HERE, THERE = (("step", "/home/me/train.py", 24),), (("last", "/home/me/train.py", 48),)
+
+
+def world(ranks: int, entries: Mapping[int, Sequence[dict[str, Any]]], **groups: Sequence[int]) -> dict[int, Dump]:
+    """Dumps of an NCCL job: two calls everybody finished, then what each rank did."""
+    named: dict[str, Sequence[int]] = {"0": range(ranks), **{name.removeprefix("g"): g for name, g in groups.items()}}
+    mine = {rank: {name: g for name, g in named.items() if rank in g} for rank in range(ranks)}
+    return {rank: dump([entry(0), entry(1), *entries.get(rank, ())], mine[rank]) for rank in range(ranks)}
+
+
+def judged(dumps: Mapping[int, Dump], world_size: int | None = None) -> RecorderVerdict:
+    """The same whatever order the dumps come in."""
+    records = [parse_dump(pickled(content), rank) for rank, content in dumps.items()]
+    found = analyse_records(records, world_size=world_size)
+    for seed in range(20):
+        random.Random(seed).shuffle(records)
+        assert msgspec.json.encode(analyse_records(records, world_size=world_size)) == msgspec.json.encode(found)
+    return found
+
+
+def first(found: RecorderVerdict) -> list[Finding]:
+    return [finding for finding in found.findings if not finding.follows]
+
+
+def waiting(number: int, **more: Any) -> dict[str, Any]:
+    return entry(number, done=False, **more)
+
+
+def test_all_agree() -> None:
+    found = judged(world(4, {}))
+    assert (found.culprits, found.findings) == ([], [])
+
+
+def test_one_has_not_entered() -> None:
+    found = judged(world(4, {rank: [waiting(2, frames=HERE)] for rank in (0, 1, 3)}))
+    (finding,) = first(found)
+    assert (finding.kind, finding.culprits, finding.seq, finding.collective) == ("missing", [2], 3, "all_reduce")
+    assert found.confidence > 0.8
+    assert [(side.ranks, side.where) for side in finding.sides] == [
+        ([0, 1, 3], "/home/me/train.py:24"),
+        ([2], "/home/me/train.py:24"),
+    ]
+    assert finding.words == "Ranks 0, 1, 3 wait in all_reduce (number 3 of default_pg). Rank 2 has not entered it."
+
+
+def test_one_stopped_on_the_way_though_all_are_in_the_first_open_call() -> None:
+    """As a GPU that fails does: the others go on to enqueue."""
+    found = judged(world(3, {rank: [waiting(2), waiting(3)][: 1 if rank == 1 else 2] for rank in range(3)}))
+    assert (first(found)[0].kind, found.culprits, found.confidence) == ("missing", [1], 0.5)
+
+
+def test_one_left_no_record() -> None:
+    dumps = world(4, {rank: [waiting(2)] for rank in (0, 1, 3)})
+    del dumps[2]
+    found = judged(dumps)
+    assert (first(found)[0].kind, found.culprits, found.silent) == ("silent", [2], [2])
+    assert judged(world(2, {0: [waiting(2)], 1: [waiting(2)]}), world_size=3).culprits == []
+
+
+def test_the_one_that_entered_what_no_other_does() -> None:
+    found = judged(world(4, {1: [waiting(2)]}))
+    assert (first(found)[0].kind, found.culprits) == ("extra", [1])
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        ({"op": "nccl:broadcast"}, "op"),
+        ({"sizes": [[7]]}, "size"),
+        ({"dtype": "Half"}, "dtype"),
+    ],
+)
+def test_what_one_calls_differs(odd: dict[str, Any], kind: str) -> None:
+    found = judged(
+        world(4, {rank: [waiting(2, frames=HERE)] for rank in range(3)} | {3: [waiting(2, frames=THERE, **odd)]})
+    )
+    (finding,) = first(found)
+    assert (finding.kind, finding.culprits, finding.seq) == (kind, [3], 3)
+    assert [(side.ranks, side.where[-2:]) for side in finding.sides] == [([0, 1, 2], "24"), ([3], "48")]
+    tie = judged(world(2, {0: [waiting(2)], 1: [waiting(2, **odd)]}))
+    assert (first(tie)[0].kind, tie.culprits, tie.confidence < 0.5) == (kind, [0, 1], True)
+
+
+def test_equal_elements_in_another_shape_are_no_mismatch() -> None:
+    found = judged(world(2, {0: [waiting(2, sizes=[[2, 6]])], 1: [waiting(2, sizes=[[12]])]}))
+    assert (first(found)[0].kind, found.culprits) == ("together", [])
+
+
+def test_uneven_exchange_is_no_mismatch() -> None:
+    entries = {rank: [waiting(2, op="nccl:all_to_all", sizes=[[rank + 1]], out=[[2]])] for rank in range(3)}
+    assert judged(world(3, entries)).culprits == []
+
+
+def test_another_order() -> None:
+    usual = [waiting(2), waiting(3, op="nccl:broadcast", sizes=[[4]])]
+    odd = [waiting(2, op="nccl:broadcast", sizes=[[4]]), waiting(3)]
+    found = judged(world(3, {0: usual, 1: odd, 2: usual}))
+    assert (first(found)[0].kind, found.culprits) == ("order", [1])
+
+
+def test_a_call_left_out_shifts_the_rest() -> None:
+    calls = [("nccl:broadcast", 1), ("nccl:all_reduce", 2), ("nccl:reduce", 3), ("nccl:all_reduce", 4)]
+    usual = [waiting(2 + at, op=op, sizes=[[size]]) for at, (op, size) in enumerate(calls)]
+    odd = [waiting(2 + at, op=op, sizes=[[size]]) for at, (op, size) in enumerate(calls[1:])]
+    found = judged(world(3, {0: usual, 1: usual, 2: odd}))
+    assert (first(found)[0].kind, first(found)[0].seq, found.culprits) == ("op", 3, [2])
+    assert "left out one call" in first(found)[0].words
+
+
+def test_wrong_group() -> None:
+    entries = {rank: [waiting(2)] for rank in (0, 1, 2)}
+    entries[3] = [waiting(2, seq=1, group=("5", "pair"), group_id=1)]
+    found = judged(world(4, entries, g5=[2, 3]))
+    assert (first(found)[0].kind, found.culprits) == ("wrong_group", [3])
+
+
+def test_group_cycle() -> None:
+    left, right = {"group": ("5", "left"), "group_id": 1}, {"group": ("6", "right"), "group_id": 2}
+    small = {"op": "nccl:broadcast", "sizes": [[1]]}
+    found = judged(
+        world(2, {0: [waiting(2, seq=1, **left)], 1: [waiting(2, seq=1, **right, **small)]}, g5=[0, 1], g6=[0, 1])
+    )
+    assert (first(found)[0].kind, found.culprits, found.confidence < 0.5) == ("group_cycle", [0, 1], True)
+    both = {
+        0: [waiting(2, seq=1, **left), waiting(3, seq=1, **right, **small)],
+        1: [waiting(2, seq=1, **right, **small), waiting(3, seq=1, **left)],
+    }
+    found = judged(world(2, both, g5=[0, 1], g6=[0, 1]))
+    assert (first(found)[0].kind, found.culprits) == ("group_cycle", [0, 1])
+
+
+@pytest.mark.parametrize("word", ["recv {0}<-{1}", "send {0}->{1}"])
+def test_pairs_that_wait_for_each_other(word: str) -> None:
+    entries = {
+        0: [waiting(2, op=f"nccl:{word.format(0, 1)}", p2p=True, seq=1)],
+        1: [waiting(2, op=f"nccl:{word.format(1, 0)}", p2p=True, seq=1)],
+    }
+    for ranks in (2, 3):
+        found = judged(world(ranks, entries))
+        assert (first(found)[0].kind, found.culprits, found.confidence < 0.5) == ("p2p", [0, 1], True)
+
+
+def test_a_pair_that_meets_blames_nobody() -> None:
+    entries = {
+        0: [waiting(2, op="nccl:send 0->1", p2p=True, seq=1)],
+        1: [waiting(2, op="nccl:recv 1<-0", p2p=True, seq=1)],
+    }
+    assert judged(world(3, entries)).culprits == []
+
+
+def test_those_that_wait_because_of_it_are_told_apart() -> None:
+    """Rank 3 has stopped; its group waits for it, and the ranks of another group wait for its group."""
+    pair = {"group": ("5", "pipe"), "group_id": 1}
+    entries = {
+        0: [waiting(2, op="nccl:recv 0<-1", p2p=True, seq=1, **pair)],
+        1: [waiting(2, seq=1, group=("6", "stage"), group_id=2)],
+        2: [waiting(2, seq=1, group=("6", "stage"), group_id=2)],
+    }
+    found = judged(world(4, entries, g5=[0, 1], g6=[1, 2, 3]))
+    assert found.culprits == [3]
+    assert [(finding.group_name, finding.follows) for finding in found.findings] == [("6", False), ("5", True)]
+
+
+def test_what_all_others_have_finished() -> None:
+    found = judged(world(3, {0: [entry(2)], 1: [waiting(2)], 2: [entry(2)]}))
+    assert (first(found)[0].kind, found.culprits) == ("unfinished", [1])
+
+
+def test_who_has_not_begun_on_the_gpu() -> None:
+    found = judged(world(3, {0: [waiting(2, state="started")], 1: [waiting(2)], 2: [waiting(2, state="started")]}))
+    assert (first(found)[0].kind, found.culprits) == ("together", [1])
+
+
+def test_the_same_name_for_different_groups() -> None:
+    """Names are counted per rank where groups are made by some ranks only."""
+    dumps = {
+        rank: dump([entry(0), waiting(1, seq=1, group=("1", "mine"), group_id=1)], {"0": range(4), "1": members})
+        for rank, members in ((0, [0, 1]), (1, [0, 1]), (2, [2, 3]))
+    }
+    dumps[3] = dump([entry(0)], {"0": range(4), "1": [2, 3]})
+    assert judged(dumps).culprits == [3]
+
+
+def test_gloo_after_a_time_out() -> None:
+    """Gloo tells a call done that ended with an error."""
+    dumps = {rank: dump([entry(n, op="gloo:all_reduce") for n in range(3 if rank == 1 else 4)]) for rank in range(3)}
+    found = judged(dumps)
+    assert (first(found)[0].kind, first(found)[0].seq, found.culprits) == ("missing", 4, [1])
+
+
+def test_parts_of_a_coalesced_call_end_with_it() -> None:
+    parts = [waiting(2, op="nccl:send 0->1", p2p=True, seq=1), entry(3, op="nccl:coalesced", seq=1, p2p=True)]
+    record = parse_dump(pickled(dump(parts, {"0": [0, 1]})), 0)
+    assert record.states == "dd"
+
+
+def test_nothing_at_all() -> None:
+    assert analyse_records([]).culprits == []
+    assert judged({0: dump([], {"0": [0]})}).culprits == []

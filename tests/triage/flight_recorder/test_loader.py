@@ -1,0 +1,212 @@
+"""Dumps of every form and version are read; whatever else a file holds is named as a problem."""
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from ddpwizard.app.triage.flight_recorder import loader
+from ddpwizard.app.triage.flight_recorder.loader import host_in_name, load_records, rank_in_name
+from ddpwizard.app.triage.flight_recorder.parse import parse_json_record
+from ddpwizard.app.triage.flight_recorder.safe_unpickle import DumpError
+from ddpwizard.app.triage.flight_recorder.types import RankRecord
+from helpers.damaged_dumps import mutated, wholesome
+from helpers.flight_recorder_dumps import dump, entry, in_json, pickled, write
+
+SEED, MUTATIONS = 11, 300
+
+
+def only(folder: Path) -> RankRecord:
+    """The one record of a folder that has no problems."""
+    found = load_records([folder])
+    assert found.problems == []
+    return found.records[0]
+
+
+def problem(folder: Path, content: bytes) -> str:
+    """What is said of a file that holds this."""
+    (folder / "trace_3").write_bytes(content)
+    found = load_records([folder])
+    assert found.records == []
+    assert found.problems[0].startswith(str(folder / "trace_3: "))
+    return found.problems[0].partition(": ")[2]
+
+
+def test_helper_writes_what_torch_writes() -> None:
+    content = dump([entry(number) for number in range(3)], {"0": range(2)})
+    assert pickle.loads(pickled(content)) == content  # noqa: S301
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_both_forms(form: str, tmp_path: Path) -> None:
+    entries = [entry(0, op="nccl:_all_gather_base", sizes=[[8]], out=[[16]], frames=()), entry(1, done=False)]
+    record = only(write(tmp_path, {5: dump(entries, {"0": [4, 5]})}, form=form))
+    assert (record.rank, record.backend, record.version, record.library) == (5, "nccl", "2.10", "2.27.3")
+    assert [record.calls[at].collective for at in record.call] == ["all_gather_into_tensor", "all_reduce"]
+    assert (record.seq, record.states) == ([1, 2], "de")
+    assert record.groups[0].ranks == [4, 5]
+    assert (record.groups[0].enqueued, record.groups[0].completed) == (2, 1)
+    assert record.calls[1].where == ("/home/me/train.py:24" if form == "pickle" else "")
+    assert msgspec.json.decode(msgspec.json.encode(record), type=RankRecord) == record
+
+
+def test_gloo_tells_done_by_retired_alone(tmp_path: Path) -> None:
+    record = only(write(tmp_path, {0: dump([entry(n, op="gloo:all_reduce", done=n == 0) for n in range(2)])}))
+    assert (record.backend, record.states, record.groups[0].ranks) == ("gloo", "de", [])
+
+
+def test_status_without_entries_is_found_by_order(tmp_path: Path) -> None:
+    content = dump([], {"0": [0, 1], "7": [0, 1]})
+    content["pg_status"] = {
+        number: {"last_enqueued_collective": count, "last_completed_collective": count}
+        for number, count in (("0", 11), ("3", 77))
+    }
+    record = only(write(tmp_path, {0: content}))
+    assert {group.name: group.enqueued for group in record.groups} == {"0": 11, "7": 77}
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.4", "2.9", "2.10"])
+def test_older_versions_lack_fields(version: str, tmp_path: Path) -> None:
+    """As torch 2.4 to 2.13 write them: thread, status and time-out came one after the other."""
+    content = dump([entry(0), entry(1, done=False)], {"0": [0, 1]}, version=version)
+    for each in content["entries"]:
+        for late in ("thread_name", "thread_id", "timeout_ms", "is_p2p", "retired")[: 5 if version == "2.0" else 2]:
+            del each[late]
+    if version == "2.0":
+        del content["pg_status"]
+    content["nccl_version"] = content.pop("comm_lib_version")
+    record = only(write(tmp_path, {0: content}))
+    assert (record.states, record.version, record.library) == ("de", version, "2.27.3")
+
+
+@pytest.mark.parametrize("version", ["1.5", "3.0", "", "x"])
+def test_other_versions_are_named(version: str, tmp_path: Path) -> None:
+    assert "dump version" in problem(tmp_path, pickled(dump([entry(0)], version=version)))
+
+
+def test_a_pickle_that_would_run_code_does_not(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    for protocol in (2, 3, 4, 5):
+        said = problem(tmp_path, pickle.dumps(dump([entry(0)], extra=Evil()), protocol))
+        assert said.startswith("refused: ")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nor_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "WORKERS_FROM_BYTES", 0)
+    write(tmp_path, {rank: dump([entry(0)], {"0": range(4)}) for rank in range(3)})
+    code = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00exit\x85R."
+    memory = b"\x80\x02}r\xff\xff\xff\x3f."
+    (tmp_path / "trace_3").write_bytes(code)
+    (tmp_path / "trace_4").write_bytes(memory)
+    found = load_records([tmp_path])
+    assert [record.rank for record in found.records] == [0, 1, 2]
+    assert [text.partition(": ")[2][:7] for text in found.problems] == ["refused", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"hello", "neither a pickle nor JSON"),
+        (b"{}", "not a Flight Recorder dump"),
+        (b'{"version": "2.10", "entries": 5}', "not a Flight Recorder dump"),
+        (b"[" * 100_000, "neither a pickle nor JSON"),
+        (b'{"version":' + b"[" * 100_000, "not a Flight Recorder dump"),
+        (b'{"version": "2.10", "entries": [', "cut off"),
+        (b"\x80\x02" + b"]" * 100_000 + b".", "not a"),
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "not a pickle of plain data"),
+        (b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 50, "a number in it is larger"),
+        (b"\x80\x02X\xff\xff\xff\xffabc", "cut off"),
+        (pickled(dump([entry(0)]))[:-30], "cut off"),
+        (pickled(dump([entry(0, sizes=[[10**18]])])).replace((10**18).to_bytes(8, "little"), b"\xff" * 8), ""),
+    ],
+)
+def test_what_is_no_dump_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    if said:
+        assert said in problem(tmp_path, content)
+    else:
+        (tmp_path / "trace_0").write_bytes(content)
+        load_records([tmp_path])
+
+
+def test_a_group_too_large_is_not_believed(tmp_path: Path) -> None:
+    record = only(write(tmp_path, {0: dump([entry(0)], {"0": [0, 999_999_999]})}))
+    assert record.groups[0].ranks == []
+
+
+def test_a_number_too_large_for_json_is_named(tmp_path: Path) -> None:
+    content = json.loads(in_json(dump([entry(0)])))
+    content["entries"][0]["collective_seq_id"] = 10**30
+    assert "not a Flight Recorder dump" in problem(tmp_path, json.dumps(content).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "host"),
+    [
+        ("trace_12", 12, ""),
+        ("_dump_3", 3, ""),
+        ("nccl_trace_rank_7", 7, ""),
+        ("nccl_trace_node-07_rank_12", 12, "node-07"),
+        ("rank3.json", 3, ""),
+        ("comm_lib_trace_rank_0", 0, ""),
+        ("dump", None, ""),
+        ("dump_20261121", None, ""),
+    ],
+)
+def test_rank_and_host_by_name(name: str, rank: int | None, host: str) -> None:
+    assert (rank_in_name(Path(name)), host_in_name(Path(name))) == (rank, host)
+
+
+def test_a_rank_that_cannot_be_read_is_asked_for_or_told(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(pickled(dump([entry(0)])))
+    assert "does not end with the rank's number" in load_records([tmp_path]).problems[0]
+    assert load_records([tmp_path], lambda _: 4).records[0].rank == 4
+
+
+def test_logs_beside_the_dumps_are_left_alone_and_doubles_named(tmp_path: Path) -> None:
+    write(tmp_path, {1: dump([entry(0)])})
+    (tmp_path / "rank_0.log").write_text("step 1")
+    (tmp_path / "again_1").write_bytes(pickled(dump([entry(0)])))
+    found = load_records([tmp_path, tmp_path / "nowhere"])
+    assert [record.rank for record in found.records] == [1]
+    assert sorted(text.rpartition(": ")[2] for text in found.problems)[1] == "there is no such file or directory"
+
+
+def test_terminal_sequences_do_not_come_through(tmp_path: Path) -> None:
+    content = dump([entry(0, frames=[("step\x1b[31m", "/home/me/tr\u0007ain.py", 3)], group=("0", "a\x1b]0;b"))])
+    text = msgspec.json.encode(only(write(tmp_path, {0: content}))).decode()
+    assert "\\u001b" not in text
+    assert "\\u0007" not in text
+
+
+def test_a_live_answer() -> None:
+    record = parse_json_record(in_json(dump([entry(0, op="gloo:all_reduce")])), 2, "node-1")
+    assert (record.rank, record.host, record.taken_at is not None) == (2, "node-1", True)
+    with pytest.raises(DumpError):
+        parse_json_record(b"HTTP/1.1 500", 2)
+
+
+def test_damaged_dumps_are_read_or_named(tmp_path: Path) -> None:
+    random_, sound = random.Random(SEED), wholesome()
+    for number in range(MUTATIONS):
+        (tmp_path / "trace_1").write_bytes(mutated(random_, sound[number % len(sound)]))
+        found = load_records([tmp_path])
+        assert len(found.records) + len(found.problems) == 1
+
+
+def test_torch_is_not_imported() -> None:
+    code = (
+        "import sys, ddpwizard.app.triage.flight_recorder.report; sys.exit('torch' in sys.modules or 'numpy' "
+        "in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,110 @@
+"""A queue that no thread of the process fills any more."""
+
+import msgspec
+import pytest
+from ddpwizard.app.training_script.frame import StackFrame
+from ddpwizard.app.triage.types import ThreadStack
+from ddpwizard.app.triage.verdict import judge_job
+from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
+
+LIB = "/usr/lib/python3.11"
+GET = [StackFrame("wait", f"{LIB}/threading.py", 327), StackFrame("get", f"{LIB}/queue.py", 171)]
+METHOD = """
+class Reader:
+    def __init__(self):
+        self.inbox = queue.Queue()
+        threading.Thread(target=self.fill, daemon=True).start()
+
+    def fill(self):
+        while True:
+            self.inbox.put(self.read())
+
+    def __next__(self):
+        return self.inbox.get()
+
+def main():
+    for item in Reader():
+        dist.all_reduce(item)
+"""
+DERIVED = """
+class Reader(threading.Thread):
+    def run(self):
+        for item in source:
+            self.offer(item)
+
+    def offer(self, item):
+        inbox.put_nowait(item)
+
+def main():
+    Reader().start()
+    while True:
+        item = inbox.get()
+        dist.all_reduce(item)
+"""
+SUBMITTED = """
+def pump(box):
+    for item in source:
+        box.put(item)
+
+def main():
+    executor.submit(pump, inbox)
+    while True:
+        item = inbox.get()
+        dist.all_reduce(item)
+"""
+PROCESS = """
+def pump(box):
+    for item in source:
+        box.put(item)
+
+def main():
+    multiprocessing.Process(target=pump, args=(inbox,)).start()
+    while True:
+        item = inbox.get()
+        dist.all_reduce(item)
+"""
+
+
+def doing(text: str, threads: list[ThreadStack], output: list[str]) -> tuple[str | None, str, str | None]:
+    """The verdict's cause, words and line where rank 1 waits for an item."""
+    (gets,) = lines_with(text, "inbox.get()")
+    (reduces,) = lines_with(text, "dist.all_reduce")
+    inner = [("__next__", gets)] if "__next__" in text else []
+    places = ("main", lines_with(text, "for item in Reader()")[0]) if inner else ("main", gets)
+    waits = [msgspec.structs.replace(look, others=threads) for look in still([*GET, *stack(None, places, *inner)])]
+    peers = still(stack("all_reduce", ("main", reduces)))
+    seen = observation(job(2), {100: peers, 101: waits}, {SCRIPT: text})
+    told = [msgspec.structs.replace(s, output=output if s.process.rank == 1 else []) for s in seen.seen]
+    verdict = judge_job(msgspec.structs.replace(seen, seen=told)).verdict
+    return verdict.cause, verdict.why, verdict.where
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(METHOD, "fill"), (DERIVED, "run"), (SUBMITTED, "pump")], ids=["method", "derived", "submitted"]
+)
+def test_thread_that_has_ended_is_named(text: str, name: str) -> None:
+    cause, why, where = doing(text, [], [])
+    (begins,) = lines_with(text, f"def {name}(")
+    (gets,) = lines_with(text, "inbox.get()")
+    assert cause == "python-lock"
+    assert f"no living thread fills: {name} (train.py:{begins}), which puts into it, has ended" in why
+    assert where == f"{SCRIPT}:{gets}"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "cause"), [(METHOD, "fill", "dataloader-stall"), (SUBMITTED, "pump", "python-lock")]
+)
+def test_thread_that_lives_is_still_waited_for(text: str, name: str, cause: str) -> None:
+    told, why, _ = doing(text, [ThreadStack("reader", [StackFrame(f"Reader.{name}", SCRIPT, 8)])], [])
+    assert told == cause
+    assert "no living thread" not in why
+
+
+def test_the_error_it_ended_with_is_told() -> None:
+    printed = ["step 3", "Exception in thread reader:", "Traceback (most recent call last):", '  File "x", line 1']
+    _, why, _ = doing(METHOD, [], [*printed, "OSError: stale file handle", "step 4"])
+    assert "has ended (OSError: stale file handle)" in why
+
+
+def test_function_that_a_process_runs_is_no_thread() -> None:
+    assert "no living thread" not in doing(PROCESS, [], [])[1]

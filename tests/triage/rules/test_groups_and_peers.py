@@ -1,0 +1,99 @@
+"""Which group or peer a rank waits in or for, read from its call; and what the rules make of it."""
+
+import pytest
+from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.triage.rank_activity.rank_state import RankState, rank_states
+from ddpwizard.app.triage.rules.groups_and_peers import group_of, members_of, mutual_waiters, peer_of
+from helpers.synthetic_job import SCRIPT, job, observation, stack, still, verdict_of
+
+RANKS = range(4)
+
+
+def ranks_in(text: str, collective: str, line: int) -> tuple[list[RankState], ParsedFiles]:
+    """Four ranks that wait in that collective on a line of ``main``."""
+    frames = stack(collective, ("<module>", 99), ("main", line))
+    seen = observation(job(4), {100 + rank: still(frames) for rank in RANKS}, {SCRIPT: text})
+    sources = ParsedFiles(seen.sources)
+    return rank_states(seen, sources), sources
+
+
+def main(*lines: str, before: str = "") -> str:
+    return before + "def main():\n" + "".join(f"    {line}\n" for line in lines)
+
+
+class TestGroup:
+    def groups(self, *lines: str, before: str = "") -> list[str]:
+        text = main(*lines, before=before)
+        found, sources = ranks_in(text, "all_reduce", len(text.splitlines()))
+        return [group_of(stand, 4, sources) for stand in found]
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "dist.all_reduce(x)",
+            "dist.all_reduce(x, group=None)",
+            "dist.all_reduce(x, op, dist.group.WORLD)",
+            "dist.all_reduce(x, group=torch.distributed.group.WORLD)",
+        ],
+    )
+    def test_the_world(self, call: str) -> None:
+        assert self.groups(call) == [""] * 4
+
+    def test_one_name_is_one_group(self) -> None:
+        assert len(set(self.groups("pair = dist.new_group([0, 1])", "dist.all_reduce(x, group=pair)"))) == 1
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            ["dist.all_reduce(x, group=groups[rank])"],
+            ["own = groups[rank]", "dist.all_reduce(x, group=own)"],
+            ["a, b, c, d = make()", "dist.all_reduce(x, group=[a, b, c, d][rank])"],
+            ["by = {0: a, 1: b, 2: c, 3: d}", "dist.all_reduce(x, group=by[rank])"],
+        ],
+    )
+    def test_choice_by_rank(self, lines: list[str]) -> None:
+        assert len(set(self.groups(*lines))) == 4
+
+    def test_choice_for_one_rank(self) -> None:
+        found = self.groups("special = {2: a}", "dist.all_reduce(x, group=special.get(rank) or b)")
+        assert found == ["b", "b", "a", "b"]
+
+    def test_conditional_expression(self) -> None:
+        assert self.groups("dist.all_reduce(x, group=a if rank < 2 else b)") == ["a", "a", "b", "b"]
+
+
+def test_members_that_stand_in_the_text() -> None:
+    text = main("pair = dist.new_group([rank, (rank + 1) % 4])", "dist.all_reduce(x, group=pair)")
+    found, sources = ranks_in(text, "all_reduce", 3)
+    assert [members_of(stand, 4, sources) for stand in found] == [{0, 1}, {1, 2}, {2, 3}, {3, 0}]
+
+
+@pytest.mark.parametrize("call", ["dist.recv(x, src=(rank - 1) % 4)", "dist.recv(x, (rank - 1) % 4)"])
+def test_peer(call: str) -> None:
+    found, sources = ranks_in(main(call), "recv", 2)
+    assert [peer_of(stand, 4, sources) for stand in found] == [3, 0, 1, 2]
+
+
+def test_who_only_waits_because_of_others_is_not_tied_to_them() -> None:
+    """Ranks 0 and 1 wait for each other, 2 and 3 for them."""
+    text = main("dist.recv(x, src={0: 1, 1: 0, 2: 0, 3: 2}[rank])")
+    found, sources = ranks_in(text, "recv", 2)
+    assert [stand.rank for stand in mutual_waiters(found, 4, sources)] == [0, 1]
+    frames = stack("recv", ("<module>", 99), ("main", 2))
+    verdict = verdict_of(text, *[frames] * 4)
+    assert (verdict.cause, verdict.culprits) == ("p2p-deadlock", [0, 1])
+    assert verdict.confidence < 0.5
+
+
+def test_one_rank_in_another_group_at_the_same_line() -> None:
+    text = main("own = world if rank == 2 else row", "dist.all_reduce(x, group=own)")
+    verdict = verdict_of(text, *[stack("all_reduce", ("<module>", 99), ("main", 3))] * 4)
+    assert (verdict.cause, verdict.culprits) == ("collective-desync", [2])
+    assert verdict.confidence > 0.5
+
+
+def test_receive_that_nobody_answers() -> None:
+    text = main("if rank == 3:", "    dist.recv(x, src=0)", "dist.barrier()")
+    wait = stack("barrier", ("<module>", 99), ("main", 4))
+    verdict = verdict_of(text, wait, wait, wait, stack("recv", ("<module>", 99), ("main", 3)))
+    assert (verdict.cause, verdict.culprits, verdict.branch) == ("p2p-deadlock", [3], f"{SCRIPT}:2")

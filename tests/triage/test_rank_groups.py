@@ -1,0 +1,167 @@
+"""How a report is shown: ranks grouped, source cut out."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from ddpwizard.app.text.units import rank_ranges
+from ddpwizard.app.training_script.frame import StackFrame
+from ddpwizard.app.triage import phrases
+from ddpwizard.app.triage.process_json import process_rows
+from ddpwizard.app.triage.rank_groups import (
+    blocking_children,
+    duration,
+    job_title,
+    rank_groups,
+    ranks_label,
+    resource_use,
+    since_text,
+    source_excerpt,
+)
+from ddpwizard.app.triage.types import Child, JobReport
+from helpers.recorded_state import large, surrounded
+from helpers.recorded_state import report as recorded
+from helpers.synthetic_job import SCRIPT, report_of, stack
+
+TEXT = """def main():
+    if rank == 0:
+        total = x
+        dist.all_reduce(total)
+    one = 1
+    two = 2
+    three = 3
+    dist.barrier()
+main()
+"""
+
+
+@pytest.fixture
+def report() -> JobReport:
+    """Rank 0 in an all_reduce, 63 others in a barrier."""
+    places = [stack("all_reduce", ("main", 4))] + [stack("barrier", ("main", 8))] * 63
+    return report_of(TEXT, *places)
+
+
+def test_ranks_in_one_place_are_one_row(report: JobReport) -> None:
+    groups = rank_groups(report)
+    assert [(g.ranks, g.where, g.doing, g.culprit) for g in groups] == [
+        ("0", "train.py:4", "all_reduce", True),
+        ("1–63", "train.py:8", "barrier", False),
+    ]
+    assert groups[0].since == "≥ 1 s"
+
+
+def test_source_shows_the_condition_and_both_places(report: JobReport) -> None:
+    lines = source_excerpt(report)
+    assert [line.number for line in lines] == [1, 2, 3, 4, 5, None, 7, 8, 9]
+    marked = {line.number: (line.mark, line.culprit) for line in lines if line.mark}
+    assert marked == {4: ("rank 0", True), 8: ("ranks 1–63", False)}
+    assert lines[1].text == "    if rank == 0:"
+
+
+def test_another_place_is_shown_alone(report: JobReport) -> None:
+    lines = source_excerpt(report, report.ranks[0].where)
+    assert [line.number for line in lines] == [1, 2, 3, 4, 5, None, 7, 8, 9], "it is among those of the verdict"
+    path = (report.ranks[0].where or "").rpartition(":")[0]
+    assert [line.number for line in source_excerpt(report, f"{path}:6")] == [5, 6, 7]
+
+
+def test_ranks_can_stand_alone(report: JobReport) -> None:
+    assert [group.ranks for group in rank_groups(report, [3, 0, 2], alone=True)] == ["0", "2", "3"]
+
+
+def test_what_differs_within_a_group_is_a_range(tmp_path: Path) -> None:
+    first, others = rank_groups(surrounded(recorded(tmp_path)))
+    assert (first.seq, first.group, first.cpu, first.gpu, first.memory) == (
+        "117",
+        "default_pg",
+        "1 %",
+        "100 %",
+        "10 GiB",
+    )
+    assert (others.members, others.gpu, others.memory, others.io) == ((1, 2, 3), "97–99 %", "13 GiB", "64 KiB/s")
+
+
+def test_what_was_not_read_is_not_known(report: JobReport) -> None:
+    use = resource_use(report.observed.seen[0])
+    assert use.cpu_percent == 0
+    assert (use.gpu_percent, use.memory_bytes, use.io_bytes_per_s) == (None, None, None)
+    assert resource_use(None).cpu_percent is None
+
+
+def test_how_long_is_a_lower_bound_unless_it_is_known(report: JobReport) -> None:
+    row = report.ranks[0]
+    known = msgspec.structs.replace(row, since_s=660.0, since_from="recorder")
+    assert since_text([row]) == "≥ 1 s"
+    assert since_text([known]) == "11 min"
+    assert since_text([known, row]) == "≥ 1 s", "one of them is only known at least"
+    assert since_text([msgspec.structs.replace(row, since_s=None)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("span_s", "said"),
+    [(42, "42 s"), (99, "99 s"), (100, "2 min"), (7200, "2 h"), (400_000, "5 days")],
+)
+def test_spans(span_s: float, said: str) -> None:
+    assert duration(span_s) == said
+
+
+def test_many_ranks_are_counted() -> None:
+    assert ranks_label([0]) == "rank 0"
+    assert ranks_label(range(1, 64)) == "ranks 1–63"
+    assert ranks_label(range(0, 1024, 2)) == "512 ranks"
+
+
+def test_a_thousand_ranks_are_grouped_quickly(tmp_path: Path) -> None:
+    many = large(tmp_path)
+    groups = rank_groups(many)
+    assert len(groups) == 301
+    assert groups[0].members == (517,)
+    assert sum(len(group.members) for group in groups) == 1024
+
+
+def test_title(report: JobReport) -> None:
+    assert job_title(report) == "train.py · 64 ranks · torchrun (pid 99)"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"), [([3], "3"), ([0, 1], "0, 1"), ([2, 1, 3], "1–3"), ([0, 2, 3, 4, 9], "0, 2–4, 9"), ([], "")]
+)
+def test_numbers(ranks: list[int], text: str) -> None:
+    assert rank_ranges(ranks) == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "verb", "text"),
+    [
+        ([0], "wait", "Rank 0 waits"),
+        ([0, 1], "wait", "Ranks 0, 1 wait"),
+        ([2], "are stopped", "Rank 2 is stopped"),
+        ([2], "have", "Rank 2 has"),
+    ],
+)
+def test_verbs_agree(ranks: list[int], verb: str, text: str) -> None:
+    assert phrases.ranks_phrase(ranks, verb) == text
+
+
+def test_a_loader_worker_that_holds_the_culprit_up_is_named(report: JobReport) -> None:
+    worker = Child(
+        pid=4711,
+        command=["python"],
+        kind="loader",
+        process_state="S",
+        moved=False,
+        stack=[StackFrame("__getitem__", "/home/ana/run/data.py", 8)],
+    )
+    seen = [msgspec.structs.replace(each, children=[worker]) for each in report.observed.seen]
+    observed = msgspec.structs.replace(report.observed, seen=seen)
+    told = blocking_children(msgspec.structs.replace(report, observed=observed))
+    assert told == ["rank 0's loader worker (pid 4711) stands at data.py:8  __getitem__"]
+    assert blocking_children(report) == []
+
+
+def test_the_document_tells_of_each_process_what_was_seen(report: JobReport) -> None:
+    row = process_rows(report)[0]
+    assert (row["rank"], row["pid"], row["looks"], row["switches"]) == (0, 100, 2, 0)
+    assert row["stack"][-1] == f"main ({SCRIPT}:4)"
+    assert row["children"] == row["links"] == row["devices"] == row["output"] == []

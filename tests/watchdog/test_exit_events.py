@@ -1,0 +1,46 @@
+"""When and how processes ended that are not watched as children."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from ddpwizard.app.watchdog.exit_events import ExitWatcher, ProcessExit
+from helpers.jobs import wait_for
+
+
+@pytest.mark.parametrize(
+    ("status", "how"),
+    [
+        (None, ""),
+        (0, ""),
+        (9, "killed by SIGKILL"),
+        (0x86, "killed by SIGABRT"),
+        (256, "ended with code 1"),
+        (63, "killed by signal 63"),
+    ],
+)
+def test_a_wait_status_in_words(status: int | None, how: str) -> None:
+    assert ProcessExit(0.0, status).how == how
+
+
+def test_the_order_and_the_manner_of_two_ends() -> None:
+    exits = ExitWatcher()
+    ranks = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    try:
+        for rank in ranks:
+            exits.watch(rank.pid)
+        os.kill(ranks[1].pid, signal.SIGKILL)
+        wait_for(lambda: ranks[1].pid in exits.seen, "the first end is seen")
+        assert ranks[0].stdin
+        ranks[0].stdin.close()
+        wait_for(lambda: len(exits.seen) == 2, "the second end is seen")
+        first, second = exits.seen[ranks[1].pid], exits.seen[ranks[0].pid]
+        assert (first.how, second.how) == ("killed by SIGKILL", "ended with code 1")
+        assert first.at < second.at
+        exits.watch(2**22 - 1)
+    finally:
+        for rank in ranks:
+            rank.wait()
+        exits.close()
