@@ -1,5 +1,5 @@
-"""The plain wizard's planner: what is trained on what, asked in four lines; the strategies as a table, and the same
-three answers, formulas, comparison and files as on the screen."""
+"""The planner of the plain wizard: four questions, then the strategies as a table, with the same answers, formulas,
+comparison and files as on the screen."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import form_request as asks
-from ...app.plan import model_locator, spec, summary
+from ...app.plan import form_fields, summary
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
+from ...app.plan.request import PlanRequest
+from ...app.plan.strategies.search import planning_assumptions
 from ...app.plan.strategies.table import render_table
 from ...app.plan.types import PlanRow
 from ..planner.breakdown import strategy_details
@@ -37,40 +38,50 @@ ASKED = {
 
 
 def plan_run(desk: WizardState, talk: Prompt) -> None:
-    """Ask what is trained on what, show what fits and how fast it is, and answer what one asks of it."""
-    box = asks.form_machine_from_snapshot(desk.snapshot)
+    """Ask for the training run, show which strategies fit and how fast they are, and answer questions on them."""
+    machine = form_fields.form_machine(desk.snapshot)
+    checks: dict[str, Callable[[str], object]] = {
+        "model": form_fields.check_model,
+        "seq_len": lambda value: form_fields.parse_field_number("seq_len", value),
+        "gpus": lambda value: form_fields.parse_field_number("gpus", value),
+        "gpu": lambda value: form_fields.check_gpu(value, machine),
+    }
     while True:
-        values = asks.initial_values(box, Path.cwd()) | desk.plan_form
-        talk.say("", "What is trained on what? An empty line takes what stands in brackets.")
-        checks: dict[str, Callable[[str], object]] = {
-            "model": model_locator.find_model,
-            "seq_len": lambda value: asks.parse_field_number("seq_len", value),
-            "gpus": lambda value: asks.parse_field_number("gpus", value),
-            "gpu": lambda value: asks.gpu_memory_of(value, box),
-        }
+        values = form_fields.initial_values(machine, Path.cwd()) | desk.plan_form
+        talk.say("", "Describe the training run. Press Enter to accept the value in brackets.")
         for name, check in checks.items():
-            values[name] = _asked(talk, ASKED[name], values[name], check)
-        if not box.per_node or values["gpus"] != str(box.per_node * box.nodes):
+            usual = values[name] or _default(values, machine, name)
+            answer = _asked(talk, ASKED[name], usual, check)
+            values[name] = answer if values[name] or answer != usual else ""
+        if not machine.gpus or values["gpus"] != str(machine.gpus * machine.nodes):
             values["nodes"] = ""
-        talk.say(
-            "", "In bf16-mixed with AdamW, one sequence per GPU; ddpwizard plan --help names all that can be said."
-        )
         desk.plan_form = values
         try:
-            question = asks.request_from_form(values, box)
+            request = form_fields.request_from_form(values, machine)
         except UserError as error:
             _refuse(talk, error)
             continue
-        if _answered(desk, talk, question):
+        if _answered(desk, talk, request):
             return
 
 
-def _answered(desk: WizardState, talk: Prompt, question: summary.FormRequest) -> bool:
-    """Show the plan and answer what is asked of it; whether the person is done with it."""
-    found = summary.add_scaling(summary.make_summary(question))
+def _default(values: dict[str, str], machine: form_fields.FormMachine, name: str) -> str:
+    """Return the value of an empty field, or "" if the other fields give no plan."""
+    try:
+        return form_fields.placeholders(form_fields.request_from_form(values, machine))[name]
+    except UserError:
+        return ""
+
+
+def _answered(desk: WizardState, talk: Prompt, request: PlanRequest) -> bool:
+    """Show the plan and answer questions on it; return whether the user is done with planning."""
+    train = request.setting.train
+    per_gpu = f"{train.micro_batch} sequence{'s' * (train.micro_batch != 1)} per GPU"
+    talk.say("", f"In {train.dtype} with {train.optimizer}, {per_gpu}; `ddpwizard plan --help` lists all options.")
+    found = summary.add_scaling(summary.make_summary(request))
     found = found._replace(rows=summary.explain_rows(found))
-    _, assumed = spec.fill_defaults(question.setting)
-    talk.say("", *render_table(question.setting, [row.candidate for row in found.rows], assumed))
+    assumed = [*request.assumed, *planning_assumptions(found.rows, request.links, request.host_bytes)]
+    talk.say("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
     _say_three(talk, found)
     names = [summary.strategy_label(row) for row in found.rows]
     talk.say("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
@@ -88,17 +99,20 @@ def _answered(desk: WizardState, talk: Prompt, question: summary.FormRequest) ->
             talk.say("", *side_by_side(*pair, WIDTH, talk.ascii_only).plain.split("\n"))
         elif given == "g":
             more = _asked(
-                talk, "How many more", str(question.more_gpus), lambda value: asks.parse_field_number("more", value)
+                talk,
+                "How many more",
+                str(request.more_gpus),
+                lambda value: form_fields.parse_field_number("more_gpus", value),
             )
-            asked = question._replace(more_gpus=asks.parse_field_number("more", more))
-            found = summary.add_scaling(found._replace(question=asked, more=None))
+            scaled = request._replace(more_gpus=form_fields.parse_field_number("more_gpus", more))
+            found = summary.add_scaling(found._replace(request=scaled, more=None))
             _say_three(talk, found)
         else:
             _write(desk, talk, _row(talk, found.rows, "Of which"))
 
 
 def _choice(talk: Prompt, count: int) -> str:
-    """The number of a row, or one of the letters."""
+    """Return the number of a row, or one of the letters."""
     talk.say("", "   " + " · ".join(f"{letter} {what}" for letter, what in LETTERS.items()))
     while True:
         given = talk.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
@@ -108,7 +122,7 @@ def _choice(talk: Prompt, count: int) -> str:
 
 
 def _say_three(talk: Prompt, found: summary.PlanSummary) -> None:
-    uncounted = summary.missing_memory(found.question.setting.model)
+    uncounted = summary.missing_memory(found.request.setting.model)
     talk.say("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
 
 
@@ -122,7 +136,7 @@ def _row(talk: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 
 def _write(desk: WizardState, talk: Prompt, row: PlanRow) -> None:
-    """Show what would be written, then write it where the person says yes."""
+    """Show the files of a strategy, and write them after a confirmation."""
     if problem := out_of_memory_reason(row):
         _refuse(talk, problem)
         return
@@ -145,12 +159,12 @@ def _refuse(talk: Prompt, error: UserError) -> None:
     talk.say(f"  {error.message} → {error.next_step}" if error.next_step else f"  {error.message}")
 
 
-def _asked(talk: Prompt, question: str, usual: str, understood: Callable[[str], T]) -> str:
-    """Ask until the answer is understood."""
+def _asked(talk: Prompt, question: str, usual: str, check: Callable[[str], T]) -> str:
+    """Ask until the answer passes the check, and return it."""
     while True:
         given = talk.ask(f"{question} [{usual}]: ").strip() or usual
         try:
-            understood(given)
+            check(given)
         except UserError as error:
             _refuse(talk, error)
         else:

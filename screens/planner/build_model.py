@@ -65,6 +65,6 @@ class BuildModelMixin(ChildProcessMixin):
     def _was_built(self, event: Built) -> None:
         self.ended()
         self.desk.plan_built[event.spec] = event.found
-        if isinstance(event.found, model_source.ModelSource) and event.found.told:
-            self.say(safe_content(f"assumed {'; '.join(event.found.told)}", "$muted"))
+        if isinstance(event.found, model_source.ModelSource) and event.found.notes:
+            self.say(safe_content(f"assumed {'; '.join(event.found.notes)}", "$muted"))
         self.ask_again()

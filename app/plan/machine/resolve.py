@@ -14,7 +14,6 @@ from ...system.files import read_regular_file
 from ...text.units import GIB
 from .. import spec
 from ..timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
-from ..types import TrainingSetup
 from . import detected
 
 SNAPSHOT_LIMIT_BYTES = 50_000_000
@@ -34,6 +33,7 @@ class ClusterShape(NamedTuple):
     host_bytes: float | None
     nvme_bytes: float | None
     told: list[str]
+    full_node_gpus: int = spec.PER_NODE
 
 
 class MeasuredLinks(NamedTuple):
@@ -50,33 +50,27 @@ def resolve_machine(given: Mapping[str, Any], look: Callable[[], detected.Detect
     Raises:
         UserError: An option makes no sense, or two of them do not go together.
     """
-    if given.get("machine") and given.get("box"):
-        raise UserError("--machine and --box: which of them?", "leave one out")
+    if given.get("machine") and given.get("machine_snapshot"):
+        raise UserError("--machine and --machine-snapshot: which of them?", "leave one out")
     gpus, nodes, gpu = given.get("gpus"), given.get("nodes"), given.get("gpu")
     for name, count in (("gpus", gpus), ("nodes", nodes)):
         if count is not None and not 0 < count <= spec.MOST:
             raise UserError(f"{name} is {count}", f"give 1 to {spec.MOST:,}")
-    memory_gib = parse_gib(given.get("gpu_memory"), "--gpu-memory")
+    memory_gib = given.get("gpu_memory_gib") or parse_gib(given.get("gpu_memory"), "--gpu-memory")
     host_gib = parse_gib(given.get("host_memory"), "--host-memory")
     if given.get("machine"):
         found = _named(given["machine"], gpus, nodes, gpu)
     else:
-        found = _seen(given.get("box"), gpus, nodes, gpu, memory_gib, look)
+        snapshot = given.get("snapshot")
+        if given.get("machine_snapshot"):
+            snapshot = load_snapshot(Path(given["machine_snapshot"]))
+        found = _seen(snapshot, gpus, nodes, gpu, memory_gib, look)
     if found.gpu and memory_gib is None and found.gpu_memory_gib is None:
         memory_gib = resolve_gpu_name(found.gpu).memory_gib
     found = found._replace(
         gpu_memory_gib=memory_gib or found.gpu_memory_gib,
         host_bytes=host_gib * GIB if host_gib else found.host_bytes,
     )
-    return _with_links(found, given)
-
-
-def machine_of_spec(setting: TrainingSetup, given: Mapping[str, Any]) -> ClusterShape:
-    """The box of a specification, with the options that it has no keys for."""
-    host_gib = parse_gib(given.get("host_memory"), "--host-memory")
-    links = default_links(setting.gpu, setting.gpu_memory_gib)
-    host_bytes = host_gib * GIB if host_gib else None
-    found = ClusterShape(setting.gpus, setting.nodes, setting.gpu, setting.gpu_memory_gib, links, host_bytes, None, [])
     return _with_links(found, given)
 
 
@@ -100,11 +94,14 @@ def _named(name: str, gpus: int | None, nodes: int | None, gpu: str | None) -> C
         f"{server.network_gbit:g} Gbit/s to other nodes (the maker's page)"
     ]
     nvme = server.nvme_gb * 1e9
-    return ClusterShape(gpus, nodes, server.gpu.upper(), hardware.memory_gib, links, server.host_gib * GIB, nvme, told)
+    host_bytes, memory_gib = server.host_gib * GIB, hardware.memory_gib
+    return ClusterShape(
+        gpus, nodes, server.gpu.upper(), memory_gib, links, host_bytes, nvme, told, full_node_gpus=server.gpus
+    )
 
 
 def _seen(
-    saved: str | None,
+    snapshot: Snapshot | None,
     gpus: int | None,
     nodes: int | None,
     gpu: str | None,
@@ -112,7 +109,6 @@ def _seen(
     look: Callable[[], detected.DetectedMachine],
 ) -> ClusterShape:
     """The box by numbers; what is not said of GPUs is looked for in a saved look, or here."""
-    snapshot = load_snapshot(Path(saved)) if saved else None
     said = gpus is not None or gpu is not None or memory_gib is not None
     if snapshot is None and said:
         count, told = _nodes(gpus, nodes)
@@ -139,7 +135,7 @@ def _seen(
     found = ClusterShape(
         gpus, nodes, gpu or box.gpu, box.gpu_memory_gib if same else None, links, box.host_bytes, None, told
     )
-    found = found._replace(nvme_bytes=box.nvme_bytes)
+    found = found._replace(nvme_bytes=box.nvme_bytes, full_node_gpus=box.gpus or spec.PER_NODE)
     return _with_bench(found, snapshot) if snapshot else found
 
 

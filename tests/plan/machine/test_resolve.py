@@ -89,7 +89,7 @@ class TestNamed:
             ({"machine": "abacus"}, "machine abacus: not known"),
             ({"machine": "p5.48xlarge", "gpu": "A100"}, "--gpu beside --machine p5.48xlarge"),
             ({"machine": "p5.48xlarge", "gpus": 16, "nodes": 1}, "16 GPUs on 1 of p5.48xlarge: 8 × 1 = 8"),
-            ({"machine": "p5.48xlarge", "box": "box.json"}, "which of them"),
+            ({"machine": "p5.48xlarge", "machine_snapshot": "box.json"}, "which of them"),
         ],
     )
     def test_what_does_not_go_together(self, given: dict[str, Any], says: str) -> None:
@@ -187,7 +187,7 @@ class TestSaved:
         return str(directory / "box.json")
 
     def test_the_links_that_were_measured(self, tmp_path: Path) -> None:
-        found = resolve_machine({"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
+        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
         assert (found.gpus, found.gpu_memory_gib, found.host_bytes) == (8, 79, 48 * GIB)
         assert found.links.measured
         assert found.links.intra_gbps == pytest.approx(2**30 / 5e-3 / 1e9 * 2 * 7 / 8)
@@ -202,20 +202,22 @@ class TestSaved:
     def test_what_was_measured_between_cpus_says_nothing_of_gpus(
         self, given: dict[str, Any], seen: int, tmp_path: Path
     ) -> None:
-        found = resolve_machine({"box": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked)
+        found = resolve_machine(
+            {"machine_snapshot": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked
+        )
         assert not found.links.measured
         assert found.links.intra_gbps >= gpu_catalog.INTRA_GBPS
         assert any("it says nothing of GPUs" in line for line in found.told)
         assert len([line for line in found.told if line.startswith("link within")]) <= 1
 
     def test_an_option_goes_before_it(self, tmp_path: Path) -> None:
-        given = {"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
+        given = {"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
         found = resolve_machine(given, unasked)
         assert (found.gpus, found.links.intra_gbps) == (4, 7)
 
     @pytest.mark.parametrize("section", [None, AllreduceSection(backend="nccl", ranks=8, rows=[])])
     def test_a_look_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
-        found = resolve_machine({"box": self.saved(tmp_path, 8, section)}, unasked)
+        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, section)}, unasked)
         assert not found.links.measured
         assert any(line.startswith("links: ") for line in found.told)
 
@@ -226,4 +228,4 @@ class TestSaved:
     def test_what_is_no_look(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "box.json").write_bytes(content)
         with pytest.raises(UserError):
-            resolve_machine({"box": str(tmp_path / "box.json")}, unasked)
+            resolve_machine({"machine_snapshot": str(tmp_path / "box.json")}, unasked)
