@@ -22,7 +22,7 @@ from ..snapshot import AllreduceSection, Snapshot
 from ..system.subprocesses import run_process
 from ..text.units import ranks_text, seconds_text, size_text
 from . import software
-from .allreduce_judge import TIMED_OUT, RankProgress, build_bench_rows, parse_exit_codes, all_reduce_verdict
+from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "allreduce.py"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpwizard.app.probes import allreduce
-from ddpwizard.app.probes.allreduce_judge import RankProgress, build_bench_rows, parse_exit_codes, all_reduce_verdict
+from ddpwizard.app.probes.allreduce_judge import RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from ddpwizard.app.snapshot import AllreduceSection, Snapshot
 
 TORCHRUN_TABLE = """\
