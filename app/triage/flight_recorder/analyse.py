@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ..phrases import ranks_phrase as named
+from ..types import RankRecord
 from .collectives_by_seq import CollectiveTable
 from .findings import OTHERS_FINISHED, THEY_ALONE, FindingBuilder
 from .mismatches import find_mismatches
-from .types import Finding, RankRecord, RecorderVerdict
+from .types import Finding, RecorderVerdict
 from .wait_graph import pending_calls, wait_edges, wait_roots
 
 MOST_FINDINGS = 20
