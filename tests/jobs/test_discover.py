@@ -137,7 +137,7 @@ def test_own_process_is_no_rank_though_its_shell_exports_one(port: str) -> None:
 def test_wizard_above_the_launcher_is_no_rank() -> None:
     assert is_wizard(["python", "/v/bin/ddpwizard", "run", "--", "torchrun"])
     assert is_wizard(["python", "-m", "ddpwizard", "triage"])
-    assert is_wizard(["python", "-IS", "/v/ddpwizard/app/probes/keeper.py", "3", "60", "--", "torchrun"])
+    assert is_wizard(["python", "-IS", "/v/ddpwizard/app/system/supervisor.py", "3", "60", "--", "torchrun"])
     assert not is_wizard(["python", "train.py", "ddpwizard"])
 
 
