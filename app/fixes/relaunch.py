@@ -8,8 +8,9 @@ import msgspec
 
 from ..errors import UserError
 from ..jobs.types import Job, Process
+from ..launchers.rank_environment import LAUNCH_VARIABLES, local_world_size
 from ..launchers.recognise import target_index
-from ..launchers.rewrite import DROPPED, LAUNCH_PREFIXES, LAUNCH_VARIABLES, TORCHRUN_DROPPED, _without
+from ..launchers.rewrite import DROPPED, TORCHRUN_DROPPED, _without
 from .types import Fix
 
 # Left out of the copy: what is fetched, built or written again, and what is too large to be code.
@@ -51,8 +52,8 @@ def prepare_relaunch(job: Job, fix: Fix, copy: Path) -> Relaunch:
     index = target_index(words)
     if process is None or index is None:
         raise UserError("this job's command line is not known", "start it again yourself with the fix applied")
-    local = process.environ.get("LOCAL_WORLD_SIZE", "")
-    if local.isdecimal() and int(local) < job.world_size:
+    local = local_world_size(process.environ)
+    if local is not None and local < job.world_size:
         raise UserError(
             f"the job has {job.world_size} ranks, {local} of them on this host", "start it again yourself on all hosts"
         )
@@ -125,11 +126,7 @@ def _command(job: Job, process: Process, words: Sequence[str], move: Callable[[s
 
 def _environ(process: Process, move: Callable[[str], str]) -> dict[str, str]:
     """The rank's environment without what its launcher put there, module paths pointing into the copy."""
-    kept = {
-        name: value
-        for name, value in process.environ.items()
-        if name not in LAUNCH_VARIABLES and not name.startswith(LAUNCH_PREFIXES)
-    }
+    kept = {name: value for name, value in process.environ.items() if name not in LAUNCH_VARIABLES}
     if path := kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = ":".join(move(part) for part in path.split(":"))
     return kept

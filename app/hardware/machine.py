@@ -8,17 +8,6 @@ import msgspec
 from ..snapshot import Interface, NetworkSection, PortSection, Snapshot
 from .visible_gpus import visible_devices
 
-# Set by a launcher for each rank; left over in a shell they mislead the next start.
-LAUNCH_VARIABLES = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "NODE_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
 C10D_PORT = 29400  # where torchrun's c10d rendezvous listens unless told otherwise
 MAX_CPU_RANKS = 4
 # Cards before Ampere compute bfloat16 in emulation only.
@@ -42,7 +31,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     port_holder: str = ""
     nodes: int = 1
     torch: tuple[int, int] | None = None
-    launch_variables: Sequence[str] = ()  # those of LAUNCH_VARIABLES that are set
+    shell_variables: Sequence[str] = ()  # names of the variables of distributed jobs that the shell has
 
     @property
     def ranks(self) -> int:
@@ -86,7 +75,7 @@ def machine_from_snapshot(snapshot: Snapshot | None) -> Machine:
         port_holder=_holder(ports) if ports else "",
         nodes=(resolve and resolve.nnodes) or (network and network.nodes) or 1,
         torch=_version(snapshot.software.torch) if snapshot.software else None,
-        launch_variables=[name for name in LAUNCH_VARIABLES if name in variables],
+        shell_variables=list(variables),
     )
 
 

@@ -16,12 +16,6 @@ DEEPSPEED_DROPPED = ["master-addr", "master-port"]
 WITHOUT_VALUE = ["standalone"]
 
 
-LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-LAUNCH_PREFIXES = ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
-
-
 def _without(options: Sequence[str], dropped: Sequence[str]) -> list[str]:
     left: list[str] = []
     skip = False

@@ -5,6 +5,7 @@ import shlex
 import msgspec
 
 from ..hardware.machine import C10D_PORT, GeneratedFix, Machine
+from .rank_environment import LAUNCH_VARIABLES
 
 STAND_IN_SCRIPT = "train.py"
 GIB = 2**30
@@ -120,17 +121,18 @@ def unset_launch_env(box: Machine, target: list[str]) -> GeneratedFix:
     if box.gpu_count is None:
         return advice_only("the number of GPUs")
     start = torchrun_line(box, target)
-    if not box.launch_variables:
+    left_over = [name for name in LAUNCH_VARIABLES if name in box.shell_variables]
+    if not left_over:
         return GeneratedFix(
             text=f"No launch variable is set in this shell; torchrun sets them for each rank.{_stands_for(target)}",
             commands=[start],
         )
     return GeneratedFix(
         text=(
-            f"{', '.join(box.launch_variables)}: set in this shell, where they hold for one process at most. "
+            f"{', '.join(left_over)}: set in this shell, where they hold for one process at most. "
             f"Take them out, torchrun sets them for each rank.{_stands_for(target)}"
         ),
-        commands=[shlex.join(["unset", *box.launch_variables]), start],
+        commands=[shlex.join(["unset", *left_over]), start],
     )
 
 

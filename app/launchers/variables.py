@@ -7,19 +7,19 @@ of 2.13's libraries and torch.distributed, and the older ones they replace.
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-CONTRACT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # in the order in which env:// complains
+from .rank_environment import LAUNCH_VARIABLES, LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 
 _NAMES = frozenset(
     (
-        *CONTRACT,
-        *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK"),
-        *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
+        *LAUNCH_VARIABLES,
+        *RANK_SCOPES,
+        *WORLD_SIZES,
+        *LOCAL_WORLD_SIZES,
         *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LD_LIBRARY_PATH", "LD_PRELOAD", "USE_LIBUV", "LOGLEVEL"),
         *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "HF_HOME"),
         *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING"),
         *("NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"),
-        *("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
-        *("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_JOB_NODELIST", "SLURM_STEP_NUM_TASKS"),
+        *("SLURM_JOB_ID", "SLURM_NTASKS_PER_NODE", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_JOB_NODELIST"),
     )
 )
 _PREFIXES = (

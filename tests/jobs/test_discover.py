@@ -126,8 +126,8 @@ def test_children_of_a_rank_are_not_ranks_but_select_its_job(port: str) -> None:
 
 def test_own_process_is_no_rank_though_its_shell_exports_one(port: str) -> None:
     code = (
-        "import os\nfrom ddpwizard.app.job.find import discover\n"
-        "print([p.pid for j in discover.find() for p in j.processes].count(os.getpid()))"
+        "import os\nfrom ddpwizard.app.jobs import discover\n"
+        "print([p.pid for j in discover.find_jobs() for p in j.processes].count(os.getpid()))"
     )
     _, environ = rank(0, 1, port)
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environ}, capture_output=True, text=True)
@@ -137,7 +137,7 @@ def test_own_process_is_no_rank_though_its_shell_exports_one(port: str) -> None:
 def test_wizard_above_the_launcher_is_no_rank() -> None:
     assert is_wizard(["python", "/v/bin/ddpwizard", "run", "--", "torchrun"])
     assert is_wizard(["python", "-m", "ddpwizard", "triage"])
-    assert is_wizard(["python", "-IS", "/v/ddpwizard/app/probes/keeper.py", "3", "60", "--", "torchrun"])
+    assert is_wizard(["python", "-IS", "/v/ddpwizard/app/system/supervisor.py", "3", "60", "--", "torchrun"])
     assert not is_wizard(["python", "train.py", "ddpwizard"])
 
 

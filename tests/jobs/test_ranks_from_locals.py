@@ -3,7 +3,6 @@
 import pytest
 from ddpwizard.app.jobs import ranks_from_locals
 from ddpwizard.app.jobs.ranks_from_locals import rank_hints
-from ddpwizard.app.launchers.rank_environment import rank_from_environment
 from ddpwizard.app.system import containers, sockets
 from ddpwizard.app.system.pyspy import SpyFrame, SpyLocal
 
@@ -72,32 +71,6 @@ class TestWords:
 
     def test_nothing_to_say(self) -> None:
         assert rank_hints([]) == ranks_from_locals.RankHints()
-
-
-class TestPlaces:
-    def test_torch_comes_before_what_is_around_it(self) -> None:
-        environ = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
-        found = rank_from_environment(environ)
-        assert found and (found.rank, found.world_size, found.certain) == (3, 4, True)
-
-    def test_slurm_where_torch_is_told_nothing(self) -> None:
-        found = rank_from_environment(
-            {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "70"}
-        )
-        assert found and (found.rank, found.local_rank, found.run, found.certain) == (5, 1, "70", False)
-
-    @pytest.mark.parametrize(
-        "environ",
-        [
-            {},
-            {"RANK": "4", "WORLD_SIZE": "4"},
-            {"RANK": "0"},
-            {"RANK": "-1", "WORLD_SIZE": "2"},
-            {"RANK": "²", "WORLD_SIZE": "4"},
-        ],
-    )
-    def test_no_place(self, environ: dict[str, str]) -> None:
-        assert rank_from_environment(environ) is None
 
 
 class TestConnections:

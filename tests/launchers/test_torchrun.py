@@ -120,7 +120,7 @@ class TestUnsetLaunchEnv:
     """Only what is set is taken out."""
 
     def test_a_shell_takes_them_out(self):
-        box = msgspec.structs.replace(CPU_ONLY, launch_variables=["RANK", "MASTER_PORT"])
+        box = msgspec.structs.replace(CPU_ONLY, shell_variables=["MASTER_PORT", "NCCL_DEBUG", "RANK"])
         unset, start = torchrun.unset_launch_env(box, ["train.py"]).commands
         shown = subprocess.run(
             ["bash", "-c", f"{unset}; env"],

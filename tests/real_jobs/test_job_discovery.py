@@ -230,8 +230,8 @@ class TestContainers:
             text = procfs.source_text(found.processes[0].pid, str(inside / "train.py"))
             assert text == (SCRIPTS / "discovery_environ.py").read_text()
             code = (
-                "from ddpwizard.app.job.find import discover\n"
-                "print([(p.rank, p.pid, p.pid_inside) for j in discover.find() for p in j.processes])"
+                "from ddpwizard.app.jobs import discover\n"
+                "print([(p.rank, p.pid, p.pid_inside) for j in discover.find_jobs() for p in j.processes])"
             )
             enter = ["nsenter", "--target", str(found.processes[0].pid), "--pid", "--mount"]
             done = subprocess.run([*enter, sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ...jobs.types import Job
+from ...launchers.rank_environment import local_world_size
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import ParsedFiles
 from ..types import Observation, ProcessSamples, RankRow, Sample
@@ -100,9 +101,9 @@ def states_on_other_hosts(observed: Observation) -> set[int]:
     job = observed.job
     everybody, here = set(range(job.world_size)), set[int]()
     for process in (seen.process for seen in observed.seen):
-        local_world, rank, local = process.environ.get("LOCAL_WORLD_SIZE", ""), process.rank, process.local_rank
-        if local_world.isdecimal() and rank is not None and local is not None:
-            here |= set(range(rank - local, rank - local + int(local_world)))
+        on_node, rank, local = local_world_size(process.environ), process.rank, process.local_rank
+        if on_node is not None and rank is not None and local is not None:
+            here |= set(range(rank - local, rank - local + on_node))
     if here:
         return everybody - here
     if job.master and not re.match(r"(localhost|127\.|::1)", job.master):

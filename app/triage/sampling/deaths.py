@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...jobs.types import Job, Process
+from ...launchers.rank_environment import local_world_size
 from ...system import proc_files, procfs
 from ..types import ProcessDeath
 
@@ -269,14 +270,14 @@ def _beside(own: str, process: Process, world_size: int) -> dict[str, int | None
     """The error file of a process and those of the other ranks of its node: path to rank."""
     if not own.startswith("/"):
         return {}
-    local, size = process.local_rank, process.environ.get("LOCAL_WORLD_SIZE", "")
+    local, on_node = process.local_rank, local_world_size(process.environ)
     parts = Path(own).parts
-    if process.rank is None or local is None or not size.isdecimal() or len(parts) < 3 or parts[-2] != str(local):
+    if process.rank is None or local is None or on_node is None or len(parts) < 3 or parts[-2] != str(local):
         return {own: process.rank}
     first = process.rank - local
     return {
         str(Path(*parts[:-2], str(other), parts[-1])): first + other
-        for other in range(min(int(size), world_size, RANKS_MOST))
+        for other in range(min(on_node, world_size, RANKS_MOST))
     }
 
 
