@@ -23,7 +23,7 @@ from ..snapshot import AllreduceSection, Snapshot
 from ..system.subprocesses import run_process
 from ..text.units import ranks_text, seconds_text, size_text
 from . import software
-from .allreduce_judge import TIMED_OUT, RankProgress, build_bench_rows, parse_exit_codes, test_verdict
+from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "allreduce.py"
@@ -157,7 +157,7 @@ class _Test:
 
     def section(self, elapsed_s: float) -> AllreduceSection:
         said = next((line.strip() for line in reversed(self.torchrun) if line.strip("=- ")), "")
-        ended, culprits, verdict = test_verdict(self.logs, self.timed_out, said)
+        ended, culprits, verdict = all_reduce_verdict(self.logs, self.timed_out, said)
         lines = {rank: last_lines_of_rank(self.directory, rank) for rank in self.logs}
         return AllreduceSection(
             backend=self.backend,

@@ -20,7 +20,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr(literal_search, "SMALL_BYTES", 0)
         patch.setattr(speakers, "WHOLE_BYTES", 0)
         patch.setattr(speakers, "SURVEY_BYTES", 150)
-        patch.setattr("ddpwizard.app.logs.analyse.chunks", _small_chunks)
+        patch.setattr("ddpwizard.app.logs.analyse.read_chunks", _small_chunks)
         yield
 
 

@@ -11,7 +11,7 @@ from ddpwizard.app.triage.types import Child, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.synthetic_job import BACKWARD, SCRIPT, job, look, observation, stack
 
-SCRIPTS = sorted((Path(__file__).parent.parent / "jobs" / "scripts").glob("*.py"))
+SCRIPTS = sorted((Path(__file__).parent.parent / "real_jobs" / "scripts").glob("*.py"))
 STDLIB = "/usr/lib/python3.11"
 INNER: list[list[StackFrame]] = [
     [],

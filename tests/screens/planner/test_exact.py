@@ -41,7 +41,7 @@ def never():
     while True:
         pass
 """
-LLAMA = (Path(__file__).parents[1] / "helpers" / "llama.py").read_text()
+LLAMA = (Path(__file__).parents[2] / "helpers" / "llama.py").read_text()
 
 
 @pytest.fixture(autouse=True)

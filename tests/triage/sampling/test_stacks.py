@@ -156,9 +156,10 @@ class TestRefusal:
 
     LOOK = (
         "import asyncio, json, sys\n"
-        "from ddpwizard.app.job.look import stacks\nfrom ddpwizard.app.triage.types import Process\n"
+        "from ddpwizard.app.triage.sampling import stacks\nfrom ddpwizard.app.jobs.types import Process\n"
         "p = Process(pid=int(sys.argv[1]), rank=0, local_rank=0, command=[], cwd='', python='', environ={})\n"
-        "s = asyncio.run(stacks.sample([p]))[p.pid]\nprint(json.dumps([s.problem, s.process_state, s.cpu_s > 0]))\n"
+        "s = asyncio.run(stacks.sample_stacks([p]))[p.pid]\n"
+        "print(json.dumps([s.problem, s.process_state, s.cpu_s > 0]))\n"
     )
 
     def refused(self, pid: int, *under: str) -> list[object]:
