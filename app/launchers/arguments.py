@@ -22,35 +22,35 @@ DEFAULT_PORT = "29500"
 PYTHON_LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 
 # Options without a value, by launcher: "_" as "-", without the leading dashes.
+_TORCHRUN_FLAGS = "help standalone module no-python run-path virtual-local-rank use-env"
+_ACCELERATE_FLAGS = """
+    help quiet cpu multi-gpu tpu enable-cpu-affinity dynamo-use-fullgraph dynamo-use-dynamic
+    dynamo-use-regional-compilation use-deepspeed use-fsdp use-parallelism-config use-megatron-lm same-network
+    module no-python tpu-cluster no-tpu-cluster tpu-use-sudo downcast-bf16 fp8-use-autocast-during-eval debug
+"""
+_DEEPSPEED_FLAGS = """
+    help module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid bind-cores-to-rank quiet
+"""
+_MPIRUN_FLAGS = """
+    help version verbose quiet allow-run-as-root bind-to-core bind-to-none bycore bynode byslot display-allocation
+    display-map do-not-launch do-not-resolve enable-recovery get-stack-traces info l nolocal nooversubscribe
+    noprefix novm oversubscribe pernode preload-binary prepend-rank print-rank-map q report-bindings tag-output
+    timestamp-output use-hwthread-cpus v V h s genvall genvnone envall envnone
+"""
+_SRUN_FLAGS = """
+    help usage version verbose quiet unbuffered label overcommit oversubscribe share no-allocate hold exclusive
+    immediate kill-on-bad-exit no-kill pty propagate x11 contiguous disable-status exact overlap preserve-env
+    reboot test-only multi-prog spread-job use-min-nodes whole segment-all h u l O s Q v X H Z E V k I K
+"""
 FLAGS = {
-    "torchrun": frozenset(["help", "standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env"]),
-    "accelerate": frozenset(
-        """
-        help quiet cpu multi-gpu tpu enable-cpu-affinity dynamo-use-fullgraph dynamo-use-dynamic
-        dynamo-use-regional-compilation use-deepspeed use-fsdp use-parallelism-config use-megatron-lm same-network
-        module no-python tpu-cluster no-tpu-cluster tpu-use-sudo downcast-bf16 fp8-use-autocast-during-eval debug
-        """.split()
-    ),
-    "deepspeed": frozenset(
-        """
-        help module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid bind-cores-to-rank quiet
-        """.split()
-    ),
-    "mpirun": frozenset(
-        """
-        help version verbose quiet allow-run-as-root bind-to-core bind-to-none bycore bynode byslot display-allocation
-        display-map do-not-launch do-not-resolve enable-recovery get-stack-traces info l nolocal nooversubscribe
-        noprefix novm oversubscribe pernode preload-binary prepend-rank print-rank-map q report-bindings tag-output
-        timestamp-output use-hwthread-cpus v V h s genvall genvnone envall envnone
-        """.split()
-    ),
-    "srun": frozenset(
-        """
-        help usage version verbose quiet unbuffered label overcommit oversubscribe share no-allocate hold exclusive
-        immediate kill-on-bad-exit no-kill pty propagate x11 contiguous disable-status exact overlap preserve-env
-        reboot test-only multi-prog spread-job use-min-nodes whole segment-all h u l O s Q v X H Z E V k I K
-        """.split()
-    ),
+    launcher: frozenset(names.split())
+    for launcher, names in (
+        ("torchrun", _TORCHRUN_FLAGS),
+        ("accelerate", _ACCELERATE_FLAGS),
+        ("deepspeed", _DEEPSPEED_FLAGS),
+        ("mpirun", _MPIRUN_FLAGS),
+        ("srun", _SRUN_FLAGS),
+    )
 }
 # DeepSpeed's runner starts its launch.py, where this option has a value.
 RUNNER_ONLY_FLAGS = frozenset(["save-pid"])

@@ -36,21 +36,21 @@ SUPERVISOR = "app/system/supervisor.py"
 
 
 class PythonCommand(NamedTuple):
-    """A command line of an interpreter. ``words`` has ``-mpkg`` as ``-m pkg``; ``index`` is the script or module."""
+    """A command line of an interpreter, ``-mpkg`` written as ``-m pkg``. ``target_index``: its script or module."""
 
     words: list[str]
-    index: int
+    target_index: int
     is_module: bool
 
     @property
     def target(self) -> str:
         """The path of the script, or the name of the module."""
-        return self.words[self.index]
+        return self.words[self.target_index]
 
     @property
     def script_words(self) -> list[str]:
         """The script and its arguments as a launcher takes them: ``train.py --lr 1`` or ``-m pkg.train --lr 1``."""
-        return self.words[self.index - self.is_module :]
+        return self.words[self.target_index - self.is_module :]
 
 
 class LauncherPosition(NamedTuple):
@@ -105,7 +105,7 @@ def find_launcher(command: Sequence[str]) -> LauncherPosition | None:
         python = parse_python(command)
         if python is None:
             return None
-        words, index = python.words, python.index
+        words, index = python.words, python.target_index
     target = words[index]
     file = Path(target).name
     name = PYTHON_LAUNCHERS.get(target) or PYTHON_LAUNCHERS.get(file)

@@ -7,13 +7,12 @@ from .arguments import LauncherCommand
 from .rank_environment import LAUNCH_VARIABLES, TORCHRUN_OPTION_PREFIX, without_launch_variables
 
 # Options that a second start gets anew: where its ranks meet, and where the launcher writes its logs.
+_TORCHRUN_REPLACED = """
+    standalone nnodes node-rank local-addr master-addr master-port log-dir
+    rdzv-endpoint rdzv-backend rdzv-id rdzv-conf
+"""
 REPLACED = {
-    "torchrun": frozenset(
-        """
-        standalone nnodes node-rank local-addr master-addr master-port log-dir
-        rdzv-endpoint rdzv-backend rdzv-id rdzv-conf
-        """.split()
-    ),
+    "torchrun": frozenset(_TORCHRUN_REPLACED.split()),
     "accelerate": frozenset(["main-process-ip", "main-process-port"]),
     "deepspeed": frozenset(["master-addr", "master-port"]),
 }
