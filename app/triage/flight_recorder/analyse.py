@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import msgspec
 
 from ..phrases import ranks_phrase as named
+from ..types import RankRecord
 from .collectives_by_seq import CollectiveTable
 from .findings import OTHERS_FINISHED, THEY_ALONE, FindingBuilder
 from .mismatches import find_mismatches
-from .types import Finding, RankRecord, RecorderVerdict
-from .wait_graph import pending_calls, wait_cycles, wait_edges
+from .types import Finding, RecorderVerdict
+from .wait_graph import pending_calls, wait_edges, wait_roots
 
 MOST_FINDINGS = 20
 
@@ -25,7 +26,7 @@ def analyse_records(records: Sequence[RankRecord], *, world_size: int | None = N
     standing = pending_calls(board)
     found_waits = wait_edges(board, standing, different)
     told = FindingBuilder(board, standing, different, found_waits)
-    first = [finding for root in wait_cycles(found_waits) for finding in told.of_root(root)]
+    first = [finding for root in wait_roots(found_waits) for finding in told.of_root(root)]
     first = _merged(first) or told.without_waiting()
     first = [told.turned(finding) for finding in first]
     rest = told.consequences(first)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from ...text.units import rank_ranges
-from .types import Call, RankRecord
+from ..types import Call, RankRecord
 
 GroupKey = tuple[str, tuple[int, ...]]
 Signature = tuple[str, tuple[int, ...] | None, str | None]

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from ..types import RankRecord
 from .parse import parse_dump, parse_json_record
 from .safe_unpickle import DumpError
-from .types import RankRecord, Records
+from .types import Records
 
 __all__ = ["Records", "host_in_name", "load_records", "parse_json_record", "rank_in_name"]
 

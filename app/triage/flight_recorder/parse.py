@@ -12,8 +12,8 @@ import msgspec
 from ...training_script.frame import StackFrame
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.frames import user_frames
+from ..types import Call, ProcessGroup, RankRecord
 from .safe_unpickle import DumpError, is_pickle, unpickle, unpickle_safely
-from .types import Call, ProcessGroup, RankRecord
 
 T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -8,10 +8,10 @@ import msgspec
 from ...errors import UserError
 from ...jobs.types import Job
 from ..phrases import ranks_phrase as named
-from ..types import JobReport, Observation, RankRow, Verdict
+from ..types import JobReport, Observation, RankRecord, RankRow, Verdict
 from .analyse import analyse_records
 from .loader import rank_in_name
-from .types import Finding, FindingKind, RankRecord, RecorderVerdict, Records
+from .types import Finding, FindingKind, RecorderVerdict, Records
 
 CAUSES: dict[FindingKind, str | None] = {
     "op": "collective-desync",

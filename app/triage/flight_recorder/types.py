@@ -1,9 +1,10 @@
-"""What the Flight Recorder of one rank holds, and what the records of all ranks say together."""
+"""The Flight Recorder records of a job, and the findings of their comparison."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
+
+from ..types import RankRecord
 
 FindingKind = Literal[
     "missing",  # ranks that have not entered what the others of their group wait in
@@ -19,60 +20,6 @@ FindingKind = Literal[
     "unfinished",  # everybody else has finished what these ranks still wait in
     "together",  # every rank of a group is in the same operation, and it does not end
 ]
-
-
-class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A process group as one rank knows it. ``ranks`` is empty and the numbers are None where the record is silent."""
-
-    name: str
-    title: str = ""
-    ranks: list[int] = []
-    enqueued: int | None = None
-    completed: int | None = None
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call as it stands in the script: all times it was made share one. ``op`` is the backend's word without its
-    prefix, ``collective`` torch.distributed's; ``group`` an index into the record's groups."""
-
-    group: int
-    op: str
-    collective: str
-    inputs: list[list[int]] = []
-    outputs: list[list[int]] = []
-    input_types: list[str] = []
-    output_types: list[str] = []
-    p2p: bool = False
-    where: str = ""  # path:line of the user's innermost frame
-    function: str = ""
-    via: str = ""  # how a collective that the user did not write came about
-
-
-class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's record, whatever form and version it was dumped in; the columns run from old to new.
-
-    ``calls`` are the distinct ones, ``call`` the index of each entry's; ``seq`` counts within the group (collectives
-    and point-to-point apart); ``states`` has a letter per entry: d done, s started, e entered.
-    """
-
-    rank: int
-    host: str = ""
-    source: str = ""
-    version: str = ""
-    backend: str = ""
-    library: str = ""  # version of the communication library
-    taken_at: float | None = None  # seconds since the epoch
-    groups: list[ProcessGroup] = []
-    calls: list[Call] = []
-    call: list[int] = []
-    seq: list[int] = []
-    created_ns: list[int] = []
-    states: str = ""
-
-    @property
-    def pending(self) -> Iterator[int]:
-        """The entries that are not done, oldest first."""
-        return (at for at, state in enumerate(self.states) if state != "d")
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Who waits for whom: for every call that is not done, the ranks it cannot go on without, and the knots in that."""
+"""Who waits for whom: for every call that is not done, the ranks it cannot go on without, and the cycles in that."""
 
 import re
 from bisect import bisect_right
@@ -180,49 +180,19 @@ def _answers(board: CollectiveTable, rank: int, key: GroupKey, seq: int, sends: 
     return last is not None and last >= seq
 
 
-def wait_cycles(found: list[WaitEdge]) -> list[list[int]]:
-    """The ranks at the root of all waiting: sets that wait for each other (or single ranks) and for nobody else.
+def wait_roots(waits: list[WaitEdge]) -> list[list[int]]:
+    """Return the root causes of all waiting: single ranks, or ranks that wait for each other, that others wait for and
+    that wait for nobody outside.
 
-    Strongly connected components (Tarjan, without recursion) that nothing leads out of.
+    These are the attracting components of the wait-for graph. A node for each distinct set of awaited ranks keeps the
+    graph linear in the number of ranks where half a group waits for the other half.
     """
-    after: dict[int, set[int]] = defaultdict(set)
-    for wait in found:
-        after[wait.rank].update(wait.for_ranks)
-        for rank in wait.for_ranks:
-            after[rank]
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    part_of: dict[int, int] = {}
-    stack: list[int] = []
-    parts: list[list[int]] = []
-    for start in sorted(after):
-        if start in index:
-            continue
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        work = [(start, iter(sorted(after[start])))]
-        while work:
-            node, rest = work[-1]
-            step = next(rest, None)
-            if step is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    part = stack[stack.index(node) :]
-                    del stack[stack.index(node) :]
-                    for rank in part:
-                        part_of[rank] = len(parts)
-                    parts.append(sorted(part))
-            elif step not in index:
-                index[step] = low[step] = len(index)
-                stack.append(step)
-                work.append((step, iter(sorted(after[step]))))
-            elif step not in part_of:
-                low[node] = min(low[node], index[step])
-    waited_for = {rank for ranks in after.values() for rank in ranks}
-    return [
-        part
-        for number, part in enumerate(parts)
-        if all(part_of[other] == number for rank in part for other in after[rank]) and waited_for & set(part)
-    ]
+    awaited = {rank for wait in waits for rank in wait.for_ranks}
+    if awaited.isdisjoint(wait.rank for wait in waits):
+        return [[rank] for rank in sorted(awaited)]
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_edges_from((wait.rank, wait.for_ranks) for wait in waits if wait.for_ranks)
+    graph.add_edges_from((ranks, rank) for ranks in {wait.for_ranks for wait in waits} for rank in ranks)
+    return sorted(sorted(awaited & component) for component in nx.attracting_components(graph))

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from .. import phrases
-from ..types import Observation, Verdict
+from ..types import JobLog, LogEvent, Observation, Verdict
 from .patterns import STAGES
 from .per_rank import (
     NOTICED,
@@ -17,7 +17,6 @@ from .per_rank import (
     known_world_size,
     user_line,
 )
-from .types import JobLog, LogEvent
 
 ABORTS = (-6, 134)  # how a rank ends that noticed another's failure
 TIED = 0.45

@@ -5,7 +5,7 @@ and TraceUtils.h, and of NCCL's init.cc, bootstrap.cc and transport/generic.cc (
 """
 
 from ...logs.patterns import Pattern
-from .types import LogEventKind
+from ..types import LogEventKind
 
 NUMBER = r"\d{1,18}"
 RANKS = r"\d{1,9}(?:, ?\d{1,9}){0,4000}"

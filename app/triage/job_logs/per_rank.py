@@ -1,8 +1,7 @@
 """What the logs say of one rank: how it ended, which line and which collective it was in."""
 
 from .. import phrases
-from ..types import Observation
-from .types import JobLog, LogEvent
+from ..types import JobLog, LogEvent, Observation
 
 ENDED_BY_LAUNCHER = (-15, 143)
 NOTICED = ("watchdog", "peer-closed", "gloo-timeout", "mismatch", "store-timeout", "nccl-error", "absent", "size")

@@ -20,11 +20,10 @@ from ...logs.patterns import build_patterns
 from ...logs.read import find_sources
 from ...logs.timeline import RankResolver
 from ...logs.types import Attempt, Timeline, TimelineEvent
-from ..types import JobReport, Observation, ProcessDeath, RankRow, Verdict
+from ..types import JobLog, JobReport, LogEvent, LogEventKind, Observation, ProcessDeath, RankLog, RankRow, Verdict
 from .judge import verdict_from_log
 from .patterns import KIND_OF, NEEDLES
 from .per_rank import collective_of_rank, death_event, user_line
-from .types import JobLog, LogEvent, LogEventKind, RankLog
 
 __all__ = ["JobLog", "deaths_in_log", "read_job_logs", "report_from_logs", "verdict_from_log"]
 

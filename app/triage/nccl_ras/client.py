@@ -11,9 +11,8 @@ import msgspec
 
 from ...system.timeouts import wait_for
 from .. import phrases
-from ..types import Observation, Verdict
+from ..types import Communicator, LaunchedOperation, Observation, RasProcess, RasStatus, Verdict
 from . import parse
-from .types import Communicator, LaunchedOperation, RasProcess, RasStatus
 
 __all__ = ["RasStatus", "query_ras", "verdict_from_ras"]
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from .types import Communicator, LaunchedOperation, RasProcess, RasStatus
+from ..types import Communicator, LaunchedOperation, RasProcess, RasStatus
 
 KEPT_CHARACTERS = 64 << 10
 IN_PROGRESS = 7  # ncclInProgress

@@ -14,14 +14,22 @@ from ...jobs.types import Job
 from ...probes.context import level_permitted
 from ...system import proc_files, ptrace
 from ...system.timeouts import run_in_thread
-from ..flight_recorder.types import RankRecord
 from ..job_logs import read
-from ..job_logs.types import JobLog
 from ..nccl_ras.client import query_ras
-from ..nccl_ras.types import RasStatus
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.progress import STOPPED_OR_GONE
-from ..types import Child, Connection, GpuUse, Launcher, ProcessDeath, ProcessSamples, Sample
+from ..types import (
+    Child,
+    Connection,
+    GpuUse,
+    JobLog,
+    Launcher,
+    ProcessDeath,
+    ProcessSamples,
+    RankRecord,
+    RasStatus,
+    Sample,
+)
 from . import (
     children,
     connections,

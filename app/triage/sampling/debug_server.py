@@ -13,7 +13,7 @@ from ...jobs.types import Job
 from ...system import procfs, sockets
 from ...system.timeouts import wait_for
 from ..flight_recorder.parse import parse_json_record
-from ..flight_recorder.types import RankRecord
+from ..types import RankRecord
 from .children import WatchedChild
 
 LIMIT_S = 5.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...jobs.types import Job, Process
 from ...system import proc_files
 from ..flight_recorder.loader import load_records
-from ..flight_recorder.types import RankRecord
+from ..types import RankRecord
 
 # TORCH_FR_… since torch 2.8, the other name before; the rank is appended (torch/csrc/distributed/c10d).
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")

@@ -12,8 +12,7 @@ from ...jobs.types import Process
 from ...system import run_directory
 from ...system.timeouts import wait_for
 from ...training_script.frame import StackFrame
-from ..flight_recorder.types import RankRecord
-from ..types import ThreadStack
+from ..types import RankRecord, ThreadStack
 
 LIMIT_S = 3.0
 ANSWER_LIMIT_BYTES = 256 * 1024 * 1024

@@ -15,7 +15,7 @@ from ddpwizard.app.triage.flight_recorder import loader
 from ddpwizard.app.triage.flight_recorder.loader import host_in_name, load_records, rank_in_name
 from ddpwizard.app.triage.flight_recorder.parse import parse_json_record
 from ddpwizard.app.triage.flight_recorder.safe_unpickle import DumpError
-from ddpwizard.app.triage.flight_recorder.types import RankRecord
+from ddpwizard.app.triage.types import RankRecord
 from helpers.damaged_dumps import mutated, wholesome
 from helpers.flight_recorder_dumps import dump, entry, in_json, pickled, write
 

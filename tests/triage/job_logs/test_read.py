@@ -12,8 +12,7 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.triage.job_logs import read
-from ddpwizard.app.triage.job_logs.types import LogEvent
-from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Sample, Verdict
+from ddpwizard.app.triage.types import JobReport, LogEvent, Observation, ProcessSamples, Sample, Verdict
 
 OPTIONS = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "

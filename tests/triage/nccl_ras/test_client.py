@@ -13,8 +13,7 @@ import pytest
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.triage.nccl_ras import parse
 from ddpwizard.app.triage.nccl_ras.client import query_ras, verdict_from_ras
-from ddpwizard.app.triage.nccl_ras.types import LaunchedOperation, RasProcess, RasStatus
-from ddpwizard.app.triage.types import Observation, ProcessSamples
+from ddpwizard.app.triage.types import LaunchedOperation, Observation, ProcessSamples, RasProcess, RasStatus
 
 SUMMARY = """NCCL version 2.26.2 compiled with CUDA 12.8
 CUDA runtime version 12080, driver version 12080

@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-from ddpwizard.app.triage.flight_recorder.types import RankRecord
 from ddpwizard.app.triage.sampling import debug_server
+from ddpwizard.app.triage.types import RankRecord
 from helpers.flight_recorder_dumps import dump, entry, in_json
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
