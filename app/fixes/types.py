@@ -3,6 +3,8 @@
 import msgspec
 
 from ...knowledge.schema import Safety
+from ..system.paths import relative_to_cwd
+from ..text.diff import unified_diff
 
 
 class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,3 +30,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     commands: list[str] = []
     files: dict[str, str] = {}
     patches: list[FilePatch] = []
+
+    def diff(self) -> str:
+        """Return the patches as one unified diff, with paths relative to the working directory."""
+        return "".join(unified_diff(each.before, each.after, relative_to_cwd(each.path)) for each in self.patches)

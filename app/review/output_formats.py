@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...knowledge.schema import Knowledge
-from .review import shown_path
+from ..system.paths import relative_to_cwd
 from .types import ReviewFinding
 
 SARIF_LEVEL = {"error": "error", "warning": "warning", "info": "note"}
@@ -52,7 +52,7 @@ def _sarif_rule(id_: str, knowledge: Knowledge) -> dict[str, Any]:
 
 
 def _sarif_result(finding: ReviewFinding, rules: list[str]) -> dict[str, Any]:
-    path = shown_path(finding.path)
+    path = relative_to_cwd(finding.path)
     uri = ("file://" if path.startswith("/") else "") + quote(path)
     region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
     return {
@@ -68,7 +68,7 @@ def _sarif_result(finding: ReviewFinding, rules: list[str]) -> dict[str, Any]:
 def github_command(finding: ReviewFinding) -> str:
     """A workflow command that GitHub shows beside the line."""
     place = {
-        "file": shown_path(finding.path),
+        "file": relative_to_cwd(finding.path),
         "line": str(finding.line),
         "endLine": str(finding.end_line),
         "col": str(finding.column),
@@ -87,7 +87,7 @@ def finding_lines(finding: ReviewFinding, text: Sequence[str], knowledge: Knowle
 
     ``text`` are the lines of the file.
     """
-    place = f"{shown_path(finding.path)}:{finding.line}:{finding.column}"
+    place = f"{relative_to_cwd(finding.path)}:{finding.line}:{finding.column}"
     rule = knowledge.rules[finding.rule]
     said = [f"{place} {finding.rule} {finding.message}"]
     said += [f"    {line}" for line in _excerpt(finding, text, ascii_only)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..evidence import Evidence
+from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
 from ..training_script.source import decode_source, read_bytes
@@ -142,7 +143,7 @@ def _fix(rule: str, found: Violation, script: Script, all_found: list[tuple[str,
                 id=patch.id, safety="display", why_unsafe=f"the patch was tried and is not offered: {problem}"
             )
         else:
-            diff = unified_diff(script.source.text, after, shown_path(script.source.path))
+            diff = unified_diff(script.source.text, after, relative_to_cwd(script.source.path))
     return RuleFix(
         id=patch.id, safety=patch.safety, why_unsafe=patch.why_unsafe or None, edits=list(patch.edits), diff=diff
     )
@@ -176,11 +177,3 @@ def _keys(script: Script, found: Iterable[tuple[str, Violation]]) -> Counter[tup
 def _key(script: Script, rule: str, found: Violation) -> tuple[str, str]:
     """A finding, wherever its line has moved to."""
     return rule, script.source.line(found.line).strip()
-
-
-def shown_path(path: str) -> str:
-    """A path as people and ``git apply`` want it: relative where it lies below the working directory."""
-    try:
-        return Path(path).absolute().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return path

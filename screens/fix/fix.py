@@ -23,7 +23,7 @@ from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..widgets.formatting import join_lines, relative_path, safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
-from .text import fix_parts, part_as_text, patch_text, safety_text
+from .text import fix_parts, part_as_text, safety_text
 
 PROOF_LIMIT_S = 60.0
 
@@ -223,7 +223,7 @@ class FixScreen(WizardScreen):
         record = event.record
         paths = [str(path) for path in record.paths]
         title = self.fix.title if self.fix else ""
-        diff = patch_text(self.fix) if self.fix and event.action == "applied" else ""
+        diff = self.fix.diff() if self.fix and event.action == "applied" else ""
         self.desk.note(
             "fix", id=record.fix, cause=record.cause, title=title, action=event.action, paths=paths, diff=diff,
             backup=record.id,
@@ -285,7 +285,7 @@ class FixScreen(WizardScreen):
         if fix is None:
             return
         try:
-            written = [write_new_file(f"{fix.id}.patch", patch_text(fix))] if fix.patches else []
+            written = [write_new_file(f"{fix.id}.patch", fix.diff())] if fix.patches else []
             written += [write_new_file(Path(name).name, content) for name, content in fix.files.items()]
         except UserError as error:
             self.wizard.refuse(error)

@@ -57,7 +57,9 @@ def fix_context(desk: WizardState, cause_id: str) -> "FixContext":
 
 
 def _one_fix(desk: WizardState, talk: Prompt, made: Fix) -> None:
-    talk.say("", *fix_lines(made), "")
+    talk.say("", *fix_lines(made))
+    talk.show_patch(made.diff())
+    talk.say()
     report = next((each for each in desk.reports or [] if each.verdict.cause == made.cause), None)
     processes = report.job.processes if report else []
     directory = Path(processes[0].cwd) if processes and processes[0].cwd else Path.cwd()
@@ -108,25 +110,13 @@ def _prove(desk: WizardState, talk: Prompt, made: Fix, report: JobReport | None)
 
 
 def fix_lines(made: Fix) -> list[str]:
-    """Everything a fix holds, as lines: why it is not safe, commands, new files, patches as diffs."""
+    """Return a fix without its patches as lines: why it is not safe, commands, new files."""
     lines = [made.title + (f"  ({made.safety}: {made.why_unsafe})" if made.why_unsafe else "")]
     lines += made.text.strip().splitlines()
     lines += [f"  $ {command}" for command in made.commands]
     for name, content in made.files.items():
         lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
-    return [*lines, *fix_diff(made).splitlines()]
-
-
-def fix_diff(made: Fix) -> str:
-    """The patches of a fix as one unified diff."""
-    import difflib
-
-    parts: list[str] = []
-    for patch in made.patches:
-        name = Path(patch.path).name
-        before, after = patch.before.splitlines(), patch.after.splitlines()
-        parts += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
-    return "\n".join(parts)
+    return lines
 
 
 def run_demo(desk: WizardState, talk: Prompt) -> int:
@@ -167,7 +157,9 @@ async def _demo(desk: WizardState, talk: Prompt) -> int:
         if patch is None:
             talk.say(f"4 patch     {talk.mark('fail')} none could be made")
             return 1
-        talk.say("", f"4 patch     {patch.title}", "", *(f"  {line}".rstrip() for line in fix_lines(patch)[1:]), "")
+        talk.say("", f"4 patch     {patch.title}", "", *(f"  {line}".rstrip() for line in fix_lines(patch)[1:]))
+        talk.show_patch(patch.diff())
+        talk.say()
         talk.say("5 apply     to a copy of the job's files; the originals stay as they are")
         talk.say("6 relaunch  the same command line on the copy, on a free port")
         proof = await prove_job(report, patch, limit_s=DEMO_LIMIT_S, progress=talk.tell)
@@ -235,7 +227,7 @@ def _note_fix(desk: WizardState, made: Fix, action: str, paths: list[str], backu
         action=action,
         paths=paths,
         backup=backup,
-        diff=fix_diff(made),
+        diff=made.diff(),
     )
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ...app.text.ascii import to_ascii
-from ...app.text.terminal import print_line, print_progress, status_glyph, strip_control
+from ...app.text.terminal import print_line, print_patch, print_progress, status_glyph, strip_control
 
 PASTE_PAUSE_S = 0.1  # lines that follow one another faster than a person types are one paste
 PASTE_END = "."
@@ -37,6 +37,10 @@ class Prompt:
         """Lines of the talk, on stdout."""
         for line in lines or ("",):
             print_line(self._shown(line))
+
+    def show_patch(self, diff: str) -> None:
+        """Print a unified diff so that ``git apply`` takes it as shown."""
+        print_patch(self._shown(diff))
 
     def tell(self, line: str) -> None:
         """Progress, on stderr."""

@@ -129,7 +129,7 @@ class TestCode:
         assert "rank 1 differed True equal True units 2 share 0.5" in outcome.log
 
     def test_join_ends_where_ranks_have_unequal_batches(self, tmp_path: Path):
-        assert "7 steps in all" in start(code_templates.join_context(CPU_ONLY, []), tmp_path).log
+        assert "7 steps in total" in start(code_templates.join_context(CPU_ONLY, []), tmp_path).log
 
     def test_unused_parameters_are_named(self, tmp_path: Path):
         outcome = start(code_templates.find_unused(CPU_ONLY, []), tmp_path)

@@ -1,15 +1,12 @@
-"""Edits leave the rest of a text alone, whatever it holds; diffs are what git and patch read."""
+"""Edits leave the rest of a text alone, whatever it holds."""
 
 import ast
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits
 from ddpwizard.app.review.review import apply_fixes, review_text
-from ddpwizard.app.text.diff import unified_diff
 from ddpwizard.app.training_script.edits import Edit
 from ddpwizard.app.training_script.source import BOM, ScriptSource, decode_source
 from helpers.review_snippets import KNOWLEDGE
@@ -77,33 +74,6 @@ def test_a_patched_script_parses_and_keeps_its_other_lines(
     expected[5:7] = [line[len(indent) :] for line in expected[5:7]]
     expected.insert(7, f"{indent}if rank == 0:")
     assert after == (BOM if bom else "") + newline.join(expected) + (newline if tail else "")
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("a\nb\nc\n", "a\nB\nc\n"),
-        ("a\nb", "a\nb\nc"),
-        ("a\r\nb\r\n", "a\r\nB\r\n"),
-        ("", "new\n"),
-        ("x\x0cy\u2028z\nb\n", "x\x0cy\u2028z\nB\n"),
-        ("größe\n", "Größe\n"),
-    ],
-)
-def test_git_applies_the_diff(tmp_path: Path, before: str, after: str) -> None:
-    git = shutil.which("git")
-    if not git:
-        pytest.skip("git is not installed")
-    (tmp_path / "sub").mkdir()
-    target = tmp_path / "sub" / "t.py"
-    target.write_bytes(before.encode())
-    diff = unified_diff(before, after, "sub/t.py").encode()
-    subprocess.run([git, "apply", "--unsafe-paths", "-"], input=diff, cwd=tmp_path, check=True, timeout=180)
-    assert target.read_bytes().decode() == after
-
-
-def test_no_change_gives_no_diff() -> None:
-    assert unified_diff("a\n", "a\n", "t.py") == ""
 
 
 @pytest.mark.parametrize(
