@@ -4,10 +4,11 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from . import control_flow
-from .communication_calls import COLLECTIVES, POINT_TO_POINT
-from .control_flow import Guard, called_function_name, contains_line, last_name
-from .definitions import FrameScope, Function
+from .collectives import POINT_TO_POINT, WAITING_CALLS
+from .control_flow import Guard
 from .frame import StackFrame
+from .frame_scope import FrameScope
+from .syntax import Function, called_function_name, contains_line, last_name
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
@@ -64,7 +65,7 @@ class ParsedFile:
         ]
         function = self.function_at(line)
         for handle in waits:
-            if isinstance(handle, ast.Call) and called_function_name(handle) in COLLECTIVES:
+            if isinstance(handle, ast.Call) and called_function_name(handle) in WAITING_CALLS:
                 return called_function_name(handle)
             if "store" in last_name(handle).lower():
                 continue  # a key-value store has a wait() too
@@ -188,7 +189,7 @@ def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[s
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     for call in sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0)):
         name = called_function_name(call)
-        if name in COLLECTIVES or (name == "backward" and isinstance(call.func, ast.Attribute)):
+        if name in WAITING_CALLS or (name == "backward" and isinstance(call.func, ast.Attribute)):
             found.append(name)
         elif depth:
             functions = [f for f in ast.walk(module) if isinstance(f, Function) and f.name == name]
@@ -199,7 +200,7 @@ def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[s
 def _is_asynchronous(call: ast.Call) -> bool:
     name = called_function_name(call)
     return name in ("isend", "irecv", "batch_isend_irecv") or (
-        name in COLLECTIVES - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
+        name in WAITING_CALLS - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
     )
 
 

@@ -8,7 +8,7 @@ from ...training_script.control_flow import Guard, break_conditions, decorator_c
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import Loop, ParsedFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition
+from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
 
 

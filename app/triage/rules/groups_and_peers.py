@@ -3,17 +3,16 @@
 import ast
 from collections.abc import Mapping, Sequence
 
-from ...training_script.communication_calls import COLLECTIVES, POINT_TO_POINT
-from ...training_script.control_flow import called_function_name
-from ...training_script.definitions import FrameScope
+from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, WAITING_CALLS
+from ...training_script.frame_scope import FrameScope
 from ...training_script.line_queries import ParsedFile, ParsedFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
+from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
+from ...training_script.syntax import called_function_name
 from ..rank_activity.rank_state import RankState
 
 WORLD = ""
-# Where the group stands among the positional arguments, by the signatures of torch 2.13.
-GROUP_AT = {"barrier": 0, "broadcast": 2, "all_reduce": 2, "reduce": 3, "all_gather": 2, "send": 2, "recv": 2}
+GROUP_AT = {**GROUP_PLACE, "send": 2, "recv": 2}
 GROUP_KEYWORDS = ("group", "process_group", "pg")
 PEERS = ("src", "dst", "peer")
 DEPTH = 12
@@ -32,7 +31,7 @@ def pending_for_group(stand: RankState, group: str, world_size: int, sources: Pa
         source = sources[frame.path]
         rounds = {id(node) for loop in source.loops(frame.line) for node in ast.walk(loop)}
         for call in ast.walk(scope.function):
-            if not isinstance(call, ast.Call) or called_function_name(call) not in COLLECTIVES - POINT_TO_POINT:
+            if not isinstance(call, ast.Call) or called_function_name(call) not in WAITING_CALLS - POINT_TO_POINT:
                 continue
             ahead = call.lineno > frame.line or (id(call) in rounds and call.lineno != frame.line)
             given = _given(call, called_function_name(call), scope, GROUP_KEYWORDS, GROUP_AT)

@@ -2,7 +2,7 @@
 
 import pytest
 from ddpwizard.app.training_script.line_queries import ParsedFile, ParsedFiles
-from ddpwizard.app.training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition
+from ddpwizard.app.training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ddpwizard.app.triage.rank_activity.rank_state import RankState, rank_states
 from ddpwizard.app.triage.rules.divergence import deciding_condition, exited_loop, skipping_condition
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
@@ -43,7 +43,8 @@ class TestTruth:
             ("pass", "accelerator.is_main_process", [0]),
             ("pass", "accelerator.is_last_process", [3]),
             ("pass", "self.args.is_world_process_zero", [0]),
-            ("pass", "xm.is_master_ordinal()", [0]),
+            ("pass", "xm.is_master_ordinal()", [0, 2]),  # local=True is its default
+            ("pass", "xm.is_master_ordinal(False)", [0]),
             ("pass", "rank % 2", [1, 3]),
             ("pass", "rank & 1", [1, 3]),
             ("pass", "not bool(rank)", [0]),
