@@ -73,9 +73,7 @@ def _with_config(
     of_this = embedded is not None and embedded.shape == [shape.vocab, shape.hidden]
     counted, more = _params(tensors, shape.tied and of_this)
     if abs(counted - shape.params) > 0.01 * counted:
-        more.append(
-            f"params: {counted:,} in the checkpoint, {shape.params:,.0f} by config.json; the first is used"
-        )
+        more.append(f"params: {counted:,} in the checkpoint, {shape.params:,.0f} by config.json; the first is used")
     active = shape.active_params * counted / shape.params if shape.active_params else None
     model = msgspec.structs.replace(shape, params=float(counted), active_params=active, name=shape.name or name)
     return model, [*more, *told]

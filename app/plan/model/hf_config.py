@@ -139,9 +139,7 @@ def _as_known(config: Config, family: str) -> tuple[Config, str, list[str]]:
     if found := hf_unknown_family.related_family(config):
         return config, found, [f"{lead} {found}, which is similar"]
     names = hf_unknown_family.renamed_expert_fields(config)
-    told = [
-        f"{lead} a Llama-like decoder, which may be inaccurate; a function that builds the model is exact"
-    ]
+    told = [f"{lead} a Llama-like decoder, which may be inaccurate; a function that builds the model is exact"]
     usual = {field: value for field, value in config.items() if field not in names}
     return usual | {new: config[old] for old, new in names.items()}, family, told
 
