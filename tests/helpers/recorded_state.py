@@ -39,7 +39,6 @@ from ddpwizard.app.triage.types import (
     ThreadStack,
     Verdict,
 )
-from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import (
     Cause,
     FixSpec,
@@ -53,6 +52,7 @@ from ddpwizard.knowledge.schema import (
     Verification,
 )
 from ddpwizard.screens.shell.state import WizardState
+from helpers.built_in_knowledge import built_in_knowledge
 
 TRAIN = """\
 import torch.distributed as dist
@@ -152,7 +152,7 @@ def knowledge() -> Knowledge:
                 says="torchrun ends the other ranks after one of them failed",
             )
         },
-        rules=read_knowledge().rules,  # the review needs them all
+        rules=built_in_knowledge().rules,  # the review needs them all
         scope_words=["rank", "nccl", "torchrun", "eaddrinuse"],
         synonyms=[],
         topics={},

@@ -3,8 +3,8 @@
 import json
 import os
 import struct
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddpwizard.app.errors import UserError
@@ -90,7 +90,17 @@ async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
 
 @pytest.mark.slow
 @walk
-async def test_what_code_builds_is_planned_and_tracked_as_the_command_does(here: Path) -> None:
+async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[exact_memory.TrackedStrategy] = []
+
+    async def track(*arguments: Any) -> exact_memory.TrackedStrategy:
+        found.append(await track_candidate(*arguments))
+        return found[-1]
+
+    track_candidate = exact_memory.track_candidate
+    monkeypatch.setattr(exact_memory, "track_candidate", track)
     async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Yes, import it")
@@ -106,8 +116,7 @@ async def test_what_code_builds_is_planned_and_tracked_as_the_command_does(here:
         await pilot.press("x")
         await shows(pilot, "tracking DDP", f"/ {exact_memory.LIMIT_S:g} s")
         await shows(pilot, "Exact: what PyTorch allocates", "peak in", limit_s=CHILD_LIMIT_S)
-        source = exact_memory.resolve_module_source(sys.executable, here, "own:tiny", None, None)
-        told = exact_memory.render_comparison([await exact_memory.track_candidate(row, source)])
+        told = exact_memory.render_comparison(found)
         formula, tracked, off = next(line for line in told if line.startswith("  DDP")).split()[2:5]
         shown = next(line for line in frame(pilot).splitlines() if line.startswith(" in all")).split()[2:]
         assert [f"{float(size):.1f}" for size in shown[:2]] == [formula, tracked]
