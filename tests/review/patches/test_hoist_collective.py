@@ -407,8 +407,8 @@ REFUSED = {
         "`args.first` in a test is not the same on every rank",
     ),
     "statements share a line": ("if rank == 0:\n    y = x; dist.all_reduce(y); print(y)", "share a line"),
-    "in an expression": ("rank == 0 and dist.barrier()", "inside an expression"),
-    "an early return": ("if rank != 0:\n    return\ndist.barrier()", "turned round"),
+    "in an expression": ("rank == 0 and dist.barrier()", "part of an expression"),
+    "an early return": ("if rank != 0:\n    return\ndist.barrier()", "invert the branch"),
 }
 
 

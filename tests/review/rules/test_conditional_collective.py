@@ -158,6 +158,19 @@ def test_a_collective_of_some_ranks_is_found(name: str) -> None:
 
 
 CORRECT = {
+    "the others through functions that call each other": """
+        def pong(n):
+            if n:
+                ping(n - 1)
+        def ping(n):
+            pong(n)
+            dist.barrier()
+        def f(rank, n):
+            if rank == 0:
+                dist.barrier()
+            else:
+                pong(n)
+    """,
     "on every rank": """
         def f(x, rank):
             dist.all_reduce(x)
