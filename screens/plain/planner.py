@@ -102,13 +102,8 @@ def _choice(prompt: Prompt, count: int) -> str:
     """The number of a row, or one of the letters."""
     prompt.write("", "   " + " · ".join(f"{letter} {what}" for letter, what in LETTERS.items()))
     while True:
-<<<<<<< HEAD
-        given = talk.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
-        if given in LETTERS or 1 <= (parse_count(given) or 0) <= count:
-=======
         given = prompt.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
-        if given in LETTERS or (given.isascii() and given.isdecimal() and 1 <= int(given) <= count):
->>>>>>> main
+        if given in LETTERS or 1 <= (parse_count(given) or 0) <= count:
             return given
         prompt.write(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
 
