@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..hardware.machine import GeneratedFix, Machine, machine_from_snapshot
 from ..jobs.types import Process
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
+from ..launchers.recognise import parse_python
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
 from ..triage.types import JobReport
@@ -39,7 +40,6 @@ GENERATORS: dict[str, Generator] = {
     "env-file": env_file.env_file,
     "pin-interface": env_file.pin_interface,
 }
-OPTIONS_WITH_VALUE = ("-W", "-X")  # of the Python interpreter
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,21 +68,11 @@ def target_of(situation: FixContext) -> list[str]:
     """The script and its arguments as a launcher takes them: from the running job, else the script alone."""
     processes = situation.report.job.processes if situation.report else []
     for process in processes:
-        if target := _after_interpreter(process.command):
-            return target
+        if python := parse_python(process.command):
+            return python.script_words
     if not situation.script:
         return []
     return [f"./{situation.script}" if situation.script.startswith("-") else situation.script]
-
-
-def _after_interpreter(command: list[str]) -> list[str]:
-    """``script.py --lr 1`` or ``-m module --lr 1`` of ``python -u script.py --lr 1``; empty where there is none."""
-    rest = command[1:]
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        if rest[0] == "-c":
-            return []
-        rest = rest[2 if rest[0] in OPTIONS_WITH_VALUE else 1 :]
-    return rest
 
 
 def _generated(cause: Cause, spec: FixSpec, box: Machine, target: list[str]) -> Fix:
@@ -167,5 +157,6 @@ def _files_of(report: JobReport | None) -> Iterator[str]:
 
 
 def _script_of(process: Process) -> str:
-    target = _after_interpreter(process.command)
-    return str(Path(process.cwd) / target[0]) if target and target[0].endswith(".py") else ""
+    python = parse_python(process.command)
+    is_file = python is not None and not python.is_module and python.target.endswith(".py")
+    return str(Path(process.cwd) / python.target) if python and is_file else ""

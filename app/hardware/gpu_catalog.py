@@ -90,7 +90,19 @@ UNKNOWN = GpuSpec(0.0, TFLOPS, INTRA_GBPS, 900.0, 35.0)  # a card of a workstati
 
 # Another card than the one it is named after, with other memory.
 VARIANTS = {"laptop", "mobile", "max", "ti", "super", "d"}
-BEFORE_AMPERE = {"p100", "v100", "t4", "rtx2080"}
+# GPUs without bf16 units: NVIDIA's of a compute capability below 8.0 (developer.nvidia.com/cuda-gpus), which compute
+# bf16 in emulation at best, and AMD's before MI100. GTX, TITAN and Quadro ended as names before Ampere.
+WITHOUT_BF16 = re.compile(
+    r"\b("
+    r"[KM]\d{1,4}[MX]?|"  # Kepler 3.x, Maxwell 5.x: K80, M60, Quadro M6000
+    r"P\d{1,4}|GP100|"  # Pascal 6.x: P4, P40, P100, Quadro P5000
+    r"V100[A-Z]?|GV100|Xavier|"  # Volta 7.0 and 7.2
+    r"T\d{1,4}G?|RTX[ _-]?20[678]0|"  # Turing 7.5: T4, T1000, RTX 2080 Ti; not RTX 2050 and RTX 2000 Ada
+    r"GTX(?:[ _-]?\d+)?|TITAN|Quadro|"
+    r"MI(?:6|8|25|50|60)"
+    r")\b",
+    re.IGNORECASE,
+)
 NEAR = 0.15  # of the memory in a name: boxes say 24 GB where a program sees 22 GiB
 
 
@@ -101,8 +113,8 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def has_bf16(name: str | None) -> bool:
-    """Whether it multiplies in bf16; a GPU that is not known does. NVIDIA's do from Ampere on."""
-    return not BEFORE_AMPERE.intersection(name_words(name or ""))
+    """Return whether a GPU has bf16 units (NVIDIA: compute capability 8.0). True if the name is not known."""
+    return not WITHOUT_BF16.search(name or "")
 
 
 def matching_gpus(name: str | None) -> list[str]:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ..snapshot import Interface, NetworkSection, PortSection, Snapshot
+from .gpu_catalog import has_bf16
 from .visible_gpus import visible_devices
 
 C10D_PORT = 29400  # where torchrun's c10d rendezvous listens unless told otherwise
 MAX_CPU_RANKS = 4
-# Cards before Ampere compute bfloat16 in emulation only.
-WITHOUT_BF16 = re.compile(r"\b(K80|M\d0|P4|P40|P100|T4|V100|GTX|TITAN|RTX 20\d\d|Quadro RTX)\b")
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bf16(self) -> bool:
         """Whether the GPUs compute in bfloat16."""
-        return bool(self.gpu_count) and not WITHOUT_BF16.search(self.gpu_name)
+        return bool(self.gpu_count) and has_bf16(self.gpu_name)
 
 
 class GeneratedFix(msgspec.Struct, frozen=True, kw_only=True):

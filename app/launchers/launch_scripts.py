@@ -8,6 +8,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from ..text.numbers import parse_count
+from .arguments import parse_wrapped_launcher
+
 Kind = Literal["deepspeed", "accelerate", "script", "hostfile", "manifest", "kubernetes"]
 LAUNCHERS = re.compile(r"torchrun|torch\.distributed\.run|deepspeed|accelerate")
 NAMES_ONLY = ("torchrun", "hostfile")  # which launcher it is, not how many it starts
@@ -71,43 +74,35 @@ def parse_shell_script(path: str, text: str) -> JobFile | None:
     return JobFile("script", path, facts, {}) if facts else None
 
 
-def _launch(words: list[str], where: str, own: dict[str, int]) -> list[Statement]:
-    """What a command line with torchrun, deepspeed or accelerate launch starts."""
-    names = [word.rpartition("/")[2] for word in words]
+def _launch(words: list[str], where: str, variables: dict[str, int]) -> list[Statement]:
+    """Statements of a command line with torchrun, deepspeed or accelerate launch."""
+    line = parse_wrapped_launcher(words)
+    if line is None:
+        return []
 
-    def given(*spellings: str) -> str:
-        for position, word in enumerate(words):
-            name, equals, value = word.partition("=")
-            if name.replace("_", "-") in spellings:
-                return value if equals else words[position + 1] if position + 1 < len(words) else ""
-        return ""
+    def number(option: str) -> int | None:
+        value = line.value(option) or ""
+        return variables.get(value.strip("${}"), parse_count(value))
 
-    def option(*spellings: str) -> int | None:
-        value = given(*spellings)
-        plain = value.strip("${}")
-        return own[plain] if plain in own else int(value) if value.isdecimal() and len(value) < 9 else None
-
-    if "torchrun" in names or "torch.distributed.run" in words:
-        stated = any(word.startswith("--nnodes") for word in words)
-        nodes = option("--nnodes") if stated else 1
-        per_node = option("--nproc-per-node")
+    if line.launcher == "torchrun":
+        nodes = number("nnodes") if line.has("nnodes") else 1
+        per_node = number("nproc-per-node")
         facts = [Statement("nodes", nodes, f"torchrun --nnodes={nodes}", where)] if nodes else []
         facts.append(Statement("torchrun", True, "torchrun", where))
         if nodes and per_node:
             ranks = nodes * per_node
             facts.append(Statement("ranks", ranks, f"torchrun starts {nodes} × {per_node} = {ranks} ranks", where))
         return facts
-    if "deepspeed" in names and not (names.index("deepspeed") > 0 and words[names.index("deepspeed") - 1] == "-m"):
-        count, nodes = option("--num-gpus"), option("--num-nodes")
+    if line.launcher == "deepspeed":
+        count, nodes = number("num-gpus"), number("num-nodes")
         ranks = count * (nodes or 1) if count else None
-        if not ranks and (named := given("--hostfile", "-H")):
-            return [Statement("hostfile", named.rpartition("/")[2], f"deepspeed starts ranks by {named[:60]}", where)]
+        if not ranks and (hostfile := line.value("hostfile")):
+            name, text = hostfile.rpartition("/")[2], f"deepspeed starts ranks by {hostfile[:60]}"
+            return [Statement("hostfile", name, text, where)]
         return [Statement("ranks", ranks, f"deepspeed starts {ranks} ranks", where)] if ranks else []
-    if "accelerate" in names and "launch" in words:
-        ranks, nodes = option("--num-processes"), option("--num-machines")
-        facts = [Statement("ranks", ranks, f"--num_processes {ranks}", where)] if ranks else []
-        return facts + ([Statement("nodes", nodes, f"--num_machines {nodes}", where)] if nodes else [])
-    return []
+    ranks, nodes = number("num-processes"), number("num-machines")
+    facts = [Statement("ranks", ranks, f"--num_processes {ranks}", where)] if ranks else []
+    return facts + ([Statement("nodes", nodes, f"--num_machines {nodes}", where)] if nodes else [])
 
 
 def _directives(text: str) -> Iterator[tuple[str, int, int]]:

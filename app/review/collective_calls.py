@@ -9,19 +9,10 @@ from typing import NamedTuple
 
 from ..training_script.collectives import collective_name
 from ..training_script.rank_conditions import RANKS, UnknownParts
+from ..training_script.rank_names import one_rank_decorator
 from ..training_script.syntax import FUNCTIONS, LOOPS, Function, dotted_name, is_generator, nodes_of_body
 from .rule_context import Script
 
-FIRST_RANK_ONLY = {
-    "rank_zero_only",
-    "rank0_only",
-    "master_only",
-    "main_process_only",
-    "on_main_process",
-    "on_local_main_process",
-    "only_main_process",
-    "primary_only",
-}
 Body = Function | ast.Module
 
 
@@ -71,7 +62,7 @@ class CollectiveCalls:
         if body not in self._of:
             walk = _Walk(self)
             start: Path = ()
-            if isinstance(body, FUNCTIONS) and any(_name(d) in FIRST_RANK_ONLY for d in body.decorator_list):
+            if isinstance(body, FUNCTIONS) and any(one_rank_decorator(_name(d)) for d in body.decorator_list):
                 start = (BranchCondition(body, "inside", ((ast.Name(id="is_main_process"), True),), False, True),)
             walk.block(body.body, start, True, False)
             self._of[body] = walk.events
@@ -136,7 +127,7 @@ class _Walk:
                 return self._loop(stmt, path, certain, protocol)
             case ast.While(test=test):
                 self._expression(test, stmt, path, certain, protocol)
-                alone = self.script.tests.mentions(test) or any(c.by_rank for c in path)
+                alone = self.script.tests.depends(test) or any(c.by_rank for c in path)
                 return self._loop(stmt, path, certain and _always(test), protocol or alone)
             case ast.With() | ast.AsyncWith():
                 for item in stmt.items:
@@ -162,7 +153,7 @@ class _Walk:
 
     def _if(self, stmt: ast.If, path: Path, certain: bool, protocol: bool) -> list[tuple[ast.stmt, Path]]:
         self._expression(stmt.test, stmt, path, certain, protocol)
-        by_rank = self.script.tests.mentions(stmt.test)
+        by_rank = self.script.tests.depends(stmt.test)
         settled = self.settled(stmt.test)
         exits: list[tuple[ast.stmt, Path]] = []
         for place, body, truth in (("body", stmt.body, True), ("orelse", stmt.orelse, False)):
@@ -213,7 +204,7 @@ class _Walk:
                 self._expression(child.iter, stmt, path, certain, protocol)
 
     def _inside(self, stmt: ast.stmt, tests: tuple[tuple[ast.expr, bool], ...]) -> BranchCondition:
-        return BranchCondition(stmt, "inside", tests, False, any(self.script.tests.mentions(test) for test, _ in tests))
+        return BranchCondition(stmt, "inside", tests, False, any(self.script.tests.depends(test) for test, _ in tests))
 
     def _call(self, call: ast.Call, stmt: ast.stmt, path: Path, certain: bool, protocol: bool) -> None:
         if kind := collective_name(call, self.script.names):

@@ -24,7 +24,7 @@ class Script:
         self.source = ScriptSource(text, path)
         self.names = Names(self.source)
         self.ranks = RankValues(self.names)
-        self.tests = RankConditions(self.names, self.ranks)
+        self.tests = RankConditions(self.ranks)
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

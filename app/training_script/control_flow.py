@@ -1,18 +1,14 @@
 """The conditions of a script that decide whether a line is reached: those around it, and those that leave before it."""
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .definitions import FrameScope, Function
+from .frame_scope import LOCAL_RANK, RANK, FrameScope
+from .rank_names import FIRST_IN, one_rank_decorator
+from .syntax import Function, called_function_name, contains_line, last_name
 
 LEAVING_CALLS = ("exit", "_exit", "quit", "abort")
-# Decorators and context managers of Lightning, Accelerate, transformers and of people's own that let one rank through.
-ONE_RANK = re.compile(
-    r"rank_?zero|rank_?0|(main|master)_(process|only|rank)|on_(main|last|local_main)|only_(rank|main|master)", re.I
-)
-FIRST_IN = re.compile(r"(main_process|main_rank|rank_?zero|rank_?0|zero|master|main)_first$", re.I)
 
 
 class Guard(NamedTuple):
@@ -75,7 +71,7 @@ def decorator_conditions(scope: FrameScope) -> list[Guard]:
     for node in getattr(scope.function, "decorator_list", []):
         name = called_function_name(node) if isinstance(node, ast.Call) else last_name(node)
         own = any(isinstance(f, Function) and f.name == name for f in ast.walk(scope.module))  # its frame tells
-        if not own and (ONE_RANK.search(name) or name == "on_process"):
+        if not own and (one_rank_decorator(name) or name == "on_process"):
             found.append(Guard(node.lineno, _one_rank_test(name, node), True, False, scope))
     return found
 
@@ -169,21 +165,6 @@ def _is_failure(code: ast.expr) -> bool:
     return not (isinstance(code, ast.Constant) and code.value in (0, None))
 
 
-def called_function_name(call: ast.Call) -> str:
-    """The name by which a function is called, without what stands before its last dot."""
-    return last_name(call.func)
-
-
-def last_name(node: ast.expr) -> str:
-    """The last part of a dotted name."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Call(func=func):
-            return last_name(func)
-    return ""
-
-
 def case_tests(match: ast.Match) -> list[ast.expr]:
     """Each case of a ``match`` as the condition under which it is taken."""
     tests: list[ast.expr] = []
@@ -210,8 +191,12 @@ def _pattern_test(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
     return subject  # a structure: its value cannot be told from the text
 
 
+def _is_rank(rank: ast.expr, number: ast.expr) -> ast.expr:
+    return ast.Compare(left=rank, ops=[ast.Eq()], comparators=[number])
+
+
 def _first_rank(local: bool) -> ast.expr:
-    return ast.parse("local_rank == 0" if local else "rank == 0", mode="eval").body
+    return _is_rank(LOCAL_RANK if local else RANK, ast.Constant(value=0))
 
 
 def _one_rank_test(name: str, node: ast.expr) -> ast.expr:
@@ -219,10 +204,11 @@ def _one_rank_test(name: str, node: ast.expr) -> ast.expr:
     if name == "on_process" and isinstance(node, ast.Call):
         wanted = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "process_index")]
         if wanted:
-            return ast.Compare(left=ast.Name(id="rank", ctx=ast.Load()), ops=[ast.Eq()], comparators=[wanted[0]])
-    if "last" in name:
-        return ast.parse("rank == world_size - 1", mode="eval").body
-    return _first_rank("local" in name)
+            return _is_rank(RANK, wanted[0])
+    which = one_rank_decorator(name)
+    if which == "last":
+        return ast.Name(id="is_last_process", ctx=ast.Load())
+    return _first_rank(which == "first local")
 
 
 def _calls(node: ast.AST) -> bool:
@@ -231,8 +217,3 @@ def _calls(node: ast.AST) -> bool:
 
 def _one_line(statement: ast.If | ast.While) -> bool:
     return statement.lineno == statement.body[0].lineno
-
-
-def contains_line(node: ast.stmt | ast.expr, line: int) -> bool:
-    """Whether a line lies within a statement or expression."""
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

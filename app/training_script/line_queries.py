@@ -4,24 +4,23 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from . import control_flow
-from .communication_calls import COLLECTIVES, POINT_TO_POINT
-from .control_flow import Guard, called_function_name, contains_line, last_name
-from .definitions import FrameScope, Function
+from .collectives import POINT_TO_POINT, WAITING_CALLS
+from .control_flow import Guard
 from .frame import StackFrame
+from .frame_scope import FrameScope
+from .source import ScriptSource
+from .syntax import Function, called_function_name, contains_line, last_name
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 
 
-class ParsedFile:
-    """One parsed file. A file that is no Python of this version knows nothing about any line."""
+class LineQueries:
+    """Questions about the lines of one file. Of a file that this Python cannot parse only the text is known."""
 
     def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
-        try:
-            self.module = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            self.module = ast.Module(body=[], type_ignores=[])
+        self.source = ScriptSource.tolerant(text)
+        self.module = self.source.tree
         nodes = list(ast.walk(self.module))  # from the outside in
         self._functions = [node for node in nodes if isinstance(node, Function)]
         self._statements = [node for node in nodes if isinstance(node, ast.stmt)]
@@ -30,7 +29,7 @@ class ParsedFile:
 
     def line(self, number: int) -> str:
         """The text of one line."""
-        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+        return self.source.line(number)
 
     def statement(self, line: int) -> str:
         """The text of the statement a line belongs to; of a compound one, its header."""
@@ -64,7 +63,7 @@ class ParsedFile:
         ]
         function = self.function_at(line)
         for handle in waits:
-            if isinstance(handle, ast.Call) and called_function_name(handle) in COLLECTIVES:
+            if isinstance(handle, ast.Call) and called_function_name(handle) in WAITING_CALLS:
                 return called_function_name(handle)
             if "store" in last_name(handle).lower():
                 continue  # a key-value store has a wait() too
@@ -100,7 +99,7 @@ class ParsedFile:
 
     def registers_exit(self) -> bool:
         """Whether the file has something called when Python ends."""
-        return any("atexit" in line for line in self._lines)
+        return "atexit" in self.source.text
 
     def calls(self, line: int) -> list[ast.Call]:
         """The calls a line holds, the innermost last."""
@@ -188,7 +187,7 @@ def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[s
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     for call in sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0)):
         name = called_function_name(call)
-        if name in COLLECTIVES or (name == "backward" and isinstance(call.func, ast.Attribute)):
+        if name in WAITING_CALLS or (name == "backward" and isinstance(call.func, ast.Attribute)):
             found.append(name)
         elif depth:
             functions = [f for f in ast.walk(module) if isinstance(f, Function) and f.name == name]
@@ -199,7 +198,7 @@ def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[s
 def _is_asynchronous(call: ast.Call) -> bool:
     name = called_function_name(call)
     return name in ("isend", "irecv", "batch_isend_irecv") or (
-        name in COLLECTIVES - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
+        name in WAITING_CALLS - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
     )
 
 
@@ -209,11 +208,11 @@ def _is_within(loop: Loop, line: int) -> bool:
     return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
 
 
-class ParsedFiles:
-    """The parsed files of the user's frames, by path."""
+class ScriptFiles:
+    """The files of the user's frames, by path, each parsed when it is first needed."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts, self._parsed = texts, dict[str, ParsedFile]()
+        self._texts, self._parsed = texts, dict[str, LineQueries]()
         self._scopes: dict[tuple[StackFrame, ...], list[FrameScope]] = {}
 
     @property
@@ -221,9 +220,9 @@ class ParsedFiles:
         """The files whose text is there."""
         return list(self._texts)
 
-    def __getitem__(self, path: str) -> ParsedFile:
+    def __getitem__(self, path: str) -> LineQueries:
         if path not in self._parsed:
-            self._parsed[path] = ParsedFile(self._texts.get(path, ""))
+            self._parsed[path] = LineQueries(self._texts.get(path, ""))
         return self._parsed[path]
 
     def scopes(self, frames: Sequence[StackFrame]) -> list[FrameScope]:

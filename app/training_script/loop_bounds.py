@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from .control_flow import early_exit_conditions
-from .definitions import FrameScope
+from .frame_scope import FrameScope
 from .line_queries import Loop
 
 DEPTH = 6

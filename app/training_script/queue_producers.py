@@ -4,8 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .control_flow import called_function_name, last_name
-from .definitions import Function
+from .syntax import Function, called_function_name, last_name
 
 PUTS = ("put", "put_nowait")
 DEPTH = 2  # functions of the same file that it calls are read too

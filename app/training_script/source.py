@@ -68,28 +68,45 @@ def read_text(path: Path) -> str:
     return decode_source(read_bytes(path), path)[0]
 
 
+def parse(text: str, path: str) -> ast.Module:
+    """Parse Python source; a byte order mark is skipped.
+
+    Raises:
+        UserError: It is binary, or not valid Python for the version that runs ddpwizard; names the line.
+    """
+    if "\0" in text:
+        raise UserError(f"{path}: a binary file, not a Python script", "give a .py file")
+    try:
+        return ast.parse(text.removeprefix(BOM))
+    except SyntaxError as error:
+        raise UserError(
+            f"{path}:{error.lineno or 1}: not valid Python: {error.msg}", "give a Python 3 script that parses"
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
+
+
 class ScriptSource:
     """A parsed script. Lines count from 1; offsets are characters from the start of ``text``."""
 
-    def __init__(self, text: str, path: str) -> None:
-        """Parse ``text``.
+    def __init__(self, text: str, path: str, tree: ast.Module | None = None) -> None:
+        """Parse ``text``, unless its ``tree`` is given.
 
         Raises:
-            UserError: It is binary, or no Python of the version that runs us; names the line.
+            UserError: It is binary, or not valid Python for the version that runs ddpwizard; names the line.
         """
         self.text, self.path = text, path
         self._shift = len(BOM) if text.startswith(BOM) else 0
-        if "\0" in text:
-            raise UserError(f"{path}: a binary file, not a Python script", "give a .py file")
-        try:
-            self.tree = ast.parse(text[self._shift :])
-        except SyntaxError as error:
-            raise UserError(
-                f"{path}:{error.lineno or 1}: not valid Python: {error.msg}", "give a Python 3 script that parses"
-            ) from error
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
+        self.tree = tree or parse(text, path)
         self.starts = [0, *(match.end() for match in NEWLINE.finditer(text))]
+
+    @classmethod
+    def tolerant(cls, text: str, path: str = "") -> "ScriptSource":
+        """Return the source of ``text``, with an empty tree if it cannot be parsed."""
+        try:
+            return cls(text, path)
+        except UserError:
+            return cls(text, path, ast.Module(body=[], type_ignores=[]))
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
@@ -114,7 +131,9 @@ class ScriptSource:
         return found[0] if found else "\n"
 
     def line(self, number: int) -> str:
-        """A line without its newline."""
+        """Return a line without its newline; an empty string if there is no such line."""
+        if not 0 < number <= len(self.starts):
+            return ""
         end = self.starts[number] if number < len(self.starts) else len(self.text)
         return self.text[self.starts[number - 1] : end].rstrip("\r\n").removeprefix(BOM)
 

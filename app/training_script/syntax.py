@@ -1,7 +1,7 @@
 """Small questions about Python syntax that many rules ask."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -23,6 +23,43 @@ def match_arguments(names: list[str], args: list[ast.expr], keywords: list[ast.k
             break
         values[name] = value
     return values | {keyword.arg: keyword.value for keyword in keywords if keyword.arg}
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name, of a call the name of its function; "" if there is none."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=func):
+            return last_name(func)
+    return ""
+
+
+def called_function_name(call: ast.Call) -> str:
+    """Return the name by which a function is called, without what precedes its last dot."""
+    return last_name(call.func)
+
+
+def contains_line(node: ast.stmt | ast.expr, line: int) -> bool:
+    """Return whether a statement or expression spans a line."""
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def as_expression(body: Sequence[ast.stmt]) -> ast.expr | None:
+    """Return what a function body returns as a choice between expressions, or None if that is not possible."""
+    for index, statement in enumerate(body):
+        match statement:
+            case ast.Return(value=ast.expr() as value):
+                return value
+            case ast.If(test=test, body=inner, orelse=orelse):
+                rest = body[index + 1 :]
+                yes, no = as_expression([*inner, *rest]), as_expression([*orelse, *rest])
+                return ast.IfExp(test=test, body=yes, orelse=no) if yes and no else None
+            case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assign() | ast.AnnAssign():
+                continue
+            case _:
+                return None
+    return None
 
 
 def dotted_name(expr: ast.AST) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..launchers.recognise import is_multiprocessing_spawn, target_index
+from ..launchers.recognise import is_multiprocessing_spawn, parse_python
 from ..text import redact
 from ..text.units import count_text, rank_ranges, size_text
 from . import phrases
@@ -72,8 +72,8 @@ def script_name(report: JobReport) -> str:
     commands = [*(process.command for process in report.job.processes), report.job.launcher_command]
     command = next((each for each in commands if each and not is_multiprocessing_spawn(each)), [])
     is_python = bool(command) and Path(command[0]).name.startswith(("python", "pypy"))
-    index = target_index(command) if is_python else None
-    return Path(command[index]).name if index is not None else ""
+    python = parse_python(command) if is_python else None
+    return Path(python.target).name if python else ""
 
 
 def rank_groups(report: JobReport, only: Iterable[int] | None = None, *, alone: bool = False) -> list[RankGroup]:

@@ -6,7 +6,7 @@ What recorder and logs say of the same job is then joined to it.
 
 import msgspec
 
-from ..training_script.line_queries import ParsedFiles
+from ..training_script.line_queries import ScriptFiles
 from .flight_recorder.report import add_record_to_row
 from .rank_activity.rank_state import RankState, rank_states
 from .rules import collective_mismatch, dead_ranks, outside_collectives, progressing, startup
@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
 
 def judge_job(observed: Observation) -> JobReport:
     """Each rank's row and the verdict."""
-    sources = ParsedFiles(_given_as_text(observed) | observed.sources)
+    sources = ScriptFiles(_given_as_text(observed) | observed.sources)
     found = rank_states(observed, sources)
     scene = JobContext(observed, found, sources)
     past_init = bool(scene.leaving) or any(stand.collective != INIT for stand in scene.waiting)

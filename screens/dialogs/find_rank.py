@@ -47,9 +47,9 @@ class FindRankMixin(WizardScreen):
             rows = enumerate(choices.items)
             row = next((n for n, item in rows if wanted.lower() in item.label.plain.lower()), None)
         if row is None:
-            self.say(f"Nothing here has {wanted}.")
+            self.show_status(f"Nothing here has {wanted}.")
         else:
-            self.say("")
+            self.show_status("")
             choices.highlighted = row
 
     @on(Input.Submitted, "#find")

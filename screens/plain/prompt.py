@@ -33,8 +33,8 @@ class Prompt:
         self._rest = b""
         self._ended = self._fd < 0
 
-    def say(self, *lines: str) -> None:
-        """Lines of the talk, on stdout."""
+    def write(self, *lines: str) -> None:
+        """Lines of the prompt, on stdout."""
         for line in lines or ("",):
             print_line(self._shown(line))
 
@@ -42,11 +42,11 @@ class Prompt:
         """Print a unified diff so that ``git apply`` takes it as shown."""
         print_patch(self._shown(diff))
 
-    def tell(self, line: str) -> None:
+    def show_progress(self, line: str) -> None:
         """Progress, on stderr."""
         print_progress(self._shown(line))
 
-    def mark(self, status: str) -> str:
+    def status_sign(self, status: str) -> str:
         """The sign of a status."""
         return status_glyph(status, self.ascii_only)
 
@@ -59,9 +59,9 @@ class Prompt:
             EndOfInput: There is nobody to ask.
         """
         for number, option in enumerate(options, 1):
-            self.say(f"  {number:>2}  {option}")
+            self.write(f"  {number:>2}  {option}")
         if letters:
-            self.say("   " + " · ".join(f"{letter} {option}" for letter, option in letters.items()))
+            self.write("   " + " · ".join(f"{letter} {option}" for letter, option in letters.items()))
         hint = self._hint(len(options), letters, words)
         while True:
             given = self.ask(prompt).strip()
@@ -71,7 +71,7 @@ class Prompt:
                 return given.lower()
             if words and len(given) > 3:
                 return given + self._pasted()
-            self.say(f"  {hint}")
+            self.write(f"  {hint}")
 
     def confirm(self, question: str) -> bool:
         """Ask until the answer is yes or no."""
@@ -79,7 +79,7 @@ class Prompt:
             given = self.ask(f"{question} (y/n) ").strip().lower()
             if given in ("y", "yes", "n", "no"):
                 return given.startswith("y")
-            self.say("  Please answer y or n.")
+            self.write("  Please answer y or n.")
 
     def ask(self, prompt: str) -> str:
         """One line.
@@ -91,7 +91,7 @@ class Prompt:
         sys.stdout.flush()
         line = self._line()
         if not os.isatty(self._fd):
-            self.say(line)  # so that a transcript can be read
+            self.write(line)  # so that a transcript can be read
         return line
 
     def paste(self) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from ddpwizard.app.training_script.communication_calls import COLLECTIVES
+from ddpwizard.app.training_script.collectives import WAITING_CALLS
 from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.types import Child, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
@@ -29,7 +29,7 @@ def anywhere(rng: random.Random, lines: int) -> list[StackFrame]:
     user = [
         (rng.choice(["<module>", "main", "step", "T.run"]), rng.randint(0, lines + 2)) for _ in range(rng.randint(0, 4))
     ]
-    collective = rng.choice([None, None, *sorted(COLLECTIVES)])
+    collective = rng.choice([None, None, *sorted(WAITING_CALLS)])
     return [*([] if collective else rng.choice(INNER)), *stack(collective, *user)]
 
 

@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from ...training_script.collectives import POINT_TO_POINT
 from ...training_script.rank_conditions import UnknownParts
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
 from ..collective_calls import CollectiveCall
@@ -23,7 +24,6 @@ SAME_EVERYWHERE = re.compile(
     r"len|isinstance|hasattr|getattr|int|float|bool|str|min|max|abs|range|is_initialized|is_available|get_world_size"
     r"|device_count|parse_args|get|getenv"
 )
-POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"}
 BLOCKS = (ast.For, ast.With, ast.If)
 
 
@@ -63,8 +63,8 @@ class _Hoist:
         """The parts of the test that look at the rank, and those that are the same everywhere."""
         test, source, ranks = self.guard.test, self.source, self.script.tests
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        ranked = [part for part in parts if ranks.mentions(part)]
-        uniform = [part for part in parts if not ranks.mentions(part)]
+        ranked = [part for part in parts if ranks.depends(part)]
+        uniform = [part for part in parts if not ranks.depends(part)]
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(test)):
             raise NoPatch("the test assigns a name")
         atoms = UnknownParts({})
@@ -121,7 +121,7 @@ class _Hoist:
         inside = set(ast.walk(self.guard))
         for node in nodes_of_body(function):
             test = node.test if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) else None
-            if test is None or node in inside or self.script.tests.mentions(test):
+            if test is None or node in inside or self.script.tests.depends(test):
                 continue
             for name in ast.walk(test):
                 if not (isinstance(name, ast.Name) and name.id in bound_by):
@@ -151,7 +151,7 @@ class _Hoist:
     def _by_rank(self, node: ast.expr) -> bool:
         """Whether what ``node`` stands for was bound under a test on the rank, or from the rank."""
         return any(
-            self._guarded(binding.at) or (binding.value is not None and self.script.tests.mentions(binding.value))
+            self._guarded(binding.at) or (binding.value is not None and self.script.tests.depends(binding.value))
             for binding in self.script.names.bindings(node)
         )
 
@@ -163,7 +163,7 @@ class _Hoist:
         """Whether ``node`` stands under a test on the rank (in a branch of an if)."""
         child, parent = node, self.source.parents.get(node)
         while parent is not None and not isinstance(parent, FUNCTIONS):
-            if isinstance(parent, ast.If) and child is not parent.test and self.script.tests.mentions(parent.test):
+            if isinstance(parent, ast.If) and child is not parent.test and self.script.tests.depends(parent.test):
                 return True
             child, parent = parent, self.source.parents.get(parent)
         return False

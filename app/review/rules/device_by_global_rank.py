@@ -8,9 +8,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ...launchers.rank_environment import LOCAL_RANK_OF
 from ...training_script.edits import Edit
 from ...training_script.names import Names
-from ...training_script.rank_conditions import WORLD_SIZE
+from ...training_script.rank_names import WORLD_SIZE
 from ...training_script.rank_values import RankValue
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
@@ -18,11 +19,6 @@ from ..rule_context import Patch, Script, Violation, no_patch
 
 FIX = "use-local-rank"
 WHY_UNSAFE = "other code may rely on the device having the number of the global rank"
-LOCAL_VARIABLE = {
-    "RANK": "LOCAL_RANK",
-    "SLURM_PROCID": "SLURM_LOCALID",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-}
 DEVICE_NAMES = {"device", "device_id", "current_device", "cuda_device", "device_index", "gpu_id"}
 NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
@@ -160,7 +156,7 @@ def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
             continue
         local = _local_rank_at(script, place)
         if local is None:
-            variable = LOCAL_VARIABLE.get(rank.variable or "RANK")
+            variable = LOCAL_RANK_OF.get(rank.variable or "RANK")
             if script.names.spawned or variable is None:
                 return no_patch(
                     FIX, "no launcher is known to set LOCAL_RANK here: pass the index of the process on its node"

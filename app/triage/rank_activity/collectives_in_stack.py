@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...training_script.communication_calls import COLLECTIVES
+from ...training_script.collectives import WAITING_CALLS
 from ...training_script.frame import StackFrame
 from .frames import function_name, inner_frames
 
@@ -59,7 +59,7 @@ def collective_of(stack: Sequence[StackFrame]) -> tuple[str | None, str]:
     if functional := next((frame for frame in reversed(inner) if frame.path.endswith(FUNCTIONAL)), None):
         public = functional.function.lstrip("_")
         name = {"all_gather_tensor": "all_gather_into_tensor"}.get(public, public)
-        return (name if name in COLLECTIVES else _redistributed(inner)), _feature(inner)
+        return (name if name in WAITING_CALLS else _redistributed(inner)), _feature(inner)
     for frame in reversed(inner):
         for (path, function), (name, via) in IMPLIED.items():
             if function_name(frame) == function and frame.path.endswith(path):

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import ParsedFile, ParsedFiles
+from ...training_script.line_queries import LineQueries, ScriptFiles
 from ..types import Child, ProcessSamples, Sample
 from .collectives_in_stack import collective_of
 from .frames import NOT_THE_USERS, function_name, inner_frames, user_frames
@@ -27,7 +27,7 @@ ASKS_AGAIN = ("person", "service", "lock", "loader")  # waits that wake up now a
 
 
 def wait_outside_collectives(
-    sample: Sample, stack: Sequence[StackFrame], frames: Sequence[StackFrame], has_moved: bool, sources: ParsedFiles
+    sample: Sample, stack: Sequence[StackFrame], frames: Sequence[StackFrame], has_moved: bool, sources: ScriptFiles
 ) -> tuple[WaitReason | None, bool]:
     """What a rank outside of any collective waits for, and whether such a wait wakes up now and then to ask again."""
     if not stack:
@@ -45,7 +45,7 @@ def wait_outside_collectives(
     return found, asks_again
 
 
-def _sleeping(source: ParsedFile, line: int, found: WaitReason) -> tuple[WaitReason, bool]:
+def _sleeping(source: LineQueries, line: int, found: WaitReason) -> tuple[WaitReason, bool]:
     """What a sleep on a line is for: a loop that asks again (then True), a step that goes on soon, a long rest."""
     if found.kind == "loader":
         return (WaitReason("sleep", UNTIL_SLEEP_ENDS), False) if _is_nap(source, line) else (found, True)
@@ -57,7 +57,7 @@ def _sleeping(source: ParsedFile, line: int, found: WaitReason) -> tuple[WaitRea
     return found, False
 
 
-def _is_nap(source: ParsedFile, line: int) -> bool:
+def _is_nap(source: LineQueries, line: int) -> bool:
     """Whether a line is a sleep that is known to end soon, once and for all."""
     lasts_s = sleeps_for_s(source.statement(line))
     return lasts_s is not None and lasts_s <= LONG_SLEEP_S and not source.poll_around(line)
@@ -77,7 +77,7 @@ def relevant_stack(sample: Sample) -> list[StackFrame]:
     return sample.stack
 
 
-def _is_on_its_way_out(sample: Sample, sources: ParsedFiles) -> bool:
+def _is_on_its_way_out(sample: Sample, sources: ScriptFiles) -> bool:
     """Whether the script is over, and a function runs that was to be called at exit: the user's, or one of a queue or
     a thread (``atexit.register(queue.join)``), below which no script stands any more."""
     if not sample.stack:
@@ -90,7 +90,7 @@ def _is_on_its_way_out(sample: Sample, sources: ParsedFiles) -> bool:
     return sources[outermost.path].registers_exit()
 
 
-def awaits_user_iterator(frames: Sequence[StackFrame], sources: ParsedFiles) -> str | None:
+def awaits_user_iterator(frames: Sequence[StackFrame], sources: ScriptFiles) -> str | None:
     """The place that waits for the next item of an iterator the user wrote: the rank is in its own data pipeline."""
     for outer, inner in pairwise(frames):
         made = sources[inner.path].is_generator(inner.line) and sources[outer.path].iterates(outer.line)
@@ -104,20 +104,20 @@ def is_multiprocess_queue(stack: Sequence[StackFrame]) -> bool:
     return any("/multiprocessing/" in frame.path for frame in inner_frames(stack))
 
 
-def waits_for_busy_child(seen: ProcessSamples, found: WaitReason | None, sources: ParsedFiles) -> bool:
+def waits_for_busy_child(seen: ProcessSamples, found: WaitReason | None, sources: ScriptFiles) -> bool:
     """Whether a rank waits for a process it started that is itself at work."""
     kind = {"lock": "other", "service": "other", "loader": "loader"}.get(found.kind) if found else None
     mine = [child for child in seen.children if child.kind == kind]
     return any((child.moved and not _child_waits(child, sources)) or _naps(child, sources) for child in mine)
 
 
-def _naps(child: Child, sources: ParsedFiles) -> bool:
+def _naps(child: Child, sources: ScriptFiles) -> bool:
     """Whether a child is in a sleep that ends soon."""
     mine = user_frames(child.stack)
     return bool(mine) and child.stack[0] == mine[-1] and _is_nap(sources[mine[-1].path], mine[-1].line)
 
 
-def _child_waits(child: Child, sources: ParsedFiles) -> bool:
+def _child_waits(child: Child, sources: ScriptFiles) -> bool:
     mine = user_frames(child.stack)
     text = sources[mine[-1].path].statement(mine[-1].line) if mine and child.stack[0] == mine[-1] else ""
     return is_idle(child.stack) or wait_reason(child.stack[:1], text) is not None

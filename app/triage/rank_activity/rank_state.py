@@ -9,7 +9,7 @@ import msgspec
 from ...jobs.types import Job
 from ...launchers.rank_environment import local_world_size
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from ..types import Observation, ProcessSamples, RankRow, Sample
 from .collectives_in_stack import GRADIENTS, collective_of
 from .frames import function_name, inner_frames, user_frames
@@ -63,7 +63,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
         return self.collective, self.via, self.row.where
 
 
-def rank_states(observed: Observation, sources: ParsedFiles) -> list[RankState]:
+def rank_states(observed: Observation, sources: ScriptFiles) -> list[RankState]:
     """Every rank of the job, the missing ones too, in order."""
     job = observed.job
     found = [_stand(job, seen, sources) for seen in observed.seen]
@@ -111,7 +111,7 @@ def states_on_other_hosts(observed: Observation) -> set[int]:
     return set()
 
 
-def _stand(job: Job, seen: ProcessSamples, sources: ParsedFiles) -> RankState:
+def _stand(job: Job, seen: ProcessSamples, sources: ScriptFiles) -> RankState:
     process, looks = seen.process, seen.samples
     last = looks[-1] if looks else None
     has_moved = has_progressed(looks[-2:])
@@ -170,7 +170,7 @@ def _kept(looks: Sequence[Sample]) -> GilHolder | None:
 
 
 def _collective(
-    stack: Sequence[StackFrame], frames: Sequence[StackFrame], gpu: bool, sources: ParsedFiles
+    stack: Sequence[StackFrame], frames: Sequence[StackFrame], gpu: bool, sources: ScriptFiles
 ) -> tuple[str | None, str]:
     """The collective a stack stands in: by its frames, or by the handle that its line waits for."""
     collective, via = collective_of(stack)
@@ -184,7 +184,7 @@ def _collective(
     return None, ""
 
 
-def _from_breakpoint(stack: Sequence[StackFrame], frames: list[StackFrame], sources: ParsedFiles) -> list[StackFrame]:
+def _from_breakpoint(stack: Sequence[StackFrame], frames: list[StackFrame], sources: ScriptFiles) -> list[StackFrame]:
     """The user's frames, the innermost at the ``breakpoint()`` that has it in Python's debugger."""
     if not frames or not any(frame.path.endswith(("/bdb.py", "/pdb.py")) for frame in inner_frames(stack)):
         return frames

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...training_script.communication_calls import POINT_TO_POINT
+from ...training_script.collectives import POINT_TO_POINT
 from ...training_script.line_queries import collectives_in
 from .. import phrases
 from ..rank_activity.rank_state import RankState

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from .. import phrases
 from ..rank_activity.rank_state import RankState
 from ..types import JobState, Observation, Verdict
@@ -19,7 +19,7 @@ class JobContext:
     """The ranks of one job. ``age_s`` is that of the youngest process. ``idle``: alive, not moving, in no collective;
     ``leaving``: on their way out of Python, or taking their process group down."""
 
-    def __init__(self, observed: Observation, stands: list[RankState], sources: ParsedFiles) -> None:
+    def __init__(self, observed: Observation, stands: list[RankState], sources: ScriptFiles) -> None:
         self.observed, self.job, self.sources, self.stands = observed, observed.job, sources, stands
         ages = [
             seen.samples[-1].at - seen.process.started_at

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import Loop, ParsedFiles
+from ...training_script.line_queries import Loop, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition
+from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
 
 
@@ -33,7 +33,7 @@ def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> 
 
 
 def deciding_condition(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
     """The rank test that has ``ones`` where they are and ``others`` where they are, the surest first.
 
@@ -48,7 +48,7 @@ def deciding_condition(
 
 
 def diverging_branch(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
     """The rank test that has ``ones`` in one of its blocks and ``others`` in the other."""
     found = _branches(ones, others, world_size, sources)
@@ -60,7 +60,7 @@ def _has_both_sides(one: Branch, found: Sequence[Branch]) -> bool:
 
 
 def _branches(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
     """Every rank test that may have parted them."""
     frames, other_frames = ones[0].frames, others[0].frames
@@ -82,7 +82,7 @@ def _branches(
     return found
 
 
-def exited_loop(gone: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, str | None] | None:
+def exited_loop(gone: RankState, inside: RankState, sources: ScriptFiles) -> tuple[str, str | None] | None:
     """``path:line`` of the loop that ``inside`` is still in and that ``gone`` has left behind, or None; and of the only
     condition that can have ended it, where it did not just run out."""
     start = first_divergence(gone.frames, inside.frames)
@@ -110,7 +110,7 @@ def exited_loop(gone: RankState, inside: RankState, sources: ParsedFiles) -> tup
 
 
 def rank_dependent_bound(
-    gone: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ParsedFiles
+    gone: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
     """The rank test that gives ``gone`` another number of rounds of the loop in which ``inside`` still are."""
     frames = inside[0].frames
@@ -149,7 +149,7 @@ def _counts(iterated: ast.expr) -> bool:
     return False
 
 
-def skipping_condition(gone: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
+def skipping_condition(gone: RankState, inside: RankState, sources: ScriptFiles) -> tuple[str, bool] | None:
     """``path:line`` of what lets ``gone`` skip the place where ``inside`` is: a handler that catches an error (True),
     or the only condition that cuts a round of their loop short (False)."""
     start = first_divergence(gone.frames, inside.frames)
@@ -173,7 +173,7 @@ def skipping_condition(gone: RankState, inside: RankState, sources: ParsedFiles)
     return None
 
 
-def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
+def early_exits(inside: RankState, sources: ScriptFiles) -> list[str]:
     """``path:line`` of the conditions before the place where ``inside`` stands that leave its functions or the process
     without an error, and that test no rank themselves, but data (which the rank may have chosen)."""
     return [
@@ -183,7 +183,7 @@ def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
     ]
 
 
-def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) -> Iterable[tuple[str, Guard]]:
+def _guards_from(stack: Sequence[StackFrame], start: int, sources: ScriptFiles) -> Iterable[tuple[str, Guard]]:
     """The guards of each frame from ``start`` inwards, the innermost frame's first."""
     scopes = sources.scopes(stack)
     for index in range(len(stack) - 1, start - 1, -1):
@@ -211,7 +211,7 @@ def _parts(
 
 
 def _made_by_rank(
-    inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+    inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
     """Rank tests under which what ``inside`` stand in was made or handed on: ``hooks.append(Summary())``."""
     found: list[Branch] = []
@@ -228,7 +228,7 @@ def _made_by_rank(
 
 
 def _loop_exits(
-    gone: Sequence[RankState], staying: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+    gone: Sequence[RankState], staying: Sequence[RankState], start: int, world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
     """Rank tests by which ``gone`` may have left (or cut short) a loop in which ``staying`` stand."""
     frames = staying[0].frames

@@ -1,6 +1,6 @@
 """Ranks that wait in different groups, each for ranks that wait in another."""
 
-from ...training_script.communication_calls import POINT_TO_POINT
+from ...training_script.collectives import POINT_TO_POINT
 from ..rank_activity.rank_state import RankState
 from ..types import Verdict
 from .context import TIED, JobContext, confirmed_branch, hang_verdict, waiting_by_place

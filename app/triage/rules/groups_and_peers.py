@@ -3,28 +3,27 @@
 import ast
 from collections.abc import Mapping, Sequence
 
-from ...training_script.communication_calls import COLLECTIVES, POINT_TO_POINT
-from ...training_script.control_flow import called_function_name
-from ...training_script.definitions import FrameScope
-from ...training_script.line_queries import ParsedFile, ParsedFiles
+from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, WAITING_CALLS
+from ...training_script.frame_scope import FrameScope
+from ...training_script.line_queries import LineQueries, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
+from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
+from ...training_script.syntax import called_function_name
 from ..rank_activity.rank_state import RankState
 
 WORLD = ""
-# Where the group stands among the positional arguments, by the signatures of torch 2.13.
-GROUP_AT = {"barrier": 0, "broadcast": 2, "all_reduce": 2, "reduce": 3, "all_gather": 2, "send": 2, "recv": 2}
+GROUP_AT = {**GROUP_PLACE, "send": 2, "recv": 2}
 GROUP_KEYWORDS = ("group", "process_group", "pg")
 PEERS = ("src", "dst", "peer")
 DEPTH = 12
 
 
-def group_of(stand: RankState, world_size: int, sources: ParsedFiles) -> str:
+def group_of(stand: RankState, world_size: int, sources: ScriptFiles) -> str:
     """The group a rank's collective is called on, as an expression with the rank filled in; the world: empty."""
     return _group_named(_argument(stand, sources, GROUP_KEYWORDS, GROUP_AT), _who(stand, world_size))
 
 
-def pending_for_group(stand: RankState, group: str, world_size: int, sources: ParsedFiles) -> bool:
+def pending_for_group(stand: RankState, group: str, world_size: int, sources: ScriptFiles) -> bool:
     """Whether a rank has a collective of that group before it, past the one it waits in: in one of the functions it is
     in, or further on in a loop around it, and under no condition that keeps it out."""
     who = _who(stand, world_size)
@@ -32,7 +31,7 @@ def pending_for_group(stand: RankState, group: str, world_size: int, sources: Pa
         source = sources[frame.path]
         rounds = {id(node) for loop in source.loops(frame.line) for node in ast.walk(loop)}
         for call in ast.walk(scope.function):
-            if not isinstance(call, ast.Call) or called_function_name(call) not in COLLECTIVES - POINT_TO_POINT:
+            if not isinstance(call, ast.Call) or called_function_name(call) not in WAITING_CALLS - POINT_TO_POINT:
                 continue
             ahead = call.lineno > frame.line or (id(call) in rounds and call.lineno != frame.line)
             given = _given(call, called_function_name(call), scope, GROUP_KEYWORDS, GROUP_AT)
@@ -41,7 +40,7 @@ def pending_for_group(stand: RankState, group: str, world_size: int, sources: Pa
     return False
 
 
-def _may_reach(source: ParsedFile, line: int, scope: FrameScope, who: RankContext) -> bool:
+def _may_reach(source: LineQueries, line: int, scope: FrameScope, who: RankContext) -> bool:
     """Whether no condition around a line keeps a rank from it."""
     guards = [guard for guard in source.guards(line, scope) if not guard.exits]
     return not any(evaluate_condition(guard.test, who, guard.scope) == (not guard.needs) for guard in guards)
@@ -58,7 +57,7 @@ def _group_named(found: tuple[ast.expr, FrameScope] | None, who: RankContext) ->
     )
 
 
-def members_of(stand: RankState, world_size: int, sources: ParsedFiles) -> set[int] | None:
+def members_of(stand: RankState, world_size: int, sources: ScriptFiles) -> set[int] | None:
     """The ranks of the group a rank's collective is called on, where the text tells them."""
     found = _argument(stand, sources, GROUP_KEYWORDS, GROUP_AT)
     if found is None:
@@ -74,7 +73,7 @@ def members_of(stand: RankState, world_size: int, sources: ParsedFiles) -> set[i
     return None
 
 
-def order_by_rank(stand: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
+def order_by_rank(stand: RankState, sources: ScriptFiles) -> tuple[str, bool] | None:
     """``path:line`` of what lets the rank decide in which order a loop goes through the groups that a collective is
     called on (each rank may be at another one): a choice by rank (True), else the loop itself (False)."""
     found = _argument(stand, sources, GROUP_KEYWORDS, GROUP_AT)
@@ -107,14 +106,14 @@ def _mentions_rank(node: ast.AST, scope: FrameScope, depth: int = 3) -> bool:
     return False
 
 
-def peer_of(stand: RankState, world_size: int, sources: ParsedFiles) -> int | None:
+def peer_of(stand: RankState, world_size: int, sources: ScriptFiles) -> int | None:
     """The rank that a send goes to or a receive waits for, where the text tells it."""
     positions = dict.fromkeys(POINT_TO_POINT, 1)
     found = _argument(stand, sources, PEERS, positions)
     return evaluate_integer(found[0], _who(stand, world_size), found[1]) if found else None
 
 
-def mutual_waiters(stands: Sequence[RankState], world_size: int, sources: ParsedFiles) -> list[RankState]:
+def mutual_waiters(stands: Sequence[RankState], world_size: int, sources: ScriptFiles) -> list[RankState]:
     """Of some waiting ranks those that wait for each other, and for nobody else: the others only wait because of them.
     All of them, where that cannot be told."""
     calls = {stand.rank: _call(stand, world_size, sources) for stand in stands}
@@ -128,14 +127,14 @@ def mutual_waiters(stands: Sequence[RankState], world_size: int, sources: Parsed
     return [stand for stand in stands if calls[stand.rank] in tied] or list(stands)
 
 
-def _call(stand: RankState, world_size: int, sources: ParsedFiles) -> object:
+def _call(stand: RankState, world_size: int, sources: ScriptFiles) -> object:
     """What ranks that are in one call have in common; each send or receive is by itself."""
     if stand.collective in POINT_TO_POINT:
         return stand.rank
     return stand.collective, group_of(stand, world_size, sources)
 
 
-def _waits_for(stand: RankState, calls: Mapping[int, object], world_size: int, sources: ParsedFiles) -> set[int]:
+def _waits_for(stand: RankState, calls: Mapping[int, object], world_size: int, sources: ScriptFiles) -> set[int]:
     """The ranks that must come before this one can go on."""
     if stand.collective in POINT_TO_POINT:
         peer = peer_of(stand, world_size, sources)
@@ -155,13 +154,13 @@ def _reached(start: object, waits: Mapping[object, set[object]]) -> set[object]:
 
 
 def _argument(
-    stand: RankState, sources: ParsedFiles, keywords: Sequence[str], positions: Mapping[str, int]
+    stand: RankState, sources: ScriptFiles, keywords: Sequence[str], positions: Mapping[str, int]
 ) -> tuple[ast.expr, FrameScope] | None:
     """What the user's call of the collective passes for one of the keywords, with the scope to read it in."""
     if not stand.frames or not stand.collective or stand.via:
         return None
     frame = stand.frames[-1]
-    source: ParsedFile = sources[frame.path]
+    source: LineQueries = sources[frame.path]
     call = source.collective_call(frame.line, stand.collective)
     return _given(call, stand.collective, sources.scopes(stand.frames)[-1], keywords, positions) if call else None
 

@@ -18,6 +18,34 @@ MENDED = {
             dist.all_reduce(x)
         """,
     ),
+    "under a rank read as text": (
+        """
+        def f(x):
+            if os.environ.get("RANK", "0") == "0":
+                dist.all_reduce(x)
+                print(x)
+        """,
+        """
+        def f(x):
+            dist.all_reduce(x)
+            if os.environ.get("RANK", "0") == "0":
+                print(x)
+        """,
+    ),
+    "under a rank in a configuration": (
+        """
+        def f(cfg, x):
+            if cfg["rank"] == 0:
+                dist.all_reduce(x)
+                print(x)
+        """,
+        """
+        def f(cfg, x):
+            dist.all_reduce(x)
+            if cfg["rank"] == 0:
+                print(x)
+        """,
+    ),
     "what it needs moves, what is shown stays": (
         """
         def validate(preds, rank):

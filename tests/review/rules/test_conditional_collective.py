@@ -53,6 +53,27 @@ BUGGY = {
             if first():
                 dist.all_reduce(x)
     """,
+    "a key of a configuration": """
+        def f(cfg, x):
+            if cfg["rank"] == 0:
+                dist.all_reduce(x)
+    """,
+    "an environment variable as text": """
+        def f(x):
+            if os.environ.get("RANK", "0") == "0":
+                dist.all_reduce(x)
+    """,
+    "the last rank by its name": """
+        def f(x, is_last_rank):
+            if is_last_rank:
+                dist.all_reduce(x)
+    """,
+    "a rank that is defined by itself": """
+        def f(x, rank):
+            rank = int(rank)
+            if rank == 0:
+                dist.all_reduce(x)
+    """,
     "with other conditions": """
         def f(x, step, rank):
             if step % 10 == 0 and rank == 0:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
 from ddpwizard.app.triage.rules.combine_sources import merge_verdicts
 from ddpwizard.app.triage.rules.context import JobContext
@@ -19,7 +19,7 @@ def both(other: Verdict, *places: list[StackFrame]) -> Verdict:
     """What the stacks of ranks at these places say, joined with another's verdict."""
     samples = {100 + rank: still(frames) for rank, frames in enumerate(places)}
     observed = observation(job(len(places)), samples, {SCRIPT: TEXT})
-    sources = ParsedFiles(observed.sources)
+    sources = ScriptFiles(observed.sources)
     return merge_verdicts(
         judge_job(observed).verdict, other, JobContext(observed, rank_states(observed, sources), sources)
     )
@@ -88,7 +88,7 @@ def test_the_less_sure_adds_nothing() -> None:
 def test_line_of_a_rank_that_no_stack_shows_is_the_records(culprits: list[int]) -> None:
     refused = [look([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
     observed = observation(job(2), {100: refused, 101: refused}, {})
-    sources = ParsedFiles({})
+    sources = ScriptFiles({})
     scene = JobContext(observed, rank_states(observed, sources), sources)
     verdict = merge_verdicts(judge_job(observed).verdict, says("collective-desync", culprits, 0.9), scene)
     assert verdict.cause == "collective-desync"
@@ -98,7 +98,7 @@ def test_line_of_a_rank_that_no_stack_shows_is_the_records(culprits: list[int]) 
 def test_logs_say_who_died_first_of_a_job_that_is_gone() -> None:
     samples = {100: still([], ""), 101: still([], "")}
     observed = observation(job(2), samples, {})
-    sources = ParsedFiles({})
+    sources = ScriptFiles({})
     scene = JobContext(observed, rank_states(observed, sources), sources)
     said = says("rank-died-survivors-wait", [1], 0.85, "job.rank-dead")
     verdict = merge_verdicts(judge_job(observed).verdict, said, scene)

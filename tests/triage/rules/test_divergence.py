@@ -1,8 +1,8 @@
 """The condition that sent a rank its own way, however a script writes it."""
 
 import pytest
-from ddpwizard.app.training_script.line_queries import ParsedFile, ParsedFiles
-from ddpwizard.app.training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition
+from ddpwizard.app.training_script.line_queries import LineQueries, ScriptFiles
+from ddpwizard.app.training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ddpwizard.app.triage.rank_activity.rank_state import RankState, rank_states
 from ddpwizard.app.triage.rules.divergence import deciding_condition, exited_loop, skipping_condition
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
@@ -10,18 +10,18 @@ from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, s
 RANKS = (0, 1, 2, 3)
 
 
-def placed(text: str, *frames: list[tuple[str, int]]) -> tuple[list[RankState], ParsedFiles]:
+def placed(text: str, *frames: list[tuple[str, int]]) -> tuple[list[RankState], ScriptFiles]:
     """Ranks that wait in a barrier at these places of a script, outermost frame first."""
     samples = {100 + rank: still(stack("barrier", *places)) for rank, places in enumerate(frames)}
     seen = observation(job(len(frames)), samples, {SCRIPT: text})
-    sources = ParsedFiles(seen.sources)
+    sources = ScriptFiles(seen.sources)
     return rank_states(seen, sources), sources
 
 
 def condition(text: str) -> list[bool | None]:
     """What the only ``if`` of a script that ends with ``# HERE`` says for each of four ranks."""
     (line,) = lines_with(text, "# HERE")
-    source = ParsedFile(text)
+    source = LineQueries(text)
     (guard,) = [g for g in source.guards(line + 1, source.scope(line + 1, "main")) if g.line == line]
     return [evaluate_condition(guard.test, RankContext(rank, rank % 2, 4), guard.scope) for rank in RANKS]
 
@@ -43,7 +43,8 @@ class TestTruth:
             ("pass", "accelerator.is_main_process", [0]),
             ("pass", "accelerator.is_last_process", [3]),
             ("pass", "self.args.is_world_process_zero", [0]),
-            ("pass", "xm.is_master_ordinal()", [0]),
+            ("pass", "xm.is_master_ordinal()", [0, 2]),  # local=True is its default
+            ("pass", "xm.is_master_ordinal(False)", [0]),
             ("pass", "rank % 2", [1, 3]),
             ("pass", "rank & 1", [1, 3]),
             ("pass", "not bool(rank)", [0]),
@@ -99,7 +100,7 @@ class TestTruth:
         assert condition(text) == [None] * 4
 
     def test_of_a_function_of_something_computed_by_rank_is_no_rank_test(self) -> None:
-        source = ParsedFile("def main(rank):\n    score = f() if rank else g()\n    if stop(score):\n        pass\n")
+        source = LineQueries("def main(rank):\n    score = f() if rank else g()\n    if stop(score):\n        pass\n")
         scope = source.scope(4, "main")
         (guard,) = source.guards(4, scope)
         assert not depends_on_rank(guard.test, scope)
