@@ -37,8 +37,8 @@ ERROR = (
 )
 
 
-class PictureDesk(WizardState):
-    """The desk of this box under another name, which sees no other job than ``pid``."""
+class PictureState(WizardState):
+    """The state of this box under another name, which sees no other job than ``pid``."""
 
     def __init__(self, pid: int | None = None) -> None:
         super().__init__(Options(allow="reads"), triage=self._the_job)
@@ -56,7 +56,7 @@ class PictureDesk(WizardState):
 async def hung_job() -> None:
     """Home, the verdict, the fix and its proof, on a job that hangs."""
     async with DemoJob(sys.executable) as job:
-        app = WizardApp(PictureDesk(job.pid), "home")
+        app = WizardApp(PictureState(job.pid), "home")
         async with app.run_test(size=SIZE) as pilot:
             await until_gone(pilot, "looking at this box")
             await until(pilot, "looks hung")
@@ -74,7 +74,7 @@ async def hung_job() -> None:
 
 async def other_cases() -> None:
     """An error and what it means; then a question, in the light theme."""
-    app = WizardApp(PictureDesk(), "home")
+    app = WizardApp(PictureState(), "home")
     async with app.run_test(size=SIZE) as pilot:
         await until_gone(pilot, "looking at this box")
         await pilot.press("tab", *ERROR, "enter")
@@ -91,7 +91,7 @@ async def other_cases() -> None:
 
 async def planner() -> None:
     """The strategies for a model on a server of eight GPUs, and what one of them is made of."""
-    app = WizardApp(PictureDesk(), "plan")
+    app = WizardApp(PictureState(), "plan")
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, "(16 on 2")
         save(app, "plan")

@@ -109,7 +109,7 @@ def test_one_is_not_heard_in_on():
     knowledge = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": msgspec.structs.replace(ODD, clues=clue)})
     heard = {said: match(said, "x", knowledge) for said in ("One GPU is full\n", "memory on GPU 0 is full\n")}
     (one, on) = ([item for item in found if item.id.startswith("clue:")] for found in heard.values())
-    assert [item.what for item in one] == ["the text says “One GPU is full”"]
+    assert [item.what for item in one] == ["the text contains “One GPU is full”"]
     assert on == []
 
 

@@ -443,13 +443,13 @@ def patch_fix(directory: Path) -> Fix:
     )
 
 
-class RecordedDesk(WizardState):
-    """A desk whose box, jobs and knowledge are recorded. ``stuck``: probes that never answer."""
+class RecordedState(WizardState):
+    """A state whose box, jobs and knowledge are recorded. ``stuck``: probes that never answer."""
 
     def __init__(
         self, reports: list[JobReport] | None = None, *, stuck: bool = False, ascii_only: bool = False
     ) -> None:
-        super().__init__(Options(ascii=ascii_only), look=self._recorded_look, triage=self._recorded_triage)
+        super().__init__(Options(ascii=ascii_only), run_probes=self._recorded_look, triage=self._recorded_triage)
         self.knowledge = knowledge()
         self.recorded_reports = reports or []
         self.stuck = stuck
@@ -476,7 +476,7 @@ class RecordedDesk(WizardState):
     async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
         return self.recorded_reports
 
-    def merge_look(self, found: Snapshot) -> None:
+    def merge_snapshot(self, found: Snapshot) -> None:
         from ddpwizard.app.probes.run_probes import merge_snapshots
 
         self.snapshot = merge_snapshots(self.snapshot, found) if self.snapshot else found

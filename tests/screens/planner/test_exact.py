@@ -18,7 +18,7 @@ from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.planner.exact import tracked_comparison
 from ddpwizard.screens.planner.form import PlanForm
 from ddpwizard.screens.planner.screen import PlanScreen
-from helpers.recorded_state import RecordedDesk, snapshot
+from helpers.recorded_state import RecordedState, snapshot
 from helpers.screen_pilot import frame, shows, until, walk
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -76,7 +76,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
 
 @walk
 async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
         await pilot.press("enter")
@@ -101,7 +101,7 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
 
     track_candidate = exact_memory.track_candidate
     monkeypatch.setattr(exact_memory, "track_candidate", track)
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Yes, import it")
         await pilot.press("2")
@@ -137,7 +137,7 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
 @pytest.mark.slow
 @walk
 async def test_code_that_fails_is_told_in_the_form() -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         await entered(pilot, "own:wrong")
         await shows(pilot, "Yes, import it")
         await pilot.press("2")
@@ -150,7 +150,7 @@ async def test_code_that_fails_is_told_in_the_form() -> None:
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 @walk
 async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:never")
         await shows(pilot, "Yes, import it")
         await pilot.press("2")
@@ -166,8 +166,8 @@ async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> N
 
 @walk
 async def test_tracking_is_ended_with_escape(here: Path) -> None:
-    desk = RecordedDesk()
-    async with WizardApp(desk, "plan").run_test(size=SIZE) as pilot:
+    state = RecordedState()
+    async with WizardApp(state, "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "gpt2")
         await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
         await pilot.press("enter")
@@ -184,7 +184,7 @@ async def test_tracking_is_ended_with_escape(here: Path) -> None:
 
 @walk
 async def test_what_cannot_be_tracked_is_told_as_by_the_command() -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "7b 32 4096 32000")
         await until(pilot, lambda: screen._rows[0].setting.model.hidden == 4096 and not screen._error)
         await pilot.press("enter")
