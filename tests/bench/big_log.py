@@ -1,7 +1,7 @@
 """Analyse 1 GB of log of 64 ranks on 8 nodes: time relative to ripgrep on the same literals, and memory.
 
 The log is generated from a seed and deleted afterwards. It contains steps of every rank, NCCL output,
-warnings, progress bars, a rank that runs out of memory in the middle, another that stops printing, and the consequences.
+warnings, progress bars, a rank that runs out of memory in the middle, another that stops printing, and what follows.
 """
 
 import random
