@@ -13,6 +13,7 @@ import msgspec
 from ..errors import InspectionError
 from ..system import procfs, pyspy
 from ..system.pyspy import SpyFrame
+from ..text.numbers import parse_count
 
 LIMIT_S = 2.0
 TRIES = 2  # a moving process is read while it changes
@@ -115,8 +116,7 @@ def _first(places: Sequence[tuple[SpyFrame, bool]], names: Sequence[str]) -> int
 
 def _value(frame: SpyFrame, name: str, argument: bool = True) -> int | None:
     local = next((each for each in frame.locals or [] if each.name == name and each.arg is argument), None)
-    text = local.repr if local and local.repr else ""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+    return parse_count(local.repr) if local else None
 
 
 def _entry(inside: Sequence[SpyFrame]) -> str:

@@ -11,6 +11,7 @@ from ..launchers.rank_environment import integer_variable, rendezvous_address
 from ..launchers.recognise import is_multiprocessing_spawn, is_wizard
 from ..system import proc_files, procfs, sockets
 from ..system.procfs import Proc
+from ..text.numbers import parse_count
 from . import ranks_from_locals
 from .ranks_from_locals import RankHints
 
@@ -275,8 +276,7 @@ def _store(procs: Sequence[Proc], ends: Mapping[int, _Ends]) -> str:
 def _option(command: Sequence[str], option: re.Pattern[str]) -> int | None:
     for at, word in enumerate(command):
         if found := option.match(word):
-            value = found[1] or (command[at + 1] if at + 1 < len(command) else "")
-            return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else None
+            return parse_count(found[1] or (command[at + 1] if at + 1 < len(command) else ""))
     return None
 
 

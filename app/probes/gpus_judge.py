@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from ..evidence import Check, Status
 from ..hardware.visible_gpus import VisibleDevice, visible_devices
+from ..launchers.rank_environment import integer_variable
 from ..snapshot import Gpu, GpuProcess, GpuSection, Snapshot
 from ..text.units import count_text, ranks_text, size_text
 
@@ -208,8 +209,7 @@ def _shared(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
 
 
 def _rank(variables: dict[str, str] | None) -> int | None:
-    text = (variables or {}).get("RANK", "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return integer_variable(variables or {}, "RANK")
 
 
 def _gpus(gpus: list[Gpu]) -> str:

@@ -97,7 +97,7 @@ class TimelineScreen(WizardScreen):
 def _line(row: timeline_chart.ChartRow) -> Content:
     name = truncate_middle(row.name, NAME_WIDTH).ljust(NAME_WIDTH + 1)
     cells = Content.assemble(*(Content.styled(cell, STYLES.get(cell, "$muted")) for cell in row.cells))
-    return Content.assemble(safe_content(name, "bold $accent" if row.lit else ""), cells)
+    return Content.assemble(safe_content(name, "bold $accent" if row.highlighted else ""), cells)
 
 
 def _told(event: TimelineEvent, width: int) -> Content:
