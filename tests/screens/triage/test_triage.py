@@ -297,7 +297,8 @@ class TestNews:
     @walk
     async def test_no_job_and_then_one(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        async with WizardApp(LiveState(lambda look: [found] if look > 3 else []), "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found] if look > 3 else [])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97 %", "◀ rank 0")
 
     @walk
