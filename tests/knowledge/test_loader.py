@@ -1,4 +1,4 @@
-"""The loader is strict: whatever is wrong with an entry is said with file and line."""
+"""The loader is strict: every error in an entry is reported with file and line."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
         ("title: An odd cause", "title: 'An odd cause", 18, ""),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, says: str):
+def test_error_is_reported_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, says: str):
     assert old in ENTRY
     path = write(tmp_path, ENTRY.replace(old, new, 1))
     with pytest.raises(KnowledgeError) as caught:
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new:
         assert caught.value.line == line, str(caught.value)
 
 
-def test_text_that_is_not_utf8_is_said(tmp_path: Path):
+def test_text_that_is_not_utf8_is_reported(tmp_path: Path):
     (tmp_path / "odd-cause.yaml").write_bytes(b"title: \xff\xfe")
     with pytest.raises(KnowledgeError):
         read_knowledge(tmp_path)
