@@ -1,4 +1,4 @@
-"""Why two ranks stand at different places: the condition on the rank that parted them, or a loop one of them left."""
+"""Find out why ranks are at different places: a rank test that separates them, or a loop that one of them left."""
 
 import ast
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,12 @@ from ..rank_activity.rank_state import RankState
 
 
 class Branch(NamedTuple):
-    """The condition at ``where`` (path:line) that parted the ranks. ``taken_by`` are those it sent its own way: into
-    the block, or out of the function or loop. ``sure``: read for each rank, it parts exactly these. ``both_sides``: the
-    others are in its other block. ``how``: by what it left, where it did ("raise" for an error)."""
+    """The condition at ``where`` (path:line) that separated the ranks.
+
+    ``taken_by`` are the ranks that it led into its block, or out of the function or loop. ``sure``: evaluated for each
+    rank, it separates exactly these. ``both_sides``: the others are in its other block. ``how``: the statement by which
+    the ranks left, if they did ("raise" for an error).
+    """
 
     where: str
     taken_by: list[int]
@@ -25,7 +28,7 @@ class Branch(NamedTuple):
 
 
 def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> int:
-    """Where two stacks (outermost first) part: the index of the first frame that differs."""
+    """Return the index of the first frame in which two stacks (outermost first) differ."""
     index = 0
     while index < min(len(one), len(other)) and one[index] == other[index]:
         index += 1
@@ -35,10 +38,10 @@ def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> 
 def deciding_condition(
     ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
 ) -> Branch | None:
-    """The rank test that has ``ones`` where they are and ``others`` where they are, the surest first.
+    """Return the rank test that separates ``ones`` from ``others``, preferably a certain one, or None.
 
-    The frames of both are walked from where they part inwards: an enclosing condition, one before the line that leaves
-    the function, or one that leaves the loop in which the others still are.
+    The frames of both are searched from the first difference inwards for an enclosing condition, a condition before the
+    line that leaves the function, and one that leaves the loop in which the others still are.
     """
     found = _branches(ones, others, world_size, sources)
     if not found:
@@ -50,7 +53,7 @@ def deciding_condition(
 def diverging_branch(
     ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
 ) -> Branch | None:
-    """The rank test that has ``ones`` in one of its blocks and ``others`` in the other."""
+    """Return the rank test that has ``ones`` in one of its blocks and ``others`` in the other, or None."""
     found = _branches(ones, others, world_size, sources)
     return next((branch for branch in found if branch.sure and _has_both_sides(branch, found)), None)
 
@@ -62,7 +65,7 @@ def _has_both_sides(one: Branch, found: Sequence[Branch]) -> bool:
 def _branches(
     ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
 ) -> list[Branch]:
-    """Every rank test that may have parted them."""
+    """Return every rank test that may have separated them."""
     frames, other_frames = ones[0].frames, others[0].frames
     start = first_divergence(frames, other_frames)
     found = [
@@ -72,23 +75,26 @@ def _branches(
             (others, ones, other_frames, start),
         )
         for path, guard in _guards_from(stack, first, sources)
-        if (branch := _parts(guard, path, mine, theirs, world_size))
+        if (branch := _separating_branch(guard, path, mine, theirs, world_size))
     ]
     found += _loop_exits(ones, others, start, world_size, sources)
     found += _loop_exits(others, ones, start, world_size, sources)
     if not found:
-        found += _made_by_rank(ones, others, start, world_size, sources)
-        found += _made_by_rank(others, ones, start, world_size, sources)
+        found += _created_by_rank(ones, others, start, world_size, sources)
+        found += _created_by_rank(others, ones, start, world_size, sources)
     return found
 
 
-def exited_loop(gone: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, str | None] | None:
-    """``path:line`` of the loop that ``inside`` is still in and that ``gone`` has left behind, or None; and of the only
-    condition that can have ended it, where it did not just run out."""
-    start = first_divergence(gone.frames, inside.frames)
-    if start >= min(len(gone.frames), len(inside.frames)):
+def exited_loop(exited: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, str | None] | None:
+    """Return the loop that ``exited`` has left and ``inside`` is still in, or None.
+
+    The result is ``path:line`` of the loop, and that of the only condition that can have ended it (None if it may just
+    have run out).
+    """
+    start = first_divergence(exited.frames, inside.frames)
+    if start >= min(len(exited.frames), len(inside.frames)):
         return None
-    after, within = gone.frames[start], inside.frames[start]
+    after, within = exited.frames[start], inside.frames[start]
     if (after.path, after.function) != (within.path, within.function):
         return None
     source = sources[within.path]
@@ -97,24 +103,24 @@ def exited_loop(gone: RankState, inside: RankState, sources: ParsedFiles) -> tup
     loops = source.loops(within.line)
     for index, loop in enumerate(loops):
         if after.line > (loop.end_lineno or loop.lineno):
-            return _ended(within.path, loop)
+            return _loop_and_end(within.path, loop)
         if after.line < loop.lineno and any(outer.lineno < after.line for outer in loops[index + 1 :]):
-            return _ended(within.path, loop)  # it is in the next round of a loop around this one
+            return _loop_and_end(within.path, loop)  # it is in the next iteration of an enclosing loop
     around = any(loop.lineno < after.line for loop in loops)
     if after.line == within.line or (after.line < within.line and not around):
         return None
-    for frame in inside.frames[start + 1 :]:  # past the call in which the other still is
+    for frame in inside.frames[start + 1 :]:  # past the call that the other is still in
         if inner := sources[frame.path].loops(frame.line):
-            return _ended(frame.path, inner[-1])
+            return _loop_and_end(frame.path, inner[-1])
     return None
 
 
 def rank_dependent_bound(
-    gone: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ParsedFiles
+    exited: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ParsedFiles
 ) -> Branch | None:
-    """The rank test that gives ``gone`` another number of rounds of the loop in which ``inside`` still are."""
+    """Return the rank test that gives ``exited`` another iteration count of the loop ``inside`` is in, or None."""
     frames = inside[0].frames
-    start = first_divergence(gone[0].frames, frames)
+    start = first_divergence(exited[0].frames, frames)
     paths = {id(sources[path].module): path for path in sources.paths}
     for frame, scope in list(zip(frames, sources.scopes(frames), strict=True))[start:]:
         for loop in sources[frame.path].loops(frame.line):
@@ -122,15 +128,15 @@ def rank_dependent_bound(
                 path = paths.get(id(held.module), frame.path)
                 for needs in (True, False):
                     guard = Guard(choice.test.lineno, choice.test, needs, False, held)
-                    branch = _parts(guard, path, gone, inside, world_size)
+                    branch = _separating_branch(guard, path, exited, inside, world_size)
                     if branch and branch.sure:
                         return branch
     return None
 
 
-def _ended(path: str, loop: Loop) -> tuple[str, str | None]:
+def _loop_and_end(path: str, loop: Loop) -> tuple[str, str | None]:
     where = f"{path}:{loop.lineno}"
-    runs_out = isinstance(loop, (ast.For, ast.AsyncFor)) and not _counts(loop.iter)
+    runs_out = isinstance(loop, (ast.For, ast.AsyncFor)) and not _has_fixed_length(loop.iter)
     if runs_out or not isinstance(loop, (ast.For, ast.AsyncFor, ast.While)):
         return where, None
     ends = break_conditions(loop)
@@ -139,27 +145,30 @@ def _ended(path: str, loop: Loop) -> tuple[str, str | None]:
     return where, f"{path}:{ends[0]}" if len(ends) == 1 else None
 
 
-def _counts(iterated: ast.expr) -> bool:
-    """Whether a loop goes over plain numbers: it takes as many rounds on every rank unless something ends it."""
+def _has_fixed_length(iterated: ast.expr) -> bool:
+    """Return whether a loop counts plain numbers, so that it has the same length on every rank unless it is ended."""
     match iterated:
         case ast.Call(func=ast.Name(id="range" | "count") | ast.Attribute(attr="count")):
             return not any(isinstance(inner, ast.Call) for arg in iterated.args for inner in ast.walk(arg))
         case ast.Call(func=ast.Name(id="tqdm" | "trange" | "enumerate"), args=[inner, *_]):
-            return _counts(inner)
+            return _has_fixed_length(inner)
     return False
 
 
-def skipping_condition(gone: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
-    """``path:line`` of what lets ``gone`` skip the place where ``inside`` is: a handler that catches an error (True),
-    or the only condition that cuts a round of their loop short (False)."""
-    start = first_divergence(gone.frames, inside.frames)
+def skipping_condition(exited: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
+    """Find what lets ``exited`` skip the place where ``inside`` is.
+
+    Return ``path:line`` of an exception handler (and True), or of the only condition that cuts an iteration of their
+    loop short (and False).
+    """
+    start = first_divergence(exited.frames, inside.frames)
     for frame in inside.frames[start:]:
         source = sources[frame.path]
-        beyond = {f.line for f in gone.frames if f.path == frame.path}
+        beyond = {f.line for f in exited.frames if f.path == frame.path}
         for handler in source.handlers(frame.line):
             if not any(handler.lineno <= line <= (handler.end_lineno or 0) for line in beyond):
                 return f"{frame.path}:{handler.lineno}", True
-    if start >= min(len(gone.frames), len(inside.frames)):
+    if start >= min(len(exited.frames), len(inside.frames)):
         return None
     frame = inside.frames[start]
     source = sources[frame.path]
@@ -174,8 +183,11 @@ def skipping_condition(gone: RankState, inside: RankState, sources: ParsedFiles)
 
 
 def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
-    """``path:line`` of the conditions before the place where ``inside`` stands that leave its functions or the process
-    without an error, and that test no rank themselves, but data (which the rank may have chosen)."""
+    """Return ``path:line`` of the conditions that end the functions or the process of ``inside`` without an error.
+
+    Only conditions before the place of ``inside`` that do not test the rank themselves, but data (which may depend on
+    the rank).
+    """
     return [
         f"{path}:{guard.line}"
         for path, guard in _guards_from(inside.frames, 0, sources)
@@ -184,7 +196,7 @@ def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
 
 
 def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) -> Iterable[tuple[str, Guard]]:
-    """The guards of each frame from ``start`` inwards, the innermost frame's first."""
+    """Yield the guards of each frame from ``start`` inwards, those of the innermost frame first."""
     scopes = sources.scopes(stack)
     for index in range(len(stack) - 1, start - 1, -1):
         frame, scope = stack[index], scopes[index]
@@ -195,25 +207,28 @@ def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) 
                 yield frame.path, guard
 
 
-def _parts(
+def _separating_branch(
     guard: Guard, path: str, inside: Sequence[RankState], outside: Sequence[RankState], world_size: int
 ) -> Branch | None:
-    """The branch, where the guard lets ``inside`` through and not ``outside``, as far as it can be told."""
+    """Return the branch if the guard lets ``inside`` through and not ``outside``, as far as it can be evaluated."""
     if not depends_on_rank(guard.test, guard.scope):
         return None
-    within = [evaluate_condition(guard.test, _who(stand, world_size), guard.scope) for stand in inside]
-    without = [evaluate_condition(guard.test, _who(stand, world_size), guard.scope) for stand in outside]
+    within = [evaluate_condition(guard.test, _rank_context(state, world_size), guard.scope) for state in inside]
+    without = [evaluate_condition(guard.test, _rank_context(state, world_size), guard.scope) for state in outside]
     if any(value == (not guard.needs) for value in within) or any(value == guard.needs for value in without):
         return None
-    taken_by = [stand.rank for stand in (outside if guard.exits else inside)]
+    taken_by = [state.rank for state in (outside if guard.exits else inside)]
     sure = None not in within or None not in without
     return Branch(f"{path}:{guard.line}", taken_by, sure, how=guard.how)
 
 
-def _made_by_rank(
+def _created_by_rank(
     inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
 ) -> list[Branch]:
-    """Rank tests under which what ``inside`` stand in was made or handed on: ``hooks.append(Summary())``."""
+    """Return the rank tests under which an object whose code ``inside`` runs was created or passed on.
+
+    An example is ``hooks.append(Summary())``.
+    """
     found: list[Branch] = []
     for frame in inside[0].frames[start + 1 :]:
         names = sources[frame.path].names_around(frame.line)
@@ -221,27 +236,27 @@ def _made_by_rank(
             source = sources[path]
             for line in source.mentions(names):
                 for guard in source.guards(line, source.scope(line, "")):
-                    branch = _parts(guard, path, inside, outside, world_size)
+                    branch = _separating_branch(guard, path, inside, outside, world_size)
                     if branch and branch.sure:
                         found.append(branch)
     return found
 
 
 def _loop_exits(
-    gone: Sequence[RankState], staying: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+    exited: Sequence[RankState], inside: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
 ) -> list[Branch]:
-    """Rank tests by which ``gone`` may have left (or cut short) a loop in which ``staying`` stand."""
-    frames = staying[0].frames
+    """Return the rank tests by which ``exited`` may have left (or cut short) a loop that ``inside`` is in."""
+    frames = inside[0].frames
     scopes = sources.scopes(frames)
     found: list[Branch] = []
     for frame, scope in list(zip(frames, scopes, strict=True))[start:]:
         for loop in sources[frame.path].loops(frame.line):
             for guard in early_exit_conditions(loop, scope):
-                branch = _parts(guard, frame.path, gone, staying, world_size)
+                branch = _separating_branch(guard, frame.path, exited, inside, world_size)
                 if branch:
-                    found.append(branch._replace(taken_by=[stand.rank for stand in gone]))
+                    found.append(branch._replace(taken_by=[state.rank for state in exited]))
     return found
 
 
-def _who(stand: RankState, world_size: int) -> RankContext:
-    return RankContext(stand.rank, stand.row.local_rank, world_size)
+def _rank_context(state: RankState, world_size: int) -> RankContext:
+    return RankContext(state.rank, state.row.local_rank, world_size)

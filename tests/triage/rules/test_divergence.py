@@ -1,4 +1,4 @@
-"""The condition that sent a rank its own way, however a script writes it."""
+"""The rank condition or loop that separates ranks, in all forms a script can have."""
 
 import pytest
 from ddpwizard.app.training_script.line_queries import ParsedFile, ParsedFiles
@@ -11,7 +11,7 @@ RANKS = (0, 1, 2, 3)
 
 
 def placed(text: str, *frames: list[tuple[str, int]]) -> tuple[list[RankState], ParsedFiles]:
-    """Ranks that wait in a barrier at these places of a script, outermost frame first."""
+    """Return ranks that wait in a barrier at these places of a script, outermost frame first."""
     samples = {100 + rank: still(stack("barrier", *places)) for rank, places in enumerate(frames)}
     seen = observation(job(len(frames)), samples, {SCRIPT: text})
     sources = ParsedFiles(seen.sources)
@@ -19,7 +19,7 @@ def placed(text: str, *frames: list[tuple[str, int]]) -> tuple[list[RankState], 
 
 
 def condition(text: str) -> list[bool | None]:
-    """What the only ``if`` of a script that ends with ``# HERE`` says for each of four ranks."""
+    """Evaluate the only ``if`` of a script that ends with ``# HERE`` for each of four ranks."""
     (line,) = lines_with(text, "# HERE")
     source = ParsedFile(text)
     (guard,) = [g for g in source.guards(line + 1, source.scope(line + 1, "main")) if g.line == line]
@@ -53,7 +53,7 @@ class TestTruth:
             ("quiet = True\n    if rank == 2:\n        quiet = False", "not quiet", [2]),
         ],
     )
-    def test_of_names_and_containers(self, setting: str, test: str, who: list[int]) -> None:
+    def test_condition_with_names_and_containers(self, setting: str, test: str, who: list[int]) -> None:
         text = f"def main():\n    {setting}\n    if {test}:  # HERE\n        dist.barrier()\n"
         assert condition(text) == [rank in who for rank in RANKS]
 
@@ -66,7 +66,7 @@ class TestTruth:
             "talks = lambda: dist.get_rank() == 0\n",
         ],
     )
-    def test_of_helpers(self, helper: str) -> None:
+    def test_condition_in_a_helper(self, helper: str) -> None:
         text = f"{helper}\ndef main():\n    if talks():  # HERE\n        dist.barrier()\n"
         assert condition(text) == [True, False, False, False]
 
@@ -78,16 +78,16 @@ class TestTruth:
             "        return self._rank == 0\n",
         ],
     )
-    def test_of_attributes_and_properties(self, body: str) -> None:
+    def test_condition_with_attributes_and_properties(self, body: str) -> None:
         text = f"class T:\n{body}    def main(self):\n        if self.lead:  # HERE\n            dist.barrier()\n"
         assert condition(text) == [True, False, False, False]
 
     @pytest.mark.parametrize("start", ["mp.spawn(main, args=(4,), nprocs=4)", "torch.multiprocessing.spawn(main)"])
-    def test_of_the_index_that_spawn_passes(self, start: str) -> None:
+    def test_condition_on_the_index_passed_by_spawn(self, start: str) -> None:
         text = f"def main(index, size=4):\n    if index == 0:  # HERE\n        dist.barrier()\n{start}\n"
         assert condition(text) == [True, False, False, False]
 
-    def test_of_the_index_of_a_loop_over_processes(self) -> None:
+    def test_condition_on_the_index_of_a_loop_over_processes(self) -> None:
         text = (
             "def main(size, index):\n    if index == 3:  # HERE\n        dist.barrier()\n"
             "for number in range(4):\n    mp.Process(target=main, args=(4, number)).start()\n"
@@ -95,11 +95,11 @@ class TestTruth:
         assert condition(text) == [False, False, False, True]
 
     @pytest.mark.parametrize("test", ["step == 0", "loss < 1", "rank == offset", "check(rank)", "1 << (1 << 99)"])
-    def test_is_not_guessed(self, test: str) -> None:
+    def test_unknown_condition_is_not_guessed(self, test: str) -> None:
         text = f"def main(offset, step, loss):\n    if {test}:  # HERE\n        dist.barrier()\n"
         assert condition(text) == [None] * 4
 
-    def test_of_a_function_of_something_computed_by_rank_is_no_rank_test(self) -> None:
+    def test_condition_on_a_function_of_a_rank_dependent_value_is_no_rank_test(self) -> None:
         source = ParsedFile("def main(rank):\n    score = f() if rank else g()\n    if stop(score):\n        pass\n")
         scope = source.scope(4, "main")
         (guard,) = source.guards(4, scope)
@@ -112,8 +112,8 @@ class TestBranch:
         here: list[list[tuple[str, int]]] = [[("<module>", start), ("main", other)] for _ in RANKS]
         here[culprit] = [("<module>", start), ("main", one)]
         found, sources = placed(text, *here)
-        mine = [stand for stand in found if stand.rank == culprit]
-        branch = deciding_condition(mine, [stand for stand in found if stand.rank != culprit], 4, sources)
+        mine = [state for state in found if state.rank == culprit]
+        branch = deciding_condition(mine, [state for state in found if state.rank != culprit], 4, sources)
         assert branch is None or branch.sure
         return branch.where if branch else None
 
@@ -128,7 +128,7 @@ class TestBranch:
             ("with main_process_first():  # BRANCH\n        x()  # ONE", 0),
         ],
     )
-    def test_forms(self, body: str, culprit: int) -> None:
+    def test_deciding_condition_in_other_forms(self, body: str, culprit: int) -> None:
         text = f"def main():\n    {body}\n    dist.barrier()  # OTHERS\nmain()  # CALL\n"
         (line,) = lines_with(text, "# BRANCH")
         assert self.between(text, culprit) == f"{SCRIPT}:{line}"
@@ -142,13 +142,13 @@ class TestBranch:
             ("@accelerator.on_process(process_index=2)", 2),
         ],
     )
-    def test_decorators_of_libraries(self, decorator: str, culprit: int) -> None:
+    def test_decorators_of_libraries_are_rank_conditions(self, decorator: str, culprit: int) -> None:
         text = f"{decorator}\ndef save():\n    x()\ndef main():\n    save()\n    dist.barrier()\nmain()\n"
         inside = [("<module>", 7), ("main", 5), ("save", 3)]
         here: list[list[tuple[str, int]]] = [[("<module>", 7), ("main", 6)] for _ in RANKS]
         here[culprit] = inside
         found, sources = placed(text, *here)
-        rest = [stand for stand in found if stand.rank != culprit]
+        rest = [state for state in found if state.rank != culprit]
         branch = deciding_condition([found[culprit]], rest, 4, sources)
         assert branch is not None
         assert (branch.where, branch.taken_by, branch.sure) == (f"{SCRIPT}:1", [culprit], True)
@@ -165,7 +165,7 @@ class TestBranch:
         assert branch is not None
         assert (branch.where, branch.how) == (f"{SCRIPT}:3", "leave")
 
-    def test_object_that_only_one_rank_has_made(self) -> None:
+    def test_object_created_by_only_one_rank(self) -> None:
         text = (
             "class Summary:\n    def after(self):\n        x()\n"
             "def main():\n    hooks = []\n    if rank == 1:\n        hooks.append(Summary())\n"
@@ -178,7 +178,7 @@ class TestBranch:
         assert branch is not None
         assert (branch.where, branch.taken_by, branch.sure) == (f"{SCRIPT}:6", [1], True)
 
-    def test_error_raised_under_a_rank_test_is_told_as_one(self) -> None:
+    def test_error_raised_under_a_rank_test_is_marked(self) -> None:
         text = "def main():\n    if rank == 1:\n        raise ValueError\n    x()\nmain()\n"
         here: list[list[tuple[str, int]]] = [[("<module>", 5), ("main", 4)] for _ in RANKS]
         here[1] = []
@@ -205,29 +205,29 @@ class TestLoops:
             ("for batch in loader:\n        x()  # IN\n    else:\n        log()", None),
         ],
     )
-    def test_that_one_rank_has_left(self, loop: str, ended_by: int | None) -> None:
+    def test_loop_that_one_rank_has_left(self, loop: str, ended_by: int | None) -> None:
         text = f"def main():\n    {loop}\n    y()  # OUT\n"
         found = self.left(text, "# OUT", "# IN")
         assert found is not None
         assert found[1] == (f"{SCRIPT}:{ended_by}" if ended_by else None)
 
-    def test_that_stands_in_a_function_the_other_has_left(self) -> None:
+    def test_loop_in_a_function_the_other_rank_has_left(self) -> None:
         text = "def epoch():\n    for b in loader:\n        x()\ndef main():\n    epoch()\n    y()\n"
         found, sources = placed(text, [("main", 6)], [("main", 5), ("epoch", 3)])
         assert exited_loop(found[0], found[1], sources) == (f"{SCRIPT}:2", None)
 
-    def test_that_one_rank_has_left_for_the_next_round_around_it(self) -> None:
+    def test_inner_loop_left_for_the_next_iteration_of_the_outer_one(self) -> None:
         text = "def main():\n    for e in range(3):\n        y()  # OUT\n        for b in c:\n            x()  # IN\n"
         assert self.left(text, "# OUT", "# IN") == (f"{SCRIPT}:4", None)
         deep = "def epoch():\n    for b in c:\n        x()\ndef main():\n    while go:\n        y()\n        epoch()\n"
         found, sources = placed(deep, [("main", 6)], [("main", 7), ("epoch", 3)])
         assert exited_loop(found[0], found[1], sources) == (f"{SCRIPT}:2", None)
 
-    def test_no_loop_is_left_where_both_are_in_it(self) -> None:
+    def test_no_loop_was_left_if_both_ranks_are_in_it(self) -> None:
         text = "def main():\n    for b in loader:\n        x()  # IN\n        y()  # OUT\n"
         assert self.left(text, "# OUT", "# IN") is None
 
-    def test_handler_that_lets_a_rank_skip_the_others_place(self) -> None:
+    def test_exception_handler_that_skips_the_place_of_the_others(self) -> None:
         body = "        try:\n            x()  # IN\n        except E:\n            pass\n        y()  # OUT\n"
         text = f"def main():\n    for b in c:\n{body}"
         out, within = lines_with(text, "# OUT", "# IN")
