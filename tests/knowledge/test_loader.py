@@ -54,7 +54,7 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
         ("symptoms: [it is odd]", "symptoms: [it is odd, 1.10]", 5, "float"),
         ("id: odd-cause", "id: Odd_Cause", 1, "Odd_Cause"),
         ("id: odd-cause", "id: other-cause", 1, "file name"),
-        ("odd thing \\\\d+", "odd thing (", 11, "no regular expression"),
+        ("odd thing \\\\d+", "odd thing (", 11, "invalid regular expression"),
         ('literal: "odd thing"', 'literal: "od"', 11, "too short"),
         ("verify: {probe: limits", "verify: {probe: limit", 14, "limit"),
         ("kind: text,", "kind: patch,", 13, "review rule"),
