@@ -60,7 +60,7 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
         ("kind: text,", "kind: patch,", 13, "review rule"),
         ("kind: text,", "kind: text, safety: unsafe,", 13, "why_unsafe"),
         ("holds_for:", "see_also: [no-such]\nholds_for:", 15, "no-such"),
-        ("title: An odd cause", "title: An odd cause\ntitle: Twice", 3, "twice"),
+        ("title: An odd cause", "title: An odd cause\ntitle: Twice", 3, "duplicated"),
         ("title: An odd cause", "yes: An odd cause", 2, "quote it"),
         ("title: An odd cause", "title: 'An odd cause", 18, ""),
     ],
