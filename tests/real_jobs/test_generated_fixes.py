@@ -1,4 +1,4 @@
-"""What the generators write, run for real: the shown command, in a shell, in the directory of the written files."""
+"""Output of the fix generators, executed: the shown command, in a shell, in the directory of the written files."""
 
 import asyncio
 import os
