@@ -61,6 +61,20 @@ def build_graph(knowledge: Knowledge) -> "nx.MultiDiGraph[str]":
     return graph
 
 
+def related_causes(knowledge: Knowledge, cause: str) -> list[tuple[str, str]]:
+    """Return the ids of causes related to this one, each with the reason, those that its entry names first."""
+    graph = build_graph(knowledge)
+    found = dict.fromkeys(knowledge.causes[cause].see_also, "see also")
+    shared: dict[str, int] = {}
+    for source in graph.predecessors(cause):
+        for other in graph.successors(source):
+            if other != cause and graph.nodes[other]["kind"] == "cause":
+                shared[other] = shared.get(other, 0) + 1
+    for other, count in sorted(shared.items(), key=lambda each: -each[1]):
+        found.setdefault(other, f"{count} sign{'s' * (count != 1)} in common")
+    return list(found.items())
+
+
 def graph_as_json(graph: "nx.MultiDiGraph[str]") -> dict[str, Any]:
     """Return the graph as plain lists of nodes and edges."""
     return {

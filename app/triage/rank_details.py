@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..text.units import count_text, size_text
 from ..training_script.frame import StackFrame
-from ..training_script.line_queries import ParsedFile
+from ..training_script.line_queries import LineQueries
 from . import phrases, rank_groups
 from .rank_activity.frames import user_frames
 from .types import Child, Connection, GpuUse, JobReport, LocalsStack, ProcessSamples, RankRow
@@ -104,7 +104,7 @@ def source_around_rank(report: JobReport, row: RankRow) -> list[rank_groups.Code
 
 def enclosing_heads(text: str, line: int, function: str) -> list[int]:
     """The first lines of the function, the loops and the conditions that decide whether a line is reached."""
-    source = ParsedFile(text)
+    source = LineQueries(text)
     holder = getattr(source.function_at(line), "lineno", None)
     guards = source.guards(line, source.scope(line, function))
     return sorted(

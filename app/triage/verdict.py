@@ -6,7 +6,7 @@ the stacks is then combined with those of the Flight Recorder records and the lo
 
 import msgspec
 
-from ..training_script.line_queries import ParsedFiles
+from ..training_script.line_queries import ScriptFiles
 from .flight_recorder.report import add_record_to_row
 from .rank_activity.rank_state import RankState, rank_states
 from .rules import collective_mismatch, dead_ranks, outside_collectives, progressing, startup
@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
 
 def judge_job(observed: Observation) -> JobReport:
     """Return the report of a job: a row for each rank and the verdict."""
-    sources = ParsedFiles(_source_of_command(observed) | observed.sources)
+    sources = ScriptFiles(_source_of_command(observed) | observed.sources)
     states = rank_states(observed, sources)
     context = JobContext(observed, states, sources)
     past_init = bool(context.exiting) or any(state.collective != INIT for state in context.waiting)

@@ -49,28 +49,28 @@ class FixScreen(WizardScreen):
         Binding("right", "tab(1)", "part", show=False, id="fix.right", tooltip="Show the part to the right"),
     ]
 
-    class Made(Message):
+    class FixesBuilt(Message):
         """The fixes were made for this box and script."""
 
         def __init__(self, fixes: list[Fix]) -> None:
             super().__init__()
             self.fixes = fixes
 
-    class Done(Message):
+    class FilesChanged(Message):
         """Something was written or taken back: what it was, and the record of it."""
 
         def __init__(self, action: str, record: Any) -> None:
             super().__init__()
             self.action, self.record = action, record
 
-    class Proved(Message):
+    class ProofDone(Message):
         """The proof has ended."""
 
         def __init__(self, proof: Any) -> None:
             super().__init__()
             self.proof = proof
 
-    class Refused(Message):
+    class FixFailed(Message):
         """Something could not be done."""
 
         def __init__(self, error: UserError) -> None:
@@ -99,8 +99,8 @@ class FixScreen(WizardScreen):
         yield ProgressLine(self.ascii_only)
 
     def on_mount(self) -> None:
-        self.desk.note_step("diagnosis")  # a fix is made again from the diagnosis
-        self.head(self.desk.knowledge.causes[self._cause].title)
+        self.state.record_navigation("diagnosis")  # a fix is made again from the diagnosis
+        self.show_header(self.state.knowledge.causes[self._cause].title)
         self.run_worker(self._make(), group="make", exclusive=True)
 
     async def _make(self) -> None:
@@ -108,28 +108,28 @@ class FixScreen(WizardScreen):
 
         script = (self._report.verdict.where or "").rpartition(":")[0] if self._report else ""
         situation = FixContext(
-            snapshot=self.desk.snapshot, script=script or None, report=self._report, findings=self._findings
+            snapshot=self.state.snapshot, script=script or None, report=self._report, findings=self._findings
         )
-        entry = self.desk.knowledge.causes[self._cause]
-        await self._try(lambda: self.Made(build_fixes(entry, situation, self.desk.knowledge)))
+        entry = self.state.knowledge.causes[self._cause]
+        await self._try(lambda: self.FixesBuilt(build_fixes(entry, situation, self.state.knowledge)))
 
     async def _try(self, work: Callable[[], Message]) -> None:
         """Do ``work`` in a thread and post what it says, or why it could not be done."""
         try:
             self.post_message(await asyncio.to_thread(work))
         except UserError as error:
-            self.post_message(self.Refused(error))
+            self.post_message(self.FixFailed(error))
 
-    @on(Made)
-    def _made(self, event: Made) -> None:
+    @on(FixesBuilt)
+    def _made(self, event: FixesBuilt) -> None:
         self._fixes, self._at = event.fixes, 0
         self._part = ""
         self._show()
 
-    @on(Refused)
-    def _refused(self, event: Refused) -> None:
+    @on(FixFailed)
+    def _refused(self, event: FixFailed) -> None:
         self.query_one(ProgressLine).end()
-        self.wizard.refuse(event.error)
+        self.wizard.show_error(event.error)
 
     # -- showing
 
@@ -140,7 +140,7 @@ class FixScreen(WizardScreen):
             return
         names = list(fix_parts(fix, self._entry))
         self._part = self._part if self._part in names else names[0]
-        self.head(f"Fix {self._at + 1} of {len(self._fixes)} · {fix.title}")
+        self.show_header(f"Fix {self._at + 1} of {len(self._fixes)} · {fix.title}")
         self.query_one("#safety", Static).update(safety_text(fix, self.ascii_only))
         tabs = [Content.styled(f" {name} ", "bold reverse" if name == self._part else "") for name in names]
         self.query_one("#parts", Static).update(Content.styled("│", "$muted").join(tabs))
@@ -151,13 +151,13 @@ class FixScreen(WizardScreen):
 
     @property
     def _entry(self) -> Any:
-        return self.desk.knowledge.causes[self._cause]
+        return self.state.knowledge.causes[self._cause]
 
     def _how_proved(self, fix: Fix) -> Content:
         if self._report and fix.patches:
             how = "the same command line on a patched copy, on a free port; passed when every rank gets past the line"
         else:
-            probe = self.desk.knowledge.probes.get(self._entry.verify.probe)
+            probe = self.state.knowledge.probes.get(self._entry.verify.probe)
             how = f"{probe.title if probe else 'a review'} again"
         done = (
             Content.assemble("  ", status_sign("ok", self.ascii_only), " applied, u takes it back")
@@ -205,33 +205,33 @@ class FixScreen(WizardScreen):
             yes="Yes, apply it",
             details="\n".join(paths) + warning,
         )
-        self.wizard.push_screen(question, callback=lambda yes: self._apply(fix, directory) if yes else None)
+        self.app.push_screen(question, callback=lambda yes: self._apply(fix, directory) if yes else None)
 
     def _apply(self, fix: Fix, directory: Path) -> None:
         from ...app.fixes.apply import apply_fix
 
-        self.run_worker(self._try(lambda: self.Done("applied", apply_fix(fix, directory))), group="write")
+        self.run_worker(self._try(lambda: self.FilesChanged("applied", apply_fix(fix, directory))), group="write")
 
     def action_undo(self) -> None:
         from ...app.fixes.apply import undo_fix
 
         applied = self._applied
-        self.run_worker(self._try(lambda: self.Done("undone", undo_fix(applied))), group="write")
+        self.run_worker(self._try(lambda: self.FilesChanged("undone", undo_fix(applied))), group="write")
 
-    @on(Done)
-    def _done(self, event: Done) -> None:
+    @on(FilesChanged)
+    def _done(self, event: FilesChanged) -> None:
         record = event.record
         paths = [str(path) for path in record.paths]
         title = self.fix.title if self.fix else ""
         diff = self.fix.diff() if self.fix and event.action == "applied" else ""
-        self.desk.note(
+        self.state.record_event(
             "fix", id=record.fix, cause=record.cause, title=title, action=event.action, paths=paths, diff=diff,
             backup=record.id,
         )  # fmt: skip
         self._applied = record.id if event.action == "applied" else ""
         self._show()
         said = "Applied to" if event.action == "applied" else "Taken back:"
-        self.say(
+        self.show_status(
             Content.assemble(
                 status_sign("ok", self.ascii_only), safe_content(f" {said} {', '.join(map(relative_path, paths))}")
             )
@@ -249,18 +249,18 @@ class FixScreen(WizardScreen):
             if self._report and fix.patches:
                 proof = await prove_job(self._report, fix, limit_s=PROOF_LIMIT_S)
             else:
-                desk = self.desk
-                proof = await prove_probe(self._entry, desk.context(), desk.knowledge, desk.granted)
-            self.post_message(self.Proved(proof))
+                state = self.state
+                proof = await prove_probe(self._entry, state.context(), state.knowledge, state.granted)
+            self.post_message(self.ProofDone(proof))
         except UserError as error:
-            self.post_message(self.Refused(error))
+            self.post_message(self.FixFailed(error))
 
-    @on(Proved)
-    def _proved(self, event: Proved) -> None:
+    @on(ProofDone)
+    def _proved(self, event: ProofDone) -> None:
         proof = event.proof
         self.query_one(ProgressLine).end()
-        self.desk.note("proof", passed=proof.passed, what=proof.what, detail=proof.detail)
-        self.desk.proved = self.desk.proved or proof.passed
+        self.state.record_event("proof", passed=proof.passed, what=proof.what, detail=proof.detail)
+        self.state.proved = self.state.proved or proof.passed
         status, word = ("ok", "Proved") if proof.passed else ("fail", "Not proved")
         detail = ", ".join(proof.detail.splitlines())
         said = safe_content(f" {word} in {proof.elapsed_s:.0f} s: {proof.what}. {detail}")
@@ -276,9 +276,9 @@ class FixScreen(WizardScreen):
         if self.fix:
             try:
                 name, content = part_as_text(self.fix, self._entry, self._part)
-                self.say(await copy_to_clipboard(self.wizard, name, content))
+                self.show_status(await copy_to_clipboard(self.app, name, content))
             except UserError as error:
-                self.wizard.refuse(error)
+                self.wizard.show_error(error)
 
     def action_write(self) -> None:
         fix = self.fix
@@ -288,12 +288,12 @@ class FixScreen(WizardScreen):
             written = [write_new_file(f"{fix.id}.patch", fix.diff())] if fix.patches else []
             written += [write_new_file(Path(name).name, content) for name, content in fix.files.items()]
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
             return
-        self.desk.note(
+        self.state.record_event(
             "fix", id=fix.id, cause=fix.cause, title=fix.title, action="written", paths=list(map(str, written))
         )
-        self.say(f"Written: {', '.join(relative_path(str(path)) for path in written)}")
+        self.show_status(f"Written: {', '.join(relative_path(str(path)) for path in written)}")
 
     def _directory(self) -> Path:
         """Where new files go: where the job runs, else where we are."""
@@ -301,6 +301,6 @@ class FixScreen(WizardScreen):
         return Path(processes[0].cwd) if processes and processes[0].cwd else Path.cwd()
 
     async def action_quit(self) -> None:
-        if self.desk.proved:
-            self.desk.close()
+        if self.state.proved:
+            self.state.close()
         await super().action_quit()

@@ -288,6 +288,7 @@ SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "n
 BATCH = "import torch\ndef pictures():\n    return {'pixel_values': torch.zeros(2, 3, 32, 32)}\n"
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "batch"), [(MIXTURE, None), (PICTURES, "own:pictures")], ids=["experts", "pictures"]
@@ -323,6 +324,7 @@ def test_without_a_module_there_is_nothing_to_track() -> None:
     assert "--exact needs the module itself" in done.stderr
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 def test_a_well_known_name_is_built_by_transformers() -> None:
     pytest.importorskip("transformers")

@@ -1,4 +1,4 @@
-"""A torchrun that waits for other nodes is told as that: who is missing, how many ranks there would be, what to do."""
+"""A torchrun that waits for other nodes is recognised: missing nodes, expected ranks, next step."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def launchers(job: RunningJob) -> list[int]:
 
 
 def settled(job: RunningJob, count: int, state: JobState) -> JobReport:
-    """What is said once all agents stand at the rendezvous."""
+    """Return the report once all agents wait at the rendezvous."""
     wait_for(lambda: len(launchers(job)) == count, "every agent is there")
 
     def waits() -> JobReport | None:

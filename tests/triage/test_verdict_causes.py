@@ -10,7 +10,7 @@ from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.triage import evidence_of_report
 from ddpwizard.app.triage.types import Child, JobReport, ProcessDeath, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.synthetic_job import SCRIPT, job, look, observation, report_of, stack, still
 
 SITE = "/venv/lib/python3.11/site-packages"
@@ -199,7 +199,7 @@ CASES: dict[str, tuple[Callable[[], JobReport], str, list[int]]] = {
 
 
 def first_cause(report: JobReport) -> str:
-    case = Case(read_knowledge())
+    case = Case(built_in_knowledge())
     case.add(evidence_of_report(report))
     return case.diagnosis().causes[0].id
 
@@ -216,7 +216,7 @@ def test_cause_is_found_and_ranked_first(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_finding_is_declared(name: str) -> None:
-    assert set(CASES[name][0]().verdict.findings) <= set(read_knowledge().findings())
+    assert set(CASES[name][0]().verdict.findings) <= set(built_in_knowledge().findings())
 
 
 @pytest.mark.parametrize("name", ["pairs", "groups"])

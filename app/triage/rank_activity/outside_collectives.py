@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import ParsedFile, ParsedFiles
+from ...training_script.line_queries import LineQueries, ScriptFiles
 from ..types import Child, ProcessSamples, Sample
 from .collectives_in_stack import collective_of
 from .frames import NOT_THE_USERS, function_name, inner_frames, user_frames
@@ -26,7 +26,7 @@ POLLING_KINDS = ("person", "service", "lock", "loader")  # waits that wake up no
 
 
 def wait_outside_collectives(
-    sample: Sample, stack: Sequence[StackFrame], frames: Sequence[StackFrame], progressed: bool, sources: ParsedFiles
+    sample: Sample, stack: Sequence[StackFrame], frames: Sequence[StackFrame], progressed: bool, sources: ScriptFiles
 ) -> tuple[WaitReason | None, bool]:
     """Return what a rank outside any collective waits for, and whether that wait wakes up now and then (polls)."""
     if not stack:
@@ -44,7 +44,7 @@ def wait_outside_collectives(
     return found, polls
 
 
-def _sleep_reason(source: ParsedFile, line: int, found: WaitReason) -> tuple[WaitReason, bool]:
+def _sleep_reason(source: LineQueries, line: int, found: WaitReason) -> tuple[WaitReason, bool]:
     """Return the purpose of a sleep, and whether it is part of a polling loop: polling, a short pause, a long sleep."""
     if found.kind == "loader":
         return (WaitReason("sleep", UNTIL_SLEEP_ENDS), False) if _is_short_sleep(source, line) else (found, True)
@@ -56,7 +56,7 @@ def _sleep_reason(source: ParsedFile, line: int, found: WaitReason) -> tuple[Wai
     return found, False
 
 
-def _is_short_sleep(source: ParsedFile, line: int) -> bool:
+def _is_short_sleep(source: LineQueries, line: int) -> bool:
     """Return whether a line is a single short sleep with a constant duration."""
     lasts_s = sleeps_for_s(source.statement(line))
     return lasts_s is not None and lasts_s <= LONG_SLEEP_S and not source.poll_around(line)
@@ -80,7 +80,7 @@ def relevant_stack(sample: Sample) -> list[StackFrame]:
     return sample.stack
 
 
-def _is_exiting(sample: Sample, sources: ParsedFiles) -> bool:
+def _is_exiting(sample: Sample, sources: ScriptFiles) -> bool:
     """Return whether the script is over and a function runs that was registered with ``atexit``.
 
     That is a function of the user, or one of a queue or thread (``atexit.register(queue.join)``), which has no frame of
@@ -96,7 +96,7 @@ def _is_exiting(sample: Sample, sources: ParsedFiles) -> bool:
     return sources[outermost.path].registers_exit()
 
 
-def awaits_user_iterator(frames: Sequence[StackFrame], sources: ParsedFiles) -> str | None:
+def awaits_user_iterator(frames: Sequence[StackFrame], sources: ScriptFiles) -> str | None:
     """Return the place that waits for the next item of an iterator written by the user: its own data pipeline."""
     for outer, inner in pairwise(frames):
         is_generator = sources[inner.path].is_generator(inner.line) and sources[outer.path].iterates(outer.line)
@@ -110,7 +110,7 @@ def is_multiprocess_queue(stack: Sequence[StackFrame]) -> bool:
     return any("/multiprocessing/" in frame.path for frame in inner_frames(stack))
 
 
-def waits_for_busy_child(observed: ProcessSamples, found: WaitReason | None, sources: ParsedFiles) -> bool:
+def waits_for_busy_child(observed: ProcessSamples, found: WaitReason | None, sources: ScriptFiles) -> bool:
     """Return whether a rank waits for a process it started that is itself at work."""
     kind = {"lock": "other", "service": "other", "loader": "loader"}.get(found.kind) if found else None
     awaited = [child for child in observed.children if child.kind == kind]
@@ -119,12 +119,12 @@ def waits_for_busy_child(observed: ProcessSamples, found: WaitReason | None, sou
     )
 
 
-def _child_sleeps_briefly(child: Child, sources: ParsedFiles) -> bool:
+def _child_sleeps_briefly(child: Child, sources: ScriptFiles) -> bool:
     frames = user_frames(child.stack)
     return bool(frames) and child.stack[0] == frames[-1] and _is_short_sleep(sources[frames[-1].path], frames[-1].line)
 
 
-def _child_waits(child: Child, sources: ParsedFiles) -> bool:
+def _child_waits(child: Child, sources: ScriptFiles) -> bool:
     frames = user_frames(child.stack)
     text = sources[frames[-1].path].statement(frames[-1].line) if frames and child.stack[0] == frames[-1] else ""
     return is_idle(child.stack) or wait_reason(child.stack[:1], text) is not None

@@ -9,7 +9,7 @@ import msgspec
 from ...jobs.types import Job
 from ...launchers.rank_environment import local_world_size
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from ..types import Observation, ProcessSamples, RankRow, Sample
 from .collectives_in_stack import GRADIENTS, collective_of
 from .frames import function_name, inner_frames, user_frames
@@ -64,7 +64,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
         return self.collective, self.via, self.row.where
 
 
-def rank_states(observed: Observation, sources: ParsedFiles) -> list[RankState]:
+def rank_states(observed: Observation, sources: ScriptFiles) -> list[RankState]:
     """Return the state of every rank of the job, including missing ones, in order."""
     job = observed.job
     found = [_rank_state(job, seen, sources) for seen in observed.seen]
@@ -117,7 +117,7 @@ def ranks_on_uninspected_hosts(observed: Observation) -> set[int]:
     return set()
 
 
-def _rank_state(job: Job, observed: ProcessSamples, sources: ParsedFiles) -> RankState:
+def _rank_state(job: Job, observed: ProcessSamples, sources: ScriptFiles) -> RankState:
     process, samples = observed.process, observed.samples
     last = samples[-1] if samples else None
     progressed = has_progressed(samples[-2:])
@@ -190,7 +190,7 @@ def _blocking_gil_holder(samples: Sequence[Sample]) -> GilHolder | None:
 
 
 def _collective(
-    stack: Sequence[StackFrame], frames: Sequence[StackFrame], gpu: bool, sources: ParsedFiles
+    stack: Sequence[StackFrame], frames: Sequence[StackFrame], gpu: bool, sources: ScriptFiles
 ) -> tuple[str | None, str]:
     """Return the collective a stack is in, from its frames or from the handle that its source line waits for."""
     collective, via = collective_of(stack)
@@ -205,7 +205,7 @@ def _collective(
 
 
 def _frames_at_breakpoint(
-    stack: Sequence[StackFrame], frames: list[StackFrame], sources: ParsedFiles
+    stack: Sequence[StackFrame], frames: list[StackFrame], sources: ScriptFiles
 ) -> list[StackFrame]:
     """Return the user's frames, with the innermost moved to the ``breakpoint()`` line if it is in Python's debugger."""
     if not frames or not any(frame.path.endswith(("/bdb.py", "/pdb.py")) for frame in inner_frames(stack)):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from ...training_script.queue_producers import consumed_queue, queue_producers
 from ..types import Sample
 from .frames import function_name
@@ -16,7 +16,7 @@ ERROR_LENGTH = 120
 
 
 def starved_queue(
-    sample: Sample, frames: Sequence[StackFrame], sources: ParsedFiles, output: Sequence[str]
+    sample: Sample, frames: Sequence[StackFrame], sources: ScriptFiles, output: Sequence[str]
 ) -> WaitReason | None:
     """Return the wait reason of a rank whose queue no living thread fills, or None if one does or it is not known.
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from .. import phrases
 from ..rank_activity.rank_state import RankState
 from ..types import JobState, Observation, Verdict
@@ -23,7 +23,7 @@ class JobContext:
     progress, in no collective). ``age_s`` is the age of the youngest process.
     """
 
-    def __init__(self, observed: Observation, rank_states: list[RankState], sources: ParsedFiles) -> None:
+    def __init__(self, observed: Observation, rank_states: list[RankState], sources: ScriptFiles) -> None:
         self.observed, self.job, self.sources, self.rank_states = observed, observed.job, sources, rank_states
         ages = [
             seen.samples[-1].at - seen.process.started_at

@@ -1,4 +1,4 @@
-"""Find out why ranks are at different places: a rank test that separates them, or a loop that one of them left."""
+"""Why two ranks are at different places: a condition on the rank, or a loop that one of them has left."""
 
 import ast
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import Loop, ParsedFiles
+from ...training_script.line_queries import Loop, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
 from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
@@ -15,9 +15,9 @@ from ..rank_activity.rank_state import RankState
 class Branch(NamedTuple):
     """The condition at ``where`` (path:line) that separated the ranks.
 
-    ``taken_by`` are the ranks that it led into its block, or out of the function or loop. ``sure``: evaluated for each
-    rank, it separates exactly these. ``both_sides``: the others are in its other block. ``how``: the statement by which
-    the ranks left, if they did ("raise" for an error).
+    ``taken_by`` are the ranks that took the branch: into the block, or out of the function or loop. ``sure``: evaluated
+    for each rank, it separates exactly these. ``both_sides``: the others are in its other block. ``how``: how an early
+    exit leaves ("raise" for an error).
     """
 
     where: str
@@ -28,7 +28,7 @@ class Branch(NamedTuple):
 
 
 def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> int:
-    """Return the index of the first frame in which two stacks (outermost first) differ."""
+    """Return the index of the first frame that differs between two stacks (outermost first)."""
     index = 0
     while index < min(len(one), len(other)) and one[index] == other[index]:
         index += 1
@@ -36,12 +36,12 @@ def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> 
 
 
 def deciding_condition(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
-    """Return the rank test that separates ``ones`` from ``others``, preferably a certain one, or None.
+    """Return the condition that separates ``ones`` from ``others``, or None; a sure one is preferred.
 
-    The frames of both are searched from the first difference inwards for an enclosing condition, a condition before the
-    line that leaves the function, and one that leaves the loop in which the others still are.
+    The frames of both are walked inwards from the first difference: an enclosing condition, an earlier one that leaves
+    the function, or one that leaves the loop in which the others still are.
     """
     found = _branches(ones, others, world_size, sources)
     if not found:
@@ -51,9 +51,9 @@ def deciding_condition(
 
 
 def diverging_branch(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
-    """Return the rank test that has ``ones`` in one of its blocks and ``others`` in the other, or None."""
+    """Return the condition that has ``ones`` in one of its blocks and ``others`` in the other, or None."""
     found = _branches(ones, others, world_size, sources)
     return next((branch for branch in found if branch.sure and _has_both_sides(branch, found)), None)
 
@@ -63,9 +63,9 @@ def _has_both_sides(one: Branch, found: Sequence[Branch]) -> bool:
 
 
 def _branches(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
-    """Return every rank test that may have separated them."""
+    """Return every condition on the rank that may have separated them."""
     frames, other_frames = ones[0].frames, others[0].frames
     start = first_divergence(frames, other_frames)
     found = [
@@ -75,26 +75,25 @@ def _branches(
             (others, ones, other_frames, start),
         )
         for path, guard in _guards_from(stack, first, sources)
-        if (branch := _separating_branch(guard, path, mine, theirs, world_size))
+        if (branch := _parts(guard, path, mine, theirs, world_size))
     ]
     found += _loop_exits(ones, others, start, world_size, sources)
     found += _loop_exits(others, ones, start, world_size, sources)
     if not found:
-        found += _created_by_rank(ones, others, start, world_size, sources)
-        found += _created_by_rank(others, ones, start, world_size, sources)
+        found += _made_by_rank(ones, others, start, world_size, sources)
+        found += _made_by_rank(others, ones, start, world_size, sources)
     return found
 
 
-def exited_loop(exited: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, str | None] | None:
-    """Return the loop that ``exited`` has left and ``inside`` is still in, or None.
+def exited_loop(gone: RankState, inside: RankState, sources: ScriptFiles) -> tuple[str, str | None] | None:
+    """Return ``path:line`` of the loop that ``inside`` is still in and ``gone`` has left, or None.
 
-    The result is ``path:line`` of the loop, and that of the only condition that can have ended it (None if it may just
-    have run out).
+    The second value is ``path:line`` of the only condition that can have ended it early, or None.
     """
-    start = first_divergence(exited.frames, inside.frames)
-    if start >= min(len(exited.frames), len(inside.frames)):
+    start = first_divergence(gone.frames, inside.frames)
+    if start >= min(len(gone.frames), len(inside.frames)):
         return None
-    after, within = exited.frames[start], inside.frames[start]
+    after, within = gone.frames[start], inside.frames[start]
     if (after.path, after.function) != (within.path, within.function):
         return None
     source = sources[within.path]
@@ -103,24 +102,24 @@ def exited_loop(exited: RankState, inside: RankState, sources: ParsedFiles) -> t
     loops = source.loops(within.line)
     for index, loop in enumerate(loops):
         if after.line > (loop.end_lineno or loop.lineno):
-            return _loop_and_end(within.path, loop)
+            return _ended(within.path, loop)
         if after.line < loop.lineno and any(outer.lineno < after.line for outer in loops[index + 1 :]):
-            return _loop_and_end(within.path, loop)  # it is in the next iteration of an enclosing loop
+            return _ended(within.path, loop)  # it is in the next iteration of an outer loop
     around = any(loop.lineno < after.line for loop in loops)
     if after.line == within.line or (after.line < within.line and not around):
         return None
     for frame in inside.frames[start + 1 :]:  # past the call that the other is still in
         if inner := sources[frame.path].loops(frame.line):
-            return _loop_and_end(frame.path, inner[-1])
+            return _ended(frame.path, inner[-1])
     return None
 
 
 def rank_dependent_bound(
-    exited: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ParsedFiles
+    gone: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
-    """Return the rank test that gives ``exited`` another iteration count of the loop ``inside`` is in, or None."""
+    """Return the condition by which ``gone`` has fewer iterations of the loop that ``inside`` is in, or None."""
     frames = inside[0].frames
-    start = first_divergence(exited[0].frames, frames)
+    start = first_divergence(gone[0].frames, frames)
     paths = {id(sources[path].module): path for path in sources.paths}
     for frame, scope in list(zip(frames, sources.scopes(frames), strict=True))[start:]:
         for loop in sources[frame.path].loops(frame.line):
@@ -128,15 +127,15 @@ def rank_dependent_bound(
                 path = paths.get(id(held.module), frame.path)
                 for needs in (True, False):
                     guard = Guard(choice.test.lineno, choice.test, needs, False, held)
-                    branch = _separating_branch(guard, path, exited, inside, world_size)
+                    branch = _parts(guard, path, gone, inside, world_size)
                     if branch and branch.sure:
                         return branch
     return None
 
 
-def _loop_and_end(path: str, loop: Loop) -> tuple[str, str | None]:
+def _ended(path: str, loop: Loop) -> tuple[str, str | None]:
     where = f"{path}:{loop.lineno}"
-    runs_out = isinstance(loop, (ast.For, ast.AsyncFor)) and not _has_fixed_length(loop.iter)
+    runs_out = isinstance(loop, (ast.For, ast.AsyncFor)) and not _counts(loop.iter)
     if runs_out or not isinstance(loop, (ast.For, ast.AsyncFor, ast.While)):
         return where, None
     ends = break_conditions(loop)
@@ -145,30 +144,29 @@ def _loop_and_end(path: str, loop: Loop) -> tuple[str, str | None]:
     return where, f"{path}:{ends[0]}" if len(ends) == 1 else None
 
 
-def _has_fixed_length(iterated: ast.expr) -> bool:
-    """Return whether a loop counts plain numbers, so that it has the same length on every rank unless it is ended."""
+def _counts(iterated: ast.expr) -> bool:
+    """Return whether a loop counts plain numbers, so that the number of iterations is the same on every rank."""
     match iterated:
         case ast.Call(func=ast.Name(id="range" | "count") | ast.Attribute(attr="count")):
             return not any(isinstance(inner, ast.Call) for arg in iterated.args for inner in ast.walk(arg))
         case ast.Call(func=ast.Name(id="tqdm" | "trange" | "enumerate"), args=[inner, *_]):
-            return _has_fixed_length(inner)
+            return _counts(inner)
     return False
 
 
-def skipping_condition(exited: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
-    """Find what lets ``exited`` skip the place where ``inside`` is.
+def skipping_condition(gone: RankState, inside: RankState, sources: ScriptFiles) -> tuple[str, bool] | None:
+    """Return ``path:line`` of what let ``gone`` skip the place where ``inside`` is, or None.
 
-    Return ``path:line`` of an exception handler (and True), or of the only condition that cuts an iteration of their
-    loop short (and False).
+    This is an exception handler (True) or the only condition that cuts an iteration of their loop short (False).
     """
-    start = first_divergence(exited.frames, inside.frames)
+    start = first_divergence(gone.frames, inside.frames)
     for frame in inside.frames[start:]:
         source = sources[frame.path]
-        beyond = {f.line for f in exited.frames if f.path == frame.path}
+        beyond = {f.line for f in gone.frames if f.path == frame.path}
         for handler in source.handlers(frame.line):
             if not any(handler.lineno <= line <= (handler.end_lineno or 0) for line in beyond):
                 return f"{frame.path}:{handler.lineno}", True
-    if start >= min(len(exited.frames), len(inside.frames)):
+    if start >= min(len(gone.frames), len(inside.frames)):
         return None
     frame = inside.frames[start]
     source = sources[frame.path]
@@ -182,11 +180,10 @@ def skipping_condition(exited: RankState, inside: RankState, sources: ParsedFile
     return None
 
 
-def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
-    """Return ``path:line`` of the conditions that end the functions or the process of ``inside`` without an error.
+def early_exits(inside: RankState, sources: ScriptFiles) -> list[str]:
+    """Return ``path:line`` of earlier conditions that leave the functions of ``inside`` or the process normally.
 
-    Only conditions before the place of ``inside`` that do not test the rank themselves, but data (which may depend on
-    the rank).
+    Only conditions on data, not on the rank itself (the rank may have chosen the data).
     """
     return [
         f"{path}:{guard.line}"
@@ -195,7 +192,7 @@ def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
     ]
 
 
-def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) -> Iterable[tuple[str, Guard]]:
+def _guards_from(stack: Sequence[StackFrame], start: int, sources: ScriptFiles) -> Iterable[tuple[str, Guard]]:
     """Yield the guards of each frame from ``start`` inwards, those of the innermost frame first."""
     scopes = sources.scopes(stack)
     for index in range(len(stack) - 1, start - 1, -1):
@@ -207,14 +204,14 @@ def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) 
                 yield frame.path, guard
 
 
-def _separating_branch(
+def _parts(
     guard: Guard, path: str, inside: Sequence[RankState], outside: Sequence[RankState], world_size: int
 ) -> Branch | None:
-    """Return the branch if the guard lets ``inside`` through and not ``outside``, as far as it can be evaluated."""
+    """Return the branch if the guard lets ``inside`` through and not ``outside``, as far as known, else None."""
     if not depends_on_rank(guard.test, guard.scope):
         return None
-    within = [evaluate_condition(guard.test, _rank_context(state, world_size), guard.scope) for state in inside]
-    without = [evaluate_condition(guard.test, _rank_context(state, world_size), guard.scope) for state in outside]
+    within = [evaluate_condition(guard.test, _context(state, world_size), guard.scope) for state in inside]
+    without = [evaluate_condition(guard.test, _context(state, world_size), guard.scope) for state in outside]
     if any(value == (not guard.needs) for value in within) or any(value == guard.needs for value in without):
         return None
     taken_by = [state.rank for state in (outside if guard.exits else inside)]
@@ -222,13 +219,10 @@ def _separating_branch(
     return Branch(f"{path}:{guard.line}", taken_by, sure, how=guard.how)
 
 
-def _created_by_rank(
-    inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+def _made_by_rank(
+    inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
-    """Return the rank tests under which an object whose code ``inside`` runs was created or passed on.
-
-    An example is ``hooks.append(Summary())``.
-    """
+    """Return conditions under which the object that ``inside`` is in was created (``hooks.append(Summary())``)."""
     found: list[Branch] = []
     for frame in inside[0].frames[start + 1 :]:
         names = sources[frame.path].names_around(frame.line)
@@ -236,27 +230,27 @@ def _created_by_rank(
             source = sources[path]
             for line in source.mentions(names):
                 for guard in source.guards(line, source.scope(line, "")):
-                    branch = _separating_branch(guard, path, inside, outside, world_size)
+                    branch = _parts(guard, path, inside, outside, world_size)
                     if branch and branch.sure:
                         found.append(branch)
     return found
 
 
 def _loop_exits(
-    exited: Sequence[RankState], inside: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+    gone: Sequence[RankState], staying: Sequence[RankState], start: int, world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
-    """Return the rank tests by which ``exited`` may have left (or cut short) a loop that ``inside`` is in."""
-    frames = inside[0].frames
+    """Return conditions on the rank by which ``gone`` may have left (or cut short) a loop that ``staying`` is in."""
+    frames = staying[0].frames
     scopes = sources.scopes(frames)
     found: list[Branch] = []
     for frame, scope in list(zip(frames, scopes, strict=True))[start:]:
         for loop in sources[frame.path].loops(frame.line):
             for guard in early_exit_conditions(loop, scope):
-                branch = _separating_branch(guard, frame.path, exited, inside, world_size)
+                branch = _parts(guard, frame.path, gone, staying, world_size)
                 if branch:
-                    found.append(branch._replace(taken_by=[state.rank for state in exited]))
+                    found.append(branch._replace(taken_by=[state.rank for state in gone]))
     return found
 
 
-def _rank_context(state: RankState, world_size: int) -> RankContext:
+def _context(state: RankState, world_size: int) -> RankContext:
     return RankContext(state.rank, state.row.local_rank, world_size)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, WAITING_CALLS
 from ...training_script.frame_scope import FrameScope
-from ...training_script.line_queries import ParsedFile, ParsedFiles
+from ...training_script.line_queries import LineQueries, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
 from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
 from ...training_script.syntax import called_function_name
@@ -18,12 +18,12 @@ PEERS = ("src", "dst", "peer")
 DEPTH = 12
 
 
-def group_of(state: RankState, world_size: int, sources: ParsedFiles) -> str:
+def group_of(state: RankState, world_size: int, sources: ScriptFiles) -> str:
     """Return the group of a rank's collective, as an expression with the rank filled in; "" for the world."""
     return _group_named(_argument(state, sources, GROUP_KEYWORDS, GROUP_AT), _rank_context(state, world_size))
 
 
-def pending_for_group(state: RankState, group: str, world_size: int, sources: ParsedFiles) -> bool:
+def pending_for_group(state: RankState, group: str, world_size: int, sources: ScriptFiles) -> bool:
     """Return whether a rank has yet to call a collective of that group, after the one it waits in.
 
     Such a call is in one of the functions on its stack, further on or in a loop around its line, and under no condition
@@ -43,7 +43,7 @@ def pending_for_group(state: RankState, group: str, world_size: int, sources: Pa
     return False
 
 
-def _may_reach(source: ParsedFile, line: int, scope: FrameScope, who: RankContext) -> bool:
+def _may_reach(source: LineQueries, line: int, scope: FrameScope, who: RankContext) -> bool:
     """Return whether no condition around a line excludes a rank."""
     guards = [guard for guard in source.guards(line, scope) if not guard.exits]
     return not any(evaluate_condition(guard.test, who, guard.scope) == (not guard.needs) for guard in guards)
@@ -60,7 +60,7 @@ def _group_named(found: tuple[ast.expr, FrameScope] | None, who: RankContext) ->
     )
 
 
-def members_of(state: RankState, world_size: int, sources: ParsedFiles) -> set[int] | None:
+def members_of(state: RankState, world_size: int, sources: ScriptFiles) -> set[int] | None:
     """Return the ranks in the group of a rank's collective, or None if the source does not show them."""
     found = _argument(state, sources, GROUP_KEYWORDS, GROUP_AT)
     if found is None:
@@ -76,7 +76,7 @@ def members_of(state: RankState, world_size: int, sources: ParsedFiles) -> set[i
     return None
 
 
-def order_by_rank(state: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
+def order_by_rank(state: RankState, sources: ScriptFiles) -> tuple[str, bool] | None:
     """Find what makes the order in which a loop visits the groups of a collective depend on the rank.
 
     Return ``path:line`` of a choice by rank (and True) or else of the loop itself (and False). Each rank may be at
@@ -112,14 +112,14 @@ def _mentions_rank(node: ast.AST, scope: FrameScope, depth: int = 3) -> bool:
     return False
 
 
-def peer_of(state: RankState, world_size: int, sources: ParsedFiles) -> int | None:
+def peer_of(state: RankState, world_size: int, sources: ScriptFiles) -> int | None:
     """Return the rank that a send goes to or a receive waits for, or None if the source does not show it."""
     positions = dict.fromkeys(POINT_TO_POINT, 1)
     found = _argument(state, sources, PEERS, positions)
     return evaluate_integer(found[0], _rank_context(state, world_size), found[1]) if found else None
 
 
-def mutual_waiters(states: Sequence[RankState], world_size: int, sources: ParsedFiles) -> list[RankState]:
+def mutual_waiters(states: Sequence[RankState], world_size: int, sources: ScriptFiles) -> list[RankState]:
     """Return the ranks that wait for each other and for no other rank: all others only wait because of them.
 
     Return all ranks if there are none, or if the source does not show who waits for whom.
@@ -141,14 +141,14 @@ def mutual_waiters(states: Sequence[RankState], world_size: int, sources: Parsed
     return [state for state in states if calls[state.rank] in tied] or list(states)
 
 
-def _call(state: RankState, world_size: int, sources: ParsedFiles) -> object:
+def _call(state: RankState, world_size: int, sources: ScriptFiles) -> object:
     """Return a key that ranks in the same call share; each send or receive has its own."""
     if state.collective in POINT_TO_POINT:
         return state.rank
     return state.collective, group_of(state, world_size, sources)
 
 
-def _waits_for(state: RankState, calls: Mapping[int, object], world_size: int, sources: ParsedFiles) -> set[int]:
+def _waits_for(state: RankState, calls: Mapping[int, object], world_size: int, sources: ScriptFiles) -> set[int]:
     """Return the ranks that this one waits for."""
     if state.collective in POINT_TO_POINT:
         peer = peer_of(state, world_size, sources)
@@ -158,13 +158,13 @@ def _waits_for(state: RankState, calls: Mapping[int, object], world_size: int, s
 
 
 def _argument(
-    state: RankState, sources: ParsedFiles, keywords: Sequence[str], positions: Mapping[str, int]
+    state: RankState, sources: ScriptFiles, keywords: Sequence[str], positions: Mapping[str, int]
 ) -> tuple[ast.expr, FrameScope] | None:
     """Return the argument of the user's collective call for one of the keywords, with the scope to evaluate it in."""
     if not state.frames or not state.collective or state.via:
         return None
     frame = state.frames[-1]
-    source: ParsedFile = sources[frame.path]
+    source: LineQueries = sources[frame.path]
     call = source.collective_call(frame.line, state.collective)
     return (
         _passed_argument(call, state.collective, sources.scopes(state.frames)[-1], keywords, positions)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.collectives_in_stack import collective_of
 from ddpwizard.app.triage.rank_activity.frames import user_frames
 from ddpwizard.app.triage.rank_activity.progress import IMPORTING
@@ -223,7 +223,7 @@ class TestRankState:
         whole = observation(of, {101: samples}, {SCRIPT: text})
         each = msgspec.structs.replace(whole.seen[0], **seen)
         whole = msgspec.structs.replace(whole, seen=[each])
-        return next(state for state in rank_states(whole, ParsedFiles(whole.sources)) if state.rank == 1)
+        return next(state for state in rank_states(whole, ScriptFiles(whole.sources)) if state.rank == 1)
 
     def test_waiting_for_a_work_handle_is_its_collective(self) -> None:
         text = "def main():\n    work = dist.all_reduce(x, async_op=True)\n    y = f()\n    work.wait()\n"

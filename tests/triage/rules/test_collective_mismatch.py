@@ -2,7 +2,7 @@
 
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
 from ddpwizard.app.triage.verdict import judge_job
@@ -144,7 +144,7 @@ def test_places_text_of_several_places() -> None:
     of = job(4)
     lines = [3, 4, 4, 5]
     seen = observation(of, {100 + r: still(at("all_reduce", line)) for r, line in enumerate(lines)}, {})
-    found = rank_states(seen, ParsedFiles({}))
+    found = rank_states(seen, ScriptFiles({}))
     assert phrases.places_text(found[1:3]) == "all_reduce at train.py:4"
     assert phrases.places_text(found[:3]) == "all_reduce at train.py:3 (rank 0) and train.py:4 (ranks 1, 2)"
     assert (

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
 from ddpwizard.app.triage.rules.combine_sources import merge_verdicts
 from ddpwizard.app.triage.rules.context import JobContext
@@ -19,7 +19,7 @@ def merged(other: Verdict, *places: list[StackFrame]) -> Verdict:
     """Return the verdict of the stacks of ranks at these places, merged with another one."""
     samples = {100 + rank: still(frames) for rank, frames in enumerate(places)}
     observed = observation(job(len(places)), samples, {SCRIPT: TEXT})
-    sources = ParsedFiles(observed.sources)
+    sources = ScriptFiles(observed.sources)
     return merge_verdicts(
         judge_job(observed).verdict, other, JobContext(observed, rank_states(observed, sources), sources)
     )
@@ -88,7 +88,7 @@ def test_verdict_with_lower_confidence_is_ignored() -> None:
 def test_line_from_the_record_if_no_stack_was_readable(culprits: list[int]) -> None:
     refused = [look([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
     observed = observation(job(2), {100: refused, 101: refused}, {})
-    sources = ParsedFiles({})
+    sources = ScriptFiles({})
     context = JobContext(observed, rank_states(observed, sources), sources)
     verdict = merge_verdicts(judge_job(observed).verdict, other_verdict("collective-desync", culprits, 0.9), context)
     assert verdict.cause == "collective-desync"
@@ -98,7 +98,7 @@ def test_line_from_the_record_if_no_stack_was_readable(culprits: list[int]) -> N
 def test_logs_name_the_first_death_of_a_dead_job() -> None:
     samples = {100: still([], ""), 101: still([], "")}
     observed = observation(job(2), samples, {})
-    sources = ParsedFiles({})
+    sources = ScriptFiles({})
     context = JobContext(observed, rank_states(observed, sources), sources)
     other = other_verdict("rank-died-survivors-wait", [1], 0.85, "job.rank-dead")
     verdict = merge_verdicts(judge_job(observed).verdict, other, context)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.rank_state import RankState, rank_states
 from ddpwizard.app.triage.rules.groups_and_peers import group_of, members_of, mutual_waiters, peer_of
 from helpers.synthetic_job import SCRIPT, job, observation, stack, still, verdict_of
@@ -13,11 +13,11 @@ from helpers.synthetic_job import SCRIPT, job, observation, stack, still, verdic
 RANKS = range(4)
 
 
-def ranks_in(text: str, collective: str, line: int) -> tuple[list[RankState], ParsedFiles]:
+def ranks_in(text: str, collective: str, line: int) -> tuple[list[RankState], ScriptFiles]:
     """Return four ranks that wait in that collective on a line of ``main``."""
     frames = stack(collective, ("<module>", 99), ("main", line))
     seen = observation(job(4), {100 + rank: still(frames) for rank in RANKS}, {SCRIPT: text})
-    sources = ParsedFiles(seen.sources)
+    sources = ScriptFiles(seen.sources)
     return rank_states(seen, sources), sources
 
 

@@ -236,12 +236,10 @@ def test_a_real_kill(cgroup: Path, readable: bool, monkeypatch: pytest.MonkeyPat
         found, problems = deaths.find_deaths(of)
         (death,) = found
         assert (death.rank, death.how) == (1, "oom_killer")
-        if readable:
-            assert (death.pid, death.where, problems) == (ranks[1].pid, "kernel log", [])
-            assert death.at and abs(death.at - time.time()) < 60
-        else:
-            assert death.where.startswith(str(cgroup))
-            assert len(problems) == 1
+        assert (death.pid, bool(death.at)) == ((ranks[1].pid, True) if readable else (None, False))
+        assert abs((death.at or time.time()) - time.time()) < 60
+        assert death.where.startswith("kernel log" if readable else str(cgroup))
+        assert len(problems) == (0 if readable else 1)
     finally:
         for rank in ranks:
             rank.kill()
