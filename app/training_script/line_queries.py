@@ -1,4 +1,4 @@
-"""What the text of a script says about a line: its statement and calls, the function and the loops around it."""
+"""Look up the code at a line: its statement and calls, and the function, loops and conditions around it."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -16,23 +16,23 @@ Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 
 
 class LineQueries:
-    """Questions about the lines of one file. Of a file that this Python cannot parse only the text is known."""
+    """The code at the lines of one file. If this Python cannot parse the file, only its text is known."""
 
     def __init__(self, text: str) -> None:
         self.source = ScriptSource.tolerant(text)
         self.module = self.source.tree
-        nodes = list(ast.walk(self.module))  # from the outside in
+        nodes = list(ast.walk(self.module))  # outer nodes first
         self._functions = [node for node in nodes if isinstance(node, Function)]
         self._statements = [node for node in nodes if isinstance(node, ast.stmt)]
         self._loops = [node for node in nodes if isinstance(node, Loop)]
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
 
     def line(self, number: int) -> str:
-        """The text of one line."""
+        """Return the text of one line."""
         return self.source.line(number)
 
     def statement(self, line: int) -> str:
-        """The text of the statement a line belongs to; of a compound one, its header."""
+        """Return the text of the statement at a line; of a compound statement, its header."""
         found = next((node for node in reversed(self._statements) if contains_line(node, line)), None)
         if found is None:
             return self.line(line)
@@ -41,8 +41,10 @@ class LineQueries:
         return "\n".join(self.line(n) for n in range(found.lineno, last + 1))
 
     def poll_around(self, line: int) -> str:
-        """The text of the innermost loop around a line that asks again and again and communicates nothing: a ``while``,
-        or a ``for`` whose attempt has failed there (``except OSError: time.sleep(delay)``)."""
+        """Return the text of the innermost polling loop around a line, or an empty string.
+
+        It communicates nothing: a ``while``, or a ``for`` that retries (``except OSError: time.sleep(delay)``).
+        """
         for loop in self.loops(line):
             again = isinstance(loop, ast.While) or any(
                 isinstance(node, ast.ExceptHandler) and any(contains_line(inner, line) for inner in node.body)
@@ -55,7 +57,7 @@ class LineQueries:
         return ""
 
     def awaited(self, line: int) -> str | None:
-        """The collective whose handle a line waits for (``work.wait()``), by the call that made it."""
+        """Return the collective whose handle a line waits for (``work.wait()``), or None."""
         waits = [
             call.func.value
             for call in self.calls(line)
@@ -86,7 +88,7 @@ class LineQueries:
         return None
 
     def breakpoint_of(self, line: int) -> int | None:
-        """The line of the ``breakpoint()`` by which a debugger came to a line: it shows the one after."""
+        """Return the line of the ``breakpoint()`` that stopped at a line, or None. Debuggers show the next line."""
         function = self.function_at(line)
         calls = [
             c
@@ -98,34 +100,34 @@ class LineQueries:
         return max(before) if before else lines[0] if len(lines) == 1 else None
 
     def registers_exit(self) -> bool:
-        """Whether the file has something called when Python ends."""
+        """Return whether the file registers an exit handler."""
         return "atexit" in self.source.text
 
     def calls(self, line: int) -> list[ast.Call]:
-        """The calls a line holds, the innermost last."""
+        """Return the calls at a line, innermost last."""
         return [node for node in self._calls if contains_line(node, line)]
 
     def collective_call(self, line: int, name: str) -> ast.Call | None:
-        """The call of that collective on a line."""
+        """Return the call of that collective at a line, or None."""
         return next((call for call in self.calls(line) if called_function_name(call) == name), None)
 
     def function_at(self, line: int) -> ast.AST:
-        """The innermost function that holds the line, else the module."""
+        """Return the innermost function around the line, else the module."""
         return next((node for node in reversed(self._functions) if contains_line(node, line)), self.module)
 
     def names_around(self, line: int) -> set[str]:
-        """The names of the function that holds the line and of its class."""
+        """Return the name of the class whose method holds the line, else of the function."""
         function = self.function_at(line)
         classes = [node for node in self._statements if isinstance(node, ast.ClassDef) and function in node.body]
         return {node.name for node in classes} or {name for name in [getattr(function, "name", "")] if name}
 
     def mentions(self, names: set[str]) -> list[int]:
-        """The lines on which any of these names is used."""
+        """Return the lines on which any of these names is used."""
         nodes = ast.walk(self.module) if names else ()
         return [node.lineno for node in nodes if isinstance(node, ast.Name) and node.id in names]
 
     def scope(self, line: int, function: str, outer: "tuple[FrameScope, int] | None" = None) -> FrameScope:
-        """The scope of a line. ``outer``: the scope and line of the calling frame, to read what it passes."""
+        """Return the scope of a line. ``outer``: scope and line of the calling frame, for the arguments it passes."""
         here = self.function_at(line)
         caller = None
         if outer and isinstance(here, Function):
@@ -136,27 +138,27 @@ class LineQueries:
         return FrameScope(self.module, here, caller)
 
     def guards(self, line: int, scope: FrameScope) -> list[Guard]:
-        """The conditions that decide whether the line is reached within its function, innermost first."""
+        """Return the conditions under which the line is reached within its function, innermost first."""
         return control_flow.enclosing_conditions(line, scope)
 
     def loops(self, line: int) -> list[Loop]:
-        """The loops around a line within its function, innermost first. A loop's own header is not inside it."""
+        """Return the loops around a line within its function, innermost first. A loop's own header is not inside it."""
         function = self.function_at(line)
         loops = [node for node in self._loops if _is_within(node, line) and self.function_at(node.lineno) is function]
         return loops[::-1]
 
     def iterates(self, line: int) -> bool:
-        """Whether a line is the head of a ``for`` loop, where it gets its next item."""
+        """Return whether a line is the header of a ``for`` loop, which fetches the next item."""
         return any(isinstance(loop, (ast.For, ast.AsyncFor)) and contains_line(loop.iter, line) for loop in self._loops)
 
     def is_generator(self, line: int) -> bool:
-        """Whether the innermost function around a line yields."""
+        """Return whether the innermost function around a line is a generator function."""
         function = self.function_at(line)
         yields = (node.lineno for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom)))
         return isinstance(function, Function) and any(self.function_at(at) is function for at in yields)
 
     def handlers(self, line: int) -> list[ast.ExceptHandler]:
-        """The handlers of the ``try`` blocks around a line that let the program go on, innermost first."""
+        """Return the exception handlers around a line after which the program continues, innermost first."""
         tries = [
             node
             for node in ast.walk(self.function_at(line))
@@ -170,7 +172,7 @@ class LineQueries:
         ]
 
     def blocks_of_condition(self, line: int) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
-        """The two blocks of the ``if`` that begins on a line; None where there is none, or only one."""
+        """Return both blocks of the ``if`` that begins at a line, or None if it has no ``else``."""
         for node in ast.walk(self.module):
             if isinstance(node, ast.If) and node.lineno == line and node.orelse:
                 return node.body, node.orelse
@@ -178,7 +180,7 @@ class LineQueries:
 
 
 def collectives_in(block: Sequence[ast.stmt], module: ast.Module) -> list[str]:
-    """The collectives that a block calls, in the order of the text, through functions of the same file too."""
+    """Return the collectives that a block calls, in the order of the text, also through functions of the file."""
     return [name for statement in block for name in _collectives_in(statement, module)]
 
 
@@ -217,7 +219,7 @@ class ScriptFiles:
 
     @property
     def paths(self) -> list[str]:
-        """The files whose text is there."""
+        """The files whose text is known."""
         return list(self._texts)
 
     def __getitem__(self, path: str) -> LineQueries:
@@ -226,7 +228,7 @@ class ScriptFiles:
         return self._parsed[path]
 
     def scopes(self, frames: Sequence[StackFrame]) -> list[FrameScope]:
-        """The scope of each frame (outermost first), with what the frame before passes to it."""
+        """Return the scope of each frame (outermost first), with the arguments from the frame before."""
         key = tuple(frames)
         if key not in self._scopes:
             scopes: list[FrameScope] = []

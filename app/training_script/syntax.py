@@ -1,4 +1,4 @@
-"""Small questions about Python syntax that many rules ask."""
+"""Helpers for Python syntax trees."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def parameters(function: Function) -> list[str]:
-    """The names of the positional parameters, then the keyword-only ones."""
+    """Return the names of the positional parameters, then the keyword-only ones."""
     spec = function.args
     return [argument.arg for argument in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
 
 
 def match_arguments(names: list[str], args: list[ast.expr], keywords: list[ast.keyword]) -> dict[str, ast.expr]:
-    """Which expression each parameter gets; nothing behind a starred argument."""
+    """Return the expression that each parameter gets; nothing behind a starred argument."""
     values: dict[str, ast.expr] = {}
     for name, value in zip(names, args, strict=False):
         if isinstance(value, ast.Starred):
@@ -63,7 +63,7 @@ def as_expression(body: Sequence[ast.stmt]) -> ast.expr | None:
 
 
 def dotted_name(expr: ast.AST) -> str:
-    """``a.b.c`` of an attribute chain on a name, else ""."""
+    """Return ``a.b.c`` of an attribute chain on a name, else ""."""
     attributes: list[str] = []
     while isinstance(expr, ast.Attribute):
         attributes.insert(0, expr.attr)
@@ -72,7 +72,7 @@ def dotted_name(expr: ast.AST) -> str:
 
 
 def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything below ``node`` that runs as part of it: not the bodies of functions and lambdas defined in it."""
+    """Yield every node below ``node`` that runs as part of it; bodies of functions and lambdas defined in it do not."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, (*FUNCTIONS, ast.Lambda)):
@@ -80,12 +80,12 @@ def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_generator(function: Function) -> bool:
-    """Whether calling the function only makes a generator."""
+    """Return whether the function is a generator function."""
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes_of_body(function))
 
 
 def call_argument(call: ast.Call, name: str, place: int | None = None) -> ast.expr | None:
-    """The argument given by keyword, or at a place among the positional ones."""
+    """Return the argument given by keyword or at a positional place, or None."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

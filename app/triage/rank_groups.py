@@ -28,7 +28,7 @@ class RankGroup(NamedTuple):
     state: str
     where: str
     function: str
-    doing: str
+    collective: str
     since: str
     culprit: bool
     note: str
@@ -183,7 +183,7 @@ def _group(rows: list[RankRow], culprit: bool, seen: dict[tuple[str, int], Proce
         state=first.state,
         where=phrases.short_place(first.where) if first.where else "",
         function=first.function or "",
-        doing=first.collective or "",
+        collective=first.collective or "",
         since=since_text(rows),
         culprit=culprit,
         note=first.note,

@@ -13,6 +13,7 @@ from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
 from ...app.plan.strategies.table import render_table
 from ...app.plan.types import PlanRow
+from ...app.text.numbers import parse_count
 from ..planner.breakdown import strategy_details
 from ..planner.compare import side_by_side
 from ..planner.write_files import (
@@ -102,7 +103,7 @@ def _choice(prompt: Prompt, count: int) -> str:
     prompt.write("", "   " + " · ".join(f"{letter} {what}" for letter, what in LETTERS.items()))
     while True:
         given = prompt.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
-        if given in LETTERS or (given.isascii() and given.isdecimal() and 1 <= int(given) <= count):
+        if given in LETTERS or 1 <= (parse_count(given) or 0) <= count:
             return given
         prompt.write(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
 
@@ -114,9 +115,10 @@ def _say_three(prompt: Prompt, found: summary.PlanSummary) -> None:
 
 def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
     def numbered(value: str) -> int:
-        if not (value.isascii() and value.isdecimal() and 0 < int(value) <= len(rows)):
+        number = parse_count(value) or 0
+        if not 0 < number <= len(rows):
             raise UserError(f"{value}: no such row", f"a number from 1 to {len(rows)}")
-        return int(value)
+        return number
 
     return rows[int(_asked(prompt, f"{which} (number)", "1", numbered)) - 1]
 

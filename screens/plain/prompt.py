@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ...app.text.ascii import to_ascii
+from ...app.text.numbers import parse_count
 from ...app.text.terminal import print_line, print_patch, print_progress, status_glyph, strip_control
 
 PASTE_PAUSE_S = 0.1  # lines that follow one another faster than a person types are one paste
@@ -65,8 +66,9 @@ class Prompt:
         hint = self._hint(len(options), letters, words)
         while True:
             given = self.ask(prompt).strip()
-            if given.isascii() and given.isdecimal() and 1 <= int(given) <= len(options):
-                return str(int(given))
+            number = parse_count(given) or 0
+            if 1 <= number <= len(options):
+                return str(number)
             if given.lower() in letters:
                 return given.lower()
             if words and len(given) > 3:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...app.probes.summary import share_text
+from ...app.text.numbers import parse_count
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -31,7 +32,7 @@ def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
         "rank": [_ranks(group) for group in groups],
         "state": [group.state.replace("_", " ") for group in groups],
         "where": [f"{group.where} {group.function}".strip() or group.note for group in groups],
-        "in": [group.doing for group in groups],
+        "in": [group.collective for group in groups],
         "last moved": [f"{group.since} ago" if group.since else "" for group in groups],
         "group": [group.group for group in groups],
         "seq": [group.seq for group in groups],
@@ -81,9 +82,9 @@ def rank_lines(report: JobReport, rank: int) -> list[str]:
 
 def _which_rank(prompt: Prompt, ranks: Sequence[int]) -> int:
     while True:
-        given = prompt.ask(f"Which of {rank_groups.ranks_label(ranks, 60)}? ").strip()
-        if given.isascii() and given.isdecimal() and int(given) in ranks:
-            return int(given)
+        rank = parse_count(prompt.ask(f"Which of {rank_groups.ranks_label(ranks, 60)}? "))
+        if rank is not None and rank in ranks:
+            return rank
         prompt.write(f"  Please give the number of a rank: {phrases.mid_sentence(phrases.ranks_phrase(ranks))}.")
 
 

@@ -164,7 +164,7 @@ def _cells(group: RankGroup) -> dict[str, str]:
     moved = group.since or ("now" if group.state in MOVING else "")
     return {
         "rank": ranks_text(group),
-        "in": group.doing,
+        "in": group.collective,
         "seq": group.seq,
         "group": group.group,
         "CPU": group.cpu,

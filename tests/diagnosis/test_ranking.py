@@ -1,4 +1,4 @@
-"""Ranking: log-odds that add up, lines that explain them, and the next step that tells most."""
+"""Ranking: sums of log-odds, the lines that explain them, and the most informative next step."""
 
 import math
 
@@ -163,7 +163,7 @@ def test_probes_come_before_questions_and_nothing_comes_twice():
     assert "symptom" not in [step.id for step in steps]
 
 
-def test_every_cause_of_the_graph_can_be_reached_and_mended():
+def test_every_cause_of_the_graph_is_reachable_and_has_a_fix():
     graph = build_graph(KNOWLEDGE)
     for cause in KNOWLEDGE.causes:
         relations = {data["relation"] for _, _, data in graph.in_edges(cause, data=True)}

@@ -1,6 +1,6 @@
-"""A recorded box, job and small knowledge base, so that screens can be walked without the machine's own state.
+"""A recorded machine, job and small knowledge base, so that screens can be tested without this machine's state.
 
-What is recorded stands in for what this machine lacks (eight GPUs, a hung job); the screens and the case are real.
+The recording replaces what this machine lacks (eight GPUs, a hung job); the screens and the case are real.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ PATCHED = TRAIN.replace(
 
 
 def knowledge() -> Knowledge:
-    """Three causes, two questions, a few probes: enough to rank, to ask and to look."""
+    """Three causes, two questions, a few probes: enough to rank, to ask and to probe."""
     collective = _cause(
         "rank-conditional-collective",
         "A collective that only some ranks reach",
@@ -182,7 +182,7 @@ def _probe(title: str, intrusiveness: Intrusiveness, findings: dict[str, str]) -
 
 
 def snapshot() -> Snapshot:
-    """A box with eight GPUs, a small /dev/shm and a taken port."""
+    """A machine with eight GPUs, a small /dev/shm and a port in use."""
     gpus = [
         Gpu(
             index=index,
@@ -444,7 +444,7 @@ def patch_fix(directory: Path) -> Fix:
 
 
 class RecordedState(WizardState):
-    """A state whose box, jobs and knowledge are recorded. ``stuck``: probes that never answer."""
+    """A state with a recorded machine, jobs and knowledge. ``stuck``: probes that never answer."""
 
     def __init__(
         self, reports: list[JobReport] | None = None, *, stuck: bool = False, ascii_only: bool = False

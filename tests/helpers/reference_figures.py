@@ -1,7 +1,7 @@
 """Reference figures that torch and transformers give: measured in child processes, and recorded in JSON files.
 
 `make test` compares the formulas with the recorded figures, `make test-calibration` with figures that it measures.
-`RECORD_REFERENCES=1 make test-calibration` measures and records them anew.
+`RECORD_REFERENCES=1 make test-calibration` measures and records them again.
 """
 
 import json

@@ -24,10 +24,10 @@ MOST_MEMORY_BYTES = 4_000_000_000
 
 
 def one(content: bytes, folder: Path) -> bool:
-    """Whether one damaged dump could still be read, beside a sound one, and judged.
+    """Return whether a damaged dump could still be read and judged together with an intact one.
 
     Raises:
-        AssertionError: It was neither read nor named as a problem, or took too long.
+        AssertionError: It was neither read nor reported as a problem, or took too long.
     """
     import msgspec
     from ddpwizard.app.triage.flight_recorder.analyse import analyse_records
@@ -47,7 +47,7 @@ def one(content: bytes, folder: Path) -> bool:
 
 
 def fuzz(count: int, seed: int) -> tuple[int, int]:
-    """How many of ``count`` damaged dumps could be read, and how many broke something."""
+    """Return how many of ``count`` damaged dumps could be read, and how many broke something."""
     random_ = random.Random(seed)
     sound = wholesome()
     read, broke = 0, 0

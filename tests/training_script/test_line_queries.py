@@ -1,4 +1,4 @@
-"""Questions about the lines of a file."""
+"""Look up the code at a line."""
 
 import pytest
 from ddpwizard.app.training_script.line_queries import LineQueries

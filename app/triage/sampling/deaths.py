@@ -15,6 +15,7 @@ import msgspec
 from ...jobs.types import Job, Process
 from ...launchers.rank_environment import local_world_size
 from ...system import proc_files, procfs
+from ...text.numbers import parse_count
 from ..types import ProcessDeath
 
 KMSG = Path("/dev/kmsg")
@@ -245,7 +246,7 @@ def deaths_in_error_files(files: Iterable[ErrorFile], job: Job) -> list[ProcessD
         extra = message.get("extraInfo") if isinstance(message, dict) else None
         what = message.get("message") if isinstance(message, dict) else message
         stamp = str(extra.get("timestamp", "")) if isinstance(extra, dict) else ""
-        at = float(stamp) if stamp.isascii() and stamp.isdecimal() and len(stamp) < 12 else None
+        at = parse_count(stamp, 11)
         if isinstance(what, str) and what and (at is None or at >= started - EARLY_S):
             what = what.strip()[:ERROR_MOST_LETTERS]
             found.append(ProcessDeath(pid=file.pid, rank=file.rank, how="exit", what=what, where=file.path, at=at))

@@ -12,6 +12,7 @@ from pathlib import Path
 from ...jobs.types import Process
 from ...system import run_directory
 from ...system.timeouts import wait_for
+from ...text.numbers import parse_count
 from ...training_script.frame import StackFrame
 from ..types import RankRecord, ThreadStack
 
@@ -92,7 +93,7 @@ def parse_faulthandler(text: str, main_thread: str = "") -> tuple[list[StackFram
         if head := THREAD.fullmatch(line):
             threads.append((head[1], head[2] or f"thread 0x{head[1].lstrip('0')}", []))
         elif threads and (frame := FRAME.fullmatch(line)):
-            number = int(frame[2]) if frame[2].isdigit() else 0
+            number = parse_count(frame[2]) or 0
             threads[-1][2].append(StackFrame(_unescaped(frame[3]), _unescaped(frame[1]), number))
     wanted = int(main_thread, 16) if main_thread else None
     main = next((thread for thread in threads if int(thread[0], 16) == wanted), threads[-1] if threads else None)

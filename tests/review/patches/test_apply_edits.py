@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_edits_count_in_the_original() -> None:
+def test_offsets_of_edits_refer_to_the_original() -> None:
     assert apply_edits("abcdef", [Edit(4, 5, "X"), Edit(0, 1, ""), Edit(2, 2, "--")]) == "b--cdXf"
 
 
-def test_insertions_at_one_place_keep_their_order_and_are_made_once() -> None:
+def test_insertions_at_one_place_keep_their_order_without_duplicates() -> None:
     assert apply_edits("ab", [Edit(1, 1, "1"), Edit(1, 1, "2"), Edit(1, 1, "1")]) == "a12b"
 
 
@@ -49,7 +49,7 @@ STRINGS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\
     bom=st.booleans(),
     tail=st.booleans(),
 )
-def test_a_patched_script_parses_and_keeps_its_other_lines(
+def test_patched_script_parses_and_keeps_its_other_lines(
     newline: str, indent: str, name: str, comment: str, string: str, bom: bool, tail: bool
 ) -> None:
     body = [

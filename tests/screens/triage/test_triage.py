@@ -250,7 +250,7 @@ class TestNews:
             triages = [event for event in state.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
             assert len(triages) == 1, "a look that says nothing new is not kept"
             state.proved = True
-            await shows(pilot, "train.py was hung, moves again.", "moving", "now")
+            await shows(pilot, "train.py was hung, moves again.", "making progress", "now")
             assert "job.ranks-in-different-collectives" not in [item.id for item in state.case.evidence]
         again = RecordedState()
         again.resume(Session.load("last").id)
