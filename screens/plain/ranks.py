@@ -76,7 +76,7 @@ def rank_lines(report: JobReport, rank: int) -> list[str]:
     if around := rank_details.source_around_rank(report, row):
         lines += ["", f"Where it stands: {row.where}", *_code(around)]
     for part in rank_details.detail_sections(report, row):
-        lines += ["", part.title, *(f"  {line.what:<28}{line.beside}".rstrip() for line in part.lines)]
+        lines += ["", part.title, *(f"  {line.text:<28}{line.annotation}".rstrip() for line in part.lines)]
     return lines
 
 

@@ -99,11 +99,11 @@ def test_time_since_progress_is_a_lower_bound_unless_it_is_known(report: JobRepo
 
 
 @pytest.mark.parametrize(
-    ("span_s", "said"),
+    ("span_s", "text"),
     [(42, "42 s"), (99, "99 s"), (100, "2 min"), (7200, "2 h"), (400_000, "5 days")],
 )
-def test_duration_text(span_s: float, said: str) -> None:
-    assert duration(span_s) == said
+def test_duration_text(span_s: float, text: str) -> None:
+    assert duration(span_s) == text
 
 
 def test_many_ranks_are_counted() -> None:
@@ -155,8 +155,8 @@ def test_a_loader_worker_that_blocks_the_culprit_is_named(report: JobReport) -> 
     )
     seen = [msgspec.structs.replace(each, children=[worker]) for each in report.observed.seen]
     observed = msgspec.structs.replace(report.observed, seen=seen)
-    told = blocking_children(msgspec.structs.replace(report, observed=observed))
-    assert told == ["rank 0's loader worker (pid 4711) stands at data.py:8  __getitem__"]
+    lines = blocking_children(msgspec.structs.replace(report, observed=observed))
+    assert lines == ["rank 0's loader worker (pid 4711) is at data.py:8  __getitem__"]
     assert blocking_children(report) == []
 
 

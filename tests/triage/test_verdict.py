@@ -255,8 +255,8 @@ class TestMissingRanks:
 
     def test_rank_died_while_the_others_wait(self) -> None:
         wait = stack("barrier", ("main", 4))
-        gone = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-        rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: gone}, {SCRIPT: TWO_LINES})
+        ended = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+        rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: ended}, {SCRIPT: TWO_LINES})
         assert (verdict.cause, verdict.culprits, rows[1].state) == ("rank-died-survivors-wait", [1], "dead")
 
     def test_zombie_rank_is_dead(self) -> None:

@@ -110,8 +110,8 @@ def stopped() -> JobReport:
 
 
 def died(*deaths: ProcessDeath) -> JobReport:
-    gone = [look(barrier(3), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-    seen = observation(job(2), {100: still(barrier(3)), 101: gone}, {SCRIPT: script("step()", "dist.barrier()")})
+    ended = [look(barrier(3), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    seen = observation(job(2), {100: still(barrier(3)), 101: ended}, {SCRIPT: script("step()", "dist.barrier()")})
     return judge_job(msgspec.structs.replace(seen, deaths=list(deaths)))
 
 
@@ -249,11 +249,11 @@ def test_download_by_a_command_is_a_wait_for_another_machine() -> None:
 def test_rank_that_left_under_a_rank_condition_is_named_with_it() -> None:
     text = script("if rank == 1:", "    return", "dist.new_group()")
     wait = stack("new_group", ("<module>", 99), ("main", 4))
-    gone = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-    report = judge_job(observation(job(3), {100: still(wait), 101: gone, 102: still(wait)}, {SCRIPT: text}))
+    ended = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    report = judge_job(observation(job(3), {100: still(wait), 101: ended, 102: still(wait)}, {SCRIPT: text}))
     assert (report.verdict.cause, report.verdict.branch) == ("rank-conditional-collective", f"{SCRIPT}:2")
     crash = text.replace("return", "raise ValueError")
-    report = judge_job(observation(job(3), {100: still(wait), 101: gone, 102: still(wait)}, {SCRIPT: crash}))
+    report = judge_job(observation(job(3), {100: still(wait), 101: ended, 102: still(wait)}, {SCRIPT: crash}))
     assert (report.verdict.cause, report.verdict.branch) == ("rank-died-survivors-wait", f"{SCRIPT}:2")
 
 
@@ -265,8 +265,8 @@ def test_confidence_of_a_dead_rank_is_high_only_if_its_death_is_known() -> None:
 
 def test_place_of_survivors_outside_collectives_is_reported() -> None:
     text = script("store.wait(keys)")
-    gone = [look(at(2), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-    seen = observation(job(2), {100: still(at(2)), 101: gone}, {SCRIPT: text})
+    ended = [look(at(2), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    seen = observation(job(2), {100: still(at(2)), 101: ended}, {SCRIPT: text})
     killed = ProcessDeath(pid=101, rank=1, how="signal", what="SIGKILL", where="/proc/101/stat")
     found = judge_job(msgspec.structs.replace(seen, deaths=[killed])).verdict
     assert (found.cause, found.culprits) == ("rank-died-survivors-wait", [1])

@@ -449,7 +449,7 @@ class TestDrill:
             await shows(pilot, "3 ranks › waiting in barrier at train.py:15", "node-07  pid 4000000002")
             assert isinstance(pilot.app.screen, RanksScreen)
             await pilot.press("down", "enter")
-            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      asleep", "Where it stands: train.py:15")
+            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      sleeping", "Where it stands: train.py:15")
             assert isinstance(pilot.app.screen, RankScreen)
             await pilot.press("n")
             await shows(pilot, "Rank 3", "3 of 3 here")
