@@ -7,10 +7,11 @@ import msgspec
 
 from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ..errors import UserError
-from ..hardware.machine import GeneratedFix, Machine, machine_from_snapshot
+from ..hardware.machine import Machine, machine_from_snapshot
 from ..jobs.types import Process
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
 from ..launchers.recognise import parse_python
+from ..launchers.types import GeneratedFix
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
 from ..triage.types import JobReport
@@ -19,7 +20,7 @@ from .types import FilePatch, Fix
 
 Generator = Callable[[Machine, list[str]], GeneratedFix]
 
-# What ``generator`` in a knowledge entry may name. Each takes the box and the script with its arguments.
+# What ``generator`` in a knowledge entry may name. Each takes the machine and the script with its arguments.
 GENERATORS: dict[str, Generator] = {
     "torchrun-single-node": torchrun.single_node,
     "torchrun-multi-node": torchrun.multi_node,
@@ -57,9 +58,9 @@ def build_fixes(cause: Cause, situation: FixContext, knowledge: Knowledge) -> li
     A fix that lacks what it needs comes as words only (``display``), which say what that is. Reads the scripts that
     patches are for; writes nothing.
     """
-    box, target = machine_from_snapshot(situation.snapshot), target_of(situation)
+    machine, target = machine_from_snapshot(situation.snapshot), target_of(situation)
     return [
-        _patch(cause, spec, situation, knowledge) if spec.kind == "patch" else _generated(cause, spec, box, target)
+        _patch(cause, spec, situation, knowledge) if spec.kind == "patch" else _generated(cause, spec, machine, target)
         for spec in cause.fixes
     ]
 
@@ -75,10 +76,10 @@ def target_of(situation: FixContext) -> list[str]:
     return [f"./{situation.script}" if situation.script.startswith("-") else situation.script]
 
 
-def _generated(cause: Cause, spec: FixSpec, box: Machine, target: list[str]) -> Fix:
+def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str]) -> Fix:
     made = GeneratedFix(text="")
     if spec.generator in GENERATORS:
-        made = GENERATORS[spec.generator](box, target)
+        made = GENERATORS[spec.generator](machine, target)
     elif spec.generator:
         made = GeneratedFix(text=f"This ddpwizard has no generator {spec.generator!r}.")
     return Fix(

@@ -33,7 +33,7 @@ async def collect(context: ProbeContext) -> GpuSection:
     """Ask NVML. No driver is no failure: the section says so.
 
     Raises:
-        CouldNotLook: NVML did not answer in time or broke.
+        InspectionError: NVML did not answer in time or broke.
     """
     return await run_isolated(read_gpu_section, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
 

@@ -162,10 +162,10 @@ def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
             "gpus.visible",
             "fail",
             f"CUDA_VISIBLE_DEVICES {odd}",
-            f"CUDA_VISIBLE_DEVICES={section.visible}; this box has {count_text(len(section.gpus), 'NVIDIA GPU')}",
+            f"CUDA_VISIBLE_DEVICES={section.visible}; this machine has {count_text(len(section.gpus), 'NVIDIA GPU')}",
             finding="env.visible-devices-odd",
             where="CUDA_VISIBLE_DEVICES",
-            fix="unset CUDA_VISIBLE_DEVICES, or name each GPU of this box once",
+            fix="unset CUDA_VISIBLE_DEVICES, or name each GPU of this machine once",
         )
     shared = list(_shared(section, snapshot))
     yield from shared

@@ -40,7 +40,7 @@ async def collect(context: ProbeContext) -> LimitsSection:
     """The limits of this process, or with ``context.pids`` of the job's first one.
 
     Raises:
-        CouldNotLook: They could not be read in time.
+        InspectionError: They could not be read in time.
     """
     return await run_isolated(
         read_limits_section, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host"

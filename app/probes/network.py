@@ -30,7 +30,7 @@ async def collect(context: ProbeContext) -> NetworkSection:
     """The interfaces, this host's name, and what the libraries would choose.
 
     Raises:
-        CouldNotLook: The interfaces could not be read in time.
+        InspectionError: The interfaces could not be read in time.
     """
     section, name = await asyncio.gather(
         run_isolated(read_network_section, NetworkSection, context, limit_s=LIMIT_S, subject="the network interfaces"),

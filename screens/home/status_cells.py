@@ -4,7 +4,7 @@ from textual.content import Content
 
 from ...app.probes.summary import SubjectSummary, machine_summary
 from ...app.text.units import count_text
-from ...app.triage.phrases import JOB_SAYS
+from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState, job_name
 from ..widgets.formatting import safe_content, status_sign
@@ -56,6 +56,6 @@ def _job(reports: list[JobReport] | None) -> SubjectSummary:
         return SubjectSummary("job", "")
     if not reports:
         return SubjectSummary("job", "none of yours runs here")
-    status, says = JOB_SAYS[reports[0].verdict.state]
+    status, says = JOB_STATE_TEXT[reports[0].verdict.state]
     more = f", and {len(reports) - 1} more" if len(reports) > 1 else ""
     return SubjectSummary("job", job_line(reports[0]), status, says + more)

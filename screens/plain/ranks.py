@@ -32,7 +32,7 @@ def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
         "rank": [_ranks(group) for group in groups],
         "state": [group.state.replace("_", " ") for group in groups],
         "where": [f"{group.where} {group.function}".strip() or group.note for group in groups],
-        "in": [group.doing for group in groups],
+        "in": [group.collective for group in groups],
         "last moved": [f"{group.since} ago" if group.since else "" for group in groups],
         "group": [group.group for group in groups],
         "seq": [group.seq for group in groups],
@@ -76,7 +76,7 @@ def rank_lines(report: JobReport, rank: int) -> list[str]:
     if around := rank_details.source_around_rank(report, row):
         lines += ["", f"Where it stands: {row.where}", *_code(around)]
     for part in rank_details.detail_sections(report, row):
-        lines += ["", part.title, *(f"  {line.what:<28}{line.beside}".rstrip() for line in part.lines)]
+        lines += ["", part.title, *(f"  {line.text:<28}{line.annotation}".rstrip() for line in part.lines)]
     return lines
 
 

@@ -15,6 +15,7 @@ from ...app.options import Options
 from ...app.probes import summary
 from ...app.session import Session, all_sessions
 from ...app.snapshot import Snapshot, snapshot_from_plain
+from ...app.triage.phrases import JOB_STATE_TEXT
 from ..shell.state import WizardState, is_navigation_event, job_name
 from ..shell.take_text import take_text
 from .interview import Interview
@@ -27,13 +28,6 @@ SYMPTOMS = [
     ("It runs, but wrong or too slow", "wrong-or-slow"),
     ("It does not even start", "does-not-start"),
 ]
-JOB_SAYS = {
-    "hung": "looks hung",
-    "progressing": "moving",
-    "dead": "ended",
-    "starting": "starting",
-    "unknown": "cannot tell yet",
-}
 
 
 def run_plain(screen: str, options: Options, arguments: dict[str, Any]) -> int:
@@ -160,8 +154,8 @@ class PlainWizard:
         if not self.state.reports:
             self.prompt.write("  job      none of yours runs here")
         for report in self.state.reports or []:
-            says = JOB_SAYS[report.verdict.state]
-            self.prompt.write(f"  job      {job_name(report.job)}, {report.world_size} ranks: {says}")
+            _, state_text = JOB_STATE_TEXT[report.verdict.state]
+            self.prompt.write(f"  job      {job_name(report.job)}, {report.world_size} ranks: {state_text}")
 
     def _hung_note(self) -> str:
         hung = [report for report in self.state.reports or [] if report.verdict.state == "hung"]

@@ -82,7 +82,7 @@ class RanksScreen(FindRankMixin):
         self.query_one(Choices).set_items([table.row(group, str(group.members[0])) for group in groups])
         self._ranks = [group.members[0] for group in groups]
         first = groups[0]
-        doing = f" in {first.doing}" if first.doing else ""
+        doing = f" in {first.collective}" if first.collective else ""
         at = f" at {first.where}" if first.where else ""
         title = f"{count_text(len(groups), 'rank')} › {first.state.replace('_', ' ')}{doing}{at}"
         self.show_header(title, _seen(self._report))

@@ -1,4 +1,4 @@
-"""GPUs by name: whole words only, and the memory where a name comes with several."""
+"""GPUs by name: whole words only, and the memory size if a name has several."""
 
 import pytest
 from ddpwizard.app.errors import UserError
@@ -33,14 +33,14 @@ from ddpwizard.app.text.suggestions import closest
         ("H20-96G", "h20"),
     ],
 )
-def test_by_whole_words(name: str, key: str) -> None:
+def test_gpu_name_matches_whole_words(name: str, key: str) -> None:
     assert gpu_catalog.get_gpu(name) == gpu_catalog.GPUS[key]
 
 
 @pytest.mark.parametrize(
     "name", ["L400", "H1000", "A1", "", "abacus", "H100 NVL 48GB", "NVIDIA GeForce RTX 4090 Laptop GPU", "A1000"]
 )
-def test_another_one_is_not_known(name: str) -> None:
+def test_other_gpu_names_are_unknown(name: str) -> None:
     assert gpu_catalog.find_gpu(name) is None
     with pytest.raises(UserError, match="not known"):
         gpu_catalog.get_gpu(name)
@@ -49,7 +49,7 @@ def test_another_one_is_not_known(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "meant"), [("H10O", "H100"), ("rtx-409O", "RTX4090"), ("A100 80 G SXM5x", "A100-80G")]
 )
-def test_a_mistyped_one_is_told(name: str, meant: str) -> None:
+def test_mistyped_gpu_name_gets_a_suggestion(name: str, meant: str) -> None:
     assert meant in closest(name, gpu_catalog.GPU_NAMES)
 
 
@@ -133,20 +133,20 @@ def test_unknown_gpu_has_bf16_and_no_gpu_has_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["A100", "NVIDIA V100"])
-def test_one_of_several_memories_is_asked_for(name: str) -> None:
-    with pytest.raises(UserError, match="of which memory"):
+def test_ambiguous_memory_size_is_an_error(name: str) -> None:
+    with pytest.raises(UserError, match="which memory size"):
         gpu_catalog.get_gpu(name)
 
 
-def test_the_memory_given_tells_which() -> None:
+def test_memory_selects_the_variant() -> None:
     assert gpu_catalog.find_gpu("A100", 40.0) == gpu_catalog.GPUS["a100-40g"]
     assert gpu_catalog.find_gpu("A100", 74.5) == gpu_catalog.GPUS["a100-80g"]
     assert gpu_catalog.find_gpu("V100", 29.8) == gpu_catalog.GPUS["v100-32g"]
 
 
 @pytest.mark.parametrize("key", gpu_catalog.GPUS)
-def test_the_figures_go_together(key: str) -> None:
-    """What is reached lies under the peak, fp32 under 16 bit, the host's link under the GPU's memory."""
+def test_figures_of_a_gpu_are_consistent(key: str) -> None:
+    """Measured rates are below the peak, fp32 below 16 bit, the host link below GPU memory."""
     gpu = gpu_catalog.GPUS[key]
     assert 0 < gpu.product_tflops < gpu.tflops
     assert gpu.fp32_tflops < gpu.tflops

@@ -125,7 +125,7 @@ def declared_options(package: str, path: str) -> dict[str, bool]:
 
 
 class TestParseLauncher:
-    """Which words are the launcher's, which are the script's."""
+    """Words of the launcher and words of the script."""
 
     @pytest.mark.parametrize(("line", "launcher", "options", "is_module", "script"), LINES)
     def test_options_and_script(

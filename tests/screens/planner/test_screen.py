@@ -190,7 +190,7 @@ WRONG = [
     ("model", "pkg.mod:build model", "names no function"),
     ("model", "train.py", "no script is read from here"),
     ("model", "/no/such/config.json", "cannot read /no/such/config.json"),
-    ("gpu", "A100", "GPU A100: of which memory?"),
+    ("gpu", "A100", "GPU A100: which memory size?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
     ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
     ("model", "~nouser/x", "no home is known for ~nouser"),

@@ -251,7 +251,7 @@ class TestNews:
             triages = [event for event in state.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
             assert len(triages) == 1, "a look that says nothing new is not kept"
             state.switched = True
-            await shows(pilot, "train.py was hung, moves again.", "moving", "now")
+            await shows(pilot, "train.py was hung, moves again.", "making progress", "now")
             assert "job.ranks-in-different-collectives" not in [item.id for item in state.case.evidence]
         again = RecordedState()
         again.resume(Session.load("last").id)
@@ -451,7 +451,7 @@ class TestDrill:
             await shows(pilot, "3 ranks › waiting in barrier at train.py:15", "node-07  pid 4000000002")
             assert isinstance(pilot.app.screen, RanksScreen)
             await pilot.press("down", "enter")
-            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      asleep", "Where it stands: train.py:15")
+            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      sleeping", "Where it stands: train.py:15")
             assert isinstance(pilot.app.screen, RankScreen)
             await pilot.press("n")
             await shows(pilot, "Rank 3", "3 of 3 here")
