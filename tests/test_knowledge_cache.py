@@ -37,7 +37,7 @@ def test_the_second_reading_says_the_same():
 
 
 def test_the_second_reading_needs_no_yaml():
-    read = "from ddpwizard.app.knowledge_cache import knowledge_with; knowledge_with()"
+    read = "from ddpwizard.app.knowledge_cache import load_knowledge; load_knowledge()"
     assert "yaml" in loaded_modules(read)
     assert "yaml" not in loaded_modules(read)
 

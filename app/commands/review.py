@@ -16,12 +16,13 @@ from ..fixes.apply import AppliedFix, apply_fix
 from ..fixes.types import FilePatch, Fix
 from ..options import Options, knowledge_for
 from ..review import output_formats
-from ..review.review import RULES, apply_fixes, review_text, scripts_in, shown_path
+from ..review.review import RULES, apply_fixes, review_text, scripts_in
 from ..review.types import ReviewFinding
+from ..system.paths import relative_to_cwd
 from ..text import redact
 from ..text.diff import unified_diff
 from ..text.json_output import print_json, public_document
-from ..text.terminal import print_line, print_progress, strip_control
+from ..text.terminal import print_line, print_patch, print_progress
 from ..training_script.source import NEWLINE, decode_source, read_bytes
 from .common import common_options
 
@@ -159,7 +160,7 @@ def _tell_applied(scripts: list[_Script], applied: AppliedFix | None) -> None:
     for script in scripts:
         for finding in script.done:
             assert finding.fix
-            print_progress(f"applied {finding.fix.id} ({finding.rule}) to {shown_path(str(script.path))}")
+            print_progress(f"applied {finding.fix.id} ({finding.rule}) to {relative_to_cwd(str(script.path))}")
     print_progress(f"taken back with: ddpwizard undo {applied.id}")
 
 
@@ -189,10 +190,10 @@ def _show_patch(scripts: list[_Script]) -> None:
         for finding in script.findings:
             safety = finding.fix.safety if finding.fix else "display"
             why = f": {finding.fix.why_unsafe}" if finding.fix and finding.fix.why_unsafe else ""
-            print_progress(f"{shown_path(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
-        patch = unified_diff(script.text, script.after, shown_path(str(script.path)))
+            print_progress(f"{relative_to_cwd(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
+        patch = unified_diff(script.text, script.after, relative_to_cwd(str(script.path)))
         if sys.stdout.isatty():
-            sys.stdout.write(strip_control(patch))
+            print_patch(patch)
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(patch.encode(script.encoding, "surrogateescape"))

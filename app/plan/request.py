@@ -134,7 +134,7 @@ def resolve_request(
         links=machine.links,
         assumed=[
             *source.notes,
-            *machine.told,
+            *machine.notes,
             *batch_notes,
             *kind_notes,
             *_listed(defaults, compares and train.act_ckpt is None, bool(length_notes)),

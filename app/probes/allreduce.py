@@ -18,11 +18,12 @@ import msgspec
 
 from ..errors import InspectionError
 from ..evidence import Check
+from ..launchers.rank_environment import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
 from ..system.subprocesses import run_process
 from ..text.units import ranks_text, seconds_text, size_text
 from . import software
-from .allreduce_judge import TIMED_OUT, RankProgress, build_bench_rows, parse_exit_codes, test_verdict
+from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "allreduce.py"
@@ -34,7 +35,6 @@ POLL_S = 0.1
 GRACE_S = 5.0  # after the first rank has failed: time for the others to say what they saw
 LAST_LINES = 5
 RANK_PREFIX = re.compile(r"^\[rank\d+\]: *")
-LAUNCH_VARIABLE = re.compile(r"(PET_|TORCHELASTIC_|LOCAL_|GROUP_|ROLE_)|(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)$")
 
 # What a log says, and the finding it stands for; the first that is found counts. Sources: NCCL's transport/shm.cc,
 # bootstrap.cc, init.cc (2.18 to 2.30), gloo's transport/tcp/device.cc, torch 2.13's ProcessGroupGloo and
@@ -65,7 +65,7 @@ async def collect(context: ProbeContext) -> AllreduceSection:
     """Run the test; ``context.ranks`` overrides how many processes take part.
 
     Raises:
-        CouldNotLook: The interpreter has no torch that can do it, or torchrun cannot be started.
+        InspectionError: The interpreter has no torch that can do it, or torchrun cannot be started.
     """
     started = time.monotonic()
     limit_s = context.limit_s or LIMIT_S
@@ -91,8 +91,7 @@ def choose_backend(backends: list[str], gpus: int, ranks: int | None) -> tuple[s
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's environment without what a launcher set for another job; NCCL says what goes wrong."""
-    kept = {name: value for name, value in environ.items() if not LAUNCH_VARIABLE.match(name)}
-    return {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "WARN"} | kept
+    return {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "WARN"} | without_launch_variables(environ)
 
 
 class _Test:
@@ -158,7 +157,7 @@ class _Test:
 
     def section(self, elapsed_s: float) -> AllreduceSection:
         said = next((line.strip() for line in reversed(self.torchrun) if line.strip("=- ")), "")
-        ended, culprits, verdict = test_verdict(self.logs, self.timed_out, said)
+        ended, culprits, verdict = all_reduce_verdict(self.logs, self.timed_out, said)
         lines = {rank: last_lines_of_rank(self.directory, rank) for rank in self.logs}
         return AllreduceSection(
             backend=self.backend,
@@ -207,7 +206,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
                 f"all-reduce, {of}: wrong data",
                 test.verdict,
                 finding="allreduce.wrong-data",
-                fix="do not train on this box; repeat with NCCL_P2P_DISABLE=1 to see whether peer copies are at fault",
+                fix="do not train on this machine; if it passes with NCCL_P2P_DISABLE=1, peer copies are at fault",
             )
         ]
     name, fix = failure_finding(test)

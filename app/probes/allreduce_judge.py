@@ -59,7 +59,7 @@ class RankProgress(msgspec.Struct):
         return "joining the others" if self.pid is not None else "starting up"
 
 
-def test_verdict(
+def all_reduce_verdict(
     logs: Mapping[int, RankProgress], timed_out: bool, launcher_said: str = ""
 ) -> tuple[Ended, list[int], str]:
     """How the test ended, which ranks stand out, and why in a sentence (empty when all went well)."""

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ..evidence import Check, Status
-from ..launchers.variables import CONTRACT, parse_integer
+from ..launchers.rank_environment import CONTRACT
+from ..launchers.variables import parse_integer
 from ..snapshot import EnvSection
 from ..text.units import ranks_text
 

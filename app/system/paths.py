@@ -34,6 +34,14 @@ def log_file() -> Path:
     return state_dir() / "ddpwizard.log"
 
 
+def relative_to_cwd(path: str) -> str:
+    """Return ``path`` relative to the working directory, or unchanged if it is not below it."""
+    try:
+        return Path(path).absolute().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path
+
+
 def _xdg(variable: str, default: str) -> Path:
     base = os.environ.get(variable, "")
     # The XDG rules say that a relative path is to be ignored.

@@ -8,9 +8,9 @@ CONTEXT_LINES = 3
 
 
 def unified_diff(before: str, after: str, path: str) -> str:
-    """The change as a unified diff that ``git apply`` and ``patch`` read; empty where nothing changes.
+    """Return the change as a unified diff that ``git apply`` and ``patch`` read, or "" if nothing changes.
 
-    A relative path gets the usual ``a/`` and ``b/``; newlines of the text stay, a missing last one is marked.
+    A relative path gets the usual ``a/`` and ``b/``. Line ends are kept; a missing last one is marked.
     """
     old, new = _lines(before), _lines(after)
     absolute = Path(path).is_absolute()

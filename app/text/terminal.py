@@ -2,11 +2,6 @@
 
 import re
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 # Colours, titles, the cursor's ways.
 SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
@@ -18,6 +13,11 @@ def print_line(line: str = "") -> None:
     Not click.echo: it takes an ASCII stream for a mistake and writes UTF-8 all the same.
     """
     sys.stdout.write(strip_control(line) + "\n")
+
+
+def print_patch(diff: str) -> None:
+    """Print a unified diff on stdout without control characters; CRLF line ends stay, as ``git apply`` needs them."""
+    sys.stdout.write("\r\n".join(strip_control(part) for part in diff.split("\r\n")))
 
 
 def print_progress(line: str) -> None:

@@ -12,6 +12,7 @@ from types import TracebackType
 from ..errors import InspectionError, UserError
 from ..jobs import discover
 from ..jobs.types import Job
+from ..launchers.rank_environment import without_launch_variables
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
 from ..system.timeouts import wait_for
@@ -24,8 +25,6 @@ READY_WITHIN_S = 120.0  # importing torch four times on a slow disk
 LIVES_AT_MOST_S = 3600.0
 ENDS_WITHIN_S = 10.0
 LOOK_GAP_S = 0.25
-# What a shell that is itself inside a job would hand on to ours.
-LAUNCH_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class DemoJob:
@@ -48,19 +47,18 @@ class DemoJob:
 
         Raises:
             UserError: The interpreter has no torch.
-            CouldNotLook: The job ended, or did not come to stand still in time.
+            InspectionError: The job ended, or did not come to stand still in time.
         """
         self.directory = Path(tempfile.mkdtemp(prefix="ddpwizard-demo-", dir=TEMP))
         self.script = self.directory / SCRIPT.name
         try:
             shutil.copyfile(SCRIPT, self.script)
             launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", self.script.name]
-            environ = {name: value for name, value in os.environ.items() if name not in LAUNCH_VARIABLES}
             self._run = asyncio.ensure_future(
                 run_process(
                     [self.python, *launch],
                     limit_s=LIVES_AT_MOST_S,
-                    env=environ,
+                    env=without_launch_variables(os.environ),
                     cwd=self.directory,
                     on_output=self.output.append,
                 )

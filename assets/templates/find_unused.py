@@ -1,10 +1,10 @@
-"""Which parameters get no gradient, by name: made by ddpwizard. Try it as it is, in one process, without DDP:
+"""List the parameters that get no gradient. Made by ddpwizard. Run it unchanged first, in one process without DDP:
 
     python find_unused.py
 
-Then call unused_parameters with your model and one batch. The cure, best first: use the parameter in the loss; leave
-it out of the model, or set requires_grad_(False) before DDP wraps it; where the branch taken changes from step to step,
-DistributedDataParallel(..., find_unused_parameters=True), which walks the graph in every step.
+Then call unused_parameters with your model and one batch. Fixes, best first: use the parameter in the loss; remove it
+from the model, or set requires_grad_(False) before DDP wraps the model; if the branch taken changes from step to step,
+pass find_unused_parameters=True to DistributedDataParallel, which traverses the graph in every step.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 
 
 def unused_parameters(model: torch.nn.Module, loss_of: Callable[[torch.nn.Module], torch.Tensor]) -> list[str]:
-    """Names of parameters that want a gradient and get none from one forward and backward of the unwrapped model."""
+    """Return the names of parameters that require a gradient but get none in a forward and backward pass."""
     model.zero_grad(set_to_none=True)
     loss_of(model).backward()
     names = [name for name, value in model.named_parameters() if value.requires_grad and value.grad is None]
@@ -22,7 +22,7 @@ def unused_parameters(model: torch.nn.Module, loss_of: Callable[[torch.nn.Module
 
 
 class Example(torch.nn.Module):
-    """A model with a head that its forward leaves out."""
+    """A model whose forward does not use one of its heads."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""A training loop for ranks with unequal numbers of batches, made by ddpwizard. Try it as it is:
+"""A training loop for ranks with unequal numbers of batches. Made by ddpwizard. Run it unchanged first:
 
     torchrun --standalone --nproc-per-node=2 join_loop.py
 
-Join lets a rank that is done answer the gradient reductions of the others until all are done. Collectives of your own
-inside the loop (a barrier, an all_reduce of the loss) are not answered: put them after it.
+With Join, a finished rank takes part in the gradient reductions of the others until all are finished. It does not
+take part in your own collectives inside the loop (a barrier, an all_reduce of the loss): put them after the loop.
 """
 
 import gc
@@ -22,7 +22,7 @@ def train_epoch(
     optimizer: torch.optim.Optimizer,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
 ) -> int:
-    """One epoch over batches that may end earlier on some ranks; the number of steps this rank took."""
+    """Train one epoch, which may end earlier on some ranks. Return the number of steps of this rank."""
     steps = 0
     with Join([model]):
         for features, target in batches:
@@ -35,15 +35,15 @@ def train_epoch(
 
 
 def train(device: torch.device) -> None:
-    """An example in which each rank has one batch more than the one before."""
+    """Train the example, in which each rank has one batch more than the one before."""
     device_ids = [device.index] if device.type == "cuda" else None
     model = DistributedDataParallel(torch.nn.Linear(8, 1).to(device), device_ids=device_ids)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     mine = [(torch.randn(4, 8, device=device), torch.randn(4, 1, device=device)) for _ in range(3 + dist.get_rank())]
     steps = torch.tensor([train_epoch(model, optimizer, mine)], device=device)
-    dist.all_reduce(steps)  # after Join: every rank is here
+    dist.all_reduce(steps)  # after Join: every rank gets here
     if dist.get_rank() == 0:
-        print(f"{steps.item()} steps in all", flush=True)
+        print(f"{steps.item()} steps in total", flush=True)
 
 
 @record
@@ -54,7 +54,7 @@ def main() -> None:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     train(device)
-    gc.collect()  # lets go of the model, which holds the process group
+    gc.collect()  # frees the model, which holds the process group
     dist.destroy_process_group()
 
 

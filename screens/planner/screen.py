@@ -92,8 +92,8 @@ class PlanScreen(BuildModelMixin):
         self._tracked: dict[int, TrackedStrategy] = {}  # rows tracked in exact mode
 
     def body(self) -> Iterable[Widget]:
-        self._machine = form_fields.form_machine(self.desk.snapshot)
-        yield PlanForm(form_fields.initial_values(self._machine, Path.cwd()) | self.desk.plan_form)
+        self._machine = form_fields.form_machine(self.state.snapshot)
+        yield PlanForm(form_fields.initial_values(self._machine, Path.cwd()) | self.state.plan_form)
         yield TextRows(id="answers")
         yield TextRows(id="names")
         yield Choices(numbered=False, verb="why", id="strategies")
@@ -103,18 +103,20 @@ class PlanScreen(BuildModelMixin):
     def on_mount(self) -> None:
         self._ask()
         self.set_timer(LOADED_S, partial(gc_freeze.freeze_garbage, "the planner"))
-        if self.desk.snapshot is None or self.desk.snapshot.gpus is None:
+        if self.state.snapshot is None or self.state.snapshot.gpus is None:
             self.run_worker(self._look(), group="look")
 
     async def _look(self) -> None:
-        self.post_message(self.MachineSeen(await self.desk.look(["gpus", "limits"], self.desk.context(), "reads")))
+        self.post_message(
+            self.MachineSeen(await self.state.run_probes(["gpus", "limits"], self.state.context(), "reads"))
+        )
 
     @on(MachineSeen)
     def _machine_seen(self, event: MachineSeen) -> None:
         """Fill in what was found, except in fields that the user has changed."""
-        self.desk.saw(event.found)
+        self.state.add_snapshot(event.found)
         before = form_fields.initial_values(self._machine, Path.cwd())
-        self._machine = form_fields.form_machine(self.desk.snapshot)
+        self._machine = form_fields.form_machine(self.state.snapshot)
         form = self.query_one(PlanForm)
         values = form.values()
         for name, value in form_fields.initial_values(self._machine, Path.cwd()).items():
@@ -140,13 +142,13 @@ class PlanScreen(BuildModelMixin):
         if self._values and self._values["gpus"] != values["gpus"] and values["more_gpus"] == self._more_by_keys != "":
             values["more_gpus"] = self._more_by_keys = ""  # it was for the former number of GPUs
             form.set("more_gpus", "")
-        self.desk.plan_form = values
+        self.state.plan_form = values
         self._values, self._number = values, self._number + 1
         self.run_worker(partial(self._plan, self._number, values), group="plan", exclusive=True)
 
     async def _plan(self, number: int, values: dict[str, str]) -> None:
         try:
-            built = self.desk.plan_built
+            built = self.state.plan_built
             found = await asyncio.to_thread(
                 lambda: summary.make_summary(form_fields.request_from_form(values, self._machine, built))
             )
@@ -196,10 +198,10 @@ class PlanScreen(BuildModelMixin):
         """Show what can be entered in the field with the focus."""
         focused, inside = self.focused, self.size.width - MARGIN
         if focused and focused.id in form_fields.ALL:
-            self.say(safe_content(form_fields.field_hint(focused.id, inside), "$muted"))
+            self.show_status(safe_content(form_fields.field_hint(focused.id, inside), "$muted"))
         else:
             note = form_fields.assumption_note(self.query_one(PlanForm).values(), self._machine)
-            self.say(safe_content(note, "$muted"))
+            self.show_status(safe_content(note, "$muted"))
 
     def _show(self) -> None:
         self._show_answers()
@@ -222,7 +224,7 @@ class PlanScreen(BuildModelMixin):
             assumed = ", assumed" if form_fields.assumption_note(self._values, self._machine) else ""
             warning = f" · {limit}" if (limit := request.limit_warning(setting)) else ""
             gpus = f"{setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB"
-            self.head(facts=f"{model} · {gpus}{nodes}{assumed}{warning}")
+            self.show_header(facts=f"{model} · {gpus}{nodes}{assumed}{warning}")
 
     def _show_answers(self) -> None:
         """Show the three answers; one that is not computed yet keeps its former text for that moment."""
@@ -307,7 +309,7 @@ class PlanScreen(BuildModelMixin):
         at = self._at(event.id)
         if self._answer and at is not None:
             rows = summary.explain_rows(self._answer)
-            self.wizard.push_screen(MemoryBreakdownScreen(rows, at, self._answer.request.source, self._tracked))
+            self.app.push_screen(MemoryBreakdownScreen(rows, at, self._answer.request.source, self._tracked))
 
     def action_pair(self) -> None:
         from .compare import CompareScreen
@@ -318,14 +320,14 @@ class PlanScreen(BuildModelMixin):
         first, second = self._at(self._first_of_pair), self._at(marked.id)
         if first is None:
             self._first_of_pair = marked.id
-            self.say("Marked. Go to another row and press c again to compare the two.")
+            self.show_status("Marked. Go to another row and press c again to compare the two.")
         elif self._first_of_pair == marked.id:
             self._first_of_pair = ""
-            self.say("")
+            self.show_status("")
         elif second is not None and self._answer:
             self._first_of_pair = ""
-            self.say("")
-            self.wizard.push_screen(CompareScreen(*(summary.explain_row(self._answer, at) for at in (first, second))))
+            self.show_status("")
+            self.app.push_screen(CompareScreen(*(summary.explain_row(self._answer, at) for at in (first, second))))
         self._show()
 
     def action_write(self) -> None:
@@ -333,10 +335,10 @@ class PlanScreen(BuildModelMixin):
 
         at = self._at_marked()
         if self._error:
-            self.wizard.refuse(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
+            self.wizard.show_error(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
         elif at is not None:
-            self.wizard.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
+            self.app.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
 
     def _wrote(self, said: str | None) -> None:
         if said:
-            self.say(said)
+            self.show_status(said)

@@ -194,11 +194,11 @@ def test_a_read_only_directory_is_refused_whole(script: Path, tmp_path: Path) ->
         if parent != Path("/") and not parent.stat().st_mode & 0o005:
             parent.chmod(parent.stat().st_mode | 0o055)
     code = (
-        "import os, sys; from pathlib import Path; from ddpwizard.app.fixes.apply import apply;"
+        "import os, sys; from pathlib import Path; from ddpwizard.app.fixes.apply import apply_fix;"
         "from ddpwizard.app.fixes.types import FilePatch, Fix; from ddpwizard.app.errors import UserError;"
         "os.setgid(65534); os.setuid(65534);"
         "patches = [FilePatch(path=p, before='x = 1\\n', after='x = 2\\n') for p in sys.argv[1:]]\n"
-        "try: apply(Fix(id='f', cause='c', title='t', safety='safe', patches=patches), Path('/'))\n"
+        "try: apply_fix(Fix(id='f', cause='c', title='t', safety='safe', patches=patches), Path('/'))\n"
         "except UserError as error: sys.exit(str(error))"
     )
     done = subprocess.run(

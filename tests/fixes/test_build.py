@@ -116,9 +116,9 @@ class TestBox:
         box = machine_from_snapshot(snapshot(resolve=resolve))
         assert (box.head, box.nodes) == (head, 4)
 
-    def test_launch_variables_that_are_set(self):
+    def test_names_of_shell_variables(self):
         box = machine_from_snapshot(snapshot(variables={"MASTER_PORT": "1", "RANK": "0", "NCCL_DEBUG": "INFO"}))
-        assert box.launch_variables == ["RANK", "MASTER_PORT"]
+        assert list(box.shell_variables) == ["MASTER_PORT", "RANK", "NCCL_DEBUG"]
 
 
 class TestInterfaceToPin:

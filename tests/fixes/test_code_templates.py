@@ -1,13 +1,17 @@
-"""The generated scripts as text; that they run stands in tests/jobs/test_generated_runs.py."""
+"""The generated scripts as text; tests/real_jobs/test_generated_fixes.py runs them."""
 
 import ast
+import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 from ddpwizard.app.fixes import code_templates
 from ddpwizard.app.hardware.machine import Machine
 from ddpwizard.app.review.review import review_text
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.machines import CPU_ONLY, EIGHT_GPUS
 
 GENERATORS = [
@@ -17,6 +21,7 @@ GENERATORS = [
     code_templates.find_unused,
 ]
 OLD_CARD = msgspec.structs.replace(EIGHT_GPUS, gpu_name="Tesla T4")
+MACHINES = {"gpus": EIGHT_GPUS, "cpu": CPU_ONLY, "old": OLD_CARD, "unknown": Machine()}
 
 
 def script(generator, box: Machine) -> str:
@@ -24,8 +29,21 @@ def script(generator, box: Machine) -> str:
     return content
 
 
+def test_every_script_is_complete_and_formatted(tmp_path: Path):
+    for generator, (name, box) in itertools.product(GENERATORS, MACHINES.items()):
+        content = script(generator, box)
+        assert "{{" not in content
+        assert "#?" not in content
+        (tmp_path / f"{generator.__name__}_{name}.py").write_text(content)
+    rules = ["check", "--select", "E,F,I,B,UP,SIM"], ["format", "--check"]
+    for words in rules:
+        command = [sys.executable, "-m", "ruff", *words, "--isolated", "--no-cache", "--line-length", "120"]
+        done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout[-3000:]
+
+
 @pytest.mark.parametrize("generator", GENERATORS)
-@pytest.mark.parametrize("box", [EIGHT_GPUS, CPU_ONLY, OLD_CARD, Machine()], ids=["gpus", "cpu", "old", "unknown"])
+@pytest.mark.parametrize("box", MACHINES.values(), ids=MACHINES)
 class TestEveryScript:
     """Whatever the box."""
 
@@ -33,7 +51,7 @@ class TestEveryScript:
         ast.parse(script(generator, box), feature_version=(3, 9))
 
     def test_the_review_finds_nothing_in_it(self, generator, box: Machine):
-        assert review_text(script(generator, box), "made.py", read_knowledge()) == []
+        assert review_text(script(generator, box), "made.py", built_in_knowledge()) == []
 
     def test_the_line_to_start_it_names_the_file(self, generator, box: Machine):
         made = generator(box, ["train.py"])
@@ -48,14 +66,10 @@ class TestWhatTheBoxChanges:
     def test_the_start_line_counts_the_gpus(self):
         assert "torchrun --standalone --nproc-per-node=8 ddp_setup.py" in script(code_templates.ddp_code, EIGHT_GPUS)
 
-    def test_the_templates_hold_the_lines_that_are_replaced(self):
-        for name, lines in {
-            "ddp_setup.py": [code_templates.START.format(name="ddp_setup.py"), code_templates.WORKERS],
-            "fsdp2_setup.py": [code_templates.START.format(name="fsdp2_setup.py"), code_templates.BFLOAT16],
-            "join_loop.py": [code_templates.START.format(name="join_loop.py")],
-        }.items():
-            text = (code_templates.TEMPLATES / name).read_text()
-            assert [text.count(line) for line in lines] == [1] * len(lines)
+    def test_the_join_template_holds_the_start_line_that_is_replaced(self):
+        text = (code_templates.TEMPLATES / "join_loop.py").read_text()
+        assert text.count(code_templates.START.format(name="join_loop.py")) == 1
+        assert "--nproc-per-node=8 join_loop.py" in script(code_templates.join_context, EIGHT_GPUS)
 
     @pytest.mark.parametrize(("cpus", "workers"), [(96, 8), (32, 3), (16, 1), (8, 0)])
     def test_loader_workers_leave_a_cpu_to_each_rank(self, cpus: int, workers: int):
@@ -63,8 +77,9 @@ class TestWhatTheBoxChanges:
         assert f"WORKERS = {workers} " in made
 
     def test_float32_on_cards_without_bfloat16(self):
-        assert "PARAM_DTYPE = torch.bfloat16" in script(code_templates.fsdp2_code, EIGHT_GPUS)
-        assert "PARAM_DTYPE = torch.float32" in script(code_templates.fsdp2_code, OLD_CARD)
+        assert "MixedPrecisionPolicy(param_dtype=torch.bfloat16" in script(code_templates.fsdp2_code, EIGHT_GPUS)
+        assert "MixedPrecisionPolicy" not in script(code_templates.fsdp2_code, OLD_CARD)
+        assert "bfloat16" not in script(code_templates.fsdp2_code, OLD_CARD)
 
 
 class TestOlderTorch:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpwizard.app.probes import allreduce
-from ddpwizard.app.probes.allreduce_judge import RankProgress, build_bench_rows, parse_exit_codes, test_verdict
+from ddpwizard.app.probes.allreduce_judge import RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from ddpwizard.app.snapshot import AllreduceSection, Snapshot
 
 TORCHRUN_TABLE = """\
@@ -53,38 +53,42 @@ def test_environment_keeps_what_is_the_users():
 
 class TestVerdict:
     def test_all_done(self):
-        assert test_verdict({0: log(done=True), 1: log(done=True)}, False) == ("done", [], "")
+        assert all_reduce_verdict({0: log(done=True), 1: log(done=True)}, False) == ("done", [], "")
 
     def test_wrong_elements(self):
         wrong = row(16, wrong=2, first=1, should=3.0, got="nan")
-        ended, ranks, says = test_verdict({0: log(done=True, rows=[row(16)]), 1: log(done=True, rows=[wrong])}, False)
+        ended, ranks, says = all_reduce_verdict(
+            {0: log(done=True, rows=[row(16)]), 1: log(done=True, rows=[wrong])}, False
+        )
         assert (ended, ranks) == ("done", [1])
         assert says == "2 of 4 elements wrong on rank 1 at 16 B: number 1 should be 3 and is nan"
 
     def test_the_rank_behind_is_named_at_a_time_out(self):
-        ended, ranks, says = test_verdict({0: log(call=6), 1: log(call=5), 2: log(call=6)}, True)
+        ended, ranks, says = all_reduce_verdict({0: log(call=6), 1: log(call=5), 2: log(call=6)}, True)
         assert (ended, ranks) == ("hung", [1])
         assert says == "rank 1 was still in all-reduce 5 (64 KiB), ranks 0, 2 in all-reduce 6 (64 KiB)"
 
     def test_all_at_one_place(self):
-        ended, ranks, says = test_verdict({0: log(), 1: log()}, True)
+        ended, ranks, says = all_reduce_verdict({0: log(), 1: log()}, True)
         assert (ended, ranks) == ("hung", [])
         assert says.startswith("all 2 ranks were in all-reduce 5")
 
     def test_a_rank_that_never_ran(self):
-        ended, ranks, says = test_verdict({0: log(joined=False, call=-1), 1: RankProgress()}, True)
+        ended, ranks, says = all_reduce_verdict({0: log(joined=False, call=-1), 1: RankProgress()}, True)
         assert (ended, ranks, says) == ("hung", [1], "rank 1 was still starting up, rank 0 joining the others")
 
     def test_the_first_error_counts_and_a_death_before_it(self):
         first = log(error="RuntimeError: no", error_at=1.0)
         later = log(error="Connection closed by peer", error_at=2.0)
-        assert test_verdict({0: later, 1: first}, False)[1] == [1]
-        ended, ranks, says = test_verdict({0: later, 1: log(exit_code=-9), 2: log(exit_code=-15)}, False)
+        assert all_reduce_verdict({0: later, 1: first}, False)[1] == [1]
+        ended, ranks, says = all_reduce_verdict({0: later, 1: log(exit_code=-9), 2: log(exit_code=-15)}, False)
         assert (ended, ranks) == ("failed", [1])
         assert "SIGKILL" in says
 
     def test_torchrun_alone_failed(self):
-        ended, ranks, says = test_verdict({0: RankProgress(), 1: RankProgress()}, False, "RuntimeError: no address")
+        ended, ranks, says = all_reduce_verdict(
+            {0: RankProgress(), 1: RankProgress()}, False, "RuntimeError: no address"
+        )
         assert (ended, ranks) == ("failed", [])
         assert says.endswith("RuntimeError: no address")
 
@@ -135,16 +139,16 @@ class TestPattern:
 
         module = agent()
         for count in (1, 250, 251, 1000):
-            parts = [module.pattern(torch, rank, count, "cpu") for rank in range(4)]
+            parts = [module.fill_pattern(torch, rank, count, "cpu") for rank in range(4)]
             assert all(len(part) == count for part in parts)
-            assert torch.equal(torch.stack(parts).sum(dim=0), module.expected(torch, 4, count, "cpu"))
+            assert torch.equal(torch.stack(parts).sum(dim=0), module.expected_sum(torch, 4, count, "cpu"))
 
     def test_faults_show(self):
         import torch
 
         module = agent()
-        right = module.expected(torch, 4, 4096, "cpu")
-        parts = [module.pattern(torch, rank, 4096, "cpu") for rank in range(4)]
+        right = module.expected_sum(torch, 4, 4096, "cpu")
+        parts = [module.fill_pattern(torch, rank, 4096, "cpu") for rank in range(4)]
 
         def wrong(*taken: Any) -> int:
             return module.wrong_elements(torch, sum(taken[1:], taken[0]), right)["wrong"]

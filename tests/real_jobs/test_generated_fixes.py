@@ -1,4 +1,4 @@
-"""What the generators write, run for real: the shown command, in a shell, in the directory of the written files."""
+"""Output of the fix generators, executed: the shown command, in a shell, in the directory of the written files."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import torch
 from ddpwizard.app.fixes import code_templates
-from ddpwizard.app.hardware.machine import GeneratedFix
 from ddpwizard.app.launchers import accelerate, env_file, torchrun
+from ddpwizard.app.launchers.types import GeneratedFix
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.machines import CPU_ONLY
 
@@ -87,7 +87,9 @@ class TestCode:
         outcome = start(code_templates.ddp_code(CPU_ONLY, []), tmp_path)
         first, last = losses(outcome.log)
         assert last < first
-        torch.nn.Linear(16, 1).load_state_dict(torch.load(tmp_path / "ddp_model.pt"))
+        saved = torch.load(tmp_path / "ddp_model.pt")
+        assert saved["0.layers.0.weight"].shape == (64, 16)
+        assert saved["2.weight"].shape == (1, 16)
         assert not list(tmp_path.glob("*.part"))
 
     def test_fsdp2_trains_and_saves_whole_weights(self, tmp_path: Path):
@@ -127,7 +129,7 @@ class TestCode:
         assert "rank 1 differed True equal True units 2 share 0.5" in outcome.log
 
     def test_join_ends_where_ranks_have_unequal_batches(self, tmp_path: Path):
-        assert "7 steps in all" in start(code_templates.join_context(CPU_ONLY, []), tmp_path).log
+        assert "7 steps in total" in start(code_templates.join_context(CPU_ONLY, []), tmp_path).log
 
     def test_unused_parameters_are_named(self, tmp_path: Path):
         outcome = start(code_templates.find_unused(CPU_ONLY, []), tmp_path)

@@ -9,14 +9,14 @@ from ddpwizard.screens import start
 FORBIDDEN = ("networkx", "torch", "numpy", "pygments", "markdown_it")
 FIRST_FRAME = """
 import asyncio, sys
-from ddpwizard.app.commands.common import Options
+from ddpwizard.app.options import Options
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.shell.state import Desk
+from ddpwizard.screens.shell.state import WizardState
 
 async def main():
     async def never(*_):
         await asyncio.Event().wait()
-    app = WizardApp(Desk(Options(), look=never, triage=never))
+    app = WizardApp(WizardState(Options(), run_probes=never, triage=never))
     async with app.run_test(size=(80, 24)):
         assert any("My job hangs" in strip.text for strip in app.screen._compositor.render_strips())
         print(*sorted({name.partition(".")[0] for name in sys.modules}))
@@ -47,9 +47,9 @@ def test_without_a_screen_the_plain_wizard_runs_and_textual_is_not_imported(envi
     """Standard input is at its end: the plain wizard ends politely."""
     code = (
         "import sys\n"
-        "from ddpwizard.app.commands.common import Options\n"
-        "from ddpwizard.screens.start import start\n"
-        "code = start('home', Options(), {})\n"
+        "from ddpwizard.app.options import Options\n"
+        "from ddpwizard.screens.start import run_wizard\n"
+        "code = run_wizard('home', Options(), {})\n"
         "print('textual' in sys.modules, file=sys.stderr)\n"
         "sys.exit(code)\n"
     )

@@ -160,8 +160,8 @@ def test_end_of_the_command_ends_what_it_left_behind(mark: str, births: Path) ->
 
 WIZARD = """
 import asyncio, sys
-from ddpwizard.app.system.subprocesses import run
-asyncio.run(run([sys.executable, "-c", sys.argv[1], sys.argv[2]], limit_s=60))
+from ddpwizard.app.system.subprocesses import run_process
+asyncio.run(run_process([sys.executable, "-c", sys.argv[1], sys.argv[2]], limit_s=60))
 """
 
 
@@ -190,13 +190,13 @@ def test_wizard_gone_before_the_keeper_looked(mark: str) -> None:
     code = textwrap.dedent(
         """
         import asyncio, os, sys
-        from ddpwizard.app.probes import runner
+        from ddpwizard.app.system import subprocesses as runner
         started = runner.subprocess.Popen
         def start_and_die(*args, **kwargs):
             started(*args, **kwargs)
             os._exit(9)
         runner.subprocess.Popen = start_and_die
-        asyncio.run(runner.run([sys.executable, "-c", "import time; time.sleep(60)"], limit_s=60))
+        asyncio.run(runner.run_process([sys.executable, "-c", "import time; time.sleep(60)"], limit_s=60))
         """
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9

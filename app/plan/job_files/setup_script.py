@@ -1,15 +1,12 @@
-"""The set-up code of a plan: a script for its strategy that runs as it is and does what the plan counts on.
+"""Setup scripts of a plan: whole scripts for its strategy, which run unchanged and do what the plan assumes.
 
-The templates (``assets/templates/plan_*.py.in``) are whole scripts whose lines may be tagged: ``  #? tag`` at a line's
-end, or ``#? if tag`` and ``#? end`` around several, keeps them only where the plan has the tag (``!tag``: only where
-not; ``a|b``: either; several words: all). What no template does is said in the head of the script (``head``).
+They are rendered from ``assets/templates/*_setup.py.in``. What no template does is listed in the docstring of the
+script (``header.manual_steps``).
 """
 
-from collections.abc import Iterator
-
-from ...fixes.code_templates import TEMPLATES
 from ...hardware.machine import Machine
 from ...launchers import deepspeed, torchrun
+from ...text.templates import render_template
 from ...text.units import GIB
 from ..batch_scaling import BatchScaling
 from ..types import TrainingSetup
@@ -19,44 +16,33 @@ from .checkpointing_snippets import RECOMPUTE
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def render_fsdp2(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> str:
-    """``fsdp2_setup.py``: mesh, resharding, offload, precision, recomputing, accumulation, optimizer of the plan."""
+def render_fsdp2(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
+    """Render ``fsdp2_setup.py`` with the plan's mesh, resharding, offload, precision, checkpointing and optimizer."""
     strategy, tags = setting.layout, _tags(setting, "fsdp2")
     reshard = strategy.reshard_after_forward
-    named = {"mixed": "MixedPrecisionPolicy", "offload": "CPUOffloadPolicy"}
     common = ["mesh=mesh"]
     if "mixed" in tags:
         common.append("mp_policy=precision")
     if "offload" in tags:
         common.append("offload_policy=offload")
     of_blocks = [*common, *([f"reshard_after_forward={reshard}"] if reshard is not None else [])]
-    mesh = "mesh = init_device_mesh(device.type, (dist.get_world_size(),))"
-    if "hybrid" in tags:
-        mesh = (
-            "copies, rest = divmod(dist.get_world_size(), SHARD_SIZE)\n"
-            "    if rest or not copies:\n"
-            '        raise SystemExit(f"{dist.get_world_size()} ranks are no multiple of SHARD_SIZE, {SHARD_SIZE}")\n'
-            '    mesh = init_device_mesh(device.type, (copies, SHARD_SIZE), mesh_dim_names=("replicate", "shard"))'
-        )
     values = {
-        "FSDP_NAMES": ", ".join(sorted([name for tag, name in named.items() if tag in tags] + ["fully_shard"])),
-        "MESH": mesh,
         "OF_BLOCKS": ", ".join(of_blocks),
         "OF_ROOT": ", ".join(common),
-        "SHARD_SIZE": str(strategy.shard_size or box.ranks),
-        "BUILT_GIB": f"{box.ranks} × {4 * setting.model.params / GIB:,.1f} GiB",
+        "SHARD_SIZE": str(strategy.shard_size or machine.ranks),
+        "BUILT_BYTES": f"{machine.ranks} × {4 * setting.model.params / GIB:,.1f} GiB",
     }
-    return _render("fsdp2", setting, box, tags, values, batch)
+    return _render("fsdp2", setting, machine, tags, values, batch)
 
 
-def render_ddp(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> str:
-    """``ddp_setup.py``: precision, buckets, recomputing, accumulation, optimizer of the plan."""
-    return _render("ddp", setting, box, _tags(setting, "ddp"), {}, batch)
+def render_ddp(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
+    """Render ``ddp_setup.py`` with the plan's precision, buckets, checkpointing, accumulation and optimizer."""
+    return _render("ddp", setting, machine, _tags(setting, "ddp"), {}, batch)
 
 
-def render_deepspeed(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> str:
-    """``deepspeed_setup.py``: a script around ``deepspeed.initialize``, which reads the JSON beside it."""
-    return _render("deepspeed", setting, box, _tags(setting, "deepspeed"), {"CONFIG": deepspeed.FILE}, batch)
+def render_deepspeed(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
+    """Render ``deepspeed_setup.py``: a script around ``deepspeed.initialize``, which reads the JSON next to it."""
+    return _render("deepspeed", setting, machine, _tags(setting, "deepspeed"), {"CONFIG": deepspeed.FILE}, batch)
 
 
 def _tags(setting: TrainingSetup, kind: str) -> set[str]:
@@ -82,18 +68,25 @@ def _tags(setting: TrainingSetup, kind: str) -> set[str]:
 
 
 def _render(
-    kind: str, setting: TrainingSetup, box: Machine, tags: set[str], values: dict[str, str], batch: BatchScaling | None
+    kind: str,
+    setting: TrainingSetup,
+    machine: Machine,
+    tags: set[str],
+    values: dict[str, str],
+    batch: BatchScaling | None,
 ) -> str:
     train = setting.train
     name = f"{kind}_setup.py"
     width, _, _ = (train.dtype or "fp32").partition("-")
     values = values | {
         "TITLE": header.strategy_title(setting),
-        "WHERE": header.run_summary(setting),
+        "MADE_FOR": f" for {header.run_summary(setting)}",
         "LEFT": header.manual_steps(setting, kind),
         "NEEDS": header.requirements(setting, kind),
         "IN_JSON": ", optimizer" if "named" in tags else "",
-        "START": deepspeed.launch_line(box, [name]) if kind == "deepspeed" else torchrun.torchrun_line(box, [name]),
+        "START": deepspeed.launch_line(machine, [name])
+        if kind == "deepspeed"
+        else torchrun.torchrun_line(machine, [name]),
         "MICRO_BATCH": str(train.micro_batch or 1),
         "ACCUMULATION": str(train.grad_accum or 1),
         "LEARNING_RATE": header.learning_rate_line(setting, batch),
@@ -108,37 +101,11 @@ def _render(
         "OPTIMIZER_DOC": optimizer_snippets.optimizer_docstring(train, kind, tags),
         "OPTIMIZER_TYPE": optimizer_snippets.optimizer_return_type(tags),
     }
-    template = (TEMPLATES / f"plan_{kind}.py.in").read_text(encoding="utf-8")
-    made = "\n".join(select_template_lines(template, tags)) + "\n"
-    for key, value in values.items():
-        made = made.replace("{{" + key + "}}", value)
-    return made
-
-
-def select_template_lines(template: str, tags: set[str]) -> Iterator[str]:
-    """The lines of a template that the tags keep."""
-    inside = True
-    for line in template.splitlines():
-        directive = line.strip()
-        if directive.startswith("#? if "):
-            inside = _holds(directive.removeprefix("#? if "), tags)
-        elif directive == "#? end":
-            inside = True
-        else:
-            text, _, condition = line.partition("  #? ")
-            if inside and _holds(condition, tags):
-                yield text
-
-
-def _holds(condition: str, tags: set[str]) -> bool:
-    return all(
-        word[1:] not in tags if word.startswith("!") else bool(tags & set(word.split("|")))
-        for word in condition.split()
-    )
+    return render_template(f"{name}.in", tags, values)
 
 
 def _around(tags: set[str]) -> str:
-    """What the forward pass runs within."""
+    """Return the context managers of the forward pass."""
     around = ["torch.autocast(features.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
     if "act-offload" in tags:
         around.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")

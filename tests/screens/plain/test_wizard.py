@@ -200,7 +200,7 @@ def test_the_demo_runs_to_its_proof_without_a_question() -> None:
     names = ["start", "hang", "verdict", "patch", "apply", "relaunch", "proof"]
     assert steps == [(str(n), name) for n, name in enumerate(names, 1)]
     verdict = next(line for line in done.stdout.splitlines() if line.startswith("3 verdict"))
-    script = Path(__file__).parents[2] / "assets" / "demo" / "train.py"
+    script = Path(__file__).parents[3] / "assets" / "demo" / "train.py"
     lines = script.read_text().splitlines()
     where, branch = re.findall(r"train\.py:(\d+)", verdict)
     assert "Rank 0" in verdict

@@ -1,0 +1,41 @@
+"""Templates of generated scripts: whole files with tagged lines and placeholders.
+
+``  #? tag`` at the end of a line, or ``#? if tag`` and ``#? end`` around several lines, keeps them only if the tag is
+set (``!tag``: only if it is not; ``a|b``: either; several words: all of them). ``{{NAME}}`` is replaced by its value.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+TEMPLATES = Path(__file__).parents[2] / "assets" / "templates"
+
+
+def render_template(name: str, tags: Collection[str], values: Mapping[str, str]) -> str:
+    """Return the template ``name`` with the lines that ``tags`` select and its placeholders filled in."""
+    template = (TEMPLATES / name).read_text(encoding="utf-8")
+    made = "\n".join(select_template_lines(template, set(tags))) + "\n"
+    for key, value in values.items():
+        made = made.replace("{{" + key + "}}", value)
+    return made
+
+
+def select_template_lines(template: str, tags: set[str]) -> Iterator[str]:
+    """Yield the lines of a template that the tags select, without their directives."""
+    inside = True
+    for line in template.splitlines():
+        directive = line.strip()
+        if directive.startswith("#? if "):
+            inside = _holds(directive.removeprefix("#? if "), tags)
+        elif directive == "#? end":
+            inside = True
+        else:
+            text, _, condition = line.partition("  #? ")
+            if inside and _holds(condition, tags):
+                yield text
+
+
+def _holds(condition: str, tags: set[str]) -> bool:
+    return all(
+        word[1:] not in tags if word.startswith("!") else bool(tags & set(word.split("|")))
+        for word in condition.split()
+    )
