@@ -204,7 +204,7 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
         if field.choices and values[name] not in ("", *field.choices):
             shown = f"{field.label} is {values[name][:MOST_LETTERS]}: not known"
             raise UserError(shown, f"one of {', '.join(field.choices)}")
-    given = {name: value for name, value in values.items() if value and ALL[name].choices}
+    given: dict[str, Any] = {name: value for name, value in values.items() if value and ALL[name].choices}
     given["compile"] = given.get("compile") == "yes"
     if given.get("act_ckpt") == ANY:
         del given["act_ckpt"]
