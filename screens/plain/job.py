@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
 from ...app.fixes.types import Fix
-from ...app.probes.summary import share_text
 from ...app.review.types import ReviewFinding
+from ...app.text.units import percent_text
 from ...app.triage import phrases
 from ...app.triage.types import JobReport
 from ..shell.state import UNWEIGHED, WizardState
@@ -150,7 +150,7 @@ async def _demo(desk: WizardState, talk: Prompt) -> int:
         show_job(talk, report)
         record_triage(desk, [report])
         best = desk.diagnosis().causes[0]
-        talk.say(f"  cause     {best.title} ({share_text(best.confidence)})")
+        talk.say(f"  cause     {best.title} ({percent_text(best.confidence)})")
         desk.note("diagnosis", causes=[[best.id, best.confidence]], other=desk.diagnosis().other)
         made = build_fixes(desk.knowledge.causes[best.id], fix_context(desk, best.id), desk.knowledge)
         patch = next((each for each in made if each.patches), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...app.probes.summary import share_text
+from ...app.text.units import percent_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -16,7 +16,7 @@ def show_job(talk: Prompt, report: JobReport) -> None:
     """The verdict, then the ranks, then the code."""
     verdict = report.verdict
     talk.say("", f"{rank_groups.job_title(report)}: {verdict.state}")
-    talk.say(f"  {verdict.why} ({share_text(verdict.confidence)})", "")
+    talk.say(f"  {verdict.why} ({percent_text(verdict.confidence)})", "")
     talk.say(*(f"  {talk.mark('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
     groups = rank_groups.rank_groups(report)
     talk.say(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))

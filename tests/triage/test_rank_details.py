@@ -42,10 +42,10 @@ def test_everything_seen_of_a_rank_is_on_its_page(tmp_path: Path) -> None:
     said = dict(rank_details.rank_facts(found, row))
     assert said["state"] == "waiting in barrier"
     assert said["last moved"] == "≥ 3 s ago, watched for that long"
-    assert said["CPU"] == "1 % of one core"
+    assert said["CPU"] == "1% of one core"
     assert said["I/O"] == "64 KiB/s"
     assert said["kernel"] == "asleep, in futex_wait_queue"
-    assert said["GPU"] == "2, 98 % busy, 12 GiB in use"
+    assert said["GPU"] == "2, 98% busy, 12 GiB in use"
     assert (said["group"], said["sequence"]) == ("default_pg", "118")
     page = {part.title: [line.what for line in part.lines] for part in rank_details.detail_sections(found, row)}
     assert list(page) == [
