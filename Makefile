@@ -1,4 +1,4 @@
-# make run · make test · make test-fast · make test-jobs · make lint · make bench
+# make run · make test · make test-fast · make test-jobs · make test-calibration · make lint · make bench
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: run install test test-fast test-jobs lint format bench calibrate soak assets clean
+.PHONY: run install test test-fast test-jobs test-calibration lint format bench calibrate soak assets clean
 
 run: install
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/ddpwizard $(ARGS); else $(BIN)/ddpwizard --demo --plain $(ARGS); fi
@@ -23,13 +23,17 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 	@touch $@
 
 test: install
-	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not calibration" $(ARGS)
 
 test-fast: install
-	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
 
 test-jobs: install
 	$(BIN)/python -m pytest -m "jobs and not gpu" $(ARGS)
+
+# With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.
+test-calibration: install
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "calibration and not gpu" $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""``make assets``: the pictures of the README, taken of the real app while it works on the demo's real job.
+"""``make assets``: the pictures of the README, taken from the real app working on the demo's real job.
 
 Each is an SVG in ``assets/pictures``. Only the name of this machine is replaced.
 """
@@ -30,15 +30,15 @@ PICTURES = Path(__file__).parent / "pictures"
 SIZE = (80, 24)
 HOST = "node-07"
 LIMIT_S = 120.0
-LOOK_AGAIN_S = 0.1
+POLL_S = 0.1
 ERROR = (
     "[rank1]: RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
     "This error indicates that your module has parameters that were not used in producing loss."
 )
 
 
-class PictureDesk(WizardState):
-    """The desk of this box under another name, which sees no other job than ``pid``."""
+class PictureState(WizardState):
+    """The state of this machine under another name, which sees no job but ``pid``."""
 
     def __init__(self, pid: int | None = None) -> None:
         super().__init__(Options(allow="reads"), triage=self._the_job)
@@ -54,9 +54,9 @@ class PictureDesk(WizardState):
 
 
 async def hung_job() -> None:
-    """Home, the verdict, the fix and its proof, on a job that hangs."""
+    """Take home, the verdict, the fix and its proof, on a job that hangs."""
     async with DemoJob(sys.executable) as job:
-        app = WizardApp(PictureDesk(job.pid), "home")
+        app = WizardApp(PictureState(job.pid), "home")
         async with app.run_test(size=SIZE) as pilot:
             await until_gone(pilot, "looking at this box")
             await until(pilot, "looks hung")
@@ -73,8 +73,8 @@ async def hung_job() -> None:
 
 
 async def other_cases() -> None:
-    """An error and what it means; then a question, in the light theme."""
-    app = WizardApp(PictureDesk(), "home")
+    """Take an error and its diagnosis; then a question, in the light theme."""
+    app = WizardApp(PictureState(), "home")
     async with app.run_test(size=SIZE) as pilot:
         await until_gone(pilot, "looking at this box")
         await pilot.press("tab", *ERROR, "enter")
@@ -85,13 +85,13 @@ async def other_cases() -> None:
         await pilot.press("escape", "4")
         await until(pilot, "Why I ask")
         await pilot.press("ctrl+t")
-        await pilot.pause(LOOK_AGAIN_S)
+        await pilot.pause(POLL_S)
         save(app, "question-light")
 
 
 async def planner() -> None:
-    """The strategies for a model on a server of eight GPUs, and what one of them is made of."""
-    app = WizardApp(PictureDesk(), "plan")
+    """Take the strategies for a model on a server of eight GPUs, and the memory breakdown of one of them."""
+    app = WizardApp(PictureState(), "plan")
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, "(16 on 2")
         save(app, "plan")
@@ -104,33 +104,33 @@ async def until(pilot: Pilot[int], words: str) -> None:
     """Wait until the screen shows ``words``.
 
     Raises:
-        TimeoutError: It never did.
+        TimeoutError: It did not show them in time.
     """
     await _wait(pilot, lambda shown: words in shown, words)
 
 
 async def until_gone(pilot: Pilot[int], words: str) -> None:
-    """Wait until the screen has shown ``words`` and shows them no more."""
+    """Wait until the screen has shown ``words`` and no longer shows them."""
     await until(pilot, words)
     await _wait(pilot, lambda shown: words not in shown, f"end of {words}")
 
 
 async def _wait(pilot: Pilot[int], seen: Callable[[str], bool], what: str) -> None:
-    for _ in range(round(LIMIT_S / LOOK_AGAIN_S)):
-        await pilot.pause(LOOK_AGAIN_S)
+    for _ in range(round(LIMIT_S / POLL_S)):
+        await pilot.pause(POLL_S)
         if seen(shown(pilot.app.export_screenshot())):
             return
-    raise TimeoutError(f"{what!r} did not come; the screen:\n{shown(pilot.app.export_screenshot())}")
+    raise TimeoutError(f"timed out waiting for {what!r}; the screen:\n{shown(pilot.app.export_screenshot())}")
 
 
 def shown(svg: str) -> str:
-    """The words of a picture, a line of it on each line."""
+    """Return the words of a picture, one line for each of its lines."""
     lines = re.findall(r"<text[^>]*>(.*?)</text>", svg)
     return html.unescape("\n".join(lines)).replace("\u00a0", " ")
 
 
 def save(app: WizardApp, name: str) -> None:
-    """Write the screen as it is; fonts are the reader's own, nothing is loaded from elsewhere."""
+    """Save the screen as SVG; it uses the reader's fonts and loads nothing from elsewhere."""
     svg = re.sub(r"@font-face \{.*?\}\s*", "", app.export_screenshot(title="ddpwizard"), flags=re.DOTALL)
     path = PICTURES / f"{name}.svg"
     path.write_text(svg, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Read the YAML files into ``Knowledge``, or say in which file and line they are wrong.
+"""Read the YAML files into ``Knowledge``, or report the file and line of an error.
 
-Two checks: the shape of each file (msgspec against ``schema``), then the links between files (every id that is
-weighed, fixed with or pointed at must be declared somewhere). The fast path never looks at line numbers; a file is
-composed a second time only to name the line of an error.
+Two checks: the shape of each file (msgspec against ``schema``), then the links between files (every id in
+use must be declared). The fast path ignores line numbers; a file is composed a second time only to find the line of an
+error.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Ques
 from .stemming import clue_stems
 
 CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-# Files beside the causes; a knowledge directory of a team may hold any of them too.
+# Files next to the causes; a team's knowledge directory may contain any of them too.
 SHARED_FILES: dict[str, Any] = {
     "questions.yaml": dict[str, Question],
     "findings.yaml": dict[str, Probe],
@@ -35,7 +35,7 @@ Key = str | int
 
 
 class KnowledgeError(Exception):
-    """An entry that does not hold together: ``path:line: what is wrong``."""
+    """An invalid entry: ``path:line: problem``."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         super().__init__(f"{path}:{line}: {problem}")
@@ -43,28 +43,28 @@ class KnowledgeError(Exception):
 
 
 class _Loader(yaml.CSafeLoader):
-    """Safe YAML that refuses keys which are no strings (bare yes/no/on/1.10) and keys given twice."""
+    """Safe YAML loader that rejects keys that are not strings (bare yes/no/on/1.10) and duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is no string: quote it", key_node.start_mark)
+                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is not a string: quote it", key_node.start_mark)
             if key in seen:
-                raise yaml.MarkedYAMLError(None, None, f"key {key!r} stands here twice", key_node.start_mark)
+                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is duplicated", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
 
 def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
-    """The built-in knowledge, with the entries of further directories laid over it.
+    """Read the built-in knowledge and the entries of further directories, which override it.
 
-    Patterns of the built-in entries are compiled here only when ``thorough`` (the tests and ``kb check`` ask for
-    it): compiling them all would cost every start more than reading them.
+    Patterns of the built-in entries are compiled only if ``thorough`` (in tests and ``kb check``): compiling them all
+    takes longer than reading them.
 
     Raises:
-        KnowledgeError: A file is no valid YAML, breaks the schema, or points at an id nobody declares.
+        KnowledgeError: A file is not valid YAML, violates the schema, or uses an undeclared id.
     """
     raw: dict[str, Any] = {name: get_origin(shape)() for name, shape in SHARED_FILES.items()}
     causes: dict[str, tuple[Cause, Path]] = {}
@@ -72,7 +72,7 @@ def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
     digest = hashlib.sha256()
     for root in (BUILT_IN, *extra):
         if not root.is_dir():
-            raise KnowledgeError(root, 1, "no such directory of knowledge entries")
+            raise KnowledgeError(root, 1, "no such directory")
         for path in _yaml_files(root):
             text = path.read_bytes()
             digest.update(text)
@@ -134,15 +134,15 @@ def _convert(path: Path, text: bytes, shape: type[T]) -> T:
 
 
 def _keys(json_path: str) -> list[Key]:
-    """``$.signatures[0].weight`` as ``["signatures", 0, "weight"]``; a key msgspec does not name is ``...``."""
+    """Split ``$.signatures[0].weight`` into ``["signatures", 0, "weight"]``; an unnamed key is ``...``."""
     found = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[]+)", json_path)
     return [int(index) if index else dots or name for index, dots, name in found]
 
 
 def _line(text: bytes, keys: list[Key], got: str = "") -> int:
-    """The line (from 1) of the node at ``keys``, or of the deepest node on the way that is there.
+    """Return the line (from 1) of the node at ``keys``, or of the deepest existing node on the way.
 
-    A key ``...`` stands for any key: the first node of the type ``got`` (msgspec's name for it) is meant then.
+    A key ``...`` matches any key: the first node of the type ``got`` (msgspec's name for it) is used.
     """
     nodes = list(_nodes(yaml.compose(text, yaml.CSafeLoader), keys))
     return next((line for line, tag in nodes if tag == TAGS.get(got)), nodes[0][0] if nodes else 1)
@@ -160,7 +160,7 @@ TAGS = {
 
 
 def _nodes(node: yaml.Node | None, keys: list[Key], line: int = 1) -> Iterator[tuple[int, str]]:
-    """(line, tag) of every node that ``keys`` can lead to, a dead end counting as its last node."""
+    """Yield (line, tag) of every node that ``keys`` can lead to, or the last node of a dead end."""
     if node is None:
         return
     below: list[tuple[int, yaml.Node]] = []
@@ -198,7 +198,7 @@ def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str,
 
 
 def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[list[Key], str]]:
-    """Every dead link of an entry, as (where in the file, what is wrong)."""
+    """Yield every undeclared id of an entry, as (place in the file, problem)."""
     for index, topic in enumerate(cause.covers):
         if topic not in knowledge.topics:
             yield ["covers", index], f"no topic {topic!r} in topics.yaml"
@@ -211,7 +211,7 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
                 yield ["questions", question, answer], f"question {question!r} has no answer {answer!r}"
     for finding in cause.findings:
         if finding not in findings:
-            yield ["findings", finding], f"nobody declares the finding {finding!r}"
+            yield ["findings", finding], f"undeclared finding {finding!r}"
     for i, fix in enumerate(cause.fixes):
         if fix.rule and fix.rule not in knowledge.rules:
             yield ["fixes", i, "rule"], f"no rule {fix.rule!r} in rules.yaml"
@@ -233,7 +233,7 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
         yield ["verify", "probe"], f"no probe {cause.verify.probe!r} in findings.yaml"
     for finding in (*cause.verify.gone, *cause.verify.seen):
         if finding not in findings:
-            yield ["verify"], f"nobody declares the finding {finding!r}"
+            yield ["verify"], f"undeclared finding {finding!r}"
     for other in (*cause.see_also, *cause.tells_apart):
         if other not in knowledge.causes:
             yield ["see_also" if other in cause.see_also else "tells_apart"], f"no cause {other!r}"
@@ -251,8 +251,8 @@ def _check_pattern(path: Path, keys: list[Key], pattern: str, literal: str) -> N
     try:
         re.compile(pattern)
     except re.error as error:
-        problem = f"no regular expression: {error}"
+        problem = f"invalid regular expression: {error}"
     if len(literal) < 4:
-        problem = f"literal {literal!r} is too short to look for: at least 4 characters"
+        problem = f"literal {literal!r} is too short: at least 4 characters"
     if problem:
         raise KnowledgeError(path, _line(path.read_bytes(), keys), problem)

@@ -1,7 +1,7 @@
-"""What the knowledge base may say. Every type here is strict: an unknown key or a wrong type is an error.
+"""Types of the knowledge base. Every type is strict: an unknown key or a wrong type is an error.
 
-Nothing in an entry is weighed by prose: what counts for or against a cause is the id of a finding, of a review
-rule, of an answer to a question, or a log signature of the entry itself.
+Evidence for or against a cause is the id of a finding, of a review rule, of an answer to a question, or a log signature
+of the entry itself; its prose has no weight.
 """
 
 from pathlib import Path
@@ -9,11 +9,11 @@ from typing import Literal
 
 import msgspec
 
-BUILT_IN = Path(__file__).parent  # the entries that come with the wizard
-UNFINISHED = "(to be written:)"  # what a drafted entry marks the places with that a person must fill
+BUILT_IN = Path(__file__).parent  # the built-in entries
+UNFINISHED = "(to be written:)"  # marks the parts of a drafted entry that the author must write
 Weight = Literal["decisive", "strong", "moderate", "weak", "against"]
 
-# Log-odds in nats. A decisive observation takes a cause from 1 in 20 to 9 in 10 by itself; a weak one
+# Log-odds in nats. A decisive observation alone takes a cause from 1 in 20 to 9 in 10; a weak one
 # never decides alone; one against undoes a strong one.
 NATS: dict[Weight, float] = {"decisive": 5.5, "strong": 3.2, "moderate": 1.7, "weak": 0.7, "against": -3.0}
 
@@ -31,8 +31,8 @@ class StrictStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class Signature(StrictStruct, frozen=True):
     """A line in a log. ``pattern`` is a Python regular expression; ``literal`` a part of it that must be there.
 
-    ``role``: a root names the cause itself, a symptom is what it looks like from outside (it never
-    outranks a root), a confirmation counts only beside other evidence. Named groups of the pattern (rank, op, seq,
+    ``role``: a root names the cause itself, a symptom is its visible effect (it never outranks a
+    root), a confirmation counts only together with other evidence. Named groups of the pattern (rank, op, seq,
     timeout_ms, port, host, bytes) become the values of the evidence.
     """
 
@@ -45,7 +45,7 @@ class Signature(StrictStruct, frozen=True):
 
 
 class Clue(StrictStruct, frozen=True):
-    """What people say in their own words: every term of ``all``, close together.
+    """Words of users: every term of ``all``, close together.
 
     A term is a word or a short phrase, ``a|b`` means either, a final ``*`` any ending. Words are compared by stem
     and with their synonyms (``synonyms.yaml``); case and punctuation do not count.
@@ -56,7 +56,7 @@ class Clue(StrictStruct, frozen=True):
 
 
 class FixSpec(StrictStruct, frozen=True):
-    """A way to mend a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator."""
+    """A fix of a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator."""
 
     id: str
     kind: Literal["patch", "config", "code", "command", "env", "text"]
@@ -69,7 +69,7 @@ class FixSpec(StrictStruct, frozen=True):
 
 
 class Verification(StrictStruct, frozen=True):
-    """What proves the fix: the probe that is run again, and the finding it must (or must no longer) show."""
+    """Proof of a fix: the probe that runs again, and the finding it must (or must no longer) show."""
 
     probe: str
     gone: list[str] = []
@@ -78,7 +78,7 @@ class Verification(StrictStruct, frozen=True):
 
 
 class Reference(StrictStruct, frozen=True):
-    """A source; ``checked`` is the version it was read or run for."""
+    """A source; ``checked`` is the version that was read or run."""
 
     title: str
     url: str
@@ -86,14 +86,14 @@ class Reference(StrictStruct, frozen=True):
 
 
 class OutdatedAdvice(StrictStruct, frozen=True):
-    """Something older advice says otherwise: what is true now, and since which version."""
+    """Correction of older advice: the current fact, and the version since which it holds."""
 
     since: str
     what: str
 
 
 class Cause(StrictStruct, frozen=True):
-    """One thing that can be wrong. The file name is ``causes/<family>/<id>.yaml``."""
+    """A cause of a problem. The file name is ``causes/<family>/<id>.yaml``."""
 
     id: str
     title: str
@@ -106,9 +106,9 @@ class Cause(StrictStruct, frozen=True):
     holds_for: dict[str, str]
     sources: list[Reference]
     covers: list[str] = []
-    prior: float = 0.0  # nats added to the common prior: how often people meet it
-    generic: bool = False  # names a mechanism that many roots share: steps back where one of these is shown
-    one_process: bool = False  # one process meets it as well: need not be told of several
+    prior: float = 0.0  # nats added to the common prior: how frequent it is
+    generic: bool = False  # a mechanism that many causes share: ranked lower when one of these is supported
+    one_process: bool = False  # a single process can have it as well
     signatures: list[Signature] = []
     clues: list[Clue] = []
     questions: dict[str, dict[str, Weight]] = {}
@@ -119,9 +119,9 @@ class Cause(StrictStruct, frozen=True):
 
 
 class Question(StrictStruct, frozen=True):
-    """Something only a person can answer. ``cost_s`` is the time it takes them.
+    """A question to the user. ``cost_s`` is the time to answer it.
 
-    ``heard``: for an answer, the clues (lists of terms, all close together) by which a text gives it unasked.
+    ``heard``: for an answer, the clues (lists of terms, all close together) by which a text implies it.
     """
 
     ask: str
@@ -132,7 +132,7 @@ class Question(StrictStruct, frozen=True):
 
 
 class Probe(StrictStruct, frozen=True):
-    """Something the wizard can look at by itself. Finding ids are ``<probe>.<name>``."""
+    """A check that runs without the user. Finding ids are ``<probe>.<name>``."""
 
     title: str
     intrusiveness: Intrusiveness
@@ -142,8 +142,8 @@ class Probe(StrictStruct, frozen=True):
 
 
 class Message(StrictStruct, frozen=True):
-    """A line people paste that is no cause: harmless (``benign``), only the echo of one (``consequence``), or a mistake
-    that has nothing to do with several ranks (``unrelated``)."""
+    """A pasted line that is no cause: harmless (``benign``), a consequence of one (``consequence``), or an error
+    unrelated to distributed training (``unrelated``)."""
 
     pattern: str
     literal: str
@@ -152,7 +152,7 @@ class Message(StrictStruct, frozen=True):
 
 
 class Rule(StrictStruct, frozen=True):
-    """A review rule; the code that decides it stands in ``app/review``. Its finding id is ``review.<rule>``."""
+    """A review rule; its code is in ``app/review/rules``. Its finding id is ``review.<rule>``."""
 
     title: str
     cause: str
@@ -165,7 +165,7 @@ class Rule(StrictStruct, frozen=True):
 
 
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the wizard knows, checked as a whole."""
+    """The complete, validated knowledge base."""
 
     causes: dict[str, Cause]
     questions: dict[str, Question]
@@ -175,12 +175,12 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     scope_words: list[str]
     synonyms: list[list[str]]
     topics: dict[str, str]
-    several: list[str]  # patterns: what in a text speaks of several ranks
-    glossary: dict[str, str]  # terms in other languages, with the words they are heard as
+    several: list[str]  # patterns by which a text mentions several ranks
+    glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
-    stems: dict[str, str] = {}  # of every phrase that is listened for
+    stems: dict[str, str] = {}  # of every phrase that is matched
 
     def findings(self) -> dict[str, str]:
-        """Every declared finding id with what it says, the review rules' among them."""
+        """Return every declared finding id with its text, including those of the review rules."""
         said = {f"{probe}.{name}": text for probe, spec in self.probes.items() for name, text in spec.findings.items()}
         return said | {f"review.{rule}": spec.title for rule, spec in self.rules.items()}

@@ -1,7 +1,7 @@
-"""How words are compared: as SQLite's full-text search (FTS5) does, by Porter's stems of Unicode's words.
+"""Word stems as in SQLite's full-text search (FTS5): Porter's stems of Unicode words.
 
-The stems of all that is listened for are worked out when the knowledge is loaded, by SQLite itself; so a text need only
-be searched for what it has the words of.
+SQLite computes the stems of all phrases when the knowledge is loaded, so that a text is only searched for phrases whose
+words it contains.
 """
 
 import re
@@ -16,12 +16,12 @@ ONE = re.compile(r"\b(o)ne\b", re.IGNORECASE)
 
 
 def protect_one(text: str) -> str:
-    """The text with "one" so written that its stem is not that of "on"."""
+    """Rewrite "one" so that its stem differs from that of "on"."""
     return ONE.sub(r"\1nne", text) if "one" in text.lower() else text
 
 
 def quote_phrase(phrase: str) -> str:
-    """A phrase of a clue as a search: nothing in it is syntax but a final ``*``, for any ending."""
+    """Quote a phrase of a clue as a query: only a final ``*``, for any ending, is syntax."""
     bare = phrase.strip()
     return f'"{_words(bare)}"' + "*" * bare.endswith("*")
 
@@ -29,7 +29,7 @@ def quote_phrase(phrase: str) -> str:
 def clue_stems(
     causes: Iterable[Cause], questions: Iterable[Question], synonyms: Iterable[Iterable[str]]
 ) -> dict[str, str]:
-    """The stems of each phrase of a clue, of what an answer is heard by, and of the synonyms, with its final ``*``."""
+    """Return the stems of each phrase of the clues, of the answers and of the synonyms, with its final ``*``."""
     clues = [clue.all for cause in causes for clue in cause.clues]
     heard = [terms for question in questions for ways in question.heard.values() for terms in ways]
     phrases = {phrase for terms in (*clues, *heard, *synonyms) for term in terms for phrase in term.split("|")}

@@ -61,8 +61,8 @@ class WizardApp(App[int]):
         ),
     ]
 
-    def __init__(self, desk: WizardState, start: str = "home", **arguments: Any) -> None:
-        self.desk = desk
+    def __init__(self, state: WizardState, start: str = "home", **arguments: Any) -> None:
+        self.state = state
         self._start, self._arguments = start, arguments
         self._asked_at = -ASK_AGAIN_S
         self.problem: Exception | None = None
@@ -72,7 +72,7 @@ class WizardApp(App[int]):
         for ours in (theme.DARK, theme.LIGHT):
             self.register_theme(ours)
         self.theme = theme.initial_theme(os.environ)
-        self._line_filters = theme.line_filters(desk.options.ascii)
+        self._line_filters = theme.line_filters(state.options.ascii)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return theme.DEFAULTS
@@ -124,7 +124,7 @@ class WizardApp(App[int]):
         from ..app.watchdog.demo_job import DemoJob
         from .triage.demo import DemoScreen
 
-        async with DemoJob(target_python(self.desk.options)) as demo:
+        async with DemoJob(target_python(self.state.options)) as demo:
             self.screen_stack[0].post_message(DemoScreen.Started(demo.pid))
             await asyncio.Event().wait()
 
@@ -132,7 +132,7 @@ class WizardApp(App[int]):
         """End the wizard: cancel what runs and let it clean up; the keeper ends what it started."""
         running = [worker for worker in self.workers if not worker.is_finished]
         if any(worker.group == DEMO for worker in running):
-            self.current.say("Ending the demo's job.")
+            self.current.show_status("Ending the demo's job.")
         for worker in running:
             worker.cancel()
         for worker in running:
@@ -140,9 +140,9 @@ class WizardApp(App[int]):
                 await wait_for(CLEAN_UP_LIMIT_S, worker.wait())
         self.exit(code, return_code=code)
 
-    def refuse(self, error: UserError) -> None:
+    def show_error(self, error: UserError) -> None:
         """Say on the present screen why something could not be done."""
-        self.current.say(to_ascii(str(error)) if self.desk.options.ascii else str(error))
+        self.current.show_status(to_ascii(str(error)) if self.state.options.ascii else str(error))
 
     async def action_open(self, place: str) -> None:
         await self.open(place)
@@ -162,12 +162,12 @@ class WizardApp(App[int]):
 
     async def action_interrupt(self) -> None:
         if self.current.cancel_running():
-            self.current.say("Cancelled.")
+            self.current.show_status("Cancelled.")
         elif time.monotonic() - self._asked_at < ASK_AGAIN_S:
             await self.leave(130)
         else:
             self._asked_at = time.monotonic()
-            self.current.say("ctrl+c again leaves the wizard. What you did so far is saved.")
+            self.current.show_status("ctrl+c again leaves the wizard. What you did so far is saved.")
 
     def _handle_exception(self, error: Exception) -> None:
         self.problem = error.error if isinstance(error, WorkerFailed) else error  # type: ignore[assignment]

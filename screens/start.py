@@ -33,10 +33,10 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     from .shell import gc_freeze
     from .shell.state import WizardState
 
-    desk = WizardState(options)
+    state = WizardState(options)
     if screen == "resume":
-        screen, arguments = desk.resume(str(arguments.get("id", "last"))), {}
-    app = WizardApp(desk, screen, **arguments)
+        screen, arguments = state.resume(str(arguments.get("id", "last"))), {}
+    app = WizardApp(state, screen, **arguments)
     gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)
     if app.problem:

@@ -1,6 +1,6 @@
-"""Fixtures for all tests: nothing a test does touches the state or the settings of the person who runs it.
+"""Fixtures for all tests: no test touches the state or the settings of the user who runs it.
 
-Properties are tried on the same examples each time and take the time they take; make soak looks for new examples.
+Properties use the same examples in each run and have no deadline; ``make soak`` searches for new examples.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Agent: one rank of the all-reduce test. Started by torchrun as ``allreduce.py OUT_DIR BACKEND TIMEOUT_S``.
 
-Each rank appends JSON lines to OUT_DIR/rankN.jsonl (torchrun hands no descriptors on): started, joined, before every
-all-reduce its number, after every size the seconds and what was wrong, at last done, or error.
+Each rank appends JSON lines to OUT_DIR/rankN.jsonl (torchrun does not pass file descriptors on): started, joined, the
+number of each all-reduce before it, the seconds and errors after each size, and finally done or error.
 """
 
 import json
@@ -13,15 +13,15 @@ from datetime import timedelta
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KIB, MIB = 1024, 1024 * 1024
-# (bytes, timed calls); the larger sizes only on GPUs, as far as memory goes
+# (bytes, timed calls); the larger sizes only on GPUs with enough memory
 SIZES = ((4, 50), (64 * KIB, 50), (1 * MIB, 20), (16 * MIB, 10))
 GPU_SIZES = ((256 * MIB, 10), (1024 * MIB, 5))
-PERIOD = 251  # prime: a chunk of 2^k elements that lands in a wrong place shows
-BUFFERS = 4  # of one size: data, what is expected, the comparison, what the backend needs
+PERIOD = 251  # prime, so that a chunk of 2^k elements in a wrong place is detected
+BUFFERS = 4  # buffers of one size: data, expected values, the comparison, the backend's own
 
 
 def fill_pattern(torch, rank, count, device):
-    """``count`` small whole numbers that depend on the rank and the position, and not linearly on either.
+    """Return ``count`` small whole numbers that depend on rank and position, and on neither linearly.
 
     Their sums over up to 60,000 ranks are exact in float32.
     """
@@ -31,13 +31,13 @@ def fill_pattern(torch, rank, count, device):
 
 
 def expected_sum(torch, ranks, count, device):
-    """What every element must be after the sum over all ranks."""
+    """Return the expected value of every element after the sum over all ranks."""
     block = torch.stack([fill_pattern(torch, rank, min(count, PERIOD), device) for rank in range(ranks)]).sum(dim=0)
     return block.repeat(-(-count // PERIOD))[:count] if count > PERIOD else block
 
 
 def wrong_elements(torch, data, right):
-    """How many elements differ (NaN differs), and of the first its index, what it should be and what it is."""
+    """Return the number of wrong elements (NaN is wrong), and index, expected and actual value of the first."""
     differs = data != right
     count = int(differs.sum())
     if not count:
@@ -73,7 +73,7 @@ class RankWorker:
         self.report("joined")
 
     def all_reduce(self, data, size):
-        """One call, told before it is made; the seconds until its result is there."""
+        """Run one call, reported before it starts; return the seconds until its result is available."""
         self.calls += 1
         self.report("call", call=self.calls, bytes=size)
         started = time.perf_counter()
@@ -83,7 +83,7 @@ class RankWorker:
         return time.perf_counter() - started
 
     def sizes(self):
-        """The sizes that fit on every rank."""
+        """Return the sizes that fit on every rank."""
         if self.backend != "nccl":
             return SIZES
         free, _ = self.torch.cuda.mem_get_info(self.device)
@@ -93,7 +93,9 @@ class RankWorker:
         return SIZES + tuple(entry for entry in GPU_SIZES if entry[0] * BUFFERS < int(least[0]))
 
     def measure(self, size, times):
-        """The median seconds of ``times`` calls at ``size`` bytes, every element checked before and after them."""
+        """Return the median seconds of ``times`` calls at ``size`` bytes; every element is checked before and after
+        them.
+        """
         torch, count = self.torch, size // 4
         right = expected_sum(torch, self.ranks, count, self.device)
         data = fill_pattern(torch, self.rank, count, self.device)
@@ -120,8 +122,8 @@ def main():
             rank.dist.destroy_process_group()
             rank.report("done")
         except Exception as error:
-            said = " | ".join(line.strip() for line in str(error).splitlines() if line.strip())
-            rank.report("error", message="%s: %s" % (type(error).__name__, said[:600]), at=time.time())
+            text = " | ".join(line.strip() for line in str(error).splitlines() if line.strip())
+            rank.report("error", message="%s: %s" % (type(error).__name__, text[:600]), at=time.time())
             raise
 
 

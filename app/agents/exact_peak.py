@@ -1,10 +1,10 @@
-"""Agent: the peak of a user's own model in training, on fake tensors, by torch's own trackers.
+"""Agent: the peak memory of a user's own model in training, on fake tensors, by torch's own trackers.
 
-Started as ``exact_peak.py REQUEST``, a JSON object (``request`` in ``app/plan/exact.py``). The user's module is
-imported, built, wrapped and trained for two steps under FakeTensorMode: no weight takes memory, nothing is computed,
-and nothing is sent (a fake process group). The tensors pretend to lie on "cpu", as FSDP's streams need a real GPU for
-anything else (torch 2.13); ``ddpwizard_model.fakes`` makes up for what would be otherwise on one. The answer is one
-JSON object on the descriptor named by DDPWIZARD_ANSWER_FD; where it fails, ``problem`` says why.
+Started as ``exact_peak.py REQUEST``, a JSON object (written by ``app/plan/exact_memory.py``). The user's module is
+imported, built, wrapped and trained for two steps under FakeTensorMode: weights take no memory, nothing is computed,
+and nothing is sent (a fake process group). The tensors claim to be on "cpu", as FSDP's streams need a real GPU for
+anything else (torch 2.13); ``ddpwizard_model.fake_tensors`` applies the rules of a GPU. The answer is one JSON object
+on the descriptor named by DDPWIZARD_ANSWER_FD; on failure its ``problem`` contains the reason.
 """
 
 import json
@@ -22,14 +22,14 @@ MEMORY_LIMIT_BYTES = 12 * 2**30
 
 
 def refuse_network(event, args):
-    """An audit hook that says what was asked for instead of letting it be fetched."""
+    """Raise in an audit hook with the requested host instead of connecting to it."""
     if event == "socket.getaddrinfo" or (event == "socket.connect" and not isinstance(args[1], (str, bytes))):
         host = args[0] if event == "socket.getaddrinfo" else args[1][0]
         raise protocol.RequestRefused("it asks for %s over the network" % host)
 
 
 def describe_error(error):
-    """One line on what went wrong."""
+    """Describe an error in one line."""
     line = protocol.one_line(error)
     if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
         return "its code reads a value or a size that only real tensors have (%s)" % line
@@ -48,7 +48,7 @@ def main():
         answer.update(tracking.track(json.loads(sys.argv[1])))
     except protocol.RequestRefused as refusal:
         answer["problem"] = str(refusal)
-    except BaseException as error:  # whatever the user's code does, sys.exit too
+    except BaseException as error:  # whatever the user's code raises, including SystemExit
         answer["problem"] = describe_error(error)
     answer["used"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     protocol.send_answer(answer)

@@ -1,10 +1,10 @@
-"""Agent: what a host name resolves to and, with a port, whether something answers there. Standard library only.
+"""Agent: resolve a host name and, with a port, try to connect to it. Standard library only.
 
     python lookup.py HOST [PORT CONNECT_LIMIT_S]
 
-Both can block for minutes in the C library or the kernel, which is why they stand in a process that can be killed.
-Answers JSON lines on the descriptor named by DDPWIZARD_ANSWER_FD, each as soon as it is known:
-``{"addresses": […], "problem": "…"}``, then ``{"connected": bool, "problem": "…"}``.
+Both can block for minutes in the C library or the kernel, so they run in a process that can be killed. Answers JSON
+lines on the descriptor named by DDPWIZARD_ANSWER_FD, each as soon as it is known: ``{"addresses": […], "problem":
+"…"}``, then ``{"connected": bool, "problem": "…"}``.
 """
 
 import errno
@@ -18,12 +18,12 @@ REFUSED = "Connection refused"
 
 
 def print_fact(fact):
-    """One line of the answer."""
+    """Write one line of the answer."""
     os.write(int(os.environ["DDPWIZARD_ANSWER_FD"]), json.dumps(fact).encode() + b"\n")
 
 
 def resolve(host):
-    """The addresses in the resolver's order, and why there are none."""
+    """Return the addresses in the resolver's order, and the error if there are none."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -32,7 +32,7 @@ def resolve(host):
 
 
 def connect(addresses, port, limit_s):
-    """Whether one of the addresses takes a TCP connection within the limit, and why not."""
+    """Return whether one of the addresses accepts a TCP connection within the limit, and the error if none does."""
     until = time.monotonic() + limit_s
     problem = ""
     for at, address in enumerate(addresses):

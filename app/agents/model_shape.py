@@ -1,9 +1,9 @@
-"""Agent: build a user's model on the meta device and tell its shape. Started as ``model_shape.py MODULE:FACTORY``, or
-with the factory's arguments as JSON behind it: ``[[…], {…}]``.
+"""Agent: build a user's model on the meta device and describe its shape.
 
-Nothing is allocated for the weights and nothing is computed, but the module is imported and the factory called, as the
-user's own program would. The answer is one JSON object on the descriptor named by DDPWIZARD_ANSWER_FD; where it fails,
-``problem`` says why.
+Started as ``model_shape.py MODULE:FACTORY``, optionally followed by the factory's arguments as JSON: ``[[…], {…}]``.
+Weights are not allocated and nothing is computed, but the module is imported and the factory called, as in the user's
+own program. The answer is one JSON object on the descriptor named by DDPWIZARD_ANSWER_FD; on failure its ``problem``
+contains the reason.
 """
 
 import json
@@ -16,14 +16,14 @@ sys.path.insert(0, AGENTS)
 
 from ddpwizard_model import building, protocol  # noqa: E402
 
-ADDRESS_LIMIT_BYTES = 24 * 2**30  # torch alone maps some GiB
+ADDRESS_LIMIT_BYTES = 24 * 2**30  # torch alone maps several GiB
 CONFIG_LIMIT = 1000000  # characters
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups")
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
 
 
 def build_on_meta(spec, arguments=((), {})):
-    """The model that ``package.module:factory`` gives with these arguments, its weights on the meta device."""
+    """Return the model of ``package.module:factory`` with these arguments, its weights on the meta device."""
     import torch
 
     factory = protocol.import_function(spec)
@@ -33,7 +33,7 @@ def build_on_meta(spec, arguments=((), {})):
 
 
 def refuse_network():
-    """Nothing is downloaded to make a plan: who asks for another host is refused at once, instead of waited for."""
+    """Refuse connections to other hosts at once: nothing is downloaded to make a plan."""
     import socket
 
     connect, resolve = socket.socket.connect, socket.getaddrinfo
@@ -57,7 +57,7 @@ def refuse_network():
 
 
 def read_shape(model):
-    """What the planner needs: every parameter's shape, the repeated block, embeddings and attention heads."""
+    """Return what the planner needs: every parameter's shape, the repeated block, embeddings and attention heads."""
     import torch
 
     params = [
@@ -89,19 +89,19 @@ def read_shape(model):
 
 
 def config_as_dict(model):
-    """The config of a transformers model as plain data; empty for any other."""
+    """Return the config of a transformers model as plain data, or {}."""
     config = getattr(model, "config", None)
     if config is None or not (getattr(config, "model_type", None) and hasattr(config, "to_dict")):
         return {}
     try:
         plain = json.dumps(config.to_dict(), default=str)
-    except Exception:  # it is no such config
+    except Exception:  # not such a config
         return {}
     return json.loads(plain) if len(plain) < CONFIG_LIMIT else {}
 
 
 def first_attribute(model, names):
-    """A number that a module or its config has under one of these names; 0 where none does."""
+    """Return a number that a module or its config has under one of these names, or 0."""
     for holder in (getattr(model, "config", None), *model.modules()):
         for name in names:
             value = getattr(holder, name, None)
@@ -112,13 +112,13 @@ def first_attribute(model, names):
 
 def main():
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_LIMIT_BYTES, ADDRESS_LIMIT_BYTES))
-    with open("/proc/self/oom_score_adj", "w") as score:  # where memory runs out, this goes first, not a job
+    with open("/proc/self/oom_score_adj", "w") as score:  # if memory runs out, this process is killed first, not a job
         score.write("1000")
     protocol.use_user_import_path(AGENTS)
     refuse_network()
     try:
         answer = read_shape(build_on_meta(sys.argv[1], *(json.loads(given) for given in sys.argv[2:3])))
-    except BaseException as error:  # whatever the user's code does, sys.exit too
+    except BaseException as error:  # whatever the user's code raises, including SystemExit
         answer = {"problem": protocol.one_line(error)}
     protocol.send_answer(answer)
 

@@ -1,7 +1,7 @@
-"""Agent: what the interpreter that runs this can import. Needs only the standard library; torch is looked at.
+"""Agent: versions of the packages in its interpreter, and properties of torch. Standard library only.
 
 Answers JSON lines on the descriptor named by DDPWIZARD_ANSWER_FD: the interpreter and its packages first, torch second.
-The first line stands before torch is imported, so that an import that kills the interpreter can be told as such.
+The first line is written before torch is imported, so that an import that kills the interpreter can be reported.
 """
 
 import json
@@ -36,7 +36,7 @@ PACKAGES = (
 
 
 def version_of(package):
-    """The installed version, or empty text."""
+    """Return the installed version, or ""."""
     try:
         return metadata.version(package) or ""
     except Exception:
@@ -44,7 +44,7 @@ def version_of(package):
 
 
 def interpreter():
-    """The interpreter and its packages, without importing any of them."""
+    """Return the interpreter and its packages, without importing any of them."""
     versions = {package: version_of(package) for package in PACKAGES}
     try:
         spec = find_spec("torch")
@@ -60,7 +60,7 @@ def interpreter():
 
 
 def torch_facts():
-    """What torch says of itself. Attributes that older versions lack are told by hasattr."""
+    """Return properties of torch; hasattr guards attributes that older versions lack."""
     import torch
 
     facts = {
@@ -86,7 +86,7 @@ def torch_facts():
 
 
 def attempt(function):
-    """What ``function`` returns, or None where it fails: one missing fact must not cost the others."""
+    """Return what ``function`` returns, or None on an error: one missing fact must not hide the others."""
     try:
         return function()
     except Exception:
@@ -95,7 +95,7 @@ def attempt(function):
 
 
 def cudnn_text(number):
-    """cuDNN's number as text: 8902 is 8.9.2, from version 9 on 91002 is 9.10.2."""
+    """Return cuDNN's number as text: 8902 is 8.9.2; from version 9 on, 91002 is 9.10.2."""
     if not number:
         return ""
     major = 10000 if number >= 90000 else 1000

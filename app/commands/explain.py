@@ -2,7 +2,8 @@
 
 import click
 
-from ...knowledge.schema import Cause, Clue, Knowledge
+from ...knowledge.schema import Knowledge
+from ..diagnosis.cause_text import cause_lines
 from ..errors import UserError
 from ..options import Options, knowledge_for
 from ..text.json_output import print_json, public_document
@@ -32,40 +33,3 @@ def _near(id_: str, knowledge: Knowledge) -> str:
 
     near = difflib.get_close_matches(id_, knowledge.causes, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def clue_text(clue: Clue) -> str:
-    """The terms of a clue as people read them: ``“two nodes”, “hang” or “stuck”``."""
-    return ", ".join(" or ".join(f"“{part.strip()}”" for part in term.split("|")) for term in clue.all)
-
-
-def cause_lines(cause: Cause, knowledge: Knowledge) -> list[str]:
-    """An entry as plain lines, headings in capitals; the browser of the TUI shows the same."""
-    findings = knowledge.findings()
-    lines = [cause.title, f"{cause.family} / {cause.id}", "", cause.summary, ""]
-    lines += ["HOW IT SHOWS", *(f"  - {symptom}" for symptom in cause.symptoms), ""]
-    lines += ["WHAT HAPPENS", *("  " + line for line in cause.explain.strip().splitlines()), ""]
-    lines.append("WHAT MENDS IT")
-    for fix in cause.fixes:
-        safety = f"  ({fix.safety}: {fix.why_unsafe})" if fix.why_unsafe else ""
-        lines.append(f"  - {fix.title}{safety}")
-        lines += ["      " + line for line in fix.text.strip().splitlines()]
-    lines += ["", "WHAT SPEAKS FOR OR AGAINST IT"]
-    lines += [f"  {weight:<9} {findings[id_]}" for id_, weight in cause.findings.items()]
-    for question, answers in cause.questions.items():
-        spec = knowledge.questions[question]
-        lines += [f"  {weight:<9} {spec.ask} {spec.answers[answer]}" for answer, weight in answers.items()]
-    lines += [f"  {signature.weight:<9} log line: {signature.pattern}" for signature in cause.signatures]
-    lines += [f"  {clue.weight:<9} words: {clue_text(clue)}" for clue in cause.clues]
-    if cause.tells_apart:
-        lines += ["", "HOW TO TELL IT FROM ITS NEIGHBOURS"]
-        lines += [f"  {other}: {text}" for other, text in cause.tells_apart.items()]
-    if cause.changed:
-        lines += ["", "WHAT OLDER ADVICE SAYS OTHERWISE"]
-        lines += [f"  since {change.since}: {change.what}" for change in cause.changed]
-    holds = ", ".join(f"{name} {versions}" for name, versions in cause.holds_for.items())
-    lines += ["", f"HOLDS FOR  {holds}", "SOURCES"]
-    lines += [f"  {source.title} (checked: {source.checked})  {source.url}" for source in cause.sources]
-    if cause.see_also:
-        lines += ["SEE ALSO  " + ", ".join(cause.see_also)]
-    return lines

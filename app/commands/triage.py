@@ -206,7 +206,7 @@ def _table(groups: list[rank_groups.RankGroup]) -> list[str]:
     rows = [("", "rank", "state", "where", "in", "last moved")]
     for group in groups:
         where = f"{group.where}  {group.function}" if group.where else _short(group.note)
-        doing = group.doing or ""
+        doing = group.collective or ""
         if group.note and group.where:
             doing = f"{doing} ({group.note})" if doing else group.note
         rows.append(("▸" if group.culprit else "", group.ranks, group.state, where, doing, group.since))

@@ -1,7 +1,6 @@
-"""The case: what is known so far, and what that says. One engine for the screens, ``--plain`` and the commands.
+"""A case: collected evidence and the diagnosis computed from it, for the screens, ``--plain`` and the commands.
 
-A case is made of events in its session; nothing is held that the session does not hold, so a resumed session is the
-same case.
+A case is rebuilt from the events of its session and holds nothing else, so a resumed session is the same case.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ FRONT_DOOR = "symptom"  # the question the wizard begins with
 
 
 class Case:
-    """Evidence gathered into a ranking. Without a session nothing is saved (a plain ``diagnose``)."""
+    """Evidence and its ranking. Without a session nothing is saved (a plain ``diagnose``)."""
 
     def __init__(self, knowledge: Knowledge, session: Session | None = None) -> None:
         self.knowledge = knowledge
@@ -33,41 +32,44 @@ class Case:
             self._replay(event.kind, event.data)
 
     def add(self, evidence: Iterable[Evidence]) -> None:
-        """Take in what was observed."""
+        """Add observations."""
         items = list(evidence)
         if self.session and items:
             self.session.append_all("evidence", [msgspec.to_builtins(item) for item in items])
         self.evidence += items
 
     def answer(self, question: str, answer: str) -> None:
-        """Take in the answer to a question; ``skipped`` only marks it as asked."""
+        """Record the answer to a question; ``skipped`` only marks it as asked."""
         self._record("answer", question=question, answer=answer)
 
     def take_back_answer(self, question: str) -> None:
-        """Forget an answer (the person went back)."""
+        """Remove an answer (the user went back)."""
         self._record("answer", question=question, answer=None)
 
-    def take_triage(self, **told: Any) -> None:
-        """Keep what a look at the jobs came to; what an earlier one said of them is evidence no more."""
-        self._record("triage", **told)
+    def take_triage(self, **verdicts: Any) -> None:
+        """Record the result of a triage; it replaces the evidence of earlier ones."""
+        self._record("triage", **verdicts)
 
     def mark_probed(self, probe: str) -> None:
-        """Remember that a probe has run, whatever it found."""
+        """Record that a probe has run, whatever it found."""
         self._record("step", probed=probe)
 
     def settle(self, cause: str, was: bool) -> None:
-        """Take a person's word that it was this cause, or that it was not; in the session for good."""
+        """Record your answer that it was this cause, or that it was not; it stays in the session."""
         self._record("truth", cause=cause, was=was)
 
     @property
     def rejected(self) -> set[str]:
-        """The causes of which a person said that it was not them."""
+        """Causes that the user has rejected."""
         return {id_ for item in self.evidence if (id_ := item.id.removeprefix("rejected:")) != item.id}
 
     def diagnosis(self, in_scope: bool = True, may_probe: Iterable[str] = ()) -> Diagnosis:
-        """The present ranking with its reasons and the next steps. ``may_probe``: probes that are allowed to run."""
+        """Return the current ranking with its reasons and the next steps.
+
+        ``may_probe``: probes that are allowed to run.
+        """
         ranking = rank_causes(self.knowledge, self._weights, self.evidence)
-        # What to ask next is weighed as if the text had said nothing of one process: a question may yet tell.
+        # A text about one process does not weigh on the next step: the answer to a question may correct it.
         others = [item for item in self.evidence if item.id != ONE_PROCESS]
         asking = ranking if len(others) == len(self.evidence) else rank_causes(self.knowledge, self._weights, others)
         shares = {cause.id: cause.confidence for cause in asking.causes}
@@ -82,12 +84,12 @@ class Case:
         )
 
     def known_answers(self) -> set[str]:
-        """The questions that need not be put: answered, or told by what was handed in."""
-        heard = {
+        """Return the questions that need no asking: answered by the user, or by a log or a description."""
+        implied = {
             item.id.removeprefix("answer:").partition("=")[0] for item in self.evidence if item.source == "description"
         }
         shown = {FRONT_DOOR} if any(item.source == "log" for item in self.evidence) else set()
-        return {*self.answers, *heard, *shown}
+        return {*self.answers, *implied, *shown}
 
     def _record(self, kind: Any, **data: Any) -> None:
         if self.session:
@@ -100,8 +102,8 @@ class Case:
         elif kind == "answer":
             self._take_answer(data["question"], data["answer"])
         elif kind == "truth":
-            said = "you say that it was this" if data["was"] else "you say that it was not this"
-            self.evidence.append(Evidence(confirmed_id(data["cause"], data["was"]), "answer", said))
+            answer = "you confirmed this cause" if data["was"] else "you rejected this cause"
+            self.evidence.append(Evidence(confirmed_id(data["cause"], data["was"]), "answer", answer))
         elif kind == "triage":
             self.evidence = [item for item in self.evidence if item.source != "job"]
         elif kind == "step" and "probed" in data:

@@ -1,7 +1,7 @@
-"""The decision graph: the knowledge base as a networkx graph, for looking at it and for walking its links.
+"""The decision graph: the knowledge base as a networkx graph.
 
-Ranking reads plain tables (``rank.weight_table``); this graph is loaded after the first frame, for the browser's
-"related" lists, ``ddpwizard kb graph`` and the check that every cause can be reached.
+Ranking reads plain tables (``ranking.weight_table``). The graph is loaded after the first frame, for the related causes
+in the browser, for ``ddpwizard kb graph``, and for the check that every cause is reachable.
 """
 
 from typing import Any
@@ -15,8 +15,11 @@ Graph = nx.MultiDiGraph
 
 
 def build_graph(knowledge: Knowledge) -> "nx.MultiDiGraph[str]":
-    """Nodes carry ``kind`` and ``text``; edges ``relation`` (supports, refutes, asks, finds, fixes, verifies, see-also)
-    and, where they weigh, ``nats``."""
+    """Build the graph.
+
+    Nodes have ``kind`` and ``text``; edges have ``relation`` (supports, refutes, asks, finds, fixes, verifies,
+    see-also) and, for evidence, ``nats``.
+    """
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
 
     def node(id_: str, kind: str, text: str) -> str:
@@ -58,8 +61,22 @@ def build_graph(knowledge: Knowledge) -> "nx.MultiDiGraph[str]":
     return graph
 
 
+def related_causes(knowledge: Knowledge, cause: str) -> list[tuple[str, str]]:
+    """Return the ids of causes related to this one, each with the reason, those that its entry names first."""
+    graph = build_graph(knowledge)
+    found = dict.fromkeys(knowledge.causes[cause].see_also, "see also")
+    shared: dict[str, int] = {}
+    for source in graph.predecessors(cause):
+        for other in graph.successors(source):
+            if other != cause and graph.nodes[other]["kind"] == "cause":
+                shared[other] = shared.get(other, 0) + 1
+    for other, count in sorted(shared.items(), key=lambda each: -each[1]):
+        found.setdefault(other, f"{count} sign{'s' * (count != 1)} in common")
+    return list(found.items())
+
+
 def graph_as_json(graph: "nx.MultiDiGraph[str]") -> dict[str, Any]:
-    """The graph as plain lists of nodes and edges."""
+    """Return the graph as plain lists of nodes and edges."""
     return {
         "nodes": [{"id": id_, **data} for id_, data in graph.nodes(data=True)],
         "edges": [{"from": a, "to": b, **data} for a, b, data in graph.edges(data=True)],
@@ -67,7 +84,7 @@ def graph_as_json(graph: "nx.MultiDiGraph[str]") -> dict[str, Any]:
 
 
 def graph_as_dot(graph: "nx.MultiDiGraph[str]") -> str:
-    """The graph in Graphviz's language; causes as boxes."""
+    """Render the graph in Graphviz's DOT language; causes have a frame."""
 
     def quote(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,6 +1,6 @@
-"""A new entry of the knowledge base, made from what a session saw: its words, its error lines, its findings.
+"""Draft a knowledge entry from a session: its descriptions, its error lines, its findings.
 
-What a person must add (why it happens, what mends it) is marked; ``kb check`` names each mark that is left.
+The parts that the author must add (why it happens, how to fix it) are marked; ``kb check`` reports every mark left.
 """
 
 import re
@@ -17,12 +17,12 @@ MOST_LINES = 40
 MOST_SIGNATURES = 3
 LEAST_LITERAL = 8
 LINE_LIMIT = 300
-# A line that says what went wrong: the end of a traceback, or a word that loggers and launchers use for it.
+# An error line: the end of a traceback, or a word that loggers and launchers use for errors.
 ERROR = re.compile(
     r"^(?:\S{1,60}[:|] +)?(?:[A-Za-z_]{1,40}\.){0,6}[A-Z][A-Za-z]{1,40}(?:Error|Exception|Interrupt|Exit)\b"
     r"|\b(?:ERROR|FATAL|CRITICAL|NCCL WARN|[Ee]rror:|failed|abort(?:ed|ing)|Segmentation fault|Killed)\b"
 )
-# What loggers put before a message: ranks, times, levels, hosts. Not part of what is looked for.
+# Prefixes of loggers: ranks, times, levels, hosts. Not part of the signature.
 PREFIX = re.compile(
     r"^(?:\[[^\]\n]{1,60}\]:?\s*|\d{4}-\d\d-\d\d[T ][\d:.,]{8,15}Z?\s*|[\w.-]{1,60}:\d{1,7}:\d{1,7}\s+|\d{1,4}:\s+)+"
 )
@@ -30,7 +30,7 @@ VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?:/[\w.@+~-]+){2,}/?|\b[0-9a-f]{12,}\b|\
 
 
 class EntryDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """What an entry is made of. ``lines`` are (where, text) of error lines."""
+    """The content of a new entry. ``lines`` are (where, text) of error lines."""
 
     id: str
     title: str
@@ -43,7 +43,7 @@ class EntryDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def error_lines(text: str, origin: str) -> list[tuple[str, str]]:
-    """(where, line) of what looks like an error in a text: each kind once, at most ``MOST_LINES``."""
+    """Return (where, line) of the error lines of a text: each kind once, at most ``MOST_LINES``."""
     found: dict[str, tuple[str, str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > 2000 or not ERROR.search(line):
@@ -56,9 +56,9 @@ def error_lines(text: str, origin: str) -> list[tuple[str, str]]:
 
 
 def signature_of_line(line: str) -> tuple[str, str]:
-    """(pattern, literal) that find this line again: numbers, addresses and paths may differ, the prefix is left out.
+    """Return (pattern, literal) that match this line with other numbers, addresses and paths, and without its prefix.
 
-    The literal is the longest piece that stays the same; it may be too short to be of use.
+    The literal is the longest constant part; it may be too short to be useful.
     """
     bare = PREFIX.sub("", line.strip())[:LINE_LIMIT]
     kept: list[str] = []
@@ -85,22 +85,22 @@ def _any_like(part: str) -> str:
 
 
 def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
-    """The YAML text of the new entry."""
+    """Render the YAML text of the new entry."""
     roots = _roots(knowledge)
     new = [(where, line) for where, line in draft.lines if not _known(line, where, knowledge, roots)]
     signatures = [(where, *signature_of_line(line)) for where, line in new]
     usable = [row for row in signatures if len(row[2]) >= LEAST_LITERAL][:MOST_SIGNATURES]
     rows = [
-        f"# Drafted by ddpwizard kb new from {draft.origin}. Mend what it says, then: ddpwizard kb check DIRECTORY",
+        f"# Drafted by ddpwizard kb new from {draft.origin}. Complete it, then run: ddpwizard kb check DIRECTORY",
         f"id: {draft.id}",
         f"title: {_text(draft.title)}",
         "family: hang  # launch, ddp, fsdp, zero, hang, nccl, elastic, memory or performance",
         f"summary: {_text(draft.title.rstrip('.') + '.')}",
-        "symptoms:  # as people would type it into a search box",
+        "symptoms:  # as people would type it into a search engine",
         *(f"  - {_text(words)}" for words in (draft.words or [draft.title])),
     ]
     if usable:
-        rows.append("signatures:  # the lines it was seen by; numbers and paths may differ")
+        rows.append("signatures:  # log lines that show it; numbers and paths may differ")
     for where, pattern, literal in usable:
         rows += [
             f"  # {where}",
@@ -118,7 +118,7 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
         "fixes:",
         "  - id: as-we-did",
         "    kind: text",
-        "    title: What mended it",
+        "    title: The fix that worked",
         f"    text: {UNFINISHED} what was done.",
         "verify: {probe: job, seen: [job.all-ranks-moved]}",
         'holds_for: {torch: ">=2.0"}  # the versions it was seen with',
@@ -134,7 +134,7 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
 def build_draft(
     id_: str, origin: str, words: Sequence[str], lines: Iterable[tuple[str, str]], evidence: Iterable[Evidence]
 ) -> EntryDraft:
-    """A draft from a case: ``words`` of the person, error ``lines``, and what probes and answers said."""
+    """Build a draft from a case: descriptions (``words``), error ``lines``, and the findings of probes and answers."""
     items = list(evidence)
     answers = [item.id.removeprefix("answer:").partition("=") for item in items if item.id.startswith("answer:")]
     return EntryDraft(
@@ -150,7 +150,7 @@ def build_draft(
 
 
 def _roots(knowledge: Knowledge) -> set[str]:
-    """The ids of the signatures that speak for a cause."""
+    """Return the ids of the signatures that support a cause."""
     return {
         signature_id(cause, index)
         for cause in knowledge.causes.values()
@@ -160,11 +160,11 @@ def _roots(knowledge: Knowledge) -> set[str]:
 
 
 def _known(line: str, where: str, knowledge: Knowledge, roots: set[str]) -> bool:
-    """Whether the knowledge base has a message for this line already, or a signature that speaks for a cause."""
+    """Return whether the knowledge base already has a message or a root signature for this line."""
     found = analyse_logs([source_of_text(line, where)], knowledge).evidence
     return any(item.id in roots or item.id.startswith("message:") for item in found)
 
 
 def _text(value: str) -> str:
-    """A YAML string, quoted so that nothing in it is read as anything else (JSON's strings are YAML's)."""
+    """Quote a YAML string (JSON strings are valid YAML)."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""What people hand in, as a part of their case: logs are understood, short texts are listened to as well."""
+"""Turn logs and free-text descriptions into evidence of a case."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ WORDS_CHARACTERS = 400  # of a description that a session keeps
 
 
 class IntakeResult(msgspec.Struct, frozen=True):
-    """What a reading brought: the evidence, the timeline of the ranks where there are several, and whether any of it is
-    about distributed training. By origin: the short ``texts``, whole, and the ``errors`` as (where, line)."""
+    """Result of reading logs and texts: the evidence, the timeline of the ranks if there are several, and whether any
+    of it is about distributed training. By origin: the complete short ``texts``, and ``errors`` as (where, line)."""
 
     evidence: list[Evidence]
     timeline: Timeline | None
@@ -28,32 +28,32 @@ class IntakeResult(msgspec.Struct, frozen=True):
 
 
 def read_sources(sources: Sequence[LogInput], knowledge: Knowledge, progress: Progress | None = None) -> IntakeResult:
-    """Understand the sources, and listen to the short ones.
+    """Analyse the sources; match short ones as descriptions as well.
 
     Raises:
         UserError: A source is missing, unreadable or binary, or everything is empty.
-        CouldNotLook: A pipe did not come to its end.
+        InspectionError: A pipe did not end.
     """
-    understood = analyse_logs(sources, knowledge, progress)
-    heard = [item for origin, text in understood.prose for item in match_free_text(text, origin, knowledge)]
-    several = any(mentions_multiple_ranks(text, knowledge) for _, text in understood.prose)
-    if understood.prose and not several:
-        what = "nothing in it speaks of several ranks, GPUs or machines"
-        heard.append(Evidence(ONE_PROCESS, "description", what, where=understood.prose[0][0]))
+    analysis = analyse_logs(sources, knowledge, progress)
+    described = [item for origin, text in analysis.prose for item in match_free_text(text, origin, knowledge)]
+    several = any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose)
+    if analysis.prose and not several:
+        what = "it does not mention several ranks, GPUs or machines"
+        described.append(Evidence(ONE_PROCESS, "description", what, where=analysis.prose[0][0]))
     return IntakeResult(
-        [*understood.evidence, *heard],
-        understood.timeline,
-        several or (understood.in_scope and not shows_unrelated(knowledge, understood.evidence)),
-        dict(understood.prose),
-        {source.origin: _errors(source.origin, understood) for source in sources},
+        [*analysis.evidence, *described],
+        analysis.timeline,
+        several or (analysis.in_scope and not shows_unrelated(knowledge, analysis.evidence)),
+        dict(analysis.prose),
+        {source.origin: _errors(source.origin, analysis) for source in sources},
     )
 
 
 def add_to_case(case: Case, sources: Sequence[LogInput], progress: Progress | None = None) -> IntakeResult:
-    """As ``read``, and into the case; its session keeps descriptions, error lines (for ``kb new``) and the timeline.
+    """Read the sources into the case; its session keeps descriptions, error lines (for ``kb new``) and the timeline.
 
     Raises:
-        UserError, CouldNotLook: As ``read``.
+        UserError, InspectionError: As ``read_sources``.
     """
     found = read_sources(sources, case.knowledge, progress)
     case.add(found.evidence)
@@ -68,14 +68,14 @@ def add_to_case(case: Case, sources: Sequence[LogInput], progress: Progress | No
     return found
 
 
-def _errors(origin: str, understood: LogAnalysis) -> list[tuple[str, str]]:
-    """The error lines of a short text; the exceptions of a long one."""
-    short = dict(understood.prose).get(origin)
+def _errors(origin: str, analysis: LogAnalysis) -> list[tuple[str, str]]:
+    """Return the error lines of a short text, or the exceptions of a long one."""
+    short = dict(analysis.prose).get(origin)
     if short is not None:
         return error_lines(short, origin)
-    return [found for found in understood.errors if found[0].startswith(f"{origin}:")][:MOST_LINES]
+    return [found for found in analysis.errors if found[0].startswith(f"{origin}:")][:MOST_LINES]
 
 
 def _words(text: str, errors: list[tuple[str, str]]) -> str:
-    """A description, as it stands; nothing of what is a log."""
+    """Return the description, or "" for a log."""
     return text.strip() if len(text) <= WORDS_CHARACTERS and not errors else ""

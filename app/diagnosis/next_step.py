@@ -1,4 +1,4 @@
-"""Which question or probe would tell most for its cost: expected information over the present ranking.
+"""Choose the question or probe with the most expected information for its cost.
 
 For a step with the outcomes o and the causes c, p(o|c) is taken proportional to exp(weight of o for c); outcomes an
 entry does not mention are neutral. The gain is the entropy now minus the expected entropy after the outcome, in bits.
@@ -22,10 +22,10 @@ def next_steps(
     asked: Collection[str],
     probes_left: Collection[str],
 ) -> list[NextStep]:
-    """Steps worth taking, best first; a probe that answers by itself goes before a question to a person.
+    """Return useful steps, best first; probes come before questions to the user.
 
-    ``shares`` holds the probability of each cause; what is left to 1 is "none of these". ``asked`` are the
-    questions already put, ``probes_left`` the probes that may still run by themselves.
+    ``shares`` holds the probability of each cause; the rest to 1 is "none of these". ``asked`` are the questions
+    already asked, ``probes_left`` the probes that may still run without confirmation.
     """
     steps: list[tuple[bool, float, NextStep]] = []
     for id_ in probes_left:
@@ -46,9 +46,9 @@ def next_steps(
 def expected_gain_bits(
     outcomes: list[str], weights: Weights, shares: Mapping[str, float], nothing_nats: float | None
 ) -> float:
-    """Expected drop of entropy over the causes, in bits, from seeing exactly one of the outcomes.
+    """Return the expected decrease of entropy over the causes, in bits, when exactly one of the outcomes is observed.
 
-    ``nothing_nats``: the score of a further outcome, "nothing found"; None where one of the outcomes must come.
+    ``nothing_nats``: the score of the additional outcome "nothing found"; None if one of the outcomes must occur.
     """
     columns = [weights.get(outcome, {}) for outcome in outcomes]
     nothing = [] if nothing_nats is None else [nothing_nats]

@@ -1,7 +1,7 @@
-"""Rank causes by a sum of log-odds over plain tables, so that every rank can be explained line by line.
+"""Rank causes by a sum of log-odds over plain tables, so that every position can be explained line by line.
 
-Each cause starts at a common prior and gains or loses the nats the knowledge base gives to what was observed; "none of
-these" starts at 0. What one text says about one cause is not independent: its pieces count less and less, the
+Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
+"none of these" starts at 0. Observations from one text are not independent: each further one counts less, the
 strongest first. A softmax over both, at a temperature fitted on real cases, turns the sums into probabilities.
 """
 
@@ -27,17 +27,17 @@ from ..evidence import (
 
 COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
 TEMPERATURE = 0.65
-WORDS_NATS = NATS["decisive"]  # words far more like one cause than any other
+WORDS_NATS = NATS["decisive"]  # a text far more similar to one cause than to any other
 SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
 UNMENTIONED_NATS = -1.0  # an answer that a cause known by this question does not name
 NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
-STEPS_BACK_NATS = -3.0  # a generic cause beside a specific one that is shown
+STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
-OWN_NATS = 2.0  # what shows a cause says more than "it hangs", which a text says for many
-UNRELATED_NATS = 4.0  # a message of a mistake that has nothing to do with several ranks, for "none of these"
+OWN_NATS = 2.0  # evidence for one cause is stronger than "it hangs", which supports many
+UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for "none of these"
 ONE_PROCESS_NATS = 11.0
-ONE_PROCESS_TOO_NATS = 9.0  # for causes that one process meets as well it weighs less by this
+ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
 TEXT_SOURCES = ("log", "description")
 NEUTRAL_ANSWERS = ("unsure", "not-tried")
 NONE_ANSWER = "none"
@@ -46,7 +46,7 @@ Weights = Mapping[str, Mapping[str, float]]  # evidence id -> cause id -> nats
 
 
 def weight_table(knowledge: Knowledge) -> Weights:
-    """What every id that can be observed adds to each cause, in nats."""
+    """Return the nats that each observable id adds to each cause."""
     table: dict[str, dict[str, float]] = defaultdict(dict)
     for cause in knowledge.causes.values():
         for finding, weight in cause.findings.items():
@@ -68,7 +68,7 @@ def weight_table(knowledge: Knowledge) -> Weights:
 
 
 def _answer_nats(answer: str, weights: Mapping[str, float]) -> float:
-    """What an answer says for a cause that weighs these answers of its question."""
+    """Return the nats of an answer for a cause that weighs these answers of the question."""
     if answer in weights or answer in NEUTRAL_ANSWERS:
         return weights.get(answer, 0.0)
     known = max(weights.values(), default=0.0) >= NATS["strong"]
@@ -76,8 +76,8 @@ def _answer_nats(answer: str, weights: Mapping[str, float]) -> float:
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """The causes, best first; ``other``: the probability of none of them; ``several``: the first two are both shown
-    by evidence of their own, and each confidence stands for itself."""
+    """The causes, best first. ``other`` is the probability of none of them; with ``several`` the first two are both
+    supported by evidence of their own and their confidences are independent."""
 
     causes: list[RankedCause]
     other: float
@@ -85,9 +85,9 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evidence]) -> Ranking:
-    """Every cause with its share and its reasons.
+    """Return every cause with its probability and its reasons.
 
-    The same id counts once per case, however often it was seen (8 ranks that print one line are one observation).
+    An id counts once per case, however often it was observed (one line printed by 8 ranks is one observation).
     """
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
     items = _once(evidence)
@@ -107,8 +107,8 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     shares, other = softmax_with_other(scores, unrelated)
     order = sorted(scores, key=lambda i: (-scores[i], i))
     both = _two_at_once(knowledge, order, reasons)
-    for id_, beside in zip(both, reversed(both), strict=True):
-        shares[id_] = softmax_with_other({i: s for i, s in scores.items() if i != beside}, unrelated)[0][id_]
+    for id_, second in zip(both, reversed(both), strict=True):
+        shares[id_] = softmax_with_other({i: s for i, s in scores.items() if i != second}, unrelated)[0][id_]
     ranked = [
         RankedCause(
             id=id_,
@@ -124,7 +124,7 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
 
 
 def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, list[ReasonLine]]) -> list[str]:
-    """The first two causes where each is shown by something decisive of its own and neither is taken for the other."""
+    """Return the first two causes if each has decisive evidence of its own and they are not easily confused."""
     if len(order) < 2:
         return []
     pair = order[:2]
@@ -141,7 +141,7 @@ def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, l
 
 
 def softmax_with_other(scores: Mapping[str, float], other_nats: float = 0.0) -> tuple[dict[str, float], float]:
-    """Shares of the causes, and the share of "none of these" whose score is ``other_nats``. They sum to 1."""
+    """Return the probabilities of the causes and of "none of these", whose score is ``other_nats``. They sum to 1."""
     top = max(other_nats, *scores.values()) if scores else other_nats
     exponentials = {id_: math.exp((score - top) / TEMPERATURE) for id_, score in scores.items()}
     other = math.exp((other_nats - top) / TEMPERATURE)
@@ -150,10 +150,10 @@ def softmax_with_other(scores: Mapping[str, float], other_nats: float = 0.0) -> 
 
 
 def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:
-    """What texts say, for and against each by itself, counted less with every further piece; the rest as it is."""
+    """Reduce the weight of each further piece of text, for and against separately; keep other sources unchanged."""
     kept = [line for line in lines if line.source not in TEXT_SOURCES]
-    said = sorted((line for line in lines if line.source in TEXT_SOURCES), key=lambda line: -abs(line.weight))
-    for side in ([x for x in said if x.weight > 0], [x for x in said if x.weight <= 0]):
+    from_text = sorted((line for line in lines if line.source in TEXT_SOURCES), key=lambda line: -abs(line.weight))
+    for side in ([x for x in from_text if x.weight > 0], [x for x in from_text if x.weight <= 0]):
         kept += [
             msgspec.structs.replace(line, weight=line.weight * TEXT_DISCOUNT**place) for place, line in enumerate(side)
         ]
@@ -161,7 +161,7 @@ def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:
 
 
 def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> None:
-    """Let generic causes give way to the specific one that is shown best; half as far where only answers show it."""
+    """Lower generic causes when a specific one is supported; half as much if only answers support it."""
     specific = {
         id_: lines
         for id_, lines in reasons.items()
@@ -172,7 +172,7 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
     if not best or totals[best] < SHOWN_NATS:
         return
     seen = sum(line.weight for line in specific[best] if line.source != "answer") >= SHOWN_NATS
-    why = f"“{knowledge.causes[best].title}” says more of what is behind it"
+    why = f"“{knowledge.causes[best].title}” is more specific"
     for id_, lines in reasons.items():
         if knowledge.causes[id_].generic and lines:
             source = specific[best][0].source
@@ -180,9 +180,9 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
 
 
 def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
-    """What speaks for "none of these": a message of a mistake in one process, no word of several ranks in a text.
+    """Return the nats for "none of these": an error message of a single process, no mention of several ranks.
 
-    Only as long as texts are all there is: who answers and lets probes look has several ranks.
+    Only if all evidence is text: answers and probes imply a job of several ranks.
     """
     if any(item.source not in TEXT_SOURCES for item in items):
         return 0.0
@@ -192,7 +192,7 @@ def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
 
 
 def _once(evidence: Iterable[Evidence]) -> list[Evidence]:
-    """One piece per id: the strongest, the first among equals."""
+    """Keep one piece of evidence per id: the strongest, the first among equals."""
     best: dict[str, Evidence] = {}
     for item in evidence:
         if item.id not in best or item.strength > best[item.id].strength:

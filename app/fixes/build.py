@@ -7,9 +7,11 @@ import msgspec
 
 from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ..errors import UserError
-from ..hardware.machine import GeneratedFix, Machine, machine_from_snapshot
+from ..hardware.machine import Machine, machine_from_snapshot
 from ..jobs.types import Process
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
+from ..launchers.recognise import parse_python
+from ..launchers.types import GeneratedFix
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
 from ..triage.types import JobReport
@@ -18,7 +20,7 @@ from .types import FilePatch, Fix
 
 Generator = Callable[[Machine, list[str]], GeneratedFix]
 
-# What ``generator`` in a knowledge entry may name. Each takes the box and the script with its arguments.
+# What ``generator`` in a knowledge entry may name. Each takes the machine and the script with its arguments.
 GENERATORS: dict[str, Generator] = {
     "torchrun-single-node": torchrun.single_node,
     "torchrun-multi-node": torchrun.multi_node,
@@ -39,7 +41,6 @@ GENERATORS: dict[str, Generator] = {
     "env-file": env_file.env_file,
     "pin-interface": env_file.pin_interface,
 }
-OPTIONS_WITH_VALUE = ("-W", "-X")  # of the Python interpreter
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +58,9 @@ def build_fixes(cause: Cause, situation: FixContext, knowledge: Knowledge) -> li
     A fix that lacks what it needs comes as words only (``display``), which say what that is. Reads the scripts that
     patches are for; writes nothing.
     """
-    box, target = machine_from_snapshot(situation.snapshot), target_of(situation)
+    machine, target = machine_from_snapshot(situation.snapshot), target_of(situation)
     return [
-        _patch(cause, spec, situation, knowledge) if spec.kind == "patch" else _generated(cause, spec, box, target)
+        _patch(cause, spec, situation, knowledge) if spec.kind == "patch" else _generated(cause, spec, machine, target)
         for spec in cause.fixes
     ]
 
@@ -68,27 +69,17 @@ def target_of(situation: FixContext) -> list[str]:
     """The script and its arguments as a launcher takes them: from the running job, else the script alone."""
     processes = situation.report.job.processes if situation.report else []
     for process in processes:
-        if target := _after_interpreter(process.command):
-            return target
+        if python := parse_python(process.command):
+            return python.script_words
     if not situation.script:
         return []
     return [f"./{situation.script}" if situation.script.startswith("-") else situation.script]
 
 
-def _after_interpreter(command: list[str]) -> list[str]:
-    """``script.py --lr 1`` or ``-m module --lr 1`` of ``python -u script.py --lr 1``; empty where there is none."""
-    rest = command[1:]
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        if rest[0] == "-c":
-            return []
-        rest = rest[2 if rest[0] in OPTIONS_WITH_VALUE else 1 :]
-    return rest
-
-
-def _generated(cause: Cause, spec: FixSpec, box: Machine, target: list[str]) -> Fix:
+def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str]) -> Fix:
     made = GeneratedFix(text="")
     if spec.generator in GENERATORS:
-        made = GENERATORS[spec.generator](box, target)
+        made = GENERATORS[spec.generator](machine, target)
     elif spec.generator:
         made = GeneratedFix(text=f"This ddpwizard has no generator {spec.generator!r}.")
     return Fix(
@@ -167,5 +158,6 @@ def _files_of(report: JobReport | None) -> Iterator[str]:
 
 
 def _script_of(process: Process) -> str:
-    target = _after_interpreter(process.command)
-    return str(Path(process.cwd) / target[0]) if target and target[0].endswith(".py") else ""
+    python = parse_python(process.command)
+    is_file = python is not None and not python.is_module and python.target.endswith(".py")
+    return str(Path(process.cwd) / python.target) if python and is_file else ""

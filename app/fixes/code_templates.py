@@ -1,7 +1,8 @@
 """Setup code from templates that run as they are, with the values of a machine filled in."""
 
-from ..hardware.machine import GeneratedFix, Machine
+from ..hardware.machine import Machine
 from ..launchers.torchrun import torchrun_line
+from ..launchers.types import GeneratedFix
 from ..text.templates import TEMPLATES, render_template
 
 MAX_WORKERS = 8
@@ -30,49 +31,49 @@ def render_setup(name: str, machine: Machine, title: str, tags: set[str], values
     return render_template(f"{name}.in", tags, example | values)
 
 
-def ddp_code(box: Machine, target: list[str]) -> GeneratedFix:
+def ddp_code(machine: Machine, target: list[str]) -> GeneratedFix:
     """``ddp-code``: setup, wrapping, loader, saving and shutdown of a DDP script."""
     name = "ddp_setup.py"
-    workers = min(MAX_WORKERS, box.cpus // box.ranks - 1)  # one CPU of each rank's share is for the rank itself
-    values = {"WORKERS": f"{workers}  # per rank: {box.cpus} CPUs, {box.ranks} ranks", "FLOAT": ""}
+    workers = min(MAX_WORKERS, machine.cpus // machine.ranks - 1)  # one CPU of each rank's share is for the rank itself
+    values = {"WORKERS": f"{workers}  # per rank: {machine.cpus} CPUs, {machine.ranks} ranks", "FLOAT": ""}
     tags = {"workers"} if workers > 0 else set[str]()
-    code = render_setup(name, box, "DDP: a copy of the model on each GPU.", tags, values)
+    code = render_setup(name, machine, "DDP: a copy of the model on each GPU.", tags, values)
     text = "Complete functions for a DDP script, with an example that runs as it is: gloo on the CPU, NCCL on GPUs."
-    return _runnable(name, code, box, DEVICE_ID_SINCE, text)
+    return _runnable(name, code, machine, DEVICE_ID_SINCE, text)
 
 
-def fsdp2_code(box: Machine, target: list[str]) -> GeneratedFix:
+def fsdp2_code(machine: Machine, target: list[str]) -> GeneratedFix:
     """``fsdp2-code``: setup, sharding per block, mixed precision and saving with FSDP2."""
     name = "fsdp2_setup.py"
-    mixed = box.bf16 or not box.gpu_count
+    mixed = machine.bf16 or not machine.gpu_count
     policy = "mesh=mesh, mp_policy=precision" if mixed else "mesh=mesh"
     values = {
         "DTYPE": "bfloat16",
         "FLOAT": ".float()" if mixed else "",
         "OF_BLOCKS": policy,
         "OF_ROOT": policy,
-        "BUILT_BYTES": f"{box.ranks} × 4 bytes/parameter",
+        "BUILT_BYTES": f"{machine.ranks} × 4 bytes/parameter",
     }
     title = "FSDP2: parameters, gradients and optimizer states are sharded over all ranks."
-    code = render_setup(name, box, title, {"mixed"} if mixed else set(), values)
+    code = render_setup(name, machine, title, {"mixed"} if mixed else set(), values)
     text = (
         "Complete functions for an FSDP2 script, with an example that runs as it is. Put the class of your "
         "transformer block in place of Block."
     )
-    return _runnable(name, code, box, FSDP2_SINCE, text)
+    return _runnable(name, code, machine, FSDP2_SINCE, text)
 
 
-def join_context(box: Machine, target: list[str]) -> GeneratedFix:
+def join_context(machine: Machine, target: list[str]) -> GeneratedFix:
     """``join-context``: a loop in which ranks may run out of batches at different times."""
     name = "join_loop.py"
-    code = (TEMPLATES / name).read_text(encoding="utf-8").replace(START.format(name=name), _start_line(name, box))
+    code = (TEMPLATES / name).read_text(encoding="utf-8").replace(START.format(name=name), _start_line(name, machine))
     text = (
         "For DDP. Cheaper where you may leave samples out: drop_last=True and the same number of batches on each rank."
     )
-    return _runnable(name, code, box, (2, 1), text)
+    return _runnable(name, code, machine, (2, 1), text)
 
 
-def find_unused(box: Machine, target: list[str]) -> GeneratedFix:
+def find_unused(machine: Machine, target: list[str]) -> GeneratedFix:
     """``find-unused``: name the parameters without gradient before turning find_unused_parameters on."""
     name = "find_unused.py"
     return GeneratedFix(
@@ -87,8 +88,8 @@ def _start_line(name: str, machine: Machine) -> str:
     return START.format(name=name) if machine.gpu_count is None else torchrun_line(machine, [name])
 
 
-def _runnable(name: str, code: str, box: Machine, since: tuple[int, int], text: str) -> GeneratedFix:
-    if box.torch and box.torch < since:
-        have, need = (".".join(map(str, version)) for version in (box.torch, since))
+def _runnable(name: str, code: str, machine: Machine, since: tuple[int, int], text: str) -> GeneratedFix:
+    if machine.torch and machine.torch < since:
+        have, need = (".".join(map(str, version)) for version in (machine.torch, since))
         return GeneratedFix(text=f"This code needs torch {need} or newer; here it is {have}.")
-    return GeneratedFix(text=text, commands=[torchrun_line(box, [name])], files={name: code})
+    return GeneratedFix(text=text, commands=[torchrun_line(machine, [name])], files={name: code})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..training_script.frame import StackFrame
-from ..training_script.line_queries import ParsedFile
+from ..training_script.line_queries import LineQueries
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
 from .relaunch import Relaunch
@@ -63,7 +63,7 @@ def _stations(report: JobReport, relaunch: Relaunch, fix: Fix) -> list[Checkpoin
         before = report.sources.get(frame.path, "")
         patch = next((p for p in fix.patches if Path(p.path).resolve() == Path(frame.path).resolve()), None)
         after = patch.after if patch else before
-        source = ParsedFile(after)
+        source = LineQueries(after)
         first, last = _statement(source, _line_after(before, after, frame.line))
         guards = source.guards(first, source.scope(first, frame.function))
         loops = {loop.lineno for loop in source.loops(first)}
@@ -86,7 +86,7 @@ def _line_after(before: str, after: str, line: int) -> int:
     return line
 
 
-def _statement(source: ParsedFile, line: int) -> tuple[int, int]:
+def _statement(source: LineQueries, line: int) -> tuple[int, int]:
     """First and last line of the innermost simple statement that holds the line."""
     for node in ast.walk(source.module):
         if isinstance(node, ast.stmt) and not hasattr(node, "body") and node.lineno <= line <= (node.end_lineno or 0):

@@ -1,16 +1,17 @@
 """How to start a job again on a copy: its files, its command line on a free port, its environment."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from ..errors import UserError
 from ..jobs.types import Job, Process
-from ..launchers.rank_environment import LAUNCH_VARIABLES, local_world_size
-from ..launchers.recognise import target_index
-from ..launchers.rewrite import DROPPED, TORCHRUN_DROPPED, _without
+from ..launchers.arguments import parse_launcher
+from ..launchers.rank_environment import local_world_size
+from ..launchers.recognise import PythonCommand, parse_python
+from ..launchers.rewrite import REPLACED, environment_to_start_again, start_again
 from .types import Fix
 
 # Left out of the copy: what is fetched, built or written again, and what is too large to be code.
@@ -19,9 +20,6 @@ FILE_LIMIT_BYTES = 4_000_000
 TREE_LIMIT_BYTES = 100_000_000
 TREE_LIMIT_FILES = 4000
 CODE = {".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt"}
-
-TORCHRUN_DROPPED += ["rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf"]
-
 
 BY_THEIR_PARENT = ("spawn", "frames", "order")  # where the rank of a process is known from
 
@@ -48,9 +46,8 @@ def prepare_relaunch(job: Job, fix: Fix, copy: Path) -> Relaunch:
         UserError: The job spans several hosts, a file changed since the fix was made, or the code cannot be copied.
     """
     process = next((process for process in job.processes if process.command), None)
-    words = _started_by(job, process) if process else []
-    index = target_index(words)
-    if process is None or index is None:
+    python = parse_python(_started_by(job, process)) if process else None
+    if process is None or python is None:
         raise UserError("this job's command line is not known", "start it again yourself with the fix applied")
     local = local_world_size(process.environ)
     if local is not None and local < job.world_size:
@@ -58,18 +55,17 @@ def prepare_relaunch(job: Job, fix: Fix, copy: Path) -> Relaunch:
             f"the job has {job.world_size} ranks, {local} of them on this host", "start it again yourself on all hosts"
         )
     cwd = Path(job.launcher_cwd or process.cwd).resolve()
-    is_module = words[index - 1] == "-m"
-    script = (cwd / words[index]).resolve()
-    root = cwd if is_module or script.is_relative_to(cwd) else script.parent
+    script = (cwd / python.target).resolve()
+    root = cwd if python.is_module or script.is_relative_to(cwd) else script.parent
     left_out = _copy(root, copy)
     if left_out is None:
-        root, left_out = (cwd if is_module else script.parent), ["everything but code and configuration"]
+        root, left_out = (cwd if python.is_module else script.parent), ["everything but code and configuration"]
         shutil.rmtree(copy)
         _copy_code(root, copy)
     relaunch = Relaunch(
-        command=_command(job, process, words, lambda word: _moved(word, root, copy, cwd)),
+        command=_command(job, process, python, lambda word: _moved(word, root, copy, cwd)),
         cwd=copy,
-        environ=_environ(process, lambda path: _moved(path, root, copy)),
+        environ=_environ(process, job.launcher, lambda path: _moved(path, root, copy)),
         root=root,
         copy=copy,
         left_out=left_out,
@@ -101,32 +97,23 @@ def _started_by(job: Job, process: Process) -> list[str]:
     return job.launcher_command if process.rank_from in BY_THEIR_PARENT else process.command
 
 
-def _command(job: Job, process: Process, words: Sequence[str], move: Callable[[str], str]) -> list[str]:
-    """The launcher's own command line with another meeting point; a program that spawns its ranks as it is; without a
-    launcher we are torchrun."""
-    index = target_index(words) or 0
-    rank_words = words[index:]
+def _command(job: Job, process: Process, python: PythonCommand, move: Callable[[str], str]) -> list[str]:
+    """The launcher's own command line with another rendezvous; a program that spawns its ranks as it is; torchrun if
+    the launcher is not known."""
+    moved = [move(word) for word in python.words[python.target_index :]]
     if process.rank_from in BY_THEIR_PARENT:
-        return [*words[:index], *(move(word) for word in rank_words)]
-    launcher = job.launcher_command
-    at = len(launcher) - len(rank_words)
-    known = job.launcher in DROPPED and at > 0 and Path(launcher[at]).name == Path(rank_words[0]).name
-    target = target_index(launcher) if known else None
-    if target is None:
-        flag = ["-m"] if words[index - 1] == "-m" else []
-        options = ["--standalone", f"--nproc-per-node={job.world_size}"]
-        start = [process.python, "-m", "torch.distributed.run", *options, *flag]
-    else:
-        dropped, added = DROPPED[job.launcher]
-        start = [*launcher[: target + 1], *added(), *_without(launcher[target + 1 : at], dropped)]
-        if Path(launcher[target]).name in ("accelerate", "accelerate.commands.accelerate_cli"):
-            start = [*launcher[: target + 2], *added(), *_without(launcher[target + 2 : at], dropped)]
-    return [*start, *(move(word) for word in rank_words)]
+        return [*python.words[: python.target_index], *moved]
+    line = parse_launcher(job.launcher_command)
+    if line and line.launcher in REPLACED and Path(line.script).name == Path(python.target).name:
+        return [*start_again(line), *(move(word) for word in line.script_words)]
+    flag = ["-m"] if python.is_module else []
+    options = ["--standalone", f"--nproc-per-node={job.world_size}"]
+    return [process.python, "-m", "torch.distributed.run", *options, *flag, *moved]
 
 
-def _environ(process: Process, move: Callable[[str], str]) -> dict[str, str]:
+def _environ(process: Process, launcher: str, move: Callable[[str], str]) -> dict[str, str]:
     """The rank's environment without what its launcher put there, module paths pointing into the copy."""
-    kept = {name: value for name, value in process.environ.items() if name not in LAUNCH_VARIABLES}
+    kept = environment_to_start_again(process.environ, launcher)
     if path := kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = ":".join(move(part) for part in path.split(":"))
     return kept

@@ -1,10 +1,10 @@
-"""GPUs by name: what a program can use of their memory, how fast they multiply, how fast they talk to each other.
+"""GPUs by name: usable memory, rates of matrix products, bandwidths.
 
 Sources. Dense 16-bit and fp32 peak rates and memory bandwidths: the makers' data sheets, as quoted with their links by
 torchtitan (``tools/utils.py``), Lightning Fabric 2.5 (``utilities/throughput.py``) and ml-engineering (August 2026,
-``compute/accelerator``); its table of the best matrix product that was measured gives ``matmul_tflops``. GeForce cards
-with fp32 accumulation, which training needs: half of the figure that is advertised. Memory: what ``nvidia-smi`` and
-PyTorch's errors show of such cards.
+``compute/accelerator``); its table of the best measured matrix product gives ``matmul_tflops``. GeForce cards
+with fp32 accumulation, which training needs: half of the advertised figure. Memory: as ``nvidia-smi`` and
+PyTorch's errors show it.
 ``intra_gbps`` is the bus bandwidth of a large ring over all GPUs of a usual server: for NVLink NCCL 2.30's own
 figure for each link (``src/graph/topo.h``) times its number, which nccl-tests reaches (A100 235, H100 370: nccl-tests
 #212; with NVLink SHARP an all-reduce shows more), for MI300X 313 as measured (ml-engineering, ``network``), without
@@ -19,9 +19,9 @@ from typing import NamedTuple
 from ..errors import UserError
 from ..text.suggestions import closest, did_you_mean
 
-MATMUL_SHARE = 0.8  # of the peak, where the best product is not known (0.73 to 0.87 for NVIDIA's in that table)
-# Of that rate, over the products of a whole step: less where power is short of the chip's peak, as on H100. What makes
-# the rates that llm-foundry publishes come out, and torchtitan's (``benchmarks``, December 2024).
+MATMUL_SHARE = 0.8  # of the peak, if no product was measured (0.73 to 0.87 for NVIDIA's in that table)
+# Of that rate, over the products of a whole step: less if power limits the chip, as on H100. Fitted to the throughput
+# that llm-foundry and torchtitan publish (``benchmarks``, December 2024).
 STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER = 0.7, 0.76, 0.62
 PCIE_3_GBPS, PCIE_4_GBPS, PCIE_5_GBPS = 12.0, 24.8, 55.0
 
@@ -44,7 +44,7 @@ class GpuSpec(NamedTuple):
         return self.matmul_tflops or self.tflops * MATMUL_SHARE
 
 
-# Another form of the same chip comes with its word: "NVIDIA H100 PCIe", "NVIDIA H100 NVL".
+# Words for another form of the same chip: "NVIDIA H100 PCIe", "NVIDIA H100 NVL".
 FORMS = ("pcie", "nvl")
 GPUS = {
     "b300": GpuSpec(268.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1769),
@@ -81,32 +81,44 @@ GPUS = {
     "mi325x": GpuSpec(255.5, 1307, 310, 6000, 163.4, PCIE_5_GBPS, 784.9),
 }
 GPU_NAMES = [key.upper() for key in GPUS]
-# Bus bandwidth between nodes where nothing is known: one 200 Gbit/s adapter for two GPUs, shared by a node's ring.
+# Default bus bandwidth between nodes: one 200 Gbit/s adapter for two GPUs, shared by a node's ring.
 INTER_GBPS = 90.0
-INTRA_GBPS = 20.0  # PCIe without peer access, where the GPU is not known
-TFLOPS = 150.0  # where the GPU is not known
+INTRA_GBPS = 20.0  # PCIe without peer access, for an unknown GPU
+TFLOPS = 150.0  # for an unknown GPU
 UNKNOWN = GpuSpec(0.0, TFLOPS, INTRA_GBPS, 900.0, 35.0)  # a card of a workstation
 
 
 # Another card than the one it is named after, with other memory.
 VARIANTS = {"laptop", "mobile", "max", "ti", "super", "d"}
-BEFORE_AMPERE = {"p100", "v100", "t4", "rtx2080"}
-NEAR = 0.15  # of the memory in a name: boxes say 24 GB where a program sees 22 GiB
+# GPUs without bf16 units: NVIDIA's of a compute capability below 8.0 (developer.nvidia.com/cuda-gpus), which compute
+# bf16 in emulation at best, and AMD's before MI100. GTX, TITAN and Quadro ended as names before Ampere.
+WITHOUT_BF16 = re.compile(
+    r"\b("
+    r"[KM]\d{1,4}[MX]?|"  # Kepler 3.x, Maxwell 5.x: K80, M60, Quadro M6000
+    r"P\d{1,4}|GP100|"  # Pascal 6.x: P4, P40, P100, Quadro P5000
+    r"V100[A-Z]?|GV100|Xavier|"  # Volta 7.0 and 7.2
+    r"T\d{1,4}G?|RTX[ _-]?20[678]0|"  # Turing 7.5: T4, T1000, RTX 2080 Ti; not RTX 2050 and RTX 2000 Ada
+    r"GTX(?:[ _-]?\d+)?|TITAN|Quadro|"
+    r"MI(?:6|8|25|50|60)"
+    r")\b",
+    re.IGNORECASE,
+)
+NEAR = 0.15  # of the memory in a name: a card of 24 GB has 22 GiB for programs
 
 
 @lru_cache(maxsize=64)
 def name_words(name: str) -> tuple[str, ...]:
-    """The words of a GPU's name: ``rtx 4090`` is one, as in ``RTX4090``."""
+    """Split a GPU's name into words. ``rtx 4090`` is one word, as ``RTX4090`` is."""
     return tuple(re.findall(r"[a-z0-9]+", re.sub(r"rtx[ _-]?(?=\d{4}\b)", "rtx", name.lower())))
 
 
 def has_bf16(name: str | None) -> bool:
-    """Whether it multiplies in bf16; a GPU that is not known does. NVIDIA's do from Ampere on."""
-    return not BEFORE_AMPERE.intersection(name_words(name or ""))
+    """Return whether a GPU has bf16 units (NVIDIA: compute capability 8.0). True if the name is not known."""
+    return not WITHOUT_BF16.search(name or "")
 
 
 def matching_gpus(name: str | None) -> list[str]:
-    """The keys of the GPUs a name may mean: "A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "4090"; by whole words."""
+    """Return the keys of the GPUs that a name may mean: "A100-SXM4-80GB", "4090". Only whole words match."""
     given = name_words(name or "")
     if VARIANTS.intersection(given):
         return []
@@ -121,7 +133,7 @@ def matching_gpus(name: str | None) -> list[str]:
 
 @lru_cache(maxsize=64)
 def find_gpu(name: str | None, memory_gib: float | None = None) -> GpuSpec | None:
-    """The GPU a name means, of several the smallest that has ``memory_gib``; None where it is not known."""
+    """Return the GPU of a name, or None. If several match, it is the smallest with ``memory_gib``."""
     fitting = sorted((GPUS[key] for key in matching_gpus(name)), key=lambda gpu: gpu.memory_gib)
     return next(
         (gpu for gpu in fitting if gpu.memory_gib >= 0.95 * (memory_gib or 0)), fitting[-1] if fitting else None
@@ -129,10 +141,10 @@ def find_gpu(name: str | None, memory_gib: float | None = None) -> GpuSpec | Non
 
 
 def get_gpu(name: str) -> GpuSpec:
-    """The one GPU a name means.
+    """Return the GPU of a name.
 
     Raises:
-        UserError: It means none that is known, or several with other memory.
+        UserError: The name is unknown, or matches several GPUs with different memory.
     """
     fitting = matching_gpus(name)
     if not fitting:
@@ -141,10 +153,10 @@ def get_gpu(name: str) -> GpuSpec:
             did_you_mean(closest(name, GPU_NAMES)) or f"one of {all_gpu_names()}",
         )
     if len(fitting) > 1:
-        raise UserError(f"GPU {name}: of which memory?", f"say {' or '.join(key.upper() for key in fitting)}")
+        raise UserError(f"GPU {name}: which memory size?", f"write {' or '.join(key.upper() for key in fitting)}")
     return GPUS[fitting[0]]
 
 
 def all_gpu_names() -> str:
-    """All names, as one writes them."""
+    """Return all names, separated by commas."""
     return ", ".join(GPU_NAMES)

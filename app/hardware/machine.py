@@ -1,4 +1,4 @@
-"""What the generators need to know of this machine, taken from a snapshot; and what a generator gives back."""
+"""One machine, as generators of fixes and launch files need it, built from a snapshot."""
 
 import re
 from collections.abc import Sequence
@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import msgspec
 
 from ..snapshot import Interface, NetworkSection, PortSection, Snapshot
+from .gpu_catalog import has_bf16
 from .visible_gpus import visible_devices
 
-C10D_PORT = 29400  # where torchrun's c10d rendezvous listens unless told otherwise
+C10D_PORT = 29400  # torchrun's default for the c10d rendezvous
 MAX_CPU_RANKS = 4
-# Cards before Ampere compute bfloat16 in emulation only.
-WITHOUT_BF16 = re.compile(r"\b(K80|M\d0|P4|P40|P100|T4|V100|GTX|TITAN|RTX 20\d\d|Quadro RTX)\b")
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine as a launcher sees it. What was not looked at is None, 0 or empty."""
+    """One machine as a launcher sees it. Unknown values are None, 0 or empty."""
 
     gpu_count: int | None = None  # GPUs a job started here would see
     gpu_memory_bytes: int = 0  # of the smallest of them
@@ -24,7 +23,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0  # of the host, or the limit of this container
     container: str = ""
     interface: str = ""  # the one to pin NCCL and gloo to
-    other_interfaces: Sequence[str] = ()  # real ones that are up as well
+    other_interfaces: Sequence[str] = ()  # other physical ones that are up
     head: str = ""  # the address other nodes reach the first node at
     free_port: int = 0
     busy_port: int = 0
@@ -35,25 +34,17 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """Processes to start on this machine: one per GPU, without GPUs a few for gloo."""
+        """Processes to start on this machine: one per GPU, or a few for gloo without GPUs."""
         return self.gpu_count or max(2, min(MAX_CPU_RANKS, self.cpus))
 
     @property
     def bf16(self) -> bool:
-        """Whether the GPUs compute in bfloat16."""
-        return bool(self.gpu_count) and not WITHOUT_BF16.search(self.gpu_name)
-
-
-class GeneratedFix(msgspec.Struct, frozen=True, kw_only=True):
-    """What a generator gives: words, lines to run, new files. Only words where it lacked something it needs."""
-
-    text: str
-    commands: list[str] = []
-    files: dict[str, str] = {}
+        """True if the GPUs have bf16 units."""
+        return bool(self.gpu_count) and has_bf16(self.gpu_name)
 
 
 def machine_from_snapshot(snapshot: Snapshot | None) -> Machine:
-    """The machine of a snapshot; nothing is known of it without one."""
+    """Build the machine of a snapshot. All values are unknown without one."""
     if snapshot is None:
         return Machine()
     network, ports, limits, resolve = snapshot.network, snapshot.ports, snapshot.limits, snapshot.resolve
@@ -90,10 +81,10 @@ def _gpu_count(snapshot: Snapshot, visible: int) -> int | None:
 
 
 def interfaces_to_pin(network: NetworkSection) -> tuple[Interface | None, list[Interface]]:
-    """The interface NCCL and gloo should take, and the other real ones that are up.
+    """Return the interface that NCCL and gloo should use, and the other physical ones that are up.
 
-    The fastest real one with an address; at equal speed the one of the default route. Where nothing real is there,
-    whatever carries the default route: in a container that is often a virtual one, on some hosts a bridge.
+    It is the fastest physical one with an address, at equal speed the one of the default route. Without a physical
+    one, whatever has the default route: often a virtual interface in a container, on some hosts a bridge.
     """
     usable = [interface for interface in network.interfaces if interface.up and interface.addresses]
     real = [interface for interface in usable if interface.kind in ("physical", "infiniband")]

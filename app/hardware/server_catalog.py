@@ -1,10 +1,10 @@
-"""Machines by name: which GPUs are in one, and what it has besides.
+"""Cloud and vendor machines by name: GPUs, host memory, drives, network.
 
-Sources. EC2: network of karpenter-provider-aws (``zz_generated.bandwidth.go``, from EC2's own API; what lasts, not "up
+Sources. EC2: network of karpenter-provider-aws (``zz_generated.bandwidth.go``, from EC2's own API; sustained, not "up
 to"), memory of torchx (``named_resources_aws.py``) and AWS's pages. Google: accelerator-optimized machines and GPU
 network bandwidth in cloud.google.com/compute/docs. Azure: ND A100 v4, ND H100 v5 and ND H200 v5 in
 learn.microsoft.com/azure. NVIDIA: docs.nvidia.com/dgx (user guides, DGX BasePOD's core components). Sizes of local
-drives are those of the makers' pages; only p4d, p5, ND H100 v5 and DGX were looked up again in November 2026.
+drives are those of the makers' pages; only p4d, p5, ND H100 v5 and DGX were verified again in November 2026.
 """
 
 from functools import lru_cache
@@ -16,12 +16,12 @@ from ..text.units import GIB
 from . import gpu_catalog
 from .gpu_catalog import GpuSpec
 
-NETWORK_SHARE = 0.9  # of the adapters' rate, that a large all-reduce over whole nodes reaches
+NETWORK_SHARE = 0.9  # share of the adapters' rate that a large all-reduce over whole nodes reaches
 
 
 class Server(NamedTuple):
-    """One machine. ``gpu`` is a key of ``machines.GPUS``; ``network_gbit`` of all adapters together that GPUs talk
-    over, Gbit/s; ``nvme_gb`` of local drives, 0 where there are none."""
+    """One machine. ``gpu`` is a key of ``gpu_catalog.GPUS``; ``network_gbit`` is the sum over the adapters that GPUs
+    use, in Gbit/s; ``nvme_gb`` is 0 without local drives."""
 
     gpu: str
     gpus: int
@@ -75,20 +75,20 @@ SERVERS = {
     "dgx-b200": Server("b200", 8, 2000 * GB_IN_GIB, 30720, 3200),
 }
 
-# Of a host's memory over that of its GPUs, where the machine is not known: those above have 1.3 to 4.3 times as much.
+# Host memory over GPU memory for an unknown machine; those above have 1.3 to 4.3 times as much.
 HOST_SHARE = 2.0
 
 
 class AssumedHost(NamedTuple):
-    """What a host may be taken to have, bytes, and after what: a machine of the list, or its GPUs' memory."""
+    """Assumed host memory. ``after``: the machine it is taken from, or that it is derived from the GPUs' memory."""
 
     bytes: float
     after: str
 
 
 class AssumedNetwork(NamedTuple):
-    """What the GPUs of a node may be taken to talk over to other nodes, GB/s of bus bandwidth, and after which machine
-    (``, as in p5.48xlarge``), or nothing where none has such GPUs."""
+    """Assumed bus bandwidth between nodes. ``after``: the machine it is taken from (``, as in p5.48xlarge``), or an
+    empty string if no machine has such GPUs."""
 
     gbps: float
     after: str
@@ -96,9 +96,11 @@ class AssumedNetwork(NamedTuple):
 
 @lru_cache(maxsize=64)
 def assume_host(gpu: str | None, memory_gib: float | None, gpus: int) -> AssumedHost | None:
-    """The memory of a host with so many GPUs where nothing is said of it: the least that a machine above with such GPUs
-    has, of those with as many of them, or for each GPU as much as those nearest to it have; else twice the GPUs'.
-    None where not even that is known."""
+    """Return the assumed memory of a host with ``gpus`` GPUs, or None if the GPUs' memory is unknown too.
+
+    It is the least of the machines with these GPUs, as many of them if possible, else scaled by the number of GPUs; and
+    twice the GPUs' memory if no machine has them.
+    """
     if alike := _alike(gpu, memory_gib, gpus):
         name, server = min(alike, key=lambda each: each[1].host_gib)
         return AssumedHost(server.host_gib / server.gpus * gpus * GIB, _after(name, server, gpus))
@@ -107,8 +109,7 @@ def assume_host(gpu: str | None, memory_gib: float | None, gpus: int) -> Assumed
 
 @lru_cache(maxsize=64)
 def assume_network(gpu: str | None, memory_gib: float | None, gpus: int) -> AssumedNetwork:
-    """The link to other nodes where nothing is said of it: that of the middle one of the machines above with such GPUs
-    (the slower of two), for each GPU as much as that has."""
+    """Return the assumed link to other nodes: the median of the machines with these GPUs, scaled by their number."""
     alike = sorted(_alike(gpu, memory_gib, gpus), key=lambda each: (each[1].network_gbit, each[0]))
     if not alike:
         return AssumedNetwork(gpu_catalog.INTER_GBPS, "")
@@ -117,7 +118,7 @@ def assume_network(gpu: str | None, memory_gib: float | None, gpus: int) -> Assu
 
 
 def _alike(gpu: str | None, memory_gib: float | None, gpus: int) -> list[tuple[str, Server]]:
-    """The machines with such GPUs, those that are nearest in their number."""
+    """The machines with these GPUs whose number of GPUs is nearest."""
     keys = gpu_catalog.matching_gpus(gpu)
     if memory_gib:
         keys = [
@@ -135,13 +136,13 @@ def _after(name: str, server: Server, gpus: int) -> str:
 
 
 def get_server(name: str) -> Server:
-    """The machine of a name, in any case; Azure's with or without ``Standard_``.
+    """Return the machine of a name, in upper or lower case, Azure's with or without ``Standard_``.
 
     Raises:
-        UserError: It is none that is known.
+        UserError: The name is unknown.
     """
     plain = name.strip().lower().replace(" ", "-").removeprefix("standard_")
     if plain not in SERVERS:
-        said = did_you_mean(closest(plain, SERVERS)) or f"one of {', '.join(SERVERS)}"
-        raise UserError(f"machine {name[:40] or 'is empty'}: not known", said)
+        hint = did_you_mean(closest(plain, SERVERS)) or f"one of {', '.join(SERVERS)}"
+        raise UserError(f"machine {name[:40] or 'is empty'}: not known", hint)
     return SERVERS[plain]

@@ -1,4 +1,4 @@
-"""Which GPUs CUDA_VISIBLE_DEVICES leaves to a process."""
+"""GPUs that CUDA_VISIBLE_DEVICES leaves to a process."""
 
 import msgspec
 
@@ -6,17 +6,17 @@ from ..snapshot import Gpu, GpuSection
 
 
 class VisibleDevice(msgspec.Struct, frozen=True):
-    """One device a CUDA process would see: a GPU, or with ``slice`` one MIG slice of it."""
+    """A device of a CUDA process: a GPU, or with ``slice`` one MIG slice of it."""
 
     gpu: Gpu
     slice: str = ""
 
 
 def visible_devices(section: GpuSection) -> tuple[list[VisibleDevice], str]:
-    """The devices CUDA would show, in its order, and what is odd about CUDA_VISIBLE_DEVICES (empty: nothing).
+    """Return the devices that CUDA shows, in its order, and a problem of CUDA_VISIBLE_DEVICES, or an empty string.
 
     CUDA's rules (CUDA C++ Programming Guide, "CUDA environment variables"; torch.cuda._parse_visible_devices): a list
-    of indices or of UUID prefixes; it ends at the first entry that is not there; one named twice hides them all.
+    of indices or UUID prefixes. It ends at the first entry without a device; a device listed twice hides them all.
     """
     if section.visible is None:
         return [VisibleDevice(gpu) for gpu in section.gpus], ""
@@ -43,7 +43,7 @@ def _by_index(gpus: list[Gpu], entry: str) -> VisibleDevice | None:
 
 
 def _by_uuid(gpus: list[Gpu], entry: str) -> VisibleDevice | None:
-    """A UUID may be cut short while it stays the only one that begins so."""
+    """A UUID may be shortened to a unique prefix."""
     if entry.startswith("GPU-"):
         matches = [VisibleDevice(gpu) for gpu in gpus if gpu.uuid.startswith(entry)]
     elif entry.startswith("MIG-GPU-"):  # drivers before 470: MIG-GPU-<uuid>/<instance>/<instance>

@@ -1,6 +1,8 @@
-"""Which distributed jobs run here, from one pass over /proc: a rank is a Python process whose environment gives it one
-(torch's RANK, or that of an MPI or Slurm), or that ``spawned`` knows for one; ranks with the same run id and master
-belong together; the launcher is found among their ancestors.
+"""Discover the distributed jobs of this machine in one pass over /proc.
+
+A rank is a Python process whose environment assigns one (torch's RANK, or that of MPI or Slurm), or that
+``spawned_ranks`` recognises. Ranks with the same run id and master belong together. The launcher is one of their
+ancestors.
 """
 
 import os
@@ -28,14 +30,14 @@ Key = tuple[int, str, str, int, str]
 
 class _Rank(NamedTuple):
     proc: Proc
-    place: RankAssignment
+    assignment: RankAssignment
 
 
 def find_jobs(processes: dict[int, Proc] | None = None) -> list[Job]:
-    """Every job of this user (root: of all users).
+    """Return every job of this user, as root of all users.
 
     Raises:
-        CouldNotLook: No /proc, or what looks like a job is not readable for us.
+        InspectionError: There is no /proc, or the processes of a job are not readable.
     """
     processes = procfs.all_processes() if processes is None else processes
     mine = [proc for proc in processes.values() if os.geteuid() in (0, proc.uid)]
@@ -48,13 +50,13 @@ def find_jobs(processes: dict[int, Proc] | None = None) -> list[Job]:
 
 
 def job_of_pid(pid: int, processes: dict[int, Proc] | None = None) -> list[Job]:
-    """The job this process belongs to, as launcher, rank, child of either, or whatever started the launcher.
+    """Return the job of a process: a launcher, a rank, a child of either, or the process that started the launcher.
 
-    A process of no job is a job of world size 1.
+    A process without a job becomes a job of world size 1.
 
     Raises:
         UserError: There is no such process.
-        CouldNotLook: It may not be read.
+        InspectionError: The process is not readable.
     """
     processes = procfs.all_processes() if processes is None else processes
     proc = processes.get(pid)
@@ -94,22 +96,22 @@ def job_of_pid(pid: int, processes: dict[int, Proc] | None = None) -> list[Job]:
 
 def _jobs(candidates: Iterable[Proc], processes: dict[int, Proc]) -> list[Job]:
     pythons = [proc for proc in candidates if proc.parent != 2 and proc.is_python and not _is_ours(proc)]
-    placed = [
+    assigned = [
         _Rank(proc, found)
         for proc in pythons
         if (found := rank_from_environment(proc.environ)) and not launcher_name(proc.command)
     ]
     groups = spawned_ranks.group_spawned_ranks(
-        _without_rank(pythons, placed, processes), processes, {rank.proc.pid for rank in placed}
+        _without_rank(pythons, assigned, processes), processes, {rank.proc.pid for rank in assigned}
     )
     spawned_ones = {member.proc.pid for group in groups for member in group.members}
     spawned_ones |= {group.parent.pid for group in groups if group.parent}
-    placed = [
+    assigned = [
         rank
-        for rank in placed
+        for rank in assigned
         if not spawned_ones & {rank.proc.pid, *(above.pid for above in procfs.ancestors(rank.proc.pid, processes))}
     ]
-    ranks = _without_starters(_topmost(placed, processes), processes)
+    ranks = _without_starters(_topmost(assigned, processes), processes)
     jobs = [_spawned_job(group, processes) for group in groups]
     together: dict[Key, list[_Rank]] = defaultdict(list)
     for rank in ranks:
@@ -124,12 +126,12 @@ def _is_ours(proc: Proc) -> bool:
     return proc.pid == os.getpid() or is_wizard(proc.command)
 
 
-def _without_rank(pythons: list[Proc], placed: list[_Rank], processes: dict[int, Proc]) -> list[Proc]:
-    """Those that may be ranks though no environment says so: not the ranks of a larger world, nor what these started.
+def _without_rank(pythons: list[Proc], assigned: list[_Rank], processes: dict[int, Proc]) -> list[Proc]:
+    """Candidates for ranks without an environment: neither ranks of a larger world nor processes these started.
 
-    A rank of an MPI's or Slurm's world, or of a world of one, may have started the real ranks itself.
+    A rank of an MPI or Slurm world, or of a world of one, may have started the real ranks itself.
     """
-    final = {rank.proc.pid for rank in placed if rank.place.certain and rank.place.world_size > 1}
+    final = {rank.proc.pid for rank in assigned if rank.assignment.certain and rank.assignment.world_size > 1}
     return [
         proc
         for proc in pythons
@@ -140,13 +142,13 @@ def _without_rank(pythons: list[Proc], placed: list[_Rank], processes: dict[int,
 
 
 def _topmost(ranks: list[_Rank], processes: dict[int, Proc]) -> list[_Rank]:
-    """Without the children of a rank (loader workers), which inherit its environment."""
+    """Drop the children of a rank (data loader workers), which inherit its environment."""
     by_pid = {rank.proc.pid: rank for rank in ranks}
     return [
         rank
         for rank in ranks
         if not any(
-            _identity(above_rank.place) == _identity(rank.place)
+            _identity(above_rank.assignment) == _identity(rank.assignment)
             for above in procfs.ancestors(rank.proc.pid, processes)
             if (above_rank := by_pid.get(above.pid))
         )
@@ -154,10 +156,12 @@ def _topmost(ranks: list[_Rank], processes: dict[int, Proc]) -> list[_Rank]:
 
 
 def _without_starters(ranks: list[_Rank], processes: dict[int, Proc]) -> list[_Rank]:
-    """Without a process that only started the real ranks, and has a place of its own from Slurm or from its shell."""
+    """Drop processes that only started the real ranks and have a rank themselves from Slurm or from their shell."""
     starters = {above.pid for rank in ranks for above in procfs.ancestors(rank.proc.pid, processes)}
     return [
-        rank for rank in ranks if rank.proc.pid not in starters or (rank.place.certain and rank.place.world_size > 1)
+        rank
+        for rank in ranks
+        if rank.proc.pid not in starters or (rank.assignment.certain and rank.assignment.world_size > 1)
     ]
 
 
@@ -166,29 +170,28 @@ def _identity(where: RankAssignment) -> tuple[int, str, str]:
 
 
 def _key(rank: _Rank, processes: dict[int, Proc]) -> Key:
-    """What ranks of one job have in common. On the loopback the same port is another one in each container."""
-    where, run = rank.place, rank.place.run
+    """The key that ranks of one job share. A loopback address is another one in each container."""
+    where, run = rank.assignment, rank.assignment.run
     if not where.certain and not run:
         launcher = _launcher(rank.proc, processes)
         run = f"started by {launcher.pid}" if launcher else ""
     address = where.master.rpartition(":")[0]
-    apart = procfs.network_namespace(rank.proc.pid) if address.startswith(("127.", "localhost", "::1")) else ""
-    return rank.proc.uid, run, where.master, where.world_size, apart
+    namespace = procfs.network_namespace(rank.proc.pid) if address.startswith(("127.", "localhost", "::1")) else ""
+    return rank.proc.uid, run, where.master, where.world_size, namespace
 
 
 def _is_job(members: list[_Rank]) -> bool:
-    """sbatch gives every process of its script a place of its own: rank 0 of all tasks. Such a lonely one counts only
-    when it uses torch."""
+    """Whether ranks are a job. sbatch makes every process of its script rank 0: a single one must use torch."""
     first = members[0]
-    return first.place.certain or len(members) > 1 or first.place.rank > 0 or procfs.has_torch(first.proc.pid)
+    return first.assignment.certain or len(members) > 1 or first.assignment.rank > 0 or procfs.has_torch(first.proc.pid)
 
 
 def _split(members: list[_Rank], processes: dict[int, Proc]) -> list[list[_Rank]]:
-    """One job, unless a rank is there twice: then two jobs that reuse a port, told apart by their launchers.
+    """Split by launcher if a rank occurs twice: then two jobs use the same port.
 
-    (Two launchers may well carry one job: torchrun once per node, both tried on one host.)
+    Two launchers can also belong to one job: torchrun once per node, both started on one host.
     """
-    if len({member.place.rank for member in members}) == len(members):
+    if len({member.assignment.rank for member in members}) == len(members):
         return [members]
     parts: dict[int | None, list[_Rank]] = defaultdict(list)
     for member in members:
@@ -198,7 +201,7 @@ def _split(members: list[_Rank], processes: dict[int, Proc]) -> list[list[_Rank]
 
 
 def _job(members: list[_Rank], processes: dict[int, Proc]) -> Job:
-    members = sorted(members, key=lambda member: (member.place.rank, member.proc.pid))
+    members = sorted(members, key=lambda member: (member.assignment.rank, member.proc.pid))
     first = members[0]
     launcher = _launcher(first.proc, processes)
     name = launcher_name(launcher.command) if launcher else None
@@ -215,12 +218,12 @@ def _job(members: list[_Rank], processes: dict[int, Proc]) -> Job:
         launcher_pid=launcher.pid if launcher else None,
         launcher_command=launcher.command if launcher else [],
         launcher_cwd=launcher.cwd if launcher else "",
-        world_size=first.place.world_size,
-        master=first.place.master,
+        world_size=first.assignment.world_size,
+        master=first.assignment.master,
         host=socket.gethostname(),
         container=containers.foreign_container(first.proc.pid),
         launcher_gone=launcher is None and first.proc.parent != 0 and "TORCHELASTIC_RUN_ID" in first.proc.environ,
-        processes=ranks + zombie_ranks(ranks, here or set(range(first.place.world_size)), processes),
+        processes=ranks + zombie_ranks(ranks, here or set(range(first.assignment.world_size)), processes),
     )
 
 
@@ -247,7 +250,7 @@ def _spawned_job(group: spawned_ranks.SpawnedRanks, processes: dict[int, Proc]) 
 
 
 def _launcher(proc: Proc, processes: dict[int, Proc]) -> Proc | None:
-    """The nearest launcher above it; of several of a kind (DeepSpeed's runner and its launcher) the outermost."""
+    """The nearest launcher among the ancestors; of several of one kind (DeepSpeed has two) the outermost."""
     found: Proc | None = None
     for above in procfs.ancestors(proc.pid, processes):
         name = launcher_name(above.command)
@@ -272,15 +275,15 @@ def _process(proc: Proc) -> Process:
 
 
 def _interpreter(proc: Proc) -> str:
-    """The interpreter as it was called: the executable itself is outside the virtual environment it belongs to."""
+    """The interpreter as it was called: the executable itself is outside of its virtual environment."""
     called = proc.command[0] if proc.command and proc.is_python else ""
     found = called if called.startswith("/") else shutil.which(called, path=proc.environ.get("PATH"))
     return found if found and Path(found).is_file() else proc.executable
 
 
 def _alone(proc: Proc, processes: Mapping[int, Proc]) -> Job:
-    """A process of no job; a launcher without ranks has started none, or (accelerate) runs a single process that is
-    told no rank."""
+    """The job of a process that belongs to none: a launcher without ranks, or accelerate with a single process, which
+    has no rank in its environment."""
     name = launcher_name(proc.command)
     below = [each for each in processes.values() if each.parent == proc.pid and each.is_python and each.state != "Z"]
     if name and not (name == "accelerate" and len(below) == 1):
@@ -299,7 +302,7 @@ def _alone(proc: Proc, processes: Mapping[int, Proc]) -> Job:
 
 def _denied(proc: Proc) -> InspectionError:
     return InspectionError(
-        f"{proc.name}: its environment may not be read (it belongs to user {user_name(proc.uid)}, "
-        "or has rights we lack)",
+        f"{proc.name}: no permission to read its environment (it belongs to user {user_name(proc.uid)}, "
+        "or has capabilities that ddpwizard lacks)",
         "run ddpwizard as that user, or as root with the SYS_PTRACE capability",
     )

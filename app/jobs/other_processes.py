@@ -1,4 +1,4 @@
-"""What lies beside the jobs one may look at: jobs of other users, and processes that hold GPU memory for no job."""
+"""Jobs of other users, and orphaned processes that hold GPU memory."""
 
 import os
 import pwd
@@ -14,9 +14,9 @@ from .types import Job
 
 
 def jobs_of_other_users(processes: Mapping[int, Proc]) -> list[str]:
-    """The jobs that run here and that we may not read, a line for each user, with what is needed.
+    """Return a line for each user whose jobs run here and are not readable, with the needed command.
 
-    Known by their launchers alone: of other users' processes only the command lines can be read.
+    Only the launchers identify them: of other users' processes only the command line is readable.
     """
     if os.geteuid() == 0:
         return []
@@ -34,8 +34,8 @@ def jobs_of_other_users(processes: Mapping[int, Proc]) -> list[str]:
 
 
 def orphan_gpu_processes(gpus: Sequence[Gpu], jobs: Iterable[Job], processes: Mapping[int, Proc]) -> list[str]:
-    """The processes that hold GPU memory and belong to no living job, a line for each: left over from a job that is
-    gone, ended but not collected, or somebody else's."""
+    """Return a line for each process that holds GPU memory and belongs to no living job: left over from an ended job, a
+    zombie, or another user's process."""
     ranks = {process.pid for job in jobs if not job.launcher_gone for process in job.processes}
     held: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
@@ -56,13 +56,13 @@ def _holder(pid: int, places: Sequence[tuple[int, GpuProcess]]) -> str:
     elif process.orphan:
         who = f"rank {process.rank} of a job whose launcher is gone"
     else:
-        who = f"of no job here, user {process.user or '?'}"
+        who = f"no rank of a job on this host, user {process.user or '?'}"
     name = f" ({process.command[:60]})" if process.command else ""
     return f"pid {pid}{name} holds {size} on {where}: {who}"
 
 
 def user_name(uid: int) -> str:
-    """The user's name, or the number where it has none here."""
+    """Return the user's name, or the number if it has no name on this machine."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

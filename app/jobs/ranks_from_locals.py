@@ -1,5 +1,4 @@
-"""What a process itself says of its rank: the local variables of its Python frames, by one py-spy look that does not
-pause it. Only for processes whose environment does not tell."""
+"""Infer a process's rank from its local variables (non-blocking py-spy). Used only if the environment lacks RANK."""
 
 import os
 import re
@@ -13,11 +12,12 @@ import msgspec
 from ..errors import InspectionError
 from ..system import procfs, pyspy
 from ..system.pyspy import SpyFrame
+from ..text.numbers import parse_count
 
 LIMIT_S = 2.0
-TRIES = 2  # a moving process is read while it changes
-MOST = 512  # processes that are asked at most, for one look at the box
-REMEMBERED = 4096
+TRIES = 2  # a running process changes while it is read
+MAX_PROCESSES = 512  # sampled in one pass
+CACHE_ENTRIES = 4096
 FRESH_S = 1.0
 TORCH_SPAWN = "/torch/multiprocessing/spawn.py"
 RUN = "/multiprocessing/process.py"
@@ -29,8 +29,8 @@ WORLD_NAMES = ("world_size", "world")
 
 
 class RankHints(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process's main thread tells. ``index`` is the number mp.spawn gave it, ``entry`` the function a
-    multiprocessing child runs; ``spawns`` is how many processes it starts itself with mp.spawn."""
+    """Rank hints of a process's main thread. ``index``: its number from mp.spawn. ``entry``: the function that a
+    multiprocessing child runs. ``spawns``: the number of processes that it starts with mp.spawn."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -41,37 +41,37 @@ class RankHints(msgspec.Struct, frozen=True, kw_only=True):
     spawns: int | None = None
 
 
-_told: dict[tuple[int, float], tuple[float, RankHints | None]] = {}  # pid and start: when asked, what it said
+_cache: dict[tuple[int, float], tuple[float, RankHints | None]] = {}  # pid and start time: sampling time, hints
 
 
 def read_locals(processes: Iterable[procfs.Proc]) -> dict[int, RankHints]:
-    """Ask each process; who cannot be read is left out."""
-    asked = list(processes)[:MOST]
+    """Sample each process. Unreadable processes are left out."""
+    sampled = list(processes)[:MAX_PROCESSES]
     try:
         program = pyspy.pyspy_path()
     except InspectionError:
         return {}
     now = time.monotonic()
-    fresh = [proc for proc in asked if not _still_holds(_told.get((proc.pid, proc.started_s)), now)]
-    if len(_told) > REMEMBERED:
-        _told.clear()
+    expired = [proc for proc in sampled if not _is_valid(_cache.get((proc.pid, proc.started_s)), now)]
+    if len(_cache) > CACHE_ENTRIES:
+        _cache.clear()
     with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1)) as pool:
-        for proc, said in zip(fresh, pool.map(lambda proc: _ask(program, proc.pid), fresh), strict=True):
-            _told[proc.pid, proc.started_s] = (now, said)
-    told = {proc.pid: _told.get((proc.pid, proc.started_s), (now, None))[1] for proc in asked}
-    return {pid: said for pid, said in told.items() if said}
+        for proc, hints in zip(expired, pool.map(lambda proc: _sample(program, proc.pid), expired), strict=True):
+            _cache[proc.pid, proc.started_s] = (now, hints)
+    found = {proc.pid: _cache.get((proc.pid, proc.started_s), (now, None))[1] for proc in sampled}
+    return {pid: hints for pid, hints in found.items() if hints}
 
 
-def _still_holds(answer: tuple[float, RankHints | None] | None, now: float) -> bool:
-    """A rank and a world do not change; the rest does."""
-    if answer is None:
+def _is_valid(entry: tuple[float, RankHints | None] | None, now: float) -> bool:
+    """Whether a cache entry is still valid. Rank and world size of a process do not change."""
+    if entry is None:
         return False
-    when, said = answer
-    lasting = said is not None and (said.loader or (said.rank is not None and said.world_size is not None))
-    return lasting or now - when < FRESH_S
+    sampled_at, hints = entry
+    is_final = hints is not None and (hints.loader or (hints.rank is not None and hints.world_size is not None))
+    return is_final or now - sampled_at < FRESH_S
 
 
-def _ask(program: str, pid: int) -> RankHints | None:
+def _sample(program: str, pid: int) -> RankHints | None:
     command = [program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid)]
     for _ in range(TRIES):
         try:
@@ -79,7 +79,7 @@ def _ask(program: str, pid: int) -> RankHints | None:
             threads = pyspy.parse_threads(done.stdout.decode(errors="replace"))
         except subprocess.TimeoutExpired:
             break
-        except (OSError, ValueError):  # a torn read, a process that is gone or may not be read
+        except (OSError, ValueError):  # a torn read; a process that has ended or is not readable
             continue
         main = next((thread for thread in threads if thread.os_thread_id == pid), None)
         return rank_hints(main.frames) if main else None
@@ -87,9 +87,9 @@ def _ask(program: str, pid: int) -> RankHints | None:
 
 
 def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
-    """What py-spy's frames of a main thread, innermost first and with locals, come to."""
+    """Return the hints in py-spy's frames of a main thread, innermost first and with locals."""
     stack = frames[::-1]
-    # A forked child stands under the frames of its parent: what lies outside of Process.run is the parent's.
+    # A forked child has the frames of its parent too: everything outside of Process.run is the parent's.
     inside = stack[max((at for at, frame in enumerate(stack) if _runs(frame)), default=0) :]
     own = [frame for frame in inside if not INSTALLED.search(frame.filename)]
     meeting = [frame for frame in inside if frame.name == "init_process_group" and DISTRIBUTED.search(frame.filename)]
@@ -115,12 +115,11 @@ def _first(places: Sequence[tuple[SpyFrame, bool]], names: Sequence[str]) -> int
 
 def _value(frame: SpyFrame, name: str, argument: bool = True) -> int | None:
     local = next((each for each in frame.locals or [] if each.name == name and each.arg is argument), None)
-    text = local.repr if local and local.repr else ""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+    return parse_count(local.repr) if local else None
 
 
 def _entry(inside: Sequence[SpyFrame]) -> str:
-    """The function that multiprocessing's ``Process.run`` calls, through mp.spawn's wrapper or without."""
+    """The function that multiprocessing's ``Process.run`` calls, with or without mp.spawn's wrapper."""
     if not inside or not _runs(inside[0]):
         return ""
     called = next((frame for frame in inside[1:] if not _wraps(frame)), None)

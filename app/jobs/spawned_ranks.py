@@ -1,5 +1,6 @@
-"""Ranks that no environment tells of: processes of ``mp.spawn`` and multiprocessing, and those that were given their
-rank as an argument. They are known by their connections to each other, by their frames and by the order of their start.
+"""Ranks without RANK in their environment: of ``mp.spawn``, of multiprocessing, or with the rank as an argument.
+
+They are recognised by their connections to each other, by their stack frames and by the order of their start.
 """
 
 import re
@@ -11,17 +12,18 @@ from ..launchers.rank_environment import integer_variable, rendezvous_address
 from ..launchers.recognise import is_multiprocessing_spawn, is_wizard
 from ..system import proc_files, procfs, sockets
 from ..system.procfs import Proc
+from ..text.numbers import parse_count
 from . import ranks_from_locals
 from .ranks_from_locals import RankHints
 
 RankFrom = Literal["spawn", "frames", "command", "order"]
 RANK_OPTION = re.compile(r"^--?(?:global[-_])?rank(?:=(\d{1,9}))?$")
-SAMPLED = 4  # siblings without connections that are asked before all are
+SAMPLED = 4  # siblings without connections that are sampled first
 WORLD_OPTION = re.compile(r"^--?world[-_]size(?:=(\d{1,9}))?$")
 
 
 class RankedProcess(NamedTuple):
-    """A process and the rank it is taken for."""
+    """A process and its inferred rank."""
 
     proc: Proc
     rank: int
@@ -39,7 +41,7 @@ class SpawnedRanks(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """What a process is connected with: both addresses of each of its connections."""
+    """Connections of a process: both addresses of each."""
 
     pairs: frozenset[tuple[str, sockets.Address, sockets.Address]]  # with the network namespace
 
@@ -48,10 +50,10 @@ class _Ends(NamedTuple):
 
 
 def group_spawned_ranks(
-    candidates: Sequence[Proc], processes: Mapping[int, Proc], placed: Collection[int]
+    candidates: Sequence[Proc], processes: Mapping[int, Proc], assigned: Collection[int]
 ) -> list[SpawnedRanks]:
-    """The jobs among Python processes. Those in ``placed`` have a rank by their environment: they count only as
-    children of one parent, which may have inherited it."""
+    """Group Python processes into jobs. Those in ``assigned`` have a rank in their environment: they count only as
+    children of one parent, from which they may have inherited it."""
     torch_loaded = {proc.pid for proc in candidates if _may_be_rank(proc, processes)}
     families = _families([processes[pid] for pid in torch_loaded], processes)
     ends = _all_ends(sorted(torch_loaded), processes)
@@ -65,8 +67,8 @@ def group_spawned_ranks(
             taken |= {proc.pid for proc in members}
     taken |= {below for below in torch_loaded if any(a.pid in taken for a in procfs.ancestors(below, processes))}
     taken |= {group.parent.pid for group in found if group.parent}
-    alone = [processes[pid] for pid in sorted(torch_loaded - taken - set(placed))]
-    for members in _meeting(alone, ends):
+    alone = [processes[pid] for pid in sorted(torch_loaded - taken - set(assigned))]
+    for members in _connected_ranks(alone, ends):
         found.append(_group(members, None, ends, processes))
     return found
 
@@ -80,11 +82,11 @@ def _may_be_rank(proc: Proc, processes: Mapping[int, Proc]) -> bool:
 
 
 def _families(found: Iterable[Proc], processes: Mapping[int, Proc]) -> dict[int, list[Proc]]:
-    """The children of multiprocessing by their parent: spawned ones, and forked ones, twins of the parent."""
+    """The children of multiprocessing by their parent: spawned ones, and forked ones with the parent's command line."""
     families: dict[int, list[Proc]] = defaultdict(list)
     for proc in found:
         parent = processes.get(proc.parent)
-        # One whose parent is gone has been handed on: to init, or to our keeper.
+        # If the parent has ended, init or our supervisor is the new parent.
         if not parent or not parent.is_python or is_wizard(parent.command):
             continue
         if is_multiprocessing_spawn(proc.command) or (proc.command == parent.command and proc.command):
@@ -93,69 +95,69 @@ def _families(found: Iterable[Proc], processes: Mapping[int, Proc]) -> dict[int,
 
 
 def _related(parent: Proc, siblings: list[Proc], ends: Mapping[int, _Ends]) -> list[list[Proc]]:
-    """The siblings that are ranks, those of one job together.
+    """Group the siblings that are ranks by job.
 
-    Connected ones are; with them those that run the same function. Without any connection (they still start, or wait
-    for each other) the frames decide: mp.spawn above them or torch.distributed in them.
+    Connected siblings are ranks, and so are those that run the same function. Without any connection (during start-up,
+    or while they wait for each other) the frames decide: mp.spawn in the parent, or torch.distributed.
     """
     connected = [
         part
-        for part in _parts(siblings, ends)
+        for part in _components(siblings, ends)
         if len(part) > 1
         or any(ends[part[0].pid].reaches(end) for end in (ends[part[0].pid], ends.get(parent.pid)) if end)
     ]
     if len(connected) > 1:
         return connected
-    asked = ranks_from_locals.read_locals([*siblings[:SAMPLED], parent])
-    first = [asked[proc.pid] for proc in siblings[:SAMPLED] if proc.pid in asked]
-    spawns = parent.pid in asked and asked[parent.pid].spawns
-    if not connected and not spawns and not any(_is_rank(words) for words in first):
+    sampled = ranks_from_locals.read_locals([*siblings[:SAMPLED], parent])
+    first = [sampled[proc.pid] for proc in siblings[:SAMPLED] if proc.pid in sampled]
+    spawns = parent.pid in sampled and sampled[parent.pid].spawns
+    if not connected and not spawns and not any(_is_rank(hints) for hints in first):
         return []
-    asked = ranks_from_locals.read_locals(siblings)
+    sampled = ranks_from_locals.read_locals(siblings)
     sure = {proc.pid for part in connected for proc in part}
-    sure |= {pid for pid, words in asked.items() if _is_rank(words)}
-    entries = {asked[pid].entry for pid in sure if pid in asked} - {""}
+    sure |= {pid for pid, hints in sampled.items() if _is_rank(hints)}
+    entries = {sampled[pid].entry for pid in sure if pid in sampled} - {""}
     members = [
         proc
         for proc in siblings
         if proc.pid in sure
-        or (proc.pid in asked and not asked[proc.pid].loader and asked[proc.pid].entry in {"", *entries})
+        or (proc.pid in sampled and not sampled[proc.pid].loader and sampled[proc.pid].entry in {"", *entries})
     ]
     return [members] if members else []
 
 
 def _takes_part(parent: Proc, members: Sequence[Proc], ends: Mapping[int, _Ends]) -> bool:
-    """Whether the parent is a rank itself: it is connected with its children, and is in torch.distributed, tells a rank
-    or is the one that is missing."""
+    """Whether the parent is a rank itself: it is connected with its children, and it is in torch.distributed, has a
+    rank or is the missing one."""
     own = ends.get(parent.pid)
     if own is None or not any(own.reaches(ends[proc.pid]) for proc in members):
         return False
-    said = ranks_from_locals.read_locals([parent]).get(parent.pid)
-    worlds = {words.world_size for words in ranks_from_locals.read_locals(members).values()}
-    return (said is not None and (said.distributed or said.rank is not None)) or worlds == {len(members) + 1}
+    hints = ranks_from_locals.read_locals([parent]).get(parent.pid)
+    worlds = {hints.world_size for hints in ranks_from_locals.read_locals(members).values()}
+    return (hints is not None and (hints.distributed or hints.rank is not None)) or worlds == {len(members) + 1}
 
 
-def _is_rank(words: RankHints) -> bool:
-    return not words.loader and (words.distributed or words.index is not None)
+def _is_rank(hints: RankHints) -> bool:
+    return not hints.loader and (hints.distributed or hints.index is not None)
 
 
-def _meeting(alone: list[Proc], ends: Mapping[int, _Ends]) -> list[list[Proc]]:
-    """Processes without a common parent that are connected and that tell, by frames or command, to be ranks."""
+def _connected_ranks(alone: list[Proc], ends: Mapping[int, _Ends]) -> list[list[Proc]]:
+    """Connected processes without a common parent whose frames or command line show that they are ranks."""
     found: list[list[Proc]] = []
-    for part in _parts(alone, ends):
+    for part in _components(alone, ends):
         own = ends[part[0].pid]
         if len(part) == 1 and not own.pairs:
             continue
-        asked = ranks_from_locals.read_locals(part)
-        if any(_is_rank(words) for words in asked.values()) or all(
+        sampled = ranks_from_locals.read_locals(part)
+        if any(_is_rank(hints) for hints in sampled.values()) or all(
             _option(proc.command, RANK_OPTION) is not None for proc in part
         ):
             found.append(part)
     return found
 
 
-def _parts(procs: Sequence[Proc], ends: Mapping[int, _Ends]) -> list[list[Proc]]:
-    """Those that are connected with each other, directly or through others of them."""
+def _components(procs: Sequence[Proc], ends: Mapping[int, _Ends]) -> list[list[Proc]]:
+    """Connected components of the processes."""
     holders = {pair: proc.pid for proc in procs for pair in ends[proc.pid].pairs}
     part_of = {proc.pid: [proc] for proc in procs}
     for (network, local, peer), pid in holders.items():
@@ -177,7 +179,7 @@ def _all_ends(pids: Sequence[int], processes: Mapping[int, Proc]) -> dict[int, _
 
     ends: dict[int, _Ends] = {}
     for pid in pids:
-        # What a fork inherited is its parent's.
+        # Sockets that a fork inherited are its parent's.
         own = sockets_of(pid) - sockets_of(processes[pid].parent)
         network = procfs.network_namespace(pid) if own else ""
         if own and network not in tables:
@@ -191,12 +193,12 @@ def _group(
     procs: Sequence[Proc], parent: Proc | None, ends: Mapping[int, _Ends], processes: Mapping[int, Proc]
 ) -> SpawnedRanks:
     procs = sorted(procs, key=_age)
-    ended = _ended_beside(procs, parent, processes)
-    asked = ranks_from_locals.read_locals(procs)
+    ended = _zombie_siblings(procs, parent, processes)
+    sampled = ranks_from_locals.read_locals(procs)
     parents = ranks_from_locals.read_locals([parent]).get(parent.pid) if parent else None
     worlds = [
         integer_variable(procs[0].environ, "WORLD_SIZE"),
-        *(words.world_size for words in asked.values()),
+        *(hints.world_size for hints in sampled.values()),
         *(_option(proc.command, WORLD_OPTION) for proc in procs),
         parents.spawns if parents else None,
     ]
@@ -204,8 +206,8 @@ def _group(
     if not world_size and ended:
         world_size = len(procs) + len(ended)
     started = sorted([*procs, *ended], key=_age) if world_size == len(procs) + len(ended) else procs
-    numbers, rank_from = _numbers(started, asked, world_size)
-    indices = {proc.pid: words.index for proc in procs if (words := asked.get(proc.pid))}
+    numbers, rank_from = _numbers(started, sampled, world_size)
+    indices = {proc.pid: hints.index for proc in procs if (hints := sampled.get(proc.pid))}
     members = [
         RankedProcess(
             proc=proc,
@@ -223,8 +225,8 @@ def _group(
     )
 
 
-def _ended_beside(procs: Sequence[Proc], parent: Proc | None, processes: Mapping[int, Proc]) -> list[Proc]:
-    """Ranks that have ended and that the parent has not collected: its zombies that bear a name as the living do."""
+def _zombie_siblings(procs: Sequence[Proc], parent: Proc | None, processes: Mapping[int, Proc]) -> list[Proc]:
+    """Zombies of the parent that have the same process name as the living ranks."""
     names = {proc_files.read_text_of(proc.pid, "comm") for proc in procs}
     return [
         proc
@@ -237,33 +239,33 @@ def _ended_beside(procs: Sequence[Proc], parent: Proc | None, processes: Mapping
 
 
 def _numbers(
-    procs: Sequence[Proc], asked: Mapping[int, RankHints], world_size: int
+    procs: Sequence[Proc], sampled: Mapping[int, RankHints], world_size: int
 ) -> tuple[dict[int, int], dict[int, RankFrom]]:
-    """The rank of each process and where it is known from. Of several sources the first whose numbers do not contradict
-    each other; who tells nothing gets what is left, in the order of the start."""
-    by_frames = {proc.pid: words.rank for proc in procs if (words := asked.get(proc.pid))}
-    by_index = {proc.pid: words.index for proc in procs if (words := asked.get(proc.pid))}
+    """The rank of each process and its source. Sources are tried in order and used if their numbers do not contradict
+    each other; the remaining ranks are assigned in the order of the start."""
+    by_frames = {proc.pid: hints.rank for proc in procs if (hints := sampled.get(proc.pid))}
+    by_index = {proc.pid: hints.index for proc in procs if (hints := sampled.get(proc.pid))}
     by_option = {proc.pid: _option(proc.command, RANK_OPTION) for proc in procs}
     sources: list[tuple[RankFrom, Mapping[int, int | None]]] = [
         ("frames", by_frames),
         ("spawn", by_index),
         ("command", by_option),
     ]
-    told: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     source: dict[int, RankFrom] = {}
     for name, numbers in sources:
-        new = {pid: rank for pid, rank in numbers.items() if rank is not None and pid not in told}
-        values = [*told.values(), *new.values()]
+        new = {pid: rank for pid, rank in numbers.items() if rank is not None and pid not in ranks}
+        values = [*ranks.values(), *new.values()]
         if len(set(values)) == len(values) and all(value < world_size or not world_size for value in new.values()):
-            told |= new
+            ranks |= new
             source |= dict.fromkeys(new, name)
-    source |= {pid: "spawn" for pid, rank in told.items() if by_index.get(pid) == rank}
-    left = iter(sorted(set(range(world_size + len(procs))) - set(told.values())))
-    return {proc.pid: told[proc.pid] if proc.pid in told else next(left) for proc in procs}, source
+    source |= {pid: "spawn" for pid, rank in ranks.items() if by_index.get(pid) == rank}
+    left = iter(sorted(set(range(world_size + len(procs))) - set(ranks.values())))
+    return {proc.pid: ranks[proc.pid] if proc.pid in ranks else next(left) for proc in procs}, source
 
 
 def _store(procs: Sequence[Proc], ends: Mapping[int, _Ends]) -> str:
-    """The address most of them are connected to: the store's."""
+    """The address that all of them are connected to: the store's."""
     peers: dict[sockets.Address, set[int]] = defaultdict(set)
     for proc in procs:
         for _, _, peer in ends[proc.pid].pairs:
@@ -275,8 +277,7 @@ def _store(procs: Sequence[Proc], ends: Mapping[int, _Ends]) -> str:
 def _option(command: Sequence[str], option: re.Pattern[str]) -> int | None:
     for at, word in enumerate(command):
         if found := option.match(word):
-            value = found[1] or (command[at + 1] if at + 1 < len(command) else "")
-            return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else None
+            return parse_count(found[1] or (command[at + 1] if at + 1 < len(command) else ""))
     return None
 
 

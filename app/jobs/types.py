@@ -1,4 +1,4 @@
-"""Processes and jobs, as found on this machine."""
+"""Processes and jobs as discovery finds them."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from ..launchers.arguments import LaunchRequest
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's process as discovery finds it. ``rank_from`` says where its rank is known from."""
+    """The process of one rank. ``rank_from``: the source of its rank."""
 
     pid: int
     rank: int | None
@@ -19,11 +19,11 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     environ: dict[str, str]
     started_at: float = 0.0  # seconds since the epoch
     rank_from: Literal["environ", "spawn", "frames", "command", "order", "log"] = "environ"
-    pid_inside: int | None = None  # its pid in its own container, where that is another one
+    pid_inside: int | None = None  # its pid in its own container, if that differs
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes that belong together. ``launcher_command`` is what would start it again."""
+    """Ranks that belong together. ``launcher_command`` starts the job again."""
 
     launcher: str  # torchrun, accelerate, deepspeed, mpirun, srun, python
     launcher_pid: int | None
@@ -33,14 +33,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     processes: list[Process]
     launcher_cwd: str = ""
-    container: str = ""  # the short id or name of the container its ranks run in, where that is not ours
-    launcher_gone: bool = False  # its ranks are left over: what started them has ended
-    asked: LaunchRequest | None = None  # of a launcher that has no rank
+    container: str = ""  # short id or name of the container of its ranks, if it is not ours
+    launcher_gone: bool = False  # its launcher has ended, its ranks have not
+    asked: LaunchRequest | None = None  # of a launcher without ranks
 
     @property
     def id(self) -> str:
-        """Stable while the job lives: the launcher's name and pid, or that of its first process; of a job without any
-        process, the name of the folder it is known from."""
+        """Stable while the job lives: the launcher's name and pid, else the pid of the first process; without any
+        process, the name of the job's run directory."""
         pids = [process.pid for process in self.processes]
         if self.launcher_pid is None and not pids and self.launcher_cwd:
             return f"{self.launcher}-{self.launcher_cwd.rstrip('/').rpartition('/')[2]}"

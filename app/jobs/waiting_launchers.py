@@ -1,4 +1,4 @@
-"""Torchruns that have started no rank: they start up, or wait at their rendezvous for others."""
+"""torchrun processes without ranks: starting up, or waiting for others at the rendezvous."""
 
 import socket
 from collections import defaultdict
@@ -14,36 +14,36 @@ from .types import Job
 
 
 def waiting_jobs(candidates: Iterable[Proc], processes: Mapping[int, Proc]) -> list[Job]:
-    """The torchruns that have no process below them; those that are to meet are one job."""
+    """Return the jobs of torchrun processes without children. Those with one rendezvous are one job."""
     parents = {proc.parent for proc in processes.values() if proc.state != "Z"}
     found = [proc for proc in candidates if launcher_name(proc.command) == "torchrun" and proc.state != "Z"]
     together: dict[object, list[Proc]] = defaultdict(list)
     for proc in found:
         if proc.pid not in parents and proc.is_python:
-            wanted = launch_request(proc.command, proc.environ)
-            meets = wanted.endpoint and wanted.most_nodes > 1
-            together[(proc.uid, wanted.endpoint, wanted.run_id) if meets else proc.pid].append(proc)
+            request = launch_request(proc.command, proc.environ)
+            is_shared = request.endpoint and request.most_nodes > 1
+            together[(proc.uid, request.endpoint, request.run_id) if is_shared else proc.pid].append(proc)
     return [job_of_launchers(members) for members in together.values()]
 
 
 def job_of_launchers(started: Sequence[Proc]) -> Job:
-    """The job that some launchers are to start together, with as many ranks as they ask for at least."""
+    """Return the job that launchers start together, with the least number of ranks that they ask for."""
     first = min(started, key=lambda proc: proc.pid)
-    wanted = launch_request(first.command, first.environ)
+    request = launch_request(first.command, first.environ)
     return Job(
         launcher=launcher_name(first.command) or "",
         launcher_pid=first.pid,
         launcher_command=first.command,
         launcher_cwd=first.cwd,
-        world_size=wanted.least_nodes * (wanted.ranks_per_node or 1),
-        master=wanted.endpoint,
+        world_size=request.least_nodes * (request.ranks_per_node or 1),
+        master=request.endpoint,
         host=socket.gethostname(),
         container=containers.foreign_container(first.pid),
-        asked=msgspec.structs.replace(wanted, launchers=[proc.pid for proc in started]),
+        asked=msgspec.structs.replace(request, launchers=[proc.pid for proc in started]),
         processes=[],
     )
 
 
-def launcher_pids(found: Job) -> list[int]:
-    """The pids of what starts the ranks of a job on this host."""
-    return found.asked.launchers if found.asked else [found.launcher_pid] if found.launcher_pid else []
+def launcher_pids(job: Job) -> list[int]:
+    """Return the pids of the launchers of a job on this host."""
+    return job.asked.launchers if job.asked else [job.launcher_pid] if job.launcher_pid else []

@@ -1,11 +1,12 @@
-"""An environment file: export lines for this box, each with its reason. Only what somebody reads, nothing harmful."""
+"""An environment file: export lines for this machine, each with its reason."""
 
 import shlex
 
 import msgspec
 
-from ..hardware.machine import GeneratedFix, Machine
+from ..hardware.machine import Machine
 from .torchrun import advice_only
+from .types import GeneratedFix
 
 FILE = "ddpwizard.env"
 MAX_THREADS = 8
@@ -19,75 +20,81 @@ class EnvVariable(msgspec.Struct, frozen=True):
     reason: str
 
 
-def interface_variables(box: Machine) -> list[EnvVariable]:
-    """The selectors for the interface to pin: NCCL takes ``=name`` as exact (else a prefix), gloo the plain name."""
-    if not box.interface:
+def interface_variables(machine: Machine) -> list[EnvVariable]:
+    """Return the selectors of the interface to pin. NCCL takes ``=name`` as exact and ``name`` as a prefix."""
+    if not machine.interface:
         return []
-    others = f" ({', '.join(box.other_interfaces)} would do too)" if box.other_interfaces else ""
+    others = f" (also up: {', '.join(machine.other_interfaces)})" if machine.other_interfaces else ""
     found = [
-        EnvVariable("GLOO_SOCKET_IFNAME", box.interface, "gloo would take whatever the host name resolves to"),
+        EnvVariable(
+            "GLOO_SOCKET_IFNAME",
+            machine.interface,
+            "by default gloo takes the interface that the host name resolves to",
+        ),
     ]
-    if box.gpu_count:
-        reason = f"NCCL would choose by itself among all but docker* and lo; = is the exact name{others}"
-        found.insert(0, EnvVariable("NCCL_SOCKET_IFNAME", f"={box.interface}", reason))
+    if machine.gpu_count:
+        reason = f"by default NCCL chooses among all but docker* and lo; = makes the name exact{others}"
+        found.insert(0, EnvVariable("NCCL_SOCKET_IFNAME", f"={machine.interface}", reason))
     return found
 
 
-def recommended_variables(box: Machine) -> list[EnvVariable]:
-    """Everything worth setting on this box.
+def recommended_variables(machine: Machine) -> list[EnvVariable]:
+    """Return all variables worth setting on this machine.
 
     Versions: TORCH_FR_BUFFER_SIZE is read since torch 2.8 (TORCH_NCCL_TRACE_BUFFER_SIZE from 2.2) and on by default
     since 2.11; TORCH_NCCL_DUMP_ON_TIMEOUT is on by default since 2.7.
     """
-    found = interface_variables(box)
-    if box.gpu_count:
-        found.append(EnvVariable("NCCL_DEBUG", "WARN", "NCCL says nothing about its failures unless told to"))
-    if box.torch and (2, 2) <= box.torch < (2, 11):
-        name = "TORCH_FR_BUFFER_SIZE" if box.torch >= (2, 8) else "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    found = interface_variables(machine)
+    if machine.gpu_count:
+        found.append(EnvVariable("NCCL_DEBUG", "WARN", "NCCL does not report its failures by default"))
+    if machine.torch and (2, 2) <= machine.torch < (2, 11):
+        name = "TORCH_FR_BUFFER_SIZE" if machine.torch >= (2, 8) else "TORCH_NCCL_TRACE_BUFFER_SIZE"
         found.append(
-            EnvVariable(name, "2000", "keeps the last 2000 collectives of each rank: tells who a hang waits for")
+            EnvVariable(
+                name, "2000", "records the last 2000 collectives of each rank: shows which ranks a hang waits for"
+            )
         )
-    if box.gpu_count and box.torch and (2, 2) <= box.torch < (2, 7):
+    if machine.gpu_count and machine.torch and (2, 2) <= machine.torch < (2, 7):
         found.append(
             EnvVariable("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "writes that record out when a collective times out")
         )
-    threads = min(MAX_THREADS, box.cpus // box.ranks)
+    threads = min(MAX_THREADS, machine.cpus // machine.ranks)
     if threads > 1:
-        reason = f"torchrun sets 1 unless told; {box.cpus} CPUs are shared by {box.ranks} ranks here"
+        reason = f"torchrun sets 1 by default; here {machine.ranks} ranks share {machine.cpus} CPUs"
         found.append(EnvVariable("OMP_NUM_THREADS", str(threads), reason))
     return found
 
 
 def render_env_file(found: list[EnvVariable]) -> str:
-    """The lines as a shell reads them: each value quoted, each reason one comment line."""
-    lines = ["# Made by ddpwizard for this box. Names of interfaces may differ on another node."]
+    """Render the lines for a shell: each value quoted, each reason one comment line."""
+    lines = ["# Written by ddpwizard for this machine. Names of interfaces may differ on another node."]
     for variable in found:
         reason = " ".join("".join(c if c.isprintable() else " " for c in variable.reason).split())
         lines += [f"# {reason}", f"export {variable.name}={shlex.quote(variable.value)}"]
     return "\n".join(lines) + "\n"
 
 
-def env_file(box: Machine, target: list[str]) -> GeneratedFix:
-    """``env-file``: all of it."""
-    found = recommended_variables(box)
+def env_file(machine: Machine, target: list[str]) -> GeneratedFix:
+    """``env-file``: all recommended variables."""
+    found = recommended_variables(machine)
     if not found:
         return advice_only("the GPUs, the interfaces or the version of torch")
-    return _made(found, "Read it in the shell that starts the job, on each node.")
+    return _generated(found, "Source it in the shell that starts the job, on each node.")
 
 
-def pin_interface(box: Machine, target: list[str]) -> GeneratedFix:
+def pin_interface(machine: Machine, target: list[str]) -> GeneratedFix:
     """``pin-interface``: the interface selectors alone."""
-    found = interface_variables(box)
+    found = interface_variables(machine)
     if not found:
-        return advice_only("a network interface that is up, has an address and leads out of this host")
-    others = ", ".join(box.other_interfaces)
-    return _made(
+        return advice_only("a network interface that is up and has an address other hosts can reach")
+    others = ", ".join(machine.other_interfaces)
+    return _generated(
         found,
-        f"{box.interface} is the fastest way out of this host that is up"
-        + (f" (also up: {others}). Take the one the other nodes are reached by." if others else ".")
-        + " Where a node names it otherwise, make the file there.",
+        f"{machine.interface} is the fastest interface of this host that is up"
+        + (f" (also up: {others}). Take the one that reaches the other nodes." if others else ".")
+        + " If a node has another name for it, create the file there.",
     )
 
 
-def _made(found: list[EnvVariable], words: str) -> GeneratedFix:
-    return GeneratedFix(text=words, commands=[f"source ./{FILE}"], files={FILE: render_env_file(found)})
+def _generated(found: list[EnvVariable], text: str) -> GeneratedFix:
+    return GeneratedFix(text=text, commands=[f"source ./{FILE}"], files={FILE: render_env_file(found)})

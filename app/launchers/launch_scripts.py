@@ -1,6 +1,6 @@
-"""What the lines of shell scripts, Slurm scripts and hostfiles say of a job's sizes, each with the line it stands in.
+"""Sizes of a job as shell scripts, Slurm scripts and hostfiles give them, each with its line.
 
-What is not a plain number (a variable, an elastic range) says nothing.
+Values that are not plain numbers (a variable, an elastic range) are ignored.
 """
 
 import re
@@ -8,14 +8,17 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from ..text.numbers import parse_count
+from .arguments import parse_wrapped_launcher
+
 Kind = Literal["deepspeed", "accelerate", "script", "hostfile", "manifest", "kubernetes"]
 LAUNCHERS = re.compile(r"torchrun|torch\.distributed\.run|deepspeed|accelerate")
-NAMES_ONLY = ("torchrun", "hostfile")  # which launcher it is, not how many it starts
-OWN = {"SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_GPUS_ON_NODE": "gpus"}
+NAMES_ONLY = ("torchrun", "hostfile")  # the launcher, not how many ranks it starts
+SLURM_VARIABLES = {"SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_GPUS_ON_NODE": "gpus"}
 
 
 class Statement(NamedTuple):
-    """One statement. ``words``: as a person would say it, with its arithmetic. ``where``: ``file:line``."""
+    """One statement. ``words``: as text, with its arithmetic. ``where``: ``file:line``."""
 
     name: str
     value: Any
@@ -24,7 +27,7 @@ class Statement(NamedTuple):
 
 
 class JobFile(NamedTuple):
-    """A file: what kind it is, its facts, and for a rule that needs more what was read from it."""
+    """A file with its kind and its statements; ``plain`` is its content for rules that need more."""
 
     kind: Kind
     path: str
@@ -34,15 +37,16 @@ class JobFile(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Whether it says a number or a word that another file may contradict."""
+        """True if it has a statement that another file may contradict."""
         return any(fact.name not in NAMES_ONLY for fact in self.facts) or bool(self.repeated)
 
     def of(self, name: str) -> Statement | None:
-        """The first fact of that name."""
+        """Return the first statement of that name, or None."""
         return next((fact for fact in self.facts if fact.name == name), None)
 
 
 def parse_hostfile(path: str, text: str) -> JobFile:
+    """Parse a hostfile of DeepSpeed: ``name slots=8`` lines."""
     slots: list[int] = []
     first = 1
     for number, line in enumerate(text.splitlines(), 1):
@@ -58,60 +62,52 @@ def parse_hostfile(path: str, text: str) -> JobFile:
 
 
 def parse_shell_script(path: str, text: str) -> JobFile | None:
-    """A shell script: the launch line, and for Slurm what it asks for."""
-    asked = {name: (value, number) for name, value, number in _directives(text)}
+    """Parse a shell script: its launch line and its Slurm directives. None if it has neither."""
+    directives = {name: (value, number) for name, value, number in _directives(text)}
     facts: list[Statement] = []
     for name in ("nodes", "gpus", "tasks"):
-        if name in asked:
-            value, number = asked[name]
+        if name in directives:
+            value, number = directives[name]
             facts.append(Statement(f"slurm_{name}", value, f"#SBATCH {name} {value}", f"{path}:{number}"))
-    own = {variable: asked[name][0] for variable, name in OWN.items() if name in asked}
+    variables = {variable: directives[name][0] for variable, name in SLURM_VARIABLES.items() if name in directives}
     for number, words in _commands(text):
-        facts += _launch(words, f"{path}:{number}", own)
+        facts += _launch(words, f"{path}:{number}", variables)
     return JobFile("script", path, facts, {}) if facts else None
 
 
-def _launch(words: list[str], where: str, own: dict[str, int]) -> list[Statement]:
-    """What a command line with torchrun, deepspeed or accelerate launch starts."""
-    names = [word.rpartition("/")[2] for word in words]
+def _launch(words: list[str], where: str, variables: dict[str, int]) -> list[Statement]:
+    """Statements of a command line with torchrun, deepspeed or accelerate launch."""
+    line = parse_wrapped_launcher(words)
+    if line is None:
+        return []
 
-    def given(*spellings: str) -> str:
-        for position, word in enumerate(words):
-            name, equals, value = word.partition("=")
-            if name.replace("_", "-") in spellings:
-                return value if equals else words[position + 1] if position + 1 < len(words) else ""
-        return ""
+    def number(option: str) -> int | None:
+        value = line.value(option) or ""
+        return variables.get(value.strip("${}"), parse_count(value))
 
-    def option(*spellings: str) -> int | None:
-        value = given(*spellings)
-        plain = value.strip("${}")
-        return own[plain] if plain in own else int(value) if value.isdecimal() and len(value) < 9 else None
-
-    if "torchrun" in names or "torch.distributed.run" in words:
-        stated = any(word.startswith("--nnodes") for word in words)
-        nodes = option("--nnodes") if stated else 1
-        per_node = option("--nproc-per-node")
+    if line.launcher == "torchrun":
+        nodes = number("nnodes") if line.has("nnodes") else 1
+        per_node = number("nproc-per-node")
         facts = [Statement("nodes", nodes, f"torchrun --nnodes={nodes}", where)] if nodes else []
         facts.append(Statement("torchrun", True, "torchrun", where))
         if nodes and per_node:
             ranks = nodes * per_node
             facts.append(Statement("ranks", ranks, f"torchrun starts {nodes} × {per_node} = {ranks} ranks", where))
         return facts
-    if "deepspeed" in names and not (names.index("deepspeed") > 0 and words[names.index("deepspeed") - 1] == "-m"):
-        count, nodes = option("--num-gpus"), option("--num-nodes")
+    if line.launcher == "deepspeed":
+        count, nodes = number("num-gpus"), number("num-nodes")
         ranks = count * (nodes or 1) if count else None
-        if not ranks and (named := given("--hostfile", "-H")):
-            return [Statement("hostfile", named.rpartition("/")[2], f"deepspeed starts ranks by {named[:60]}", where)]
+        if not ranks and (hostfile := line.value("hostfile")):
+            name, text = hostfile.rpartition("/")[2], f"deepspeed starts ranks by {hostfile[:60]}"
+            return [Statement("hostfile", name, text, where)]
         return [Statement("ranks", ranks, f"deepspeed starts {ranks} ranks", where)] if ranks else []
-    if "accelerate" in names and "launch" in words:
-        ranks, nodes = option("--num-processes"), option("--num-machines")
-        facts = [Statement("ranks", ranks, f"--num_processes {ranks}", where)] if ranks else []
-        return facts + ([Statement("nodes", nodes, f"--num_machines {nodes}", where)] if nodes else [])
-    return []
+    ranks, nodes = number("num-processes"), number("num-machines")
+    facts = [Statement("ranks", ranks, f"--num_processes {ranks}", where)] if ranks else []
+    return facts + ([Statement("nodes", nodes, f"--num_machines {nodes}", where)] if nodes else [])
 
 
 def _directives(text: str) -> Iterator[tuple[str, int, int]]:
-    """Nodes, GPUs of a node and tasks of a node from #SBATCH lines, with the line."""
+    """Nodes, GPUs per node and tasks per node of the #SBATCH lines, with the line number."""
     patterns = {
         "nodes": r"(?:--nodes[=\s]+|-N\s*)(\d+)\s*$",
         "gpus": r"(?:--gpus-per-node[=\s]+|--gres[=\s]+gpu:)(?:[\w.-]+:)?(\d+)\s*$",
@@ -126,7 +122,7 @@ def _directives(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _commands(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The commands that start a job, as words, with the line each starts in; lines that end in a backslash go on."""
+    """The commands that start a job as words, with the number of their first line."""
     start, whole = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start or number

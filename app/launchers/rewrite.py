@@ -1,45 +1,51 @@
-"""Rewrite a launcher's command line so that the same job starts again on this machine."""
+"""Rewrite a launcher's command line and environment so that the same job starts again on this machine."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 
-# Where the ranks meet is chosen anew; logs of the launcher are not written into the person's directory.
-TORCHRUN_DROPPED = ["standalone", "nnodes", "node-rank", "local-addr", "master-addr", "master-port", "log-dir"]
+from .arguments import LauncherCommand
+from .rank_environment import LAUNCH_VARIABLES, TORCHRUN_OPTION_PREFIX, without_launch_variables
 
-
-ACCELERATE_DROPPED = ["main-process-ip", "main-process-port"]
-
-
-DEEPSPEED_DROPPED = ["master-addr", "master-port"]
-
-
-WITHOUT_VALUE = ["standalone"]
-
-
-def _without(options: Sequence[str], dropped: Sequence[str]) -> list[str]:
-    left: list[str] = []
-    skip = False
-    for word in options:
-        if skip:
-            skip = False
-            continue
-        name = word.lstrip("-").partition("=")[0].replace("_", "-")
-        if word.startswith("-") and name in dropped:
-            skip = "=" not in word and name not in WITHOUT_VALUE
-        else:
-            left.append(word)
-    return left
+# Options that a second start gets anew: where its ranks meet, and where the launcher writes its logs.
+_TORCHRUN_REPLACED = """
+    standalone nnodes node-rank local-addr master-addr master-port log-dir
+    rdzv-endpoint rdzv-backend rdzv-id rdzv-conf
+"""
+REPLACED = {
+    "torchrun": frozenset(_TORCHRUN_REPLACED.split()),
+    "accelerate": frozenset(["main-process-ip", "main-process-port"]),
+    "deepspeed": frozenset(["master-addr", "master-port"]),
+}
 
 
 def find_free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that nothing listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-DROPPED: dict[str, tuple[list[str], Callable[[], list[str]]]] = {
-    "torchrun": (TORCHRUN_DROPPED, lambda: ["--standalone"]),
-    "accelerate": (ACCELERATE_DROPPED, lambda: [f"--main_process_port={find_free_port()}"]),
-    "deepspeed": (DEEPSPEED_DROPPED, lambda: [f"--master_port={find_free_port()}"]),
-}
+def start_again(line: LauncherCommand) -> list[str]:
+    """Return the words that start the same ranks at another rendezvous, up to the script.
+
+    ``line`` must be one of the launchers in REPLACED.
+    """
+    meeting = {
+        "torchrun": lambda: "--standalone",
+        "accelerate": lambda: f"--main_process_port={find_free_port()}",
+        "deepspeed": lambda: f"--master_port={find_free_port()}",
+    }
+    replaced = REPLACED[line.launcher]
+    kept = [word for option in line.options if not line.names(option, replaced) for word in option.words]
+    return [*line.head, meeting[line.launcher](), *kept]
+
+
+def environment_to_start_again(environ: Mapping[str, str], launcher: str) -> dict[str, str]:
+    """Return the environment of a rank without what its launcher set, for a second start by ``launcher``.
+
+    torchrun's options that are given as variables (``PET_NPROC_PER_NODE``) stay, except for those replaced.
+    """
+    if launcher != "torchrun":
+        return without_launch_variables(environ)
+    replaced = {f"{TORCHRUN_OPTION_PREFIX}{name.upper().replace('-', '_')}" for name in REPLACED["torchrun"]}
+    return {name: value for name, value in environ.items() if name not in LAUNCH_VARIABLES and name not in replaced}

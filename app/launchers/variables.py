@@ -1,4 +1,4 @@
-"""Environment variables of distributed jobs: which concern launching, which nobody reads, which have a new name.
+"""Environment variables of distributed jobs: those worth showing, unread names, old names, costly settings.
 
 Names of NCCL: every one that a release from 2.8 to 2.30 reads (git tags of NVIDIA/nccl). Names of torch: the strings
 of 2.13's libraries and torch.distributed, and the older ones they replace.
@@ -26,9 +26,9 @@ _PREFIXES = (
     *("NCCL_", "TORCH_", "TORCHELASTIC_", "PET_", "GLOO_", "PYTORCH_", "ACCELERATE_", "FSDP_", "DEEPSPEED_", "DS_"),
     *("HOROVOD_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_"),
 )
-HOME = "HOME"  # where ~/.nccl.conf lies; needed to look, not part of what is shown
+HOME = "HOME"  # to find ~/.nccl.conf; not shown
 
-# Read by nobody, and what to use instead.
+# Variables that nothing reads, and what to use instead.
 NO_OP = {
     "NCCL_TIMEOUT": "neither NCCL nor torch reads it; the limit is init_process_group(timeout=timedelta(minutes=…))"
 }
@@ -45,13 +45,13 @@ RENAMED = {
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": ("TORCH_FR_DUMP_TEMP_FILE", "2.8"),
 }
 
-# Good for finding a fault, costly when left on.
+# Useful for debugging, costly when left on.
 COSTLY = {
     ("NCCL_P2P_DISABLE", "1"): "GPUs of one host exchange data through host memory instead of NVLink or PCIe",
-    ("NCCL_SHM_DISABLE", "1"): "ranks of one host talk over the network stack",
+    ("NCCL_SHM_DISABLE", "1"): "ranks of one host communicate over the network stack",
     ("NCCL_IB_DISABLE", "1"): "InfiniBand and RoCE are not used, TCP is",
     ("NCCL_DEBUG", "TRACE"): "every call is logged",
-    ("CUDA_LAUNCH_BLOCKING", "1"): "every kernel waits for its end; with NCCL it can deadlock",
+    ("CUDA_LAUNCH_BLOCKING", "1"): "the host waits for every kernel; with NCCL it can deadlock",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "every collective is checked first, and DDP on gloo can crash (torch 2.13)",
     ("TORCH_NCCL_BLOCKING_WAIT", "1"): "wait() blocks the process and there is no watchdog",
 }
@@ -125,14 +125,14 @@ KNOWN = frozenset(
 
 
 def is_launch_variable(name: str) -> bool:
-    """Whether a variable is worth knowing for a distributed job."""
+    """Return whether a variable is worth showing for a distributed job."""
     return name in _NAMES or name == HOME or name.startswith(_PREFIXES)
 
 
 def closest_known_name(name: str) -> str:
-    """The known name that ``name`` is most likely a misspelling of, or empty text.
+    """Return the known name that ``name`` is most likely a misspelling of, or an empty string.
 
-    Plug-ins have names of their own below ``NCCL_``: only what is very near to a known one counts.
+    Plug-ins have their own names with the prefix ``NCCL_``: only names very close to a known one count.
     """
     if name in KNOWN or name in NO_OP or not name.startswith(("NCCL_", "TORCH_NCCL_", "GLOO_")):
         return ""
@@ -141,7 +141,7 @@ def closest_known_name(name: str) -> str:
 
 
 def parse_integer(text: str | None) -> int | None:
-    """A launch variable as torch reads it (``int()``), or None where it is none."""
+    """Return the value of a launch variable as torch reads it (``int()``), or None if that fails."""
     try:
         return int(text or "")
     except ValueError:
@@ -149,7 +149,7 @@ def parse_integer(text: str | None) -> int | None:
 
 
 def node_count(variables: Mapping[str, str]) -> int | None:
-    """How many nodes the job spans, as far as torchrun's or Slurm's variables tell."""
+    """Return the number of nodes of the job by torchrun's or Slurm's variables, or None."""
     if count := parse_integer(variables.get("GROUP_WORLD_SIZE")):
         return count
     world, local = parse_integer(variables.get("WORLD_SIZE")), parse_integer(variables.get("LOCAL_WORLD_SIZE"))

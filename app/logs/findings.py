@@ -1,6 +1,6 @@
-"""What the timeline shows, as the findings ``log.…`` that the knowledge base weighs. Pure: a timeline in, evidence out.
+"""Derive the findings ``log.…`` from a timeline. Pure: a timeline in, evidence out.
 
-A finding is given only where it is really shown. What compares ranks needs at least two that can be told apart.
+Findings that compare ranks need at least two distinguishable tracks.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from .out_of_memory import out_of_memory_findings
 from .timeline import own_failures
 from .types import Attempt, Timeline, TimelineEvent, Track
 
-SILENT_SHARE = 0.25  # of the text, in which a silent rank says nothing …
-SILENT_S = 60.0  # … or so long, where there are times
-SILENT_TIMES = 5.0  # as long as the longest silence of the others
+SILENT_SHARE = 0.25  # of the text, without a line of the silent rank …
+SILENT_S = 60.0  # … or this long if there are time stamps
+SILENT_TIMES = 5.0  # relative to the spread of the others' last lines
 SIGKILL = (-9, 137)
 SIGNALS = {-11: "SIGSEGV", 139: "SIGSEGV", -7: "SIGBUS", 135: "SIGBUS", -6: "SIGABRT", 134: "SIGABRT"}
 NAMES = {"SIGKILL": -9, "Killed": -9, "SIGSEGV": -11, "Segmentation": -11, "SIGBUS": -7, "Bus": -7, "SIGABRT": -6}
@@ -22,7 +22,7 @@ VERSIONS = {"mark:nccl-version": "NCCL", "mark:torch-version": "torch", "mark:dr
 
 
 def findings_of(timeline: Timeline) -> list[Evidence]:
-    """Every finding the timeline shows, each once: where it shows first."""
+    """Return every finding of the timeline once, at its first occurrence."""
     found: dict[str, Evidence] = {}
     for attempt in timeline.attempts:
         for rule in (_failures, _silence, _collectives, _joined, _signals, out_of_memory_findings, _hosts, _versions):
@@ -36,7 +36,7 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
 
 
 def make_finding(name: str, what: str, event: TimelineEvent, track: Track | None = None) -> Evidence:
-    """The evidence of a finding, at the line of an event."""
+    """Build the evidence of a finding at the line of an event."""
     return Evidence(
         f"log.{name}",
         "log",
@@ -48,7 +48,7 @@ def make_finding(name: str, what: str, event: TimelineEvent, track: Track | None
 
 
 def all_failures(attempt: Attempt) -> list[TimelineEvent]:
-    """All errors of an attempt, whoever shows them."""
+    """Return all errors of an attempt, of any speaker."""
     shared = [event for event in attempt.shared if event.kind == "error"]
     return shared + [event for track in attempt.tracks for event in own_failures(track)]
 
@@ -64,9 +64,7 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
     ended = [event for event in attempt.shared if event.kind in ("consequence", "exit", "summary", "restart")]
     if len(tracks) >= 2 and len(erring) == 1 and (echoes or ended):
         event = own_failures(erring[0])[0]
-        what = (
-            f"{erring[0].name} shows an error of its own first: {event.text}; the other {len(tracks) - 1} only follow"
-        )
+        what = f"{erring[0].name} failed first: {event.text}; the other {len(tracks) - 1} show only consequences"
         yield make_finding("one-rank-failed-first", what, event, erring[0])
     if same := common_error(tracks):
         yield make_finding(
@@ -76,11 +74,11 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
         every = _consequences([*(event for track in tracks for event in track.events), *attempt.shared])
         lost = [event for event in every if event.id != "mark:joined"]
         if lost:
-            yield make_finding("only-consequences", f"only what followed from something else: {lost[0].text}", lost[0])
+            yield make_finding("only-consequences", f"only consequences of another failure: {lost[0].text}", lost[0])
 
 
 def _silence(attempt: Attempt) -> Iterator[Evidence]:
-    """One rank whose last line stands well before everybody else's."""
+    """Find a rank whose last line is well before those of all others."""
     tracks = [track for track in attempt.tracks if track.rank is not None]
     quiet = [track for track in tracks if not own_failures(track)]
     if len(quiet) < 3:
@@ -103,19 +101,19 @@ def _silence(attempt: Attempt) -> Iterator[Evidence]:
 
 
 def _collectives(attempt: Attempt) -> Iterator[Evidence]:
-    """Time-outs of several ranks: in the same collective, or not. Groups other than the first are left out."""
+    """Compare the collectives in which ranks timed out, separately for each process group."""
     for waiting in timed_out_collectives(attempt).values():
         if len(waiting) < 2:
             continue
-        asked = {awaited_collective(event) for _, event in waiting.values()}
+        awaited = {awaited_collective(event) for _, event in waiting.values()}
         track, event = min(waiting.values(), key=lambda item: int(item[1].values.get("seq", "0")))
-        told = ", ".join(sorted({f"{op} {seq}".strip() for op, seq in asked})[:6])
-        if len(asked) > 1:
+        listed = ", ".join(sorted({f"{op} {seq}".strip() for op, seq in awaited})[:6])
+        if len(awaited) > 1:
             yield make_finding(
-                "ranks-disagree-on-collective", f"ranks timed out in different collectives: {told}", event, track
+                "ranks-disagree-on-collective", f"ranks timed out in different collectives: {listed}", event, track
             )
         elif len(waiting) == len(attempt.tracks):
-            yield make_finding("same-collective-timeout", f"all {len(waiting)} ranks timed out in {told}", event)
+            yield make_finding("same-collective-timeout", f"all {len(waiting)} ranks timed out in {listed}", event)
 
 
 def _joined(attempt: Attempt) -> Iterator[Evidence]:
@@ -137,10 +135,10 @@ def _signals(attempt: Attempt) -> Iterator[Evidence]:
         who = track.name if track else "a process"
         if code in SIGKILL and not own:
             yield make_finding(
-                "killed-without-error", f"{who} was ended by SIGKILL; it shows no error of its own", event, track
+                "killed-without-error", f"{who} was killed by SIGKILL without an error of its own", event, track
             )
         if code in SIGNALS and not (SIGNALS[code] == "SIGABRT" and (timeouts or own)):
-            yield make_finding("crashed-by-signal", f"{who} was ended by {SIGNALS[code]}", event, track)
+            yield make_finding("crashed-by-signal", f"{who} was killed by {SIGNALS[code]}", event, track)
 
 
 def _hosts(attempt: Attempt) -> Iterator[Evidence]:
@@ -154,18 +152,18 @@ def _hosts(attempt: Attempt) -> Iterator[Evidence]:
 
 def _versions(attempt: Attempt) -> Iterator[Evidence]:
     for id_, name in VERSIONS.items():
-        said: dict[str, tuple[Track, TimelineEvent]] = {}
+        first_with: dict[str, tuple[Track, TimelineEvent]] = {}
         by_track: list[set[str]] = []
         for track in attempt.tracks:
             events = [event for event in track.events if event.id == id_]
             for event in events:
-                said.setdefault(event.values["value"], (track, event))
+                first_with.setdefault(event.values["value"], (track, event))
             if events:
                 by_track.append({event.values["value"] for event in events})
         if any(one.isdisjoint(other) for one in by_track[:1] for other in by_track[1:]):
-            told = ", ".join(f"{track.name}: {value}" for value, (track, _) in list(said.items())[:4])
-            track, event = list(said.values())[-1]
-            yield make_finding("versions-differ", f"ranks have different versions of {name}: {told}", event, track)
+            listed = ", ".join(f"{track.name}: {value}" for value, (track, _) in list(first_with.items())[:4])
+            track, event = list(first_with.values())[-1]
+            yield make_finding("versions-differ", f"ranks have different versions of {name}: {listed}", event, track)
 
 
 def _restarts(timeline: Timeline) -> Iterator[Evidence]:
@@ -180,7 +178,7 @@ def _restarts(timeline: Timeline) -> Iterator[Evidence]:
     steps = [[e for e in attempt.shared if e.id == "mark:step"] for attempt in timeline.attempts]
     for before, after in pairwise(steps):
         if before and after and _step(after[0]) <= _step(before[0]) < _step(before[-1]):
-            what = f"the steps reached “{before[-1].text[:60]}” and began again at “{after[0].text[:60]}”"
+            what = f"the steps reached “{before[-1].text[:60]}” and restarted at “{after[0].text[:60]}”"
             yield make_finding("started-over", what, after[0])
             return
 
@@ -190,7 +188,7 @@ def _step(event: TimelineEvent) -> tuple[int, int]:
 
 
 def all_events(attempt: Attempt) -> Iterator[tuple[Track | None, TimelineEvent]]:
-    """All events of an attempt with their tracks."""
+    """Yield all events of an attempt with their tracks."""
     for track in attempt.tracks:
         for event in track.events:
             yield track, event

@@ -1,15 +1,15 @@
-"""Which rank was first? The first event that is no consequence, the launcher's summary, or the one that is missing."""
+"""Find the rank that failed first: by its own error, the launcher's summary, or its absence from a collective."""
 
 from collections import defaultdict
 
 import msgspec
 
-from .timeline import AGENTS, own_failures
+from .timeline import ENDED_BY_LAUNCHER, own_failures
 from .types import Attempt, Timeline, TimelineEvent, Track
 
 
 def mark_first_failure(timeline: Timeline) -> Timeline:
-    """The timeline with the rank that was first, where that can be told."""
+    """Return the timeline with the rank that failed first, if it can be determined."""
     for attempt in timeline.attempts:
         found = _of_errors(attempt, timeline.ordered)
         if not found and not any(own_failures(track) for track in attempt.tracks):
@@ -24,12 +24,12 @@ def mark_first_failure(timeline: Timeline) -> Timeline:
                 culprit_why=why,
             )
         if any(own_failures(track) for track in attempt.tracks):
-            break  # the first failure is not one rank's
+            break  # the failure is not that of a single rank
     return timeline
 
 
 def common_error(tracks: list[Track]) -> list[TimelineEvent]:
-    """The error that every one of several tracks shows, as each shows it first; nothing where they differ."""
+    """Return the error that all of several tracks show, at its first occurrence in each; [] if they differ."""
     if len(tracks) < 2:
         return []
     by_track = [{error_key(event): event for event in reversed(own_failures(track))} for track in tracks]
@@ -41,7 +41,7 @@ def common_error(tracks: list[Track]) -> list[TimelineEvent]:
 
 
 def error_key(event: TimelineEvent) -> str:
-    """What makes two ranks' errors the same one."""
+    """Return the key by which errors of two ranks are the same."""
     return f"{event.id} {event.values.get('message', '')}"
 
 
@@ -61,18 +61,18 @@ def _of_errors(attempt: Attempt, ordered: bool) -> tuple[Track, TimelineEvent, s
 def _of_summary(attempt: Attempt) -> tuple[Track, TimelineEvent, str] | None:
     unmarked = [error_key(event) for event in attempt.shared if event.kind == "error" and "message" in event.values]
     if len(unmarked) > len(set(unmarked)):
-        return None  # several ranks show the same, whoever was first
+        return None  # several ranks show the same error: who was first is not known
     for track in attempt.tracks:
         if any(event.kind == "consequence" for event in track.events):
             continue  # it was the first to notice, not the first to fail
         for event in track.events:
-            if event.kind == "summary" and int(event.values["code"]) not in AGENTS:
-                return track, event, "the launcher names it as the first failure"
+            if event.kind == "summary" and int(event.values["code"]) not in ENDED_BY_LAUNCHER:
+                return track, event, "the launcher reports it as the first failure"
     return None
 
 
 def timed_out_collectives(attempt: Attempt) -> dict[str, dict[str, tuple[Track, TimelineEvent]]]:
-    """By process group, the collective in which each track first ran out of time or lost its connection."""
+    """Return by process group the collective in which each track first timed out or lost its connection."""
     found: dict[str, dict[str, tuple[Track, TimelineEvent]]] = defaultdict(dict)
     for track in attempt.tracks:
         for event in track.events:
@@ -84,19 +84,19 @@ def timed_out_collectives(attempt: Attempt) -> dict[str, dict[str, tuple[Track, 
 
 
 def awaited_collective(event: TimelineEvent) -> tuple[str, str]:
-    """The collective a rank waited in: its name and, where known, its sequence number."""
+    """Return the collective in which a rank waited: its name and its sequence number ("" if not known)."""
     return event.values.get("op", "") or event.values.get("collective", ""), event.values.get("seq", "")
 
 
 def _of_waiting(attempt: Attempt) -> tuple[Track, TimelineEvent, str] | None:
-    """While all others waited in one collective: the one rank that waited in another, or in none."""
+    """Find the one rank that waited elsewhere, or not at all, while all others waited in one collective."""
     for waiting in timed_out_collectives(attempt).values():
         by_place: dict[tuple[str, ...], list[tuple[Track, TimelineEvent]]] = defaultdict(list)
         for track, event in waiting.values():
             by_place[(*awaited_collective(event), event.values.get("location", ""))].append((track, event))
         alone = [group[0] for group in by_place.values() if len(group) == 1]
         if len(by_place) == 2 and len(alone) == 1 and len(waiting) > 2:
-            return *alone[0], "it waits where no other rank does"
+            return *alone[0], "no other rank waits at this place"
         missing = [track for track in attempt.tracks if track.name not in waiting]
         if len(by_place) == 1 and len(missing) == 1 and len(waiting) >= 2 and missing[0].rank is not None:
             return missing[0], missing[0].last, "the only rank that did not wait for the others"

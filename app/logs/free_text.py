@@ -1,8 +1,7 @@
-"""Hear what a person's own words say: clues, answers given unasked, and likeness to the causes' symptoms.
+"""Match a user's own words: clues, answers to questions, and similarity to the symptoms of causes.
 
-SQLite's full-text search does the reading (FTS5: Porter stems, phrases, BM25), so nothing a person types is a pattern:
-every term is quoted, and the time is linear in the text. Most of what is listened for has a word that the text does not
-have at all, and is not searched for.
+SQLite's full-text search does the work (FTS5: Porter stems, phrases, BM25). All terms are quoted, so that no input is
+a pattern, and the time is linear in the text. Most phrases contain a stem that the text lacks and are not searched.
 """
 
 import re
@@ -16,20 +15,20 @@ from ..evidence import Evidence, answer_id, clue_id, similar_text_id
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
-# The table torchrun ends with.
+# Lines of the summary that torchrun prints at its end.
 SUMMARY = re.compile(
     r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \()"
 )
-# A frame of a Python traceback with its line of code: what was called is not what somebody says.
+# A frame of a Python traceback with its line of code: function names are not a description.
 FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$')
 # An option of a shell command with its value.
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
-COMMAND_OPTIONS = 3  # a line with so many is a command, and what a command asks for is not what went wrong
-APART = re.compile(r"\b(o)nne\b", re.IGNORECASE)  # what ``stemmed_apart`` made of "one"
-WINDOW_CHARACTERS = 700  # what "close together" means
+COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
+APART = re.compile(r"\b(o)nne\b", re.IGNORECASE)  # "one" as changed by ``protect_one``
+WINDOW_CHARACTERS = 700  # within which words are close together
 WINDOW_STEP = 350
-HEARD_STRENGTH = 0.6  # an answer taken from a text may be misheard
-COMPARED = 10  # a likeness is what a cause has before the one in this place
+ANSWER_STRENGTH = 0.6  # an answer inferred from a text may be wrong
+COMPARED = 10  # similarity is the lead over the cause at this position
 FULL_LEAD_BM25 = 20.0
 LEAST_STRENGTH = 0.1
 MOST_TOKENS = 400
@@ -43,21 +42,21 @@ STOP = frozenset(STOP_WORDS.split())
 
 
 def match_free_text(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
-    """What a short text says by its words, each piece with the line it stands in."""
+    """Return the evidence in a short text, each piece with its line."""
     text = _without_machine_lines(translate_glossary(text, knowledge), knowledge)
-    said = _Said(text, knowledge)
+    passages = _PassageIndex(text, knowledge)
     try:
         return [
-            *_clues(said, origin, knowledge),
-            *_answers(said, origin, knowledge),
+            *_clues(passages, origin, knowledge),
+            *_answers(passages, origin, knowledge),
             *_likeness(text, origin, knowledge),
         ]
     finally:
-        said.close()
+        passages.close()
 
 
 def translate_glossary(text: str, knowledge: Knowledge) -> str:
-    """The text with the terms of the glossary replaced by the words they mean; what is left of Chinese goes."""
+    """Replace the terms of the glossary by their meaning; other Chinese characters are removed."""
     if text.isascii():
         return text
     for term in sorted(knowledge.glossary, key=len, reverse=True):
@@ -66,13 +65,14 @@ def translate_glossary(text: str, knowledge: Knowledge) -> str:
 
 
 def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
-    """Whether anything in the text hints at several ranks, GPUs or machines."""
+    """Return whether the text mentions several ranks, GPUs or machines."""
     return any(re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.several)
 
 
 def _without_machine_lines(text: str, knowledge: Knowledge) -> str:
-    """The text with blank lines for what no person says: stack frames, launchers' summaries, messages that are known
-    to follow from something else or to mean nothing."""
+    """Blank the lines that no person writes: stack frames, launcher summaries, and messages that are known to be
+    consequences or harmless.
+    """
     for message in knowledge.messages.values():
         if message.literal in text:
             text = re.sub(message.pattern, " ", text)
@@ -81,26 +81,26 @@ def _without_machine_lines(text: str, knowledge: Knowledge) -> str:
 
 
 def split_words(text: str) -> set[str]:
-    """The lower-case words of a text, as they stand."""
+    """Return the words of a text in lower case."""
     return set(re.findall(r"[a-z][a-z0-9_]+", text.lower()))
 
 
-class _Said:
-    """A text laid out for searching, in overlapping passages."""
+class _PassageIndex:
+    """A full-text index of a text, in overlapping passages."""
 
     def __init__(self, text: str, knowledge: Knowledge) -> None:
         self._text = text
         self._synonyms = {word: group for group in knowledge.synonyms for word in group}
         self._base = sqlite3.connect(":memory:")
-        self._base.execute(f"CREATE VIRTUAL TABLE said USING fts5(body, {TOKENIZER})")
-        self._base.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(said, row)")
+        self._base.execute(f"CREATE VIRTUAL TABLE passages USING fts5(body, {TOKENIZER})")
+        self._base.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(passages, row)")
         starts = range(0, max(1, len(text) - WINDOW_STEP), WINDOW_STEP)
         passages = [(protect_one(text[start : start + WINDOW_CHARACTERS]),) for start in starts]
-        self._base.executemany("INSERT INTO said(body) VALUES (?)", passages)
+        self._base.executemany("INSERT INTO passages(body) VALUES (?)", passages)
         self._missing = _missing(knowledge.stems, {stem for (stem,) in self._base.execute("SELECT term FROM stems")})
 
     def find(self, terms: list[str]) -> tuple[str, int] | None:
-        """Where all terms (``a|b``: either) stand close together: the words around them, the number of their line."""
+        """Find where all terms (``a|b``: either) occur close together: the words around them, and their line number."""
         search: list[str] = []
         for term in terms:
             phrases = self._alternatives(term)
@@ -108,7 +108,8 @@ class _Said:
                 return None
             search.append(f"({' OR '.join(map(quote_phrase, phrases))})")
         row = self._base.execute(
-            "SELECT snippet(said, 0, '', '', '', 12) FROM said WHERE said MATCH ? LIMIT 1", (" AND ".join(search),)
+            "SELECT snippet(passages, 0, '', '', '', 12) FROM passages WHERE passages MATCH ? LIMIT 1",
+            (" AND ".join(search),),
         ).fetchone()
         if row is None:
             return None
@@ -120,7 +121,7 @@ class _Said:
         self._base.close()
 
     def _alternatives(self, term: str) -> list[str]:
-        """The phrases of a term, and their synonyms, that may stand in the text."""
+        """Return the phrases of a term and their synonyms that may occur in the text."""
         return [
             phrase
             for part in term.split("|")
@@ -129,46 +130,46 @@ class _Said:
         ]
 
 
-def _missing(listened_for: dict[str, str], said: set[str]) -> set[str]:
-    """The phrases of which not all stems are among those of a text."""
-    in_order = sorted(said)
+def _missing(stems_of_phrases: dict[str, str], stems_of_text: set[str]) -> set[str]:
+    """Return the phrases that contain a stem the text does not have."""
+    in_order = sorted(stems_of_text)
 
     def begun(stems: str) -> bool:
         *whole, start = stems.removesuffix("*").split()
         at = bisect_left(in_order, start)
-        return said.issuperset(whole) and at < len(in_order) and in_order[at].startswith(start)
+        return stems_of_text.issuperset(whole) and at < len(in_order) and in_order[at].startswith(start)
 
     return {
         phrase
-        for phrase, stems in listened_for.items()
-        if not (begun(stems) if stems.endswith("*") else said.issuperset(stems.split()))
+        for phrase, stems in stems_of_phrases.items()
+        if not (begun(stems) if stems.endswith("*") else stems_of_text.issuperset(stems.split()))
     }
 
 
-def _clues(said: _Said, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+def _clues(passages: _PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
     for cause in knowledge.causes.values():
-        for index, clue in enumerate(cause.clues):
-            if found := said.find(clue.all):
+        for number, clue in enumerate(cause.clues):
+            if found := passages.find(clue.all):
                 words, line = found
-                what = f"the text says “{words}”"
-                yield Evidence(clue_id(cause, index), "description", what, where=f"{origin}:{line}")
+                what = f"the text contains “{words}”"
+                yield Evidence(clue_id(cause, number), "description", what, where=f"{origin}:{line}")
 
 
-def _answers(said: _Said, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+def _answers(passages: _PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
     for id_, question in knowledge.questions.items():
         for answer, ways in question.heard.items():
-            if found := next(filter(None, map(said.find, ways)), None):
+            if found := next(filter(None, map(passages.find, ways)), None):
                 words, line = found
-                what = f"{question.ask} {question.answers[answer]} (the text says “{words}”)"
+                what = f"{question.ask} {question.answers[answer]} (the text contains “{words}”)"
                 where = f"{origin}:{line}"
-                yield Evidence(answer_id(id_, answer), "description", what, where=where, strength=HEARD_STRENGTH)
+                yield Evidence(answer_id(id_, answer), "description", what, where=where, strength=ANSWER_STRENGTH)
 
 
 def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
-    """The causes whose symptoms are most like the text; ``strength`` grows with BM25's lead before the field."""
-    said = _without_options(text).lower()
-    asked = list(dict.fromkeys(word for word in WORD.findall(said) if word not in STOP))[:MOST_TOKENS]
-    if not asked:
+    """Return the causes with symptoms similar to the text; ``strength`` is the lead in BM25 over the other causes."""
+    words = _without_options(text).lower()
+    searched = list(dict.fromkeys(word for word in WORD.findall(words) if word not in STOP))[:MOST_TOKENS]
+    if not searched:
         return []
     index = sqlite3.connect(":memory:")
     try:
@@ -180,26 +181,32 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
         index.executemany("INSERT INTO causes VALUES (?, ?, ?)", rows)
         found = index.execute(
             "SELECT id, -bm25(causes, 0, 1.0, 1.0) FROM causes WHERE causes MATCH ? ORDER BY 2 DESC LIMIT ?",
-            (" OR ".join(quote_phrase(word) for word in asked), COMPARED),
+            (" OR ".join(quote_phrase(word) for word in searched), COMPARED),
         ).fetchall()
     finally:
         index.close()
     field = found[-1][1] if len(found) == COMPARED else 0.0
     leads = [(knowledge.causes[id_], min(1.0, (score - field) / FULL_LEAD_BM25)) for id_, score in found]
     return [
-        Evidence(similar_text_id(cause), "description", _told(cause, asked), where=origin, strength=round(lead, 2))
+        Evidence(
+            similar_text_id(cause),
+            "description",
+            _similar_symptom(cause, searched),
+            where=origin,
+            strength=round(lead, 2),
+        )
         for cause, lead in leads
         if lead >= LEAST_STRENGTH
     ]
 
 
 def _without_options(text: str) -> str:
-    """The text without the options of the commands in it (also those continued with a backslash)."""
+    """Remove the options of shell commands (also continued with a backslash) from the text."""
     lines = text.replace("\\\n", " ").split("\n")
     return "\n".join(OPTION.sub(" ", ln) if len(OPTION.findall(ln)) >= COMMAND_OPTIONS else ln for ln in lines)
 
 
-def _told(cause: Cause, asked: list[str]) -> str:
-    """The cause's symptom that shares most words with what was said."""
-    phrase = max(cause.symptoms, key=lambda symptom: len(set(WORD.findall(symptom.lower())).intersection(asked)))
-    return f"the words are like “{phrase}”"
+def _similar_symptom(cause: Cause, searched: list[str]) -> str:
+    """Return a sentence with the symptom of the cause that shares most words with the text."""
+    phrase = max(cause.symptoms, key=lambda symptom: len(set(WORD.findall(symptom.lower())).intersection(searched)))
+    return f"the text resembles the symptom “{phrase}”"

@@ -1,9 +1,9 @@
-"""One line of a log: who wrote it, when, and what is left without the marks before it.
+"""Parse the prefixes of log lines: the speaker, the time, and the remaining text.
 
-Launchers and loggers put marks before a line, often several of them: ``[rank3]:``, ``[default0]:``, Slurm's ``3: ``,
+Launchers and loggers put prefixes before a line, often several: ``[rank3]:``, ``[default0]:``, Slurm's ``3: ``,
 ``worker-1: `` of pdsh, ``[pod/job-0/main] ``, ``name | `` of docker compose, NCCL's ``host:pid:tid [gpu]``, glog's and
-the usual times. Marks that could be anything (``3: ``, ``worker-1: ``, ``name | ``) count only in texts where most
-lines have them: ``Style`` says so.
+the usual times. Ambiguous prefixes (``3: ``, ``worker-1: ``, ``name | ``) count only in texts where most lines have
+them: see ``PrefixStyle``.
 """
 
 import re
@@ -14,8 +14,8 @@ import msgspec
 
 from .types import Speaker
 
-MOST_MARKS = 6
-MARK = re.compile(
+MOST_PREFIXES = 6
+PREFIX = re.compile(
     r"""
       \[rank:?[ ]?(?P<rank>\d{1,6})\](?::[ ]?|[ ])?
     | \[(?P<role>[a-z_]{1,24})(?P<local>\d{1,6})\]:[ ]?
@@ -54,23 +54,23 @@ HOST_GROUPS = ("pod", "ip", "nhost", "node", "container")
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """A piece of a log line: ``text`` without marks, ``token`` the mark itself as it stands in the log."""
+    """A piece of a log line: ``text`` without its prefixes, ``token`` the prefix as written in the log."""
 
     text: str
-    voice: Speaker
+    speaker: Speaker
     time_s: float | None = None
     token: str = ""
     pid: str = ""
-    mapped: tuple[str, int] | None = None  # (host, local rank) that stands on the line beside the global rank
+    mapped: tuple[str, int] | None = None  # (host, local rank) on the same line as the global rank
 
 
 class PrefixStyle(msgspec.Struct):
-    """Which of the loose marks a text uses."""
+    """The ambiguous prefixes that a text uses."""
 
     loose: set[str] = msgspec.field(default_factory=set)
 
     def learn(self, lines: Iterable[str]) -> None:
-        """Switch on the loose marks that most of ``lines`` have, each mark on several lines."""
+        """Enable the ambiguous prefixes that most of ``lines`` have, each of them on several lines."""
         shown = [line for line in lines if line.strip()]
         if len(shown) < LEAST_LINES:
             return
@@ -83,7 +83,7 @@ class PrefixStyle(msgspec.Struct):
 
 
 def split_line(raw: str, style: PrefixStyle, default: Speaker) -> Iterator[LogPiece]:
-    """A raw line as one piece, or more: where another rank cuts in, and of a progress bar only the last state."""
+    """Yield the pieces of a raw line, split where another rank writes into it, and the last state of a progress bar."""
     states = [raw]
     if "\r" in raw:
         states = [state for state in raw.split("\r") if state]
@@ -97,19 +97,19 @@ def split_line(raw: str, style: PrefixStyle, default: Speaker) -> Iterator[LogPi
 
 
 def parse_prefix(piece: str, style: PrefixStyle, default: Speaker) -> LogPiece:
-    """Take the marks off the start of a piece of a line."""
+    """Parse the prefixes at the start of a piece of a line."""
     at, token, pid = 0, "", ""
     rank: int | None = None
     local: int | None = None
     host, time_s = "", None
-    for _ in range(MOST_MARKS):
-        found = _mark(piece, at) or (_loose(piece, at, style) if style.loose else None)
+    for _ in range(MOST_PREFIXES):
+        found = _prefix(piece, at) or (_loose_prefix(piece, at, style) if style.loose else None)
         if found is None or found.end() == at:
             break
         at = found.end()
         kind = found.lastgroup or ""
         if kind == "own" and rank is not None:
-            continue  # its number in one of the groups
+            continue  # the rank within a process group
         if kind in RANK_GROUPS:
             token = found[0] if rank is None else token
             rank = int(found[kind])
@@ -123,25 +123,27 @@ def parse_prefix(piece: str, style: PrefixStyle, default: Speaker) -> LogPiece:
             token, pid = token or found[0], given.get("pid") or given.get("npid") or pid
             if local is None and given.get("gpu"):
                 local = int(given["gpu"])
-    voice = default
+    speaker = default
     if rank is not None:
-        voice = Speaker(rank)
+        speaker = Speaker(rank)
     elif default.local and default.rank is not None:
-        voice = default  # the file is one process's
+        speaker = default  # the file belongs to one process
     elif local is not None:
-        voice = Speaker(local, host or default.host, local=True)
+        speaker = Speaker(local, host or default.host, local=True)
     elif host:
-        voice = Speaker(default.rank, host, default.local)
+        speaker = Speaker(default.rank, host, default.local)
     mapped = (host or default.host, local) if rank is not None and local is not None else None
-    return LogPiece(piece[at:], voice, time_s, token.rstrip(), pid, mapped)
+    return LogPiece(piece[at:], speaker, time_s, token.rstrip(), pid, mapped)
 
 
-def _mark(piece: str, at: int) -> re.Match[str] | None:
+def _prefix(piece: str, at: int) -> re.Match[str] | None:
     first = piece[at : at + 1]
-    return (MARK.match(piece, at) if first in STARTS else None) or (NCCL.match(piece, at) if first.isalnum() else None)
+    return (PREFIX.match(piece, at) if first in STARTS else None) or (
+        NCCL.match(piece, at) if first.isalnum() else None
+    )
 
 
-def _loose(piece: str, at: int, style: PrefixStyle) -> re.Match[str] | None:
+def _loose_prefix(piece: str, at: int, style: PrefixStyle) -> re.Match[str] | None:
     for name in style.loose:
         found = LOOSE[name].match(piece, at)
         if found and not NOT_HOSTS.fullmatch(found[1]):
@@ -150,7 +152,7 @@ def _loose(piece: str, at: int, style: PrefixStyle) -> re.Match[str] | None:
 
 
 def _seconds(found: re.Match[str], kind: str) -> float | None:
-    """Seconds since January 1 of a time stamp; of a bare clock nothing, its day is not known."""
+    """Return the seconds since January 1 of a time stamp, or None for a clock time without a date."""
     prefix = kind.removesuffix("clock")
     month, day = int(found[f"{prefix}month"]), int(found[f"{prefix}day"])
     if not (1 <= month <= 12 and 1 <= day <= 31):
@@ -159,6 +161,6 @@ def _seconds(found: re.Match[str], kind: str) -> float | None:
 
 
 def parse_clock(text: str) -> float:
-    """``12:34:56.789`` in seconds."""
+    """Convert a clock time such as ``12:34:56.789`` to seconds."""
     hours, minutes, seconds = text.replace(",", ".").split(":")
     return int(hours) * 3600 + int(minutes) * 60 + float(seconds)

@@ -1,8 +1,8 @@
-"""One pass over a text of any size: where may something known stand?
+"""Search a text of any size for many literals in one pass.
 
-All literals of the knowledge base are looked for at once by an Aho-Corasick automaton; what asks the regular
-expressions is left to ``collect``. A literal that stands on very many lines leaves the automaton and is looked for
-at both ends of each block only, so that no text can make this slow: its first and last places count, not all.
+An Aho-Corasick automaton searches for all literals of the knowledge base at once; ``matcher`` applies the regular
+expressions. A literal that occurs on very many lines leaves the automaton and is searched at both ends of each block
+only, so that no text can make the search slow: its first and last occurrences count.
 """
 
 from collections import defaultdict
@@ -14,23 +14,23 @@ import msgspec
 if TYPE_CHECKING:
     from ahocorasick_rs import BytesAhoCorasick
 
-SMALL_BYTES = 96 << 10  # below, plain searches are quicker than building the automaton
-SLICE_BYTES = 256 << 10  # what one call of the automaton sees; more, as long as it finds little
+SMALL_BYTES = 96 << 10  # below, plain searches are faster than building the automaton
+SLICE_BYTES = 256 << 10  # searched by one call of the automaton; grows while there are few matches
 LARGEST_SLICE_BYTES = 4 << 20
-LITTLE = 4000  # places in one slice
-BACK_BYTES = 64 << 10  # what stays in sight before a block …
-AHEAD_BYTES = 192 << 10  # … and behind it
-MOST_PER_BLOCK = 400  # places of one literal in a block, half from its start, half from its end
-FREQUENT = 60  # places in ``SLICE_BYTES`` that make a literal frequent
-RARE = 20  # places in one block that make it rare again
+LITTLE = 4000  # matches in one slice
+BACK_BYTES = 64 << 10  # kept before a block …
+AHEAD_BYTES = 192 << 10  # … and after it
+MOST_PER_BLOCK = 400  # matches of one literal in a block, half from either end
+FREQUENT = 60  # matches in ``SLICE_BYTES`` that make a literal frequent
+RARE = 20  # matches in one block that make it rare again
 MOST_BUILDS = 48
 STRIPE_BYTES = 16 << 10
 
 
 class TextBlock(msgspec.Struct):
-    """A part of a text: ``data[begin:end]`` is new, the rest is what stands around it.
+    """A part of a text: ``data[begin:end]`` is new, the rest is its surroundings.
 
-    ``offset`` is the place of ``data[0]`` in the text, ``line`` the number of the line that ``data[begin]`` is in.
+    ``offset`` is the position of ``data[0]`` in the text, ``line`` the number of the line of ``data[begin]``.
     """
 
     data: bytes
@@ -39,10 +39,10 @@ class TextBlock(msgspec.Struct):
     offset: int
     line: int
     last: bool
-    _stripes: list[int] = msgspec.field(default_factory=list)  # numbers of the lines at every ``STRIPE_BYTES``
+    _stripes: list[int] = msgspec.field(default_factory=list)  # line numbers at every ``STRIPE_BYTES``
 
     def number(self, at: int) -> int:
-        """The number of the line that ``data[at]`` is in."""
+        """Return the number of the line that contains ``data[at]``."""
         if at < self.begin:
             return self.line - self.data.count(b"\n", at, self.begin)
         if not self._stripes:
@@ -55,7 +55,7 @@ class TextBlock(msgspec.Struct):
 
 
 def overlapping_blocks(chunks: Iterable[bytes]) -> Iterator[TextBlock]:
-    """Chunks as blocks that overlap, so that nothing is cut at their borders."""
+    """Yield the chunks as overlapping blocks, so that no match is cut at their borders."""
     data, begin, offset, line = b"", 0, 0, 1
     for chunk in chunks:
         data += chunk
@@ -74,7 +74,7 @@ def overlapping_blocks(chunks: Iterable[bytes]) -> Iterator[TextBlock]:
 
 
 class LiteralScanner:
-    """Looks for literals in block after block; ``watch`` adds one while it runs."""
+    """Searches blocks for literals; ``watch`` adds a literal between blocks."""
 
     def __init__(self, literals: Iterable[bytes]) -> None:
         self._literals = set(literals)
@@ -85,18 +85,18 @@ class LiteralScanner:
         self._builds = 0
         self._seen_bytes = 0
         self._slice = SLICE_BYTES
-        self._asked: list[tuple[bytes, bool]] = []
+        self._requests: list[tuple[bytes, bool]] = []
 
     def watch(self, literal: bytes) -> None:
-        """Look for one more literal, from the next block on that is not looked at yet."""
-        self._asked.append((literal, True))
+        """Search for one more literal, from the next block that is not scanned yet."""
+        self._requests.append((literal, True))
 
     def forget(self, literal: bytes) -> None:
-        """Look for a watched literal no more."""
-        self._asked.append((literal, False))
+        """Stop searching for a watched literal."""
+        self._requests.append((literal, False))
 
-    def ahead(self, blocks: Iterable[TextBlock]) -> Iterator[tuple[TextBlock, dict[bytes, list[int]]]]:
-        """Blocks with their places; of a long text the next block is looked at meanwhile, in a thread."""
+    def look_ahead(self, blocks: Iterable[TextBlock]) -> Iterator[tuple[TextBlock, dict[bytes, list[int]]]]:
+        """Yield blocks with their matches; in a long text a thread scans the next block meanwhile."""
         coming = iter(blocks)
         block = next(coming, None)
         if block is not None and block.last:
@@ -114,13 +114,13 @@ class LiteralScanner:
                 block = following
 
     def places(self, block: TextBlock) -> dict[bytes, list[int]]:
-        """Where in ``block.data`` each literal begins, in order; of frequent ones the first and last few."""
-        self._answer()
+        """Return the offsets of each literal in ``block.data`` in order; of frequent ones the first and last few."""
+        self._apply_requests()
         self._seen_bytes += block.end - block.begin
         if self._automaton is None and self._seen_bytes <= SMALL_BYTES:
-            return self._plainly(block, self._literals)
-        found = self._at_once(block)
-        frequent = self._plainly(block, self._frequent)
+            return self._find_each(block, self._literals)
+        found = self._find_all(block)
+        frequent = self._find_each(block, self._frequent)
         for literal, places in frequent.items():
             if len(places) < RARE and self._builds < MOST_BUILDS:
                 self._frequent.discard(literal)
@@ -128,16 +128,16 @@ class LiteralScanner:
             found[literal] = places
         return found
 
-    def _answer(self) -> None:
-        """Take up what was asked for meanwhile. What is forgotten stays in the automaton until it is built anew."""
-        while self._asked:
-            literal, watch = self._asked.pop(0)
+    def _apply_requests(self) -> None:
+        """Apply the requests since the last block. Forgotten literals stay in the automaton until it is rebuilt."""
+        while self._requests:
+            literal, watch = self._requests.pop(0)
             if watch and literal not in self._built:
                 self._automaton = None
             (self._literals.add if watch else self._literals.discard)(literal)
             self._frequent.discard(literal)
 
-    def _at_once(self, block: TextBlock) -> dict[bytes, list[int]]:
+    def _find_all(self, block: TextBlock) -> dict[bytes, list[int]]:
         found: dict[bytes, list[int]] = defaultdict(list)
         view = memoryview(block.data)
         at = block.begin
@@ -171,8 +171,8 @@ class LiteralScanner:
         return self._automaton
 
     @staticmethod
-    def _plainly(block: TextBlock, literals: Iterable[bytes]) -> dict[bytes, list[int]]:
-        """The first and the last places of each literal, by a plain search from both ends."""
+    def _find_each(block: TextBlock, literals: Iterable[bytes]) -> dict[bytes, list[int]]:
+        """Find the first and last offsets of each literal by plain searches from both ends."""
         found: dict[bytes, list[int]] = {}
         for literal in literals:
             sight = min(len(block.data), block.end + len(literal) - 1)

@@ -1,8 +1,8 @@
-"""Ask the regular expressions about the places where a literal stands, and keep what was found, by rank and attempt.
+"""Match the regular expressions where their literals occur, and keep the matches by rank and attempt.
 
-Every regular expression sees a bounded window: from its line's start on (at most ``BEFORE``), ``AFTER`` at most. Where
-the marks of the lines are in its way, it is asked again about the same rank's lines alone. What was found for a rank is
-only counted from then on.
+Each regular expression sees a bounded window: from the start of its line (at most ``BEFORE``) to at most ``AFTER``. If
+the prefixes of the lines prevent a match, it is tried again on the lines of the same rank alone. After the first match
+of a rank, further ones are only counted.
 """
 
 import re
@@ -21,14 +21,14 @@ from .types import Speaker, TimelineEvent, Traceback
 
 BEFORE = 1000
 AFTER = 2000
-OWN_LINES = 40
-MOST_OWN_TRIES = 60  # of one needle in one text, for the same rank's lines alone
-MOST_PLACES = 2000  # of one literal in one text; beyond, only a few of each block
+SPEAKER_LINES = 40
+MOST_SPEAKER_TRIES = 60  # of one pattern in one text, on the lines of one rank alone
+MOST_PLACES = 2000  # of one literal in one text; after that only a few in each block
 FEW = 20
-MOST_KEPT = 256  # ranks (and attempts) for which one needle's first hit is kept
-MOST_DISTINCT = 6  # of one mark with different values, for one rank
-SLOW_S = 0.5  # a needle that took so long in one text is left out from then on
-REGION_BYTES = 160 << 10  # how far behind its header a traceback is followed
+MOST_MATCHES = 256  # of one pattern: one for each rank and attempt
+MOST_DISTINCT = 6  # of one mark with different values, by rank
+SLOW_S = 0.5  # a pattern that takes longer in a text is no longer tried
+REGION_BYTES = 160 << 10  # after its header, in which a traceback is followed
 REGIONS_BYTES = 16 << 20  # in one text, and …
 LAST_REGIONS_BYTES = 3 << 20  # … as much in its last block in any case
 MOST_HEADERS = 4000  # tracebacks followed in one text, and …
@@ -39,75 +39,75 @@ MOST_ATTEMPTS = 99
 
 
 class Match(msgspec.Struct):
-    """A needle that was found: for one voice and attempt the first time, and how often in all."""
+    """A pattern that matched: the first match of one speaker and attempt, and the number of all matches."""
 
-    needle: Pattern
-    voice: Speaker
+    pattern: Pattern
+    speaker: Speaker
     attempt: int
     event: TimelineEvent
-    shown: str  # the line as it stands in the log, where it is short enough
-    stamped: bool = False  # a time stands on the line itself
+    shown: str  # the line as in the log, if it is short enough
+    stamped: bool = False  # the line has a time stamp of its own
     count: int = 1
-    lines: set[tuple[str, int]] = msgspec.field(default_factory=set)  # (origin, line): where, the first few times
+    lines: set[tuple[str, int]] = msgspec.field(default_factory=set)  # (origin, line) of the first few matches
 
 
 class CandidateMatch(msgspec.Struct):
-    """A match, before it is known whether it is kept."""
+    """A match that may still be dropped as a duplicate."""
 
-    needle: Pattern
+    pattern: Pattern
     line: LogPiece
-    raw: str  # the line as it stands in the log
+    raw: str  # the line as in the log
     number: int
     match: re.Match[str]
 
     @property
     def values(self) -> dict[str, str]:
-        """The named numbers of the match."""
-        if self.needle.id == "mark:oom":
+        """The named groups of the match."""
+        if self.pattern.id == "mark:oom":
             return parse_out_of_memory(self.match[0])
         return {name: value for name, value in self.match.groupdict().items() if value is not None}
 
 
 class Matcher:
-    """Everything found of the given needles in one case; ``take`` goes through one text."""
+    """Collects the matches of patterns in all texts of a case; ``scan`` reads one text."""
 
-    def __init__(self, needles: Iterable[Pattern]) -> None:
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
         by_literal: dict[bytes, list[Pattern]] = defaultdict(list)
-        for needle in needles:
-            by_literal[needle.literal.encode()].append(needle)
-        self._needles = dict(by_literal)
+        for pattern in patterns:
+            by_literal[pattern.literal.encode()].append(pattern)
+        self._by_literal = dict(by_literal)
         self._header = HEADER.encode()
-        self._scanner = LiteralScanner([*self._needles, self._header])
+        self._scanner = LiteralScanner([*self._by_literal, self._header])
         self._compiled: dict[str, re.Pattern[str]] = {}
         self._spent_s: dict[str, float] = defaultdict(float)
-        self.hits: dict[tuple[str, Speaker, int, str], Match] = {}
-        self._kept: dict[str, int] = defaultdict(int)
+        self.matches: dict[tuple[str, Speaker, int, str], Match] = {}
+        self._matches_kept: dict[str, int] = defaultdict(int)
 
-    def take(
-        self, blocks: Iterable[TextBlock], voices: SpeakerTracker, attempts: "AttemptCounter"
+    def scan(
+        self, blocks: Iterable[TextBlock], tracker: SpeakerTracker, attempts: "AttemptCounter"
     ) -> Iterator[tuple[int, int, Traceback] | int]:
-        """Go through a text; tracebacks come with attempt and offset, and after each block the bytes done."""
-        text = _Text(voices)
-        for block, found in self._scanner.ahead(blocks):
-            voices.learn(block)
+        """Scan a text: yield tracebacks with attempt and offset, and after each block the number of bytes done."""
+        text = _TextState(tracker)
+        for block, found in self._scanner.look_ahead(blocks):
+            tracker.learn(block)
             attempt_at = [(0, attempts.current)]
             for at, literal in self._in_order(found, text, block):
-                for needle in self._needles[literal]:
-                    self._ask(needle, literal, at, block, text, attempts)
+                for pattern in self._by_literal[literal]:
+                    self._try_pattern(pattern, literal, at, block, text, attempts)
                 if attempts.current != attempt_at[-1][1]:
                     attempt_at.append((at, attempts.current))
             for at, traceback in self._tracebacks(found.get(self._header, []), block, text):
                 attempt = [number for offset, number in attempt_at if offset <= at][-1]
                 yield attempt, block.offset + at, traceback
-            voices.survey(block, found, attempt_at, self._scanner)
+            tracker.survey(block, found, attempt_at, self._scanner)
             yield block.offset + block.end
-        voices.end(self._scanner)
+        tracker.end(self._scanner)
 
-    def _in_order(self, found: dict[bytes, list[int]], text: "_Text", block: TextBlock) -> list[tuple[int, bytes]]:
-        """The places worth asking about, in the order of the text."""
+    def _in_order(self, found: dict[bytes, list[int]], text: "_TextState", block: TextBlock) -> list[tuple[int, bytes]]:
+        """Return the positions to match, in the order of the text."""
         chosen: list[tuple[int, bytes]] = []
         for literal, places in found.items():
-            if literal not in self._needles:
+            if literal not in self._by_literal:
                 continue
             text.places[literal] += len(places)
             if text.places[literal] > MOST_PLACES and len(places) > FEW and not block.last:
@@ -115,78 +115,84 @@ class Matcher:
             chosen += [(at, literal) for at in places]
         return sorted(chosen)
 
-    def _ask(
-        self, needle: Pattern, literal: bytes, at: int, block: TextBlock, text: "_Text", attempts: "AttemptCounter"
+    def _try_pattern(
+        self,
+        pattern: Pattern,
+        literal: bytes,
+        at: int,
+        block: TextBlock,
+        text: "_TextState",
+        attempts: "AttemptCounter",
     ) -> None:
-        if self._spent_s[needle.id] > SLOW_S:
+        if self._spent_s[pattern.id] > SLOW_S:
             return
         line = text.line(block, at)
-        known = self.hits.get((needle.id, line.voice, attempts.current, ""))
+        known = self.matches.get((pattern.id, line.speaker, attempts.current, ""))
         if known is not None and len(known.lines) >= MOST_LINES:
             known.count += 1
             return
         began = time.perf_counter()
-        found = self._search(needle, at, line, block, text)
-        self._spent_s[needle.id] += time.perf_counter() - began
+        found = self._search(pattern, at, line, block, text)
+        self._spent_s[pattern.id] += time.perf_counter() - began
         if found is None:
             return
         values = found.values
         before = attempts.current
-        if needle.kind == "restart":
+        if pattern.kind == "restart":
             attempts.restart(values)
-        elif needle.id == "mark:start":
+        elif pattern.id == "mark:start":
             attempts.start()
-        elif needle.id in ("mark:summary", "message:child-failed"):
+        elif pattern.id in ("mark:summary", "message:child-failed"):
             attempts.ended = True
-        self._keep(found, at, block, text, before)
+        self._add_match(found, at, block, text, before)
 
     def _search(
-        self, needle: Pattern, at: int, line: LogPiece, block: TextBlock, text: "_Text"
+        self, pattern: Pattern, at: int, line: LogPiece, block: TextBlock, text: "_TextState"
     ) -> "CandidateMatch | None":
-        """A match in the window around the place, else in the same rank's lines alone."""
-        pattern = self._compiled.get(needle.pattern)
-        if pattern is None:
-            pattern = self._compiled[needle.pattern] = re.compile(needle.pattern, re.MULTILINE)
+        """Match in the window around the position, else in the lines of the same rank alone."""
+        compiled = self._compiled.get(pattern.pattern)
+        if compiled is None:
+            compiled = self._compiled[pattern.pattern] = re.compile(pattern.pattern, re.MULTILINE)
         begin = line_start(block.data, at, BEFORE)
         window = block.data[begin : at + AFTER].decode("utf-8", errors="replace")
-        if match := pattern.search(window.replace("\r", "\n")):
+        if match := compiled.search(window.replace("\r", "\n")):
             start = window.rfind("\n", 0, match.start()) + 1
             raw = window[start:].partition("\n")[0]
             if start:
                 line = text.piece(raw, match.start() - start)
-            return CandidateMatch(needle, line, raw, block.number(begin) + window.count("\n", 0, start), match)
-        if needle.crosses_lines and line.token and text.own_tries[needle.id] < MOST_OWN_TRIES:
-            text.own_tries[needle.id] += 1
-            if match := pattern.search(text.own(block, begin, line)):
-                return CandidateMatch(needle, line, window.partition("\n")[0], block.number(at), match)
+            return CandidateMatch(pattern, line, raw, block.number(begin) + window.count("\n", 0, start), match)
+        if pattern.crosses_lines and line.token and text.speaker_tries[pattern.id] < MOST_SPEAKER_TRIES:
+            text.speaker_tries[pattern.id] += 1
+            if match := compiled.search(text.lines_of_speaker(block, begin, line)):
+                return CandidateMatch(pattern, line, window.partition("\n")[0], block.number(at), match)
         return None
 
-    def _keep(self, found: "CandidateMatch", at: int, block: TextBlock, text: "_Text", attempt: int) -> None:
-        needle, line, values = found.needle, found.line, found.values
-        told = "" if needle.evidence else "|".join(f"{name}={value}" for name, value in sorted(values.items()))
-        told = "" if needle.id == "mark:oom" else told
-        key = (needle.id, line.voice, attempt, told)
-        if key in self.hits:
-            self.hits[key].count += 1
-            self.hits[key].lines.add((text.voices.origin, found.number))
+    def _add_match(self, found: "CandidateMatch", at: int, block: TextBlock, text: "_TextState", attempt: int) -> None:
+        pattern, line, values = found.pattern, found.line, found.values
+        values_key = "" if pattern.evidence else "|".join(f"{name}={value}" for name, value in sorted(values.items()))
+        values_key = "" if pattern.id == "mark:oom" else values_key
+        key = (pattern.id, line.speaker, attempt, values_key)
+        if key in self.matches:
+            self.matches[key].count += 1
+            self.matches[key].lines.add((text.tracker.origin, found.number))
             return
-        self._kept[needle.id] += 1
-        if self._kept[needle.id] > MOST_KEPT * (1 if needle.evidence else MOST_DISTINCT):
+        self._matches_kept[pattern.id] += 1
+        if self._matches_kept[pattern.id] > MOST_MATCHES * (1 if pattern.evidence else MOST_DISTINCT):
             return
-        stamp = line.time_s if line.time_s is not None else time_before(block.data, at, text.voices.style)
+        stamp = line.time_s if line.time_s is not None else time_before(block.data, at, text.tracker.style)
         shown = line.text.strip()
         shown = shown if 0 < len(shown) <= SHOWN_CHARACTERS else found.match[0].strip()
         seen = LogLine(stamp, found.number, block.offset + at, shown[:SHOWN_CHARACTERS])
-        event = msgspec.structs.replace(text.voices.event(needle.kind, seen, needle.id), values=values)
-        where = {(text.voices.origin, found.number)}
+        event = msgspec.structs.replace(text.tracker.event(pattern.kind, seen, pattern.id), values=values)
+        where = {(text.tracker.origin, found.number)}
         raw = found.raw.strip()
         whole = len(raw) <= SHOWN_CHARACTERS and raw.endswith(shown) and "\r" not in raw
-        self.hits[key] = Match(
-            needle, line.voice, attempt, event, raw if whole else event.text, line.time_s is not None, lines=where
+        self.matches[key] = Match(
+            pattern, line.speaker, attempt, event, raw if whole else event.text, line.time_s is not None, lines=where
         )
 
-    def _tracebacks(self, places: list[int], block: TextBlock, text: "_Text") -> Iterator[tuple[int, Traceback]]:
-        """Follow the tracebacks that begin at these places; mixed ones are read together."""
+    def _tracebacks(self, places: list[int], block: TextBlock, text: "_TextState") -> Iterator[tuple[int, Traceback]]:
+        """Assemble the tracebacks that begin at these positions; interleaved ones are read together."""
         left = max(REGIONS_BYTES - text.region_bytes, LAST_REGIONS_BYTES if block.last else 0)
         headers_left = max(MOST_HEADERS - text.headers, LAST_HEADERS if block.last else 0)
         for at in places:
@@ -201,8 +207,8 @@ class Matcher:
                 raw = block.data[position : min(end, position + AFTER)].decode("utf-8", errors="replace")
                 if HEADER in raw:
                     limit, headers[number] = position + REGION_BYTES, position
-                time_s = time_before(block.data, position, text.voices.style) if HEADER in raw else None
-                for line in split_line(raw, text.voices.style, text.voices.default):
+                time_s = time_before(block.data, position, text.tracker.style) if HEADER in raw else None
+                for line in split_line(raw, text.tracker.style, text.tracker.default):
                     for whole in assembler.feed(line, number, time_s):
                         yield headers.get(whole.first_line, begin), whole
                 position, number = end + 1, number + 1
@@ -218,7 +224,7 @@ class Matcher:
 
 
 class AttemptCounter:
-    """Which start of the job the text is at. Several agents tell of one restart each; they count once."""
+    """Counts the starts of the job in a text. Several agents may report the same restart; it counts once."""
 
     def __init__(self, current: int = 0) -> None:
         self.current = current
@@ -226,7 +232,7 @@ class AttemptCounter:
         self._left: set[str] = set()
 
     def restart(self, values: dict[str, str]) -> None:
-        """An agent says that it starts its workers again."""
+        """Count a restart of the workers reported by an agent."""
         if "count" in values:
             self.current = max(self.current, int(values["count"]))
         elif values["left"] not in self._left:
@@ -236,27 +242,27 @@ class AttemptCounter:
         self.ended = False
 
     def start(self) -> None:
-        """A launcher starts; after the end of a job that is another attempt."""
+        """Count the start of a launcher as a new attempt if the job has ended before."""
         if self.ended:
             self.current = min(self.current + 1, MOST_ATTEMPTS)
             self.ended = False
             self._left.clear()
 
 
-class _Text:
-    """What is kept while one text is gone through."""
+class _TextState:
+    """The state of scanning one text."""
 
-    def __init__(self, voices: SpeakerTracker) -> None:
-        self.voices = voices
+    def __init__(self, tracker: SpeakerTracker) -> None:
+        self.tracker = tracker
         self.places: dict[bytes, int] = defaultdict(int)
-        self.own_tries: dict[str, int] = defaultdict(int)
+        self.speaker_tries: dict[str, int] = defaultdict(int)
         self.followed_to = 0
         self.region_bytes = 0
         self.headers = 0
         self._line: tuple[int, LogPiece] | None = None
 
     def line(self, block: TextBlock, at: int) -> LogPiece:
-        """The line that a place is on: of torn ones the piece."""
+        """Return the piece of the line at a position."""
         begin, raw = line_at(block.data, at)
         if self._line and self._line[0] == block.offset + begin:
             return self._line[1]
@@ -266,21 +272,21 @@ class _Text:
         return line
 
     def piece(self, raw: str, ahead: int) -> LogPiece:
-        """Of a raw line the piece that a place in it belongs to."""
-        pieces = list(split_line(raw, self.voices.style, self.voices.default))
+        """Return the piece of a raw line to which an offset belongs."""
+        pieces = list(split_line(raw, self.tracker.style, self.tracker.default))
         for piece in pieces[:-1]:
             if raw.find(piece.text) + len(piece.text) > ahead:
                 return piece
-        return pieces[-1] if pieces else LogPiece("", self.voices.default)
+        return pieces[-1] if pieces else LogPiece("", self.tracker.default)
 
-    def own(self, block: TextBlock, begin: int, first: LogPiece) -> str:
-        """The lines of one voice from a place on, without their marks."""
+    def lines_of_speaker(self, block: TextBlock, begin: int, first: LogPiece) -> str:
+        """Return the lines of one speaker from a position on, without their prefixes."""
         kept: list[str] = []
         window = block.data[begin : begin + AFTER * 4].decode("utf-8", errors="replace")
-        for raw in window.split("\n")[: OWN_LINES * 8]:
-            for line in split_line(raw, self.voices.style, self.voices.default):
-                if line.voice == first.voice:
+        for raw in window.split("\n")[: SPEAKER_LINES * 8]:
+            for line in split_line(raw, self.tracker.style, self.tracker.default):
+                if line.speaker == first.speaker:
                     kept.append(line.text)
-            if len(kept) >= OWN_LINES:
+            if len(kept) >= SPEAKER_LINES:
                 break
         return "\n".join(kept)[: BEFORE + AFTER]

@@ -1,4 +1,4 @@
-"""What out-of-memory messages tell by their numbers: who ran out, on which GPU, and who held the memory."""
+"""Findings from out-of-memory messages: which rank ran out, on which GPU, and who held the memory."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from ..evidence import Evidence
 from .types import Attempt, TimelineEvent, Track
 
 GIB = 1 << 30
-FRAGMENTED_SHARE = 0.1  # of the GPU, reserved but unallocated, and at least what was asked for
-OTHERS_SHARE = 0.5  # of what is used on the GPU
-OWN_SHARE = 0.5  # a process that holds this much of a GPU has it for itself
+FRAGMENTED_SHARE = 0.1  # of the GPU, reserved but unallocated, and at least the requested size
+OTHERS_SHARE = 0.5  # of the memory used on the GPU
+OWN_SHARE = 0.5  # a process that holds this much of a GPU is its main user
 
 
 def out_of_memory_findings(attempt: Attempt) -> Iterator[Evidence]:
-    """The findings of the out-of-memory errors of one attempt."""
+    """Yield the findings of the out-of-memory errors of one attempt."""
     ran_out = [(track, event) for track in attempt.tracks for event in track.events if event.id == "mark:oom"]
     shared = [event for event in attempt.shared if event.id == "mark:oom"]
     who = {track.name: (track, event) for track, event in reversed(ran_out) if track}
@@ -39,13 +39,15 @@ def _numbers(track: Track | None, event: TimelineEvent) -> Iterator[Evidence]:
     unallocated = size.get("unallocated", 0)
     if total and unallocated >= max(size.get("tried", 0), FRAGMENTED_SHARE * total):
         what = (
-            f"{unallocated / GIB:.1f} GiB were reserved but unallocated, {size.get('tried', 0) / GIB:.2f} GiB asked for"
+            f"{unallocated / GIB:.1f} GiB were reserved but unallocated, {size.get('tried', 0) / GIB:.2f} GiB requested"
         )
         yield _finding("oom-fragmented", what, event, track)
     used = total - size.get("free", 0)
     others = max(size.get("others", 0), used - own if own and "free" in size else 0)
     if total and own and others > OTHERS_SHARE * used and others > own:
-        what = f"others hold {others / GIB:.1f} of the {used / GIB:.1f} GiB in use, this process {own / GIB:.1f}"
+        what = (
+            f"other processes hold {others / GIB:.1f} of the {used / GIB:.1f} GiB in use, this process {own / GIB:.1f}"
+        )
         yield _finding("oom-held-by-others", what, event, track)
 
 

@@ -1,7 +1,7 @@
-"""What the path of a log says about who wrote it: the rank, the host, the attempt.
+"""Derive the rank, the host and the attempt of a log from its path.
 
-Known are torchrun's ``--log-dir`` (``attempt_0/3/stderr.log``), names with a word for it (``rank3.log``,
-``node-1.out``, ``worker-0.log``), and files of one folder that differ only in one number, counted from 0 or 1.
+Recognised are torchrun's ``--log-dir`` (``attempt_0/3/stderr.log``), names with a keyword (``rank3.log``,
+``node-1.out``, ``worker-0.log``), and files of one folder that differ in one number only, counted from 0 or 1.
 """
 
 import re
@@ -28,16 +28,16 @@ LEAST_SIBLINGS = 2
 
 
 class PathHint(msgspec.Struct, frozen=True):
-    """Who writes into a file, as far as its path tells."""
+    """The writer of a file and its attempt, as far as its path shows."""
 
-    voice: Speaker = UNKNOWN_SPEAKER
+    speaker: Speaker = UNKNOWN_SPEAKER
     attempt: int | None = None
 
 
 def path_hints(paths: Sequence[str]) -> list[PathHint]:
-    """For each path what it says; a number that tells the files of one folder apart is taken for a rank."""
+    """Return the hint of each path. A number in which the files of a folder differ is taken as the rank."""
     found = [_by_words(path) for path in paths]
-    for group in _siblings([path for path, place in zip(paths, found, strict=True) if not place.voice.known]):
+    for group in _siblings([path for path, hint in zip(paths, found, strict=True) if not hint.speaker.known]):
         for path, number in group.items():
             index = paths.index(path)
             found[index] = PathHint(Speaker(number), found[index].attempt)
@@ -61,7 +61,7 @@ def _host(path: str) -> str:
 
 
 def _siblings(paths: Sequence[str]) -> list[dict[str, int]]:
-    """Groups of files whose names differ in exactly one number, where the numbers count from 0 or 1."""
+    """Return groups of files whose names differ in exactly one number, counted from 0 or 1."""
     by_shape: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
     for path in paths:
         folder, _, name = path.rpartition("/")

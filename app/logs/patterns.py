@@ -1,6 +1,6 @@
-"""What the log reader itself looks for, beside the knowledge base: what is no cause, but tells a rank's story.
+"""The patterns of the log reader in addition to those of the knowledge base: events that are no cause themselves.
 
-A mark is a literal and a regular expression, as the signatures are; its named groups are the values of the event.
+A mark is a literal and a regular expression, like a signature; its named groups are the values of the event.
 """
 
 import re
@@ -17,7 +17,7 @@ MESSAGE_KINDS: dict[str, EventKind] = {"consequence": "consequence", "benign": "
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """Something to look for: ``pattern`` matches only where ``literal`` stands."""
+    """A pattern to search for: ``pattern`` is tried only where ``literal`` occurs."""
 
     id: str
     literal: str
@@ -27,7 +27,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
     @property
     def crosses_lines(self) -> bool:
-        """Whether a match may need more than the raw line: its start, or lines below it."""
+        """True if a match may need more than the raw line: its start, or further lines."""
         return any(piece in self.pattern for piece in ("\\s", "\\n", "^", "[^", "(?s"))
 
 
@@ -93,7 +93,7 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
 
 
 def build_patterns(knowledge: Knowledge) -> list[Pattern]:
-    """Every signature and message of the knowledge base, and the marks."""
+    """Return the patterns of all signatures and messages of the knowledge base, and the marks."""
     found = [
         Pattern(
             signature_id(cause, index),
@@ -113,7 +113,7 @@ def build_patterns(knowledge: Knowledge) -> list[Pattern]:
 
 SIZES = {"B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 1000, "MB": 10**6, "GB": 10**9}
 SIZE = r"([\d.]{1,12}) ?([KMG]i?B|B|bytes)"
-# Patterns that only a message of that kind is worth compiling for.
+# Compiled only when an out-of-memory message is found.
 OOM_PARTS = {
     "tried": rf"Tried to allocate {SIZE}",
     "total": rf"total capacity of {SIZE}|{SIZE} total capacity",
@@ -128,7 +128,7 @@ GPU = r"\bGPU (\d{1,3})\b"
 
 
 def parse_out_of_memory(text: str) -> dict[str, str]:
-    """The numbers of an out-of-memory message, in bytes, and which GPU it was."""
+    """Parse the sizes (in bytes) and the GPU of an out-of-memory message."""
     found = {name: str(size) for name, part in OOM_PARTS.items() if (size := _size(re.search(part, text))) is not None}
     others = [size for match in re.finditer(OTHERS, text) if (size := _size(match)) is not None]
     if others:

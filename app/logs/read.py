@@ -1,6 +1,6 @@
-"""Read what people hand in: files, a directory, or standard input; never block, never choke on a byte.
+"""Read logs from files, directories, or standard input, without blocking and whatever their bytes.
 
-A text comes in chunks, so that a log of any size fits: unpacked where it is gzip, without terminal sequences.
+A text is read in chunks, so that a log of any size fits: gzip is unpacked, terminal sequences are removed.
 """
 
 import os
@@ -22,18 +22,18 @@ STDIN = "<stdin>"
 ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
 LONGEST_SEQUENCE = 512
 BINARY_PROBE_BYTES = 8192
-BINARY_SHARE = 0.05  # of control bytes; torch itself prints a NUL after some messages of its loader workers
+BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
 SILENT_LIMIT_S = 10.0
 CHUNK_BYTES = 8 << 20
-STREAM_LIMIT_BYTES = 16 << 30  # a pipe or a gzip may have no end
+STREAM_LIMIT_BYTES = 16 << 30  # a pipe or a gzip file may be endless
 
 
 class LogInput(msgspec.Struct, frozen=True):
-    """Where a text comes from: a file, standard input, or the text itself (``content``).
+    """The source of a text: a file, standard input, or the text itself (``content``).
 
-    ``size_bytes`` is 0 where it is not known beforehand; ``packed`` texts grow while they are read.
+    ``size_bytes`` is 0 if it is not known in advance; compressed texts grow while they are read.
     """
 
     origin: str
@@ -44,10 +44,10 @@ class LogInput(msgspec.Struct, frozen=True):
 
 
 def find_sources(paths: Sequence[str]) -> list[LogInput]:
-    """All texts behind ``paths``, not read yet; ``-`` is standard input, a directory stands for the files in it.
+    """Return the sources behind ``paths``, not read yet; ``-`` is standard input, a directory means the files in it.
 
     Raises:
-        UserError: A path is missing, or a directory holds no text.
+        UserError: A path is missing, or a directory has no text file.
     """
     files = [file for given in paths for file in ([Path(STDIN)] if given == "-" else _files(Path(given)))]
     names = [STDIN if str(file) == STDIN else str(file.absolute()) for file in files]
@@ -58,17 +58,17 @@ def find_sources(paths: Sequence[str]) -> list[LogInput]:
 
 
 def source_of_text(text: str, origin: str) -> LogInput:
-    """A text that is already here (pasted, typed)."""
+    """Return the source of a text in memory (pasted, typed)."""
     content = text.encode("utf-8", errors="replace")
     return LogInput(origin, content=content, size_bytes=len(content))
 
 
 def read_chunks(source: LogInput) -> Iterator[bytes]:
-    """The bytes of a source, some megabytes at a time, unpacked and without terminal sequences.
+    """Yield the bytes of a source in chunks, unpacked and without terminal sequences.
 
     Raises:
-        UserError: Missing, unreadable or binary.
-        CouldNotLook: A pipe stayed open and nothing came for ``SILENT_LIMIT_S`` seconds.
+        UserError: The source is missing, unreadable or binary.
+        InspectionError: A pipe stayed open without data for ``SILENT_LIMIT_S`` seconds.
     """
     if source.content is not None:
         raw: Iterable[bytes] = [source.content]
@@ -80,7 +80,7 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
     for chunk in _unpacked(raw, source.origin):
         if first and _is_binary(chunk) and source.content is None:
             what = "binary data" if source.origin == STDIN else "a binary file"
-            raise UserError(f"{source.origin}: looks like {what}, not a log", "give the text that the job printed")
+            raise UserError(f"{source.origin}: looks like {what}, not a log", "pass the text that the job printed")
         first = False
         total += len(chunk)
         chunk, kept = _split_at_sequence(kept + chunk)
@@ -92,18 +92,18 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
 
 
 def empty_input_error(paths: Sequence[str]) -> UserError:
-    """The error for texts that are all empty."""
-    return UserError(f"{', '.join(paths)}: nothing in it", "give a log, an error text or a description")
+    """Build the error for texts that are all empty."""
+    return UserError(f"{', '.join(paths)}: nothing in it", "pass a log, an error text or a description")
 
 
 def clean_text(content: bytes) -> str:
-    """Text without terminal sequences, the states of a progress bar one a line."""
+    """Decode text without terminal sequences; each state of a progress bar becomes a line."""
     text = ANSI.sub(b"", content).decode("utf-8", errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
-    """Hold back a terminal sequence that the end of the chunk may cut."""
+    """Return the chunk without, and separately, a terminal sequence that its end may cut."""
     at = chunk.rfind(b"\x1b", -LONGEST_SEQUENCE)
     whole = ANSI.match(chunk, at) if at >= 0 else None
     if at < 0 or (whole and whole[0] != b"\x1b]"):  # which may be the start of a title
@@ -112,7 +112,7 @@ def _split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
 
 
 def _unpacked(raw: Iterable[bytes], origin: str) -> Iterator[bytes]:
-    """The chunks as they are, or, where the first begins like gzip, what is packed in them."""
+    """Yield the chunks, unpacked if the first one begins like gzip."""
     unpack = None
     for number, chunk in enumerate(raw):
         if number == 0 and chunk.startswith(GZIP):
@@ -125,7 +125,7 @@ def _unpacked(raw: Iterable[bytes], origin: str) -> Iterator[bytes]:
                 out = unpack.decompress(chunk, CHUNK_BYTES)
             except zlib.error as error:
                 if number == 0:
-                    raise UserError(f"{origin}: a damaged gzip file: {error}", "unpack it first") from error
+                    raise UserError(f"{origin}: damaged gzip file: {error}", "unpack it first") from error
                 return
             if out:
                 yield out
@@ -144,7 +144,7 @@ def _files(path: Path) -> list[Path]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
     if not found:
-        raise UserError(f"{path}: no text file in this directory", "give the directory the job writes its logs to")
+        raise UserError(f"{path}: no text file in the directory", "pass the directory to which the job writes its logs")
     return found
 
 
@@ -172,7 +172,7 @@ def _size(path: Path) -> int:
 
 
 def _file(path: Path) -> Iterator[bytes]:
-    """The bytes of a file; a pipe is read as long as something comes."""
+    """Yield the bytes of a file; a pipe is read while data arrives."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -183,20 +183,21 @@ def _file(path: Path) -> Iterator[bytes]:
         else:
             yield from _until_silent(fd, path)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}", "give a text file") from error
+        raise UserError(f"{path}: {error.strerror}", "pass a text file") from error
     finally:
         os.close(fd)
 
 
 def _until_silent(fd: int, path: Path) -> Iterator[bytes]:
-    """What a pipe gives, gathered into chunks, until it ends."""
+    """Yield the data of a pipe in chunks until it is closed."""
     gathered = bytearray()
     until = time.monotonic() + SILENT_LIMIT_S
     while True:
         left = until - time.monotonic()
         if left <= 0 or not select.select([fd], [], [], left)[0]:
             raise InspectionError(
-                f"{path}: a pipe that stayed open and silent", "give a file, or pipe into: diagnose -"
+                f"{path}: no data from the pipe for {SILENT_LIMIT_S:g} s",
+                "pass a file, or pipe into: ddpwizard diagnose -",
             )
         read = os.read(fd, 1 << 20)
         if not read:

@@ -1,7 +1,7 @@
-"""Who speaks in a text, and from where to where: each rank's first and last line, found without reading every line.
+"""Find the first and last line of each rank in a text without reading every line.
 
-At the start and the end of each block some lines are read. A rank that is no longer among those at the end is looked
-for by its mark, and watched from then on, so that its last line is exact though most lines are never looked at.
+Some lines at the start and the end of each block are read. A rank that no longer writes at the end of a block is
+searched by its prefix and watched from then on, so its last line is exact although most lines are never read.
 """
 
 import re
@@ -16,9 +16,9 @@ SURVEY_BYTES = 16 << 10
 WHOLE_BYTES = 256 << 10  # a text up to this size is read line by line
 TIME_BACK_BYTES = 2000
 TEXT_CHARACTERS = 200
-LINE_BYTES = 1500  # of a long line, to either side of a place
-MOST_VOICES = 4096
-MOST_ASKED_FOR = 256  # silent voices looked for in one block
+LINE_BYTES = 1500  # of a long line, on either side of an offset
+MOST_SPEAKERS = 4096
+MOST_SEARCHED = 256  # silent speakers searched in one block
 LEAST_TOKEN = 4
 STAMP = re.compile(rb"(?:\d{4}[-/]\d\d[-/]\d\d[ T_]|[EWIFC]\d{3,4} )\d\d:\d\d:\d\d[^\n]{0,200}")
 EPOCH = re.compile(r"\b[Ee]poch\b[\s:=\[/#]{1,3}(\d{1,9})")
@@ -26,17 +26,17 @@ STEP = re.compile(r"\b(?:[Ss]tep|STEP|[Ii]ter(?:ation)?|global_step)\b[\s:=\[/#]
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """A line of a voice: only what is needed to tell of it later."""
+    """A line of a speaker, reduced to the fields that its events need."""
 
     time_s: float | None
     line: int
     offset: int
     text: str
-    stamped: bool = False  # the time stands on the line itself
+    stamped: bool = False  # the line has a time stamp of its own
 
 
 class SpeakerState(msgspec.Struct):
-    """What is known of one voice in one text; ``active``: heard at the end of the last block."""
+    """The first and last line of one speaker in one text. ``active``: it wrote at the end of the last block."""
 
     first: LogLine
     last: LogLine
@@ -52,21 +52,21 @@ class StepRange(msgspec.Struct):
 
 
 class SpeakerTracker:
-    """Gathers the voices of one text, block by block."""
+    """Collects the speakers of one text, block by block."""
 
     def __init__(self, origin: str, default: Speaker, size_bytes: int) -> None:
         self.origin, self.default, self.size_bytes = origin, default, size_bytes
         self.style = PrefixStyle()
-        self.spoken: dict[tuple[int, Speaker], SpeakerState] = {}
+        self.states: dict[tuple[int, Speaker], SpeakerState] = {}
         self.mapped: dict[tuple[str, int], int] = {}
         self.steps: dict[int, StepRange] = {}
         self.last_steps: dict[tuple[int, Speaker], TimelineEvent] = {}
         self._last_time_s: float | None = None
         self._watched: dict[bytes, tuple[int, Speaker]] = {}
-        self._new: set[bytes] = set()  # watched, but not yet in the block that is being looked at
+        self._new: set[bytes] = set()  # watched since the current block was scanned
 
     def learn(self, block: TextBlock) -> None:
-        """Find out which loose marks the lines around the block have."""
+        """Detect which ambiguous prefixes the lines at both ends of the block have."""
         head = block.data[block.begin : min(block.end, block.begin + SURVEY_BYTES)]
         tail = block.data[max(block.begin, block.end - SURVEY_BYTES) : block.end]
         for part in (head, tail):
@@ -79,91 +79,90 @@ class SpeakerTracker:
         attempt_at: list[tuple[int, int]],
         scanner: LiteralScanner,
     ) -> None:
-        """Take note of the lines at the end of the block (of the first one also at its start), and of silent voices.
+        """Record the lines at the end of the block (and at the start of the first one); search for silent speakers.
 
-        ``found`` are the places of all literals in the block, ``attempt_at`` the offsets in its data from which on
-        another attempt counts.
+        ``found``: offsets of all literals in the block; ``attempt_at``: (offset in its data, attempt from there on).
         """
         if block.end - block.begin <= WHOLE_BYTES:
             self._read(block, block.begin, block.end, attempt_at)
             return
         if block.offset == 0:
             self._read(block, block.begin, block.begin + SURVEY_BYTES, attempt_at)
-        self._hear_watched(block, found, scanner)
-        before = set(self.spoken)
-        heard = self._read(block, max(block.begin, block.end - SURVEY_BYTES), block.end, attempt_at)
-        for key in set(self.spoken) - before:
-            at = block.data.find(self.spoken[key].token, block.begin, block.end) if self.spoken[key].token else -1
+        self._note_watched(block, found, scanner)
+        before = set(self.states)
+        present = self._read(block, max(block.begin, block.end - SURVEY_BYTES), block.end, attempt_at)
+        for key in set(self.states) - before:
+            at = block.data.find(self.states[key].token, block.begin, block.end) if self.states[key].token else -1
             if at >= 0:
-                self.saw(block, at, key[0])
-        for attempt, voice in self._to_ask_for(heard, attempt_at[-1][1], block):
-            spoken = self.spoken[attempt, voice]
-            at = block.data.rfind(spoken.token, block.begin, block.end)
+                self.add_line(block, at, key[0])
+        for attempt, speaker in self._silent_speakers(present, attempt_at[-1][1], block):
+            state = self.states[attempt, speaker]
+            at = block.data.rfind(state.token, block.begin, block.end)
             if at >= 0:
-                self.saw(block, at, attempt)
+                self.add_line(block, at, attempt)
             else:
-                spoken.active = False
-                self._watched[spoken.token] = (attempt, voice)
-                self._new.add(spoken.token)
-                scanner.watch(spoken.token)
+                state.active = False
+                self._watched[state.token] = (attempt, speaker)
+                self._new.add(state.token)
+                scanner.watch(state.token)
 
-    def _to_ask_for(self, heard: set[Speaker], attempt: int, block: TextBlock) -> list[tuple[int, Speaker]]:
-        """Who spoke lately but not at the end of the block; of very many, others each time."""
+    def _silent_speakers(self, present: set[Speaker], attempt: int, block: TextBlock) -> list[tuple[int, Speaker]]:
+        """Return the speakers that are missing at the end of the block; if very many, another part each time."""
         missing = [
             key
-            for key, spoken in self.spoken.items()
-            if key[0] == attempt and spoken.active and spoken.token and key[1] not in heard
+            for key, state in self.states.items()
+            if key[0] == attempt and state.active and state.token and key[1] not in present
         ]
-        if len(missing) <= MOST_ASKED_FOR:
+        if len(missing) <= MOST_SEARCHED:
             return missing
         start = block.line % len(missing)
-        return (missing[start:] + missing[:start])[:MOST_ASKED_FOR]
+        return (missing[start:] + missing[:start])[:MOST_SEARCHED]
 
     def end(self, scanner: LiteralScanner) -> None:
-        """The text is at its end: nobody is watched any more."""
+        """Stop watching all speakers at the end of the text."""
         for token in self._watched:
             scanner.forget(token)
 
-    def _hear_watched(self, block: TextBlock, found: dict[bytes, list[int]], scanner: LiteralScanner) -> None:
+    def _note_watched(self, block: TextBlock, found: dict[bytes, list[int]], scanner: LiteralScanner) -> None:
         for token, (attempt, _) in list(self._watched.items()):
             places = found.get(token, [])
-            if not places and token in self._new:  # this block was looked at before the token was watched
+            if not places and token in self._new:  # the block was scanned before the token was watched
                 places = [at for at in (block.data.rfind(token, block.begin, block.end),) if at >= 0]
             self._new.discard(token)
             if places:
                 del self._watched[token]
                 scanner.forget(token)
-                self.saw(block, places[-1], attempt)
+                self.add_line(block, places[-1], attempt)
 
-    def saw(self, block: TextBlock, at: int, attempt: int) -> Speaker:
-        """Take note of the line at an offset of the block's data, found by other means."""
+    def add_line(self, block: TextBlock, at: int, attempt: int) -> Speaker:
+        """Record the line at an offset of the block's data and return its speaker."""
         begin, text = line_at(block.data, at)
         line = next(split_line(text, self.style, self.default))
         if line.time_s is None:
             line = msgspec.structs.replace(line, time_s=time_before(block.data, at, self.style))
         self._note(line, block, begin, attempt, block.number(begin))
-        return line.voice
+        return line.speaker
 
     def place(self, offset: int) -> float:
-        """How far into the text an offset stands; of a text of unknown size its order only."""
+        """Return the relative position of an offset in the text; for a text of unknown size only the order is right."""
         return offset / max(self.size_bytes, offset, 1) if self.size_bytes else 1.0 - 1.0 / (1.0 + offset / 1e9)
 
     def event(self, kind: EventKind, seen: LogLine, id_: str) -> TimelineEvent:
-        """An event for a line."""
+        """Build an event of a line."""
         where = f"{self.origin}:{seen.line}"
         text = seen.text.strip()[:TEXT_CHARACTERS]
         return TimelineEvent(kind, seen.time_s, seen.line, where, text, id_, self.place(seen.offset))
 
-    def ends(self) -> dict[tuple[int, Speaker], tuple[TimelineEvent, TimelineEvent]]:
-        """Each voice's first and last line, by attempt."""
+    def first_and_last(self) -> dict[tuple[int, Speaker], tuple[TimelineEvent, TimelineEvent]]:
+        """Return the first and last line of each speaker, by attempt."""
         return {
-            key: (self.event("note", spoken.first, "line"), self.event("note", spoken.last, "line"))
-            for key, spoken in self.spoken.items()
+            key: (self.event("note", state.first, "line"), self.event("note", state.last, "line"))
+            for key, state in self.states.items()
         }
 
     def stamped(self) -> set[tuple[int, Speaker]]:
-        """The voices, by attempt, whose last line has a time of its own."""
-        return {key for key, spoken in self.spoken.items() if spoken.last.stamped}
+        """Return the speakers, by attempt, whose last line has a time stamp."""
+        return {key for key, state in self.states.items() if state.last.stamped}
 
     def _read(self, block: TextBlock, start: int, end: int, attempt_at: list[tuple[int, int]]) -> set[Speaker]:
         """Read whole lines between two offsets of the block's data."""
@@ -171,7 +170,7 @@ class SpeakerTracker:
         if start > block.begin:
             start = data.find(b"\n", start, end) + 1 or end
         number = block.number(start)
-        heard: set[Speaker] = set()
+        present: set[Speaker] = set()
         coming = [item for item in attempt_at if item[0] > start]
         attempt = [number_ for offset, number_ in attempt_at if offset <= start][-1]
         at = start
@@ -180,31 +179,31 @@ class SpeakerTracker:
                 attempt = coming.pop(0)[1]
             if raw.strip():
                 for line in split_line(raw[:4000].decode("utf-8", errors="replace"), self.style, self.default):
-                    heard.add(self._note(line, block, at, attempt, number))
+                    present.add(self._note(line, block, at, attempt, number))
             at += len(raw) + 1
             number += 1
-        return heard
+        return present
 
     def _note(self, line: LogPiece, block: TextBlock, at: int, attempt: int, number: int) -> Speaker:
         if line.time_s is not None:
             self._last_time_s = line.time_s
         if line.mapped:
-            self.mapped[line.mapped] = line.voice.rank or 0
+            self.mapped[line.mapped] = line.speaker.rank or 0
         seen = LogLine(self._last_time_s, number, block.offset + at, line.text, line.time_s is not None)
         if "tep" in line.text or "poch" in line.text or "ter" in line.text or "STEP" in line.text:
-            self._step(seen, attempt, line.voice)
-        key = (attempt, line.voice)
-        spoken = self.spoken.get(key)
-        if spoken is None:
-            if len(self.spoken) < MOST_VOICES:
-                self.spoken[key] = SpeakerState(seen, seen, _token(line))
-        elif seen.offset >= spoken.last.offset:
-            spoken.last, spoken.active = seen, True
-        elif seen.offset < spoken.first.offset:
-            spoken.first = seen
-        return line.voice
+            self._step(seen, attempt, line.speaker)
+        key = (attempt, line.speaker)
+        state = self.states.get(key)
+        if state is None:
+            if len(self.states) < MOST_SPEAKERS:
+                self.states[key] = SpeakerState(seen, seen, _token(line))
+        elif seen.offset >= state.last.offset:
+            state.last, state.active = seen, True
+        elif seen.offset < state.first.offset:
+            state.first = seen
+        return line.speaker
 
-    def _step(self, seen: LogLine, attempt: int, voice: Speaker) -> None:
+    def _step(self, seen: LogLine, attempt: int, speaker: Speaker) -> None:
         step, epoch = STEP.search(seen.text), EPOCH.search(seen.text)
         if not step and not epoch:
             return
@@ -214,8 +213,8 @@ class SpeakerTracker:
         steps = self.steps.setdefault(attempt, StepRange())
         steps.first = steps.first or shown
         steps.last = shown
-        if (attempt, voice) in self.last_steps or len(self.last_steps) < MOST_VOICES:
-            self.last_steps[attempt, voice] = shown
+        if (attempt, speaker) in self.last_steps or len(self.last_steps) < MOST_SPEAKERS:
+            self.last_steps[attempt, speaker] = shown
 
 
 def _token(line: LogPiece) -> bytes:
@@ -224,20 +223,20 @@ def _token(line: LogPiece) -> bytes:
 
 
 def line_start(data: bytes, at: int, most: int) -> int:
-    """Where the line around an offset begins; of a very long line ``most`` bytes before the offset."""
+    """Return the start of the line at an offset, at most ``most`` bytes before it."""
     floor = max(0, at - most)
     return data.rfind(b"\n", floor, at) + 1 or floor
 
 
 def line_at(data: bytes, at: int, most: int = LINE_BYTES) -> tuple[int, str]:
-    """Where the line around an offset begins, and its text (of a very long line the part around the offset)."""
+    """Return the start and the text of the line at an offset; of a very long line only the part around the offset."""
     begin = line_start(data, at, most)
     end = data.find(b"\n", at, at + most)
     return begin, data[begin : end if end >= 0 else at + most].decode("utf-8", errors="replace")
 
 
 def time_before(data: bytes, at: int, style: PrefixStyle) -> float | None:
-    """The last time that stands on the line at ``at`` or shortly before it."""
+    """Return the last time stamp on the line at ``at`` or shortly before it, or None."""
     stamps = list(STAMP.finditer(data, max(0, at - TIME_BACK_BYTES), min(len(data), at + 80)))
     if not stamps:
         return None

@@ -1,7 +1,7 @@
-"""Put Python tracebacks back together, one for each rank, though the ranks' lines are mixed.
+"""Reassemble the Python tracebacks of each rank from interleaved lines.
 
-Of a chain of exceptions the first one is told: what was raised before "During handling of the above exception", and
-what a loader's worker raised ("Original Traceback"). The frame told is the innermost one of the user's own code.
+Of a chain of exceptions the first one is kept: the one before "During handling of the above exception", or the one
+that a data loader's worker raised ("Original Traceback"). The frame kept is the innermost one of the user's code.
 """
 
 import re
@@ -25,8 +25,8 @@ LIBRARY = re.compile(
 COLLECTIVES = "torch/distributed/distributed_c10d.py"
 WRAPPERS = ("wrapper", "func_wrapper")
 MOST_FRAMES = 200
-MOST_NOISE = 40  # lines of others that nobody's mark stands on, in the middle of a traceback
-MOST_BETWEEN = 6  # lines between an exception and the word that another follows from it
+MOST_NOISE = 40  # lines without a known speaker in the middle of a traceback
+MOST_BETWEEN = 6  # lines between an exception and the announcement of another one
 MESSAGE_CHARACTERS = 500
 
 
@@ -37,18 +37,18 @@ class _Part(msgspec.Struct):
     exception: str = ""
     message: str = ""
     original: bool = False
-    said_line: int = 0
+    message_line: int = 0
 
 
 class _Open(msgspec.Struct):
-    """The chain of tracebacks that a voice is writing."""
+    """The chain of tracebacks that a speaker is writing."""
 
     first_line: int
     last_line: int
     time_s: float | None
-    stamped: bool  # whether its lines have times of their own
+    stamped: bool  # its lines have time stamps
     parts: list[_Part]
-    others: int = 0  # lines since the last that belonged to it
+    others: int = 0  # lines since the last one of this traceback
     linked: bool = False
 
     @property
@@ -57,19 +57,19 @@ class _Open(msgspec.Struct):
 
 
 class TracebackAssembler:
-    """Takes the lines of all voices in order, gives tracebacks as they become whole."""
+    """Takes the lines of all speakers in order and yields tracebacks when they are complete."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[Speaker, str], _Open] = {}
 
     @property
     def busy(self) -> bool:
-        """Whether a traceback is still being written."""
+        """True while a traceback is incomplete."""
         return bool(self._open)
 
     def feed(self, line: LogPiece, number: int, time_s: float | None = None) -> Iterator[Traceback]:
-        """Take a line; what it brought to an end comes back. ``time_s``: when it was written, if it does not say."""
-        key = (line.voice, line.pid)
+        """Add a line and yield the tracebacks that it completes. ``time_s``: its time if it has no time stamp."""
+        key = (line.speaker, line.pid)
         current = self._open.get(key)
         text = line.text
         if HEADER in text:
@@ -91,7 +91,7 @@ class TracebackAssembler:
             yield from self._inside(key, current, text, number, foreign=foreign)
 
     def end(self) -> Iterator[Traceback]:
-        """Whatever is still open, as far as it goes."""
+        """Yield the incomplete tracebacks."""
         for key in list(self._open):
             yield from self._close(key)
 
@@ -106,7 +106,7 @@ class TracebackAssembler:
         elif not foreign and (not text or text[0] in " \t│╭╰|"):
             pass
         elif not foreign and part.frames and (ended := EXCEPTION.match(text)) and NAME.match(ended["name"]):
-            part.exception, part.said_line = ended["name"], number
+            part.exception, part.message_line = ended["name"], number
             part.message = (ended["message"] or "")[:MESSAGE_CHARACTERS]
         else:
             current.others += 1
@@ -116,7 +116,7 @@ class TracebackAssembler:
         current.others, current.last_line = 0, number
 
     def _after(self, key: tuple[Speaker, str], current: _Open, text: str, number: int) -> Iterator[Traceback]:
-        """After an exception's line: its further lines, or the word that another exception follows from it."""
+        """Handle a line after an exception's line: more of its message, or the announcement of another exception."""
         if text.startswith(LINKS):
             current.linked, current.last_line, current.others = True, number, 0
             return
@@ -144,7 +144,7 @@ class TracebackAssembler:
             frame,
             key[0],
             current.first_line,
-            parts[0].said_line,
+            parts[0].message_line,
             current.last_line,
             current.time_s,
             outer=last if last != root.exception else "",

@@ -1,4 +1,4 @@
-"""What is known about a log, as plain data: who speaks in it, what was found where, and the timeline of the ranks."""
+"""The types of log analysis: speakers, events, tracebacks, and the timeline of the ranks."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ EventKind = Literal["error", "consequence", "summary", "exit", "step", "restart"
 
 
 class Speaker(msgspec.Struct, frozen=True):
-    """Who wrote a line. ``rank`` may be a local one (``local``); without rank and host it is anybody."""
+    """The writer of a line. ``rank`` may be a local rank (``local``); without rank and host the writer is unknown."""
 
     rank: int | None = None
     host: str = ""
@@ -18,7 +18,7 @@ class Speaker(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> bool:
-        """Whether this is one of several that can be told apart."""
+        """True if it can be distinguished from other speakers."""
         return self.rank is not None or bool(self.host)
 
 
@@ -26,7 +26,7 @@ UNKNOWN_SPEAKER = Speaker()
 
 
 class TimelineEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something a rank showed. ``place`` is how far into the text it stands (0..1), ``time_s`` seconds since January 1.
+    """An event in a log. ``place`` is its relative position in the text (0..1), ``time_s`` seconds since January 1.
 
     ``id`` is the id of the evidence, of a mark (``mark:oom``) or of an exception (``exception:ValueError``).
     """
@@ -43,7 +43,7 @@ class TimelineEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Track(msgspec.Struct, frozen=True):
-    """One rank's part of one attempt: its first and last line and what stands between them, in order."""
+    """One rank's part of one attempt: its first and last line, and the events between them in order."""
 
     rank: int | None
     host: str
@@ -53,14 +53,14 @@ class Track(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How people call it: rank 3, rank 3 on node-1, node-1."""
+        """The readable name: rank 3, rank 3 on node-1, node-1."""
         if self.rank is None:
             return self.host or "the log"
         return f"rank {self.rank}" + (f" on {self.host}" if self.host else "")
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One start of the job. ``shared`` are the lines nobody's mark stands on: the launcher's, mostly."""
+    """One start of the job. ``shared``: events on lines without a known speaker, mostly of the launcher."""
 
     number: int
     tracks: list[Track]
@@ -68,9 +68,9 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """The ranks' tracks by attempt. ``culprit`` is the rank that first showed something that is no consequence.
+    """The ranks' tracks by attempt. ``culprit``: the first rank with a failure that is not a consequence of another.
 
-    ``ordered``: whether events of different tracks can be put in order (one text, or times everywhere).
+    ``ordered``: True if events of different tracks can be ordered (one text, or time stamps everywhere).
     """
 
     attempts: list[Attempt]
@@ -82,13 +82,14 @@ class Timeline(msgspec.Struct, frozen=True):
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one rank or host to look at beside each other."""
+        """True if there are several ranks or hosts to compare."""
         return any(len(attempt.tracks) > 1 for attempt in self.attempts)
 
 
 class LogAnalysis(msgspec.Struct, frozen=True):
-    """All that the logs say. ``prose`` are the short texts that may be a person's words, ``errors`` the (where,
-    exception) of each traceback."""
+    """The result of analysing logs. ``prose``: the short texts that a person may have written, ``errors``: the (where,
+    exception) of each traceback.
+    """
 
     evidence: list[Evidence]
     timeline: Timeline | None
@@ -98,7 +99,7 @@ class LogAnalysis(msgspec.Struct, frozen=True):
 
 
 class TracebackFrame(msgspec.Struct, frozen=True):
-    """One line of a traceback's stack."""
+    """One frame of a traceback's stack."""
 
     file: str
     line: int
@@ -106,20 +107,20 @@ class TracebackFrame(msgspec.Struct, frozen=True):
 
 
 class Traceback(msgspec.Struct, frozen=True):
-    """A Python traceback: the exception that came first in its chain, and the innermost frame of the user's code."""
+    """A Python traceback: the first exception of its chain, and the innermost frame of the user's code."""
 
     exception: str
     message: str
     frame: TracebackFrame | None
-    voice: Speaker
+    speaker: Speaker
     first_line: int
-    said_line: int  # where the message begins
+    message_line: int  # line on which the message begins
     last_line: int
     time_s: float | None = None
-    outer: str = ""  # the exception that was shown last, where it is another one
-    collective: str = ""  # the function of torch.distributed it was in
+    outer: str = ""  # the last exception of the chain, if it is another one
+    collective: str = ""  # the torch.distributed function in which it was raised
 
     @property
     def location(self) -> str:
-        """``file:line in function``, or nothing."""
+        """The location as ``file:line in function``, or ""."""
         return f"{self.frame.file}:{self.frame.line} in {self.frame.function}" if self.frame else ""

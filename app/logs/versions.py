@@ -1,4 +1,4 @@
-"""Which versions a log names, and whether a signature's wording belongs to them."""
+"""The versions named in a log, and whether the wording of a signature belongs to them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,16 @@ NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,3}")
 
 
 def versions_in_log(hits: Iterable[Match]) -> dict[str, str]:
-    """The versions of torch and NCCL that a log names; one that it names in two ways is not known."""
+    """Return the versions of torch and NCCL in a log, without those that are contradictory."""
     found: dict[str, set[str]] = {}
     for hit in hits:
-        if hit.needle.id in MARKS and "value" in hit.event.values:
-            found.setdefault(MARKS[hit.needle.id], set()).add(hit.event.values["value"])
+        if hit.pattern.id in MARKS and "value" in hit.event.values:
+            found.setdefault(MARKS[hit.pattern.id], set()).add(hit.event.values["value"])
     return {what: values.pop() for what, values in found.items() if len(values) == 1}
 
 
 def unprintable_signatures(knowledge: Knowledge, versions: Mapping[str, str]) -> set[str]:
-    """The ids of the signatures whose wording no version that the log names prints."""
+    """Return the ids of the signatures that none of the log's versions can print."""
     if not versions:
         return set()
     return {
@@ -33,9 +33,10 @@ def unprintable_signatures(knowledge: Knowledge, versions: Mapping[str, str]) ->
 
 
 def matches_version(since: str, until: str, versions: Mapping[str, str]) -> bool:
-    """Whether wording of these versions (``torch 2.5``; ``until`` is the last that has it) can come from those named.
+    """Return whether wording of these versions can come from the versions of the log.
 
-    What is not named, or not said, fits. Limits count as far as they are written: 2.4.1 is within ``torch 2.4``.
+    ``since`` and ``until`` (the last one) are like ``torch 2.5``. Unknown versions match. Limits are compared as
+    precisely as they are written: 2.4.1 is within ``torch 2.4``.
     """
     for limit, is_first in ((since, True), (until, False)):
         what, _, number = limit.partition(" ")

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
-from ..hardware.machine import WITHOUT_BF16, machine_from_snapshot
+from ..hardware.machine import machine_from_snapshot
 from ..snapshot import Snapshot
 from ..text.units import GIB
 from . import form_model as models
@@ -143,7 +143,7 @@ def initial_values(box: FormMachine, directory: Path) -> dict[str, str]:
     if box.per_node:
         values |= {"gpus": str(box.per_node * box.nodes), "gpu": box.gpu}
         values["nodes"] = str(box.nodes) if box.nodes > 1 else ""
-        values["dtype"] = "fp16-mixed" if WITHOUT_BF16.search(box.gpu) else values["dtype"]
+        values["dtype"] = "fp16-mixed" if not gpu_catalog.has_bf16(box.gpu) else values["dtype"]
     if _is_config(directory / CONFIG):
         values["model"] = CONFIG
     return values

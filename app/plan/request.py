@@ -69,7 +69,7 @@ def request_from_options(
         defaults = [line for line in defaults if not line.startswith("seq_len:")]
     assumed = [
         *found.told,
-        *place.told,
+        *place.notes,
         *of_batch,
         *of_kind,
         *_told(defaults, train.act_ckpt),
@@ -110,7 +110,7 @@ def request_from_spec(text: bytes, given: Mapping[str, Any]) -> PlanRequest:
     recompute = act_ckpt if setting.strategy is None else None
     if setting.strategy is None:
         defaults = _told(defaults, act_ckpt)
-    assumed = [*told, *place.told, *defaults, *_rate(whole, place.links)]
+    assumed = [*told, *place.notes, *defaults, *_rate(whole, place.links)]
     return PlanRequest(whole, place.links, assumed, place.host_bytes, recompute=recompute)
 
 

@@ -65,7 +65,7 @@ async def collect(context: ProbeContext) -> AllreduceSection:
     """Run the test; ``context.ranks`` overrides how many processes take part.
 
     Raises:
-        CouldNotLook: The interpreter has no torch that can do it, or torchrun cannot be started.
+        InspectionError: The interpreter has no torch that can do it, or torchrun cannot be started.
     """
     started = time.monotonic()
     limit_s = context.limit_s or LIMIT_S
@@ -206,7 +206,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
                 f"all-reduce, {of}: wrong data",
                 test.verdict,
                 finding="allreduce.wrong-data",
-                fix="do not train on this box; repeat with NCCL_P2P_DISABLE=1 to see whether peer copies are at fault",
+                fix="do not train on this machine; if it passes with NCCL_P2P_DISABLE=1, peer copies are at fault",
             )
         ]
     name, fix = failure_finding(test)

@@ -24,7 +24,7 @@ async def collect(context: ProbeContext) -> EnvSection:
     """The variables of the shell, or with ``context.pids`` those the processes were started with.
 
     Raises:
-        CouldNotLook: No process of the job is there any more, or none may be read.
+        InspectionError: No process of the job is there any more, or none may be read.
     """
     return await run_isolated(read_env_section, EnvSection, context, limit_s=LIMIT_S, subject="the launch environment")
 
@@ -58,7 +58,7 @@ def read_launch_environment(look: ChildRequest) -> tuple[str, dict[str, str], di
     (helpers that a rank started itself left out); the pids that may not be read.
 
     Raises:
-        CouldNotLook: No process of the job is there any more, or none may be read.
+        InspectionError: No process of the job is there any more, or none may be read.
     """
     if not look.pids:
         return "this shell", look.environ, {}, []

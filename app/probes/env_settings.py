@@ -74,7 +74,7 @@ def _odd_devices(value: str, count: int | None) -> str:
         named = entry.startswith(("GPU-", "MIG-"))
         if not named and (parse_integer(entry) is None or (count is not None and not 0 <= int(entry) < count)):
             there = f" (there are GPUs 0 to {count - 1})" if count else ""
-            return f"{entry!r} is no GPU of this box{there}: CUDA shows only the {at} before it"
+            return f"{entry!r} is no GPU of this machine{there}: CUDA shows only the {at} before it"
     return ""
 
 

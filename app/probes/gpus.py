@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ..errors import InspectionError
 from ..hardware.visible_gpus import visible_devices
+from ..launchers.rank_environment import local_world_size
 from ..snapshot import Gpu, GpuProcess, GpuSection
 from ..text import redact
 from .context import ProbeContext
@@ -32,7 +33,7 @@ async def collect(context: ProbeContext) -> GpuSection:
     """Ask NVML. No driver is no failure: the section says so.
 
     Raises:
-        CouldNotLook: NVML did not answer in time or broke.
+        InspectionError: NVML did not answer in time or broke.
     """
     return await run_isolated(read_gpu_section, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
 
@@ -118,8 +119,7 @@ def _launch(look: ChildRequest) -> tuple[Mapping[str, str], int | None]:
         _, environ, ranks, _ = read_launch_environment(look)
     except InspectionError:  # the job is gone; the GPUs are still there
         environ, ranks = look.environ, {}
-    text = environ.get("LOCAL_WORLD_SIZE", "")
-    return environ, len(ranks) or (int(text) if text.isascii() and text.isdigit() else None)
+    return environ, len(ranks) or local_world_size(environ)
 
 
 def _on_pci_bus() -> int:

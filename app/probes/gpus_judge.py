@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from ..evidence import Check, Status
 from ..hardware.visible_gpus import VisibleDevice, visible_devices
+from ..launchers.rank_environment import integer_variable
 from ..snapshot import Gpu, GpuProcess, GpuSection, Snapshot
 from ..text.units import bytes_text, count_text, ranks_text
 
@@ -161,10 +162,10 @@ def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
             "gpus.visible",
             "fail",
             f"CUDA_VISIBLE_DEVICES {odd}",
-            f"CUDA_VISIBLE_DEVICES={section.visible}; this box has {count_text(len(section.gpus), 'NVIDIA GPU')}",
+            f"CUDA_VISIBLE_DEVICES={section.visible}; this machine has {count_text(len(section.gpus), 'NVIDIA GPU')}",
             finding="env.visible-devices-odd",
             where="CUDA_VISIBLE_DEVICES",
-            fix="unset CUDA_VISIBLE_DEVICES, or name each GPU of this box once",
+            fix="unset CUDA_VISIBLE_DEVICES, or name each GPU of this machine once",
         )
     shared = list(_shared(section, snapshot))
     yield from shared
@@ -208,8 +209,7 @@ def _shared(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
 
 
 def _rank(variables: dict[str, str] | None) -> int | None:
-    text = (variables or {}).get("RANK", "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return integer_variable(variables or {}, "RANK")
 
 
 def _gpus(gpus: list[Gpu]) -> str:

@@ -47,7 +47,7 @@ async def run_isolated(
     """Call ``read``, a function of a module, in a child; its answer is a ``section``.
 
     Raises:
-        CouldNotLook: ``read`` raised it, failed, or did not answer within the limit. ``subject`` says what was read.
+        InspectionError: ``read`` raised it, failed, or did not answer within the limit. ``subject`` says what was read.
     """
     environ = {name: value[:VALUE_LIMIT] for name, value in context.environ.items() if is_launch_variable(name)}
     look = msgspec.json.encode(ChildRequest(environ, context.pids)).decode()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..snapshot import LimitsSection
 from ..system import procfs
+from ..text.numbers import parse_count
 from .context import ProbeContext
 from .env import read_launch_environment
 from .isolated import ChildRequest, run_isolated
@@ -30,6 +31,8 @@ CGROUP_WORDS = {
     "lxc": "lxc",
 }
 
+BYTES_DIGITS = 20  # of a size in bytes, up to 2**64
+
 Memory = tuple[int | None, int | None, int | None]  # limit and use in bytes, processes killed
 
 
@@ -37,7 +40,7 @@ async def collect(context: ProbeContext) -> LimitsSection:
     """The limits of this process, or with ``context.pids`` of the job's first one.
 
     Raises:
-        CouldNotLook: They could not be read in time.
+        InspectionError: They could not be read in time.
     """
     return await run_isolated(
         read_limits_section, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host"
@@ -161,12 +164,12 @@ def _can_ptrace(scope: int) -> bool:
 def _fields(path: "str | Path") -> dict[str, int]:
     """Lines of ``name number …`` or ``name: number …``."""
     pairs = (line.split() for line in _text(Path(path)).splitlines())
-    return {pair[0].rstrip(":"): int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
+    numbers = ((pair[0].rstrip(":"), parse_count(pair[1], BYTES_DIGITS)) for pair in pairs if len(pair) > 1)
+    return {name: number for name, number in numbers if number is not None}
 
 
 def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdigit() else None  # "max": no limit
+    return parse_count(_text(path), BYTES_DIGITS)  # None for "max": no limit
 
 
 def _text(path: Path) -> str:

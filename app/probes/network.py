@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ..launchers.variables import node_count
 from ..snapshot import Interface, InterfaceKind, NetworkSection
 from ..system.dns import resolve_host
+from ..text.numbers import parse_count
 from .context import ProbeContext
 from .env import read_launch_environment, read_nccl_conf
 from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, gloo_choice, nccl_choice
@@ -29,7 +30,7 @@ async def collect(context: ProbeContext) -> NetworkSection:
     """The interfaces, this host's name, and what the libraries would choose.
 
     Raises:
-        CouldNotLook: The interfaces could not be read in time.
+        InspectionError: The interfaces could not be read in time.
     """
     section, name = await asyncio.gather(
         run_isolated(read_network_section, NetworkSection, context, limit_s=LIMIT_S, subject="the network interfaces"),
@@ -88,7 +89,7 @@ def _interfaces() -> list[Interface]:
 
 def _kind(name: str) -> InterfaceKind:
     link = NET / name
-    type_ = next((int(line) for line in _lines(link / "type") if line.isdigit()), 0)
+    type_ = next((parse_count(line) for line in _lines(link / "type")), None)
     if type_ == ARPHRD_LOOPBACK:
         return "loopback"
     if type_ == ARPHRD_INFINIBAND:

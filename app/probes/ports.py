@@ -36,7 +36,7 @@ async def collect(context: ProbeContext) -> PortSection:
     """Who holds the port.
 
     Raises:
-        CouldNotLook: There is no /proc/net/tcp, or it could not be read in time.
+        InspectionError: There is no /proc/net/tcp, or it could not be read in time.
     """
     return await run_isolated(read_port_section, PortSection, context, limit_s=LIMIT_S, subject="the rendezvous port")
 
@@ -117,7 +117,7 @@ def _sockets() -> list[PortSocket]:
     """Every TCP socket of this network namespace that is bound and listening or connected.
 
     Raises:
-        CouldNotLook: There is no /proc/net/tcp.
+        InspectionError: There is no /proc/net/tcp.
     """
     found: list[PortSocket] = []
     for name in ("tcp", "tcp6"):

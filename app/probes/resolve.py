@@ -33,7 +33,7 @@ async def collect(context: ProbeContext) -> ResolveSection:
     """Resolve MASTER_ADDR and try to connect to the port.
 
     Raises:
-        CouldNotLook: The variables or the interfaces could not be read in time.
+        InspectionError: The variables or the interfaces could not be read in time.
     """
     share = min(1.0, (context.limit_s or 60) / (RESOLVE_LIMIT_S + CONNECT_LIMIT_S))
     target = await run_isolated(read_target, ResolveTarget, context, limit_s=READ_LIMIT_S, subject="MASTER_ADDR")

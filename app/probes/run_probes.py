@@ -34,7 +34,7 @@ OnDone = Callable[[str, Snapshot], None]  # the probe, and a snapshot of what it
 
 
 def permitted_probes(knowledge: Knowledge, granted: Intrusiveness) -> list[str]:
-    """The probes of the box that may run at this level."""
+    """The probes of the machine that may run at this level."""
     return [
         id_
         for id_ in PROBES

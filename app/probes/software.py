@@ -20,7 +20,7 @@ async def collect(context: ProbeContext) -> SoftwareSection:
     """Ask the target interpreter, in a child.
 
     Raises:
-        CouldNotLook: The interpreter cannot be started, is no Python 3.9 or newer, or did not answer in time.
+        InspectionError: The interpreter cannot be started, is no Python 3.9 or newer, or did not answer in time.
     """
     outcome = await run_process(
         [context.python, str(AGENT)], limit_s=context.limit_s or LIMIT_S, env=context.environ, answers=True
@@ -32,7 +32,7 @@ def build_software_section(outcome: ProcessOutcome, python: str) -> SoftwareSect
     """The section in an agent's answer: one line, or two where importing torch did not end the interpreter.
 
     Raises:
-        CouldNotLook: There is no answer, or not all of it in time.
+        InspectionError: There is no answer, or not all of it in time.
     """
     lines = outcome.answer.splitlines()
     if outcome.status == "timed_out":

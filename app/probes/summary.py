@@ -1,4 +1,4 @@
-"""The box in a few facts, from a snapshot: one line per subject, for the plain wizard and the report."""
+"""The machine in a few facts, from a snapshot: one line per subject, for the plain wizard and the report."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ STATUS_SEVERITY: tuple[Status, ...] = ("fail", "warn", "unknown")
 
 
 class SubjectSummary(NamedTuple):
-    """One subject of the box: its fact, and the worst thing a judge said about it (empty: nothing bad)."""
+    """One subject of the machine: its fact, and the worst thing a judge said about it (empty: nothing bad)."""
 
     name: str
     text: str

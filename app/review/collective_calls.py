@@ -1,34 +1,29 @@
-"""Where a function calls collectives, and under which conditions: the raw material for finding diverging ranks.
+"""The collectives that a function calls and their conditions: the raw material for finding diverging ranks.
 
-Only what stands in the function itself counts, and what the functions of this file it calls do in any case (one level).
+Only the function itself counts, and what the functions of this file that it calls do in any case (one level).
 """
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..training_script.collectives import collective_name
 from ..training_script.rank_conditions import RANKS, UnknownParts
+from ..training_script.rank_names import one_rank_decorator
 from ..training_script.syntax import FUNCTIONS, LOOPS, Function, dotted_name, is_generator, nodes_of_body
 from .rule_context import Script
 
-FIRST_RANK_ONLY = {
-    "rank_zero_only",
-    "rank0_only",
-    "master_only",
-    "main_process_only",
-    "on_main_process",
-    "on_local_main_process",
-    "only_main_process",
-    "primary_only",
-}
+if TYPE_CHECKING:
+    import networkx as nx
+
 Body = Function | ast.Module
 
 
 class BranchCondition(NamedTuple):
-    """A branch that has been taken: ``tests`` all turned out as said, or (``negated``) not all of them did.
+    """A branch that has been taken: all ``tests`` have the given values, or (``negated``) not all of them.
 
-    ``guard`` is the statement that decides; ``place`` says where what follows stands to it.
+    ``guard`` is the statement that decides, ``place`` the position of the code relative to it.
     """
 
     guard: ast.stmt
@@ -42,10 +37,10 @@ Path = tuple[BranchCondition, ...]
 
 
 class CollectiveCall(NamedTuple):
-    """A call of a collective. ``through`` is the function of this file that makes it; not ``sure``: perhaps made.
+    """A call of a collective. ``through`` is the function of this file that makes it; not ``sure``: possibly made.
 
-    ``certain``: reached by whoever runs the function, as far as the text tells; ``protocol``: in a ``while`` loop of
-    some ranks alone, the way leaders and workers talk.
+    ``certain``: reached by every rank that runs the function, as far as the text shows; ``protocol``: in a ``while``
+    loop that only some ranks run, the way leaders and workers communicate.
     """
 
     kind: str
@@ -64,36 +59,67 @@ class CollectiveCalls:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._of: dict[Body, list[CollectiveCall]] = {}
-        self._perhaps: dict[Function, set[str]] = {}
+        self._call_graph: nx.DiGraph[Function] | None = None
 
     def of(self, body: Body) -> list[CollectiveCall]:
-        """All events of a function, or of the module's own statements, in the order of the text."""
+        """Return the calls of a function, or of the module's own statements, in the order of the text."""
         if body not in self._of:
             walk = _Walk(self)
             start: Path = ()
-            if isinstance(body, FUNCTIONS) and any(_name(d) in FIRST_RANK_ONLY for d in body.decorator_list):
+            if isinstance(body, FUNCTIONS) and any(one_rank_decorator(_name(d)) for d in body.decorator_list):
                 start = (BranchCondition(body, "inside", ((ast.Name(id="is_main_process"), True),), False, True),)
             walk.block(body.body, start, True, False)
             self._of[body] = walk.events
         return self._of[body]
 
-    def surely(self, function: Function) -> list[str]:
-        """The collectives that calling ``function`` makes on every rank that calls it, by its own text."""
+    def certain_calls(self, function: Function) -> list[str]:
+        """Return the collectives that ``function`` itself makes on every rank that calls it."""
         if is_generator(function):
             return []
         found = [e.kind for e in self._direct(function) if e.certain and not any(c.by_rank for c in e.path)]
         return list(dict.fromkeys(found))
 
-    def perhaps(self, function: Function) -> set[str]:
-        """The collectives that may be made below ``function``, at any depth within the file."""
-        if function not in self._perhaps:
-            self._perhaps[function] = set()
-            for node in nodes_of_body(function):
-                if isinstance(node, ast.Call):
-                    kind = collective_name(node, self.script.names)
-                    called = self.script.names.function(node)
-                    self._perhaps[function] |= ({kind} if kind else set()) | (self.perhaps(called) if called else set())
-        return self._perhaps[function]
+    def possible_calls(self, function: Function) -> set[str]:
+        """Return the collectives that ``function`` may make, itself or through functions of the file at any depth."""
+        if not any(self._own_kinds.values()):
+            return set()
+        return set().union(*(self._own_kinds[each] for each in (function, *self._called_below(function))))
+
+    def _called_below(self, function: Function) -> set[Function]:
+        if not self._callees[function]:
+            return set()
+        import networkx as nx
+
+        if self._call_graph is None:
+            self._call_graph = nx.DiGraph()
+            for caller, called in self._callees.items():
+                self._call_graph.add_edges_from((caller, each) for each in called)
+        return nx.descendants(self._call_graph, function)
+
+    @cached_property
+    def _own_kinds(self) -> dict[Function, set[str]]:
+        """The collectives in the text of each function."""
+        names = self.script.names
+        return {
+            function: {kind for call in calls if (kind := collective_name(call, names))}
+            for function, calls in self._calls.items()
+        }
+
+    @cached_property
+    def _callees(self) -> dict[Function, set[Function]]:
+        """The functions of the file that each function calls."""
+        names = self.script.names
+        return {
+            function: {called for call in calls if (called := names.function(call))}
+            for function, calls in self._calls.items()
+        }
+
+    @cached_property
+    def _calls(self) -> dict[Function, list[ast.Call]]:
+        functions = (node for node in ast.walk(self.script.source.tree) if isinstance(node, FUNCTIONS))
+        return {
+            function: [node for node in nodes_of_body(function) if isinstance(node, ast.Call)] for function in functions
+        }
 
     def _direct(self, function: Function) -> list[CollectiveCall]:
         walk = _Walk(self, follow=False)
@@ -112,7 +138,7 @@ class _Walk:
     def block(
         self, stmts: Sequence[ast.stmt], path: Path, certain: bool, protocol: bool
     ) -> list[tuple[ast.stmt, Path]]:
-        """Walk statements; the exits (and under which conditions) that leave this block early."""
+        """Walk statements; return the exits that leave this block early, with their conditions."""
         left: list[tuple[ast.stmt, Path]] = []
         for stmt in stmts:
             exits = self._statement(stmt, path, certain, protocol)
@@ -122,7 +148,7 @@ class _Walk:
                 if any(condition.by_rank for condition in taken):
                     path = (*path, _unless(taken))
                 elif not taken and not isinstance(stmt, LOOPS):
-                    return left  # what follows is never reached
+                    return left  # the rest is never reached
                 else:
                     certain = False
         return left
@@ -136,7 +162,7 @@ class _Walk:
                 return self._loop(stmt, path, certain, protocol)
             case ast.While(test=test):
                 self._expression(test, stmt, path, certain, protocol)
-                alone = self.script.tests.mentions(test) or any(c.by_rank for c in path)
+                alone = self.script.tests.depends(test) or any(c.by_rank for c in path)
                 return self._loop(stmt, path, certain and _always(test), protocol or alone)
             case ast.With() | ast.AsyncWith():
                 for item in stmt.items:
@@ -162,7 +188,7 @@ class _Walk:
 
     def _if(self, stmt: ast.If, path: Path, certain: bool, protocol: bool) -> list[tuple[ast.stmt, Path]]:
         self._expression(stmt.test, stmt, path, certain, protocol)
-        by_rank = self.script.tests.mentions(stmt.test)
+        by_rank = self.script.tests.depends(stmt.test)
         settled = self.settled(stmt.test)
         exits: list[tuple[ast.stmt, Path]] = []
         for place, body, truth in (("body", stmt.body, True), ("orelse", stmt.orelse, False)):
@@ -181,10 +207,10 @@ class _Walk:
         return exits + self.block(stmt.orelse, path, False, protocol)
 
     def settled(self, test: ast.expr) -> bool | None:
-        """What a test says in every distributed run (``world_size > 1``), where the text alone tells."""
-        atoms = UnknownParts({})
-        said = {self.script.tests.truth(test, rank, atoms) for rank in RANKS}
-        return said.pop() if len(said) == 1 and not atoms.met else None
+        """Return the value of a test that is the same in every distributed run (``world_size > 1``), or None."""
+        unknown = UnknownParts({})
+        values = {self.script.tests.truth(test, rank, unknown) for rank in RANKS}
+        return values.pop() if len(values) == 1 and not unknown.met else None
 
     def _expression(self, expr: ast.expr, stmt: ast.stmt, path: Path, certain: bool, protocol: bool) -> None:
         match expr:
@@ -213,25 +239,25 @@ class _Walk:
                 self._expression(child.iter, stmt, path, certain, protocol)
 
     def _inside(self, stmt: ast.stmt, tests: tuple[tuple[ast.expr, bool], ...]) -> BranchCondition:
-        return BranchCondition(stmt, "inside", tests, False, any(self.script.tests.mentions(test) for test, _ in tests))
+        return BranchCondition(stmt, "inside", tests, False, any(self.script.tests.depends(test) for test, _ in tests))
 
     def _call(self, call: ast.Call, stmt: ast.stmt, path: Path, certain: bool, protocol: bool) -> None:
         if kind := collective_name(call, self.script.names):
             self.events.append(CollectiveCall(kind, call, stmt, path, None, True, certain, protocol))
         elif self.follow and (function := self.script.names.function(call)):
-            sure = self.all.surely(function)
-            for kind in [*sure, *sorted(self.all.perhaps(function) - set(sure))]:
+            sure = self.all.certain_calls(function)
+            for kind in [*sure, *sorted(self.all.possible_calls(function) - set(sure))]:
                 self.events.append(CollectiveCall(kind, call, stmt, path, function, kind in sure, certain, protocol))
 
 
 def function_bodies(script: Script) -> Iterator[Body]:
-    """The module and every function in it."""
+    """Yield the module and every function in it."""
     yield script.source.tree
     yield from (node for node in ast.walk(script.source.tree) if isinstance(node, FUNCTIONS))
 
 
 def _unless(taken: Path) -> BranchCondition:
-    """What holds behind a branch that leaves: not everything that led to the exit was so."""
+    """Return the condition of the code behind a branch that leaves: not everything that led to the exit was true."""
     tests = tuple(test for condition in taken if not condition.negated for test in condition.tests)
     first = next(condition for condition in taken if condition.by_rank)
     return BranchCondition(first.guard, f"after {first.place}", tests, True, True)

@@ -1,4 +1,4 @@
-"""From a sampler to its DataLoader, the loop that trains on that, and the loop around it that counts epochs.
+"""Follow a sampler to its DataLoader, the loop that trains on it, and the loop that counts epochs.
 
 Followed through names, attributes, tuples, wrappers (``enumerate``, ``tqdm``) and functions of the file.
 """
@@ -22,7 +22,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 
 class EpochLoop(NamedTuple):
-    """A loop that goes round once an epoch: ``loader`` is the expression for the loader as seen from it."""
+    """A loop with one iteration per epoch; ``loader`` is the expression for the loader in it."""
 
     epochs: Loop
     loader: ast.expr
@@ -33,7 +33,7 @@ def is_call_of(script: Script, call: ast.Call, names: set[str]) -> bool:
 
 
 def find_samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
-    """The calls that made the sampler (or the loader's sampler) ``expr`` stands for."""
+    """Yield the calls that create the sampler (or the loader's sampler) that ``expr`` stands for."""
     for leaf in script.names.origins(expr):
         if isinstance(leaf, ast.Call) and is_call_of(script, leaf, SAMPLERS):
             yield leaf
@@ -46,7 +46,7 @@ def find_samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
 
 
 def samplers_of_loader(script: Script, loader: ast.Call) -> Iterator[tuple[ast.AST, str]]:
-    """The samplers a DataLoader may have, with the attribute that leads to each."""
+    """Yield the possible samplers of a DataLoader, with the attribute path to each."""
     given = call_argument(loader, "sampler", 3)
     if given is not None:
         yield from ((leaf, ".sampler") for leaf in script.names.origins(given))
@@ -59,7 +59,7 @@ def samplers_of_loader(script: Script, loader: ast.Call) -> Iterator[tuple[ast.A
 
 
 def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
-    """The epoch loops that train on a loader of this sampler."""
+    """Yield the epoch loops that train on a loader of this sampler."""
     for node in ast.walk(script.source.tree):
         if isinstance(node, (ast.For, ast.AsyncFor)) and _trains(script, node):
             given = _bare(node.iter)
@@ -75,7 +75,7 @@ def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
 
 
 def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) -> bool:
-    """Whether a DataLoader with this sampler is what ``loader`` may be, perhaps in a wrapper."""
+    """Return whether ``loader`` may be a DataLoader with this sampler, possibly in a wrapper."""
     for leaf in script.names.origins(loader) if depth else []:
         if not isinstance(leaf, ast.Call):
             continue
@@ -88,15 +88,17 @@ def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) 
 
 
 def _bare(expr: ast.expr) -> ast.expr:
-    """``loader`` of ``enumerate(tqdm(loader))`` and its like."""
+    """Return ``loader`` of ``enumerate(tqdm(loader))`` and similar wrappers."""
     while isinstance(expr, ast.Call) and expr.args and WRAPPERS.fullmatch(dotted_name(expr.func).rpartition(".")[2]):
         expr = expr.args[0]
     return expr
 
 
 def _trains(script: Script, loop: ast.AST, depth: int = 3) -> bool:
-    """Whether a backward pass stands in the loop, or in a function of the file that it calls; a loop that hands out
-    batches for ever counts too."""
+    """Return whether a loop, or a function of the file that it calls, runs a backward pass.
+
+    An endless loop that yields batches counts too.
+    """
     for node in nodes_of_body(loop):
         if isinstance(node, ast.Attribute) and node.attr == "backward":
             return True
@@ -122,7 +124,7 @@ def _loop_around(script: Script, node: ast.AST) -> Loop | None:
 
 
 def _epochs_around(script: Script, node: ast.AST, loader: ast.expr, depth: int = 3) -> EpochLoop | None:
-    """The loop that runs ``node`` once an epoch: around it, or around the only call of the function it stands in."""
+    """Return the loop that runs ``node`` once per epoch, around it or around the only call of its function, or None."""
     loop = _loop_around(script, node)
     if loop:
         if not _again(loop) or _made_inside(script, loop, loader):
@@ -145,7 +147,7 @@ def _epochs_around(script: Script, node: ast.AST, loader: ast.expr, depth: int =
 
 
 def _again(loop: Loop) -> bool:
-    """Whether a loop counts epochs: over a range of more than one, or a ``while``."""
+    """Return whether a loop counts epochs: over a range of more than one, or a ``while``."""
     if isinstance(loop, ast.While):
         return True
     items = loop.iter
@@ -159,6 +161,6 @@ def _again(loop: Loop) -> bool:
 
 
 def _made_inside(script: Script, loop: Loop, loader: ast.expr) -> bool:
-    """Whether the loader is made anew in each round."""
+    """Return whether the loader is created again in each iteration."""
     inside = set(ast.walk(loop))
     return any(binding.at in inside for binding in script.names.bindings(loader)) if dotted_name(loader) else True

@@ -1,4 +1,4 @@
-"""Where a model is when it is wrapped: on the CPU, moved already, or unknown."""
+"""Device of a model when it is wrapped: still the CPU, moved already, or unknown."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ Position = tuple[int, int]
 END: Position = (10**9, 0)
 DEVICE_LIKE = re.compile(r"device|cuda|gpu|rank", re.IGNORECASE)
 MADE_ON_CPU = re.compile(r"torchvision\.models\.\w+|torch\.nn\.(?!parallel)\w+|timm\.(?:models\.)?create_model")
-# Functions that take a model and leave it where it is, and methods that do not move it.
+# Functions and methods that do not move a model.
 HARMLESS = re.compile(r"print|len|sum|isinstance|hasattr|getattr|type|repr|str|id|list|iter|deepcopy")
 MODEL_METHODS = re.compile(
     r"train|eval|requires_grad_|float|half|bfloat16|apply|load_state_dict|(?:named_)?parameters|state_dict|zero_grad"
@@ -26,7 +26,7 @@ WRAPPERS = {"DDP", "DistributedDataParallel", "DataParallel", "DistributedDataPa
 def model_placement(
     script: Script, model: ast.expr, before: Position, seen: frozenset[ast.AST] = frozenset()
 ) -> Placement:
-    """Where ``model`` is at a position of the text. ``moved`` also where it may have been."""
+    """Return the placement of ``model`` at a position of the text; "moved" also if it may have been moved."""
     if isinstance(model, ast.Call):
         return _place_of_made(script, model, before, seen)
     if not isinstance(model, (ast.Name, ast.Attribute)):
@@ -39,7 +39,7 @@ def model_placement(
 
 
 def is_device_move(expr: ast.AST) -> bool:
-    """Whether ``expr`` is ``X.cuda(…)``, or ``X.to(…)`` with something that is a device by its look."""
+    """Return whether ``expr`` is ``X.cuda(…)``, or ``X.to(…)`` with an argument that looks like a device."""
     if not isinstance(expr, ast.Call) or not isinstance(expr.func, ast.Attribute):
         return False
     if expr.func.attr == "cuda":
@@ -52,7 +52,7 @@ def is_device_move(expr: ast.AST) -> bool:
 
 
 def node_position(node: ast.expr | ast.stmt) -> Position:
-    """Where a node begins."""
+    """Return the position where a node begins."""
     return node.lineno, node.col_offset
 
 
@@ -63,7 +63,7 @@ def _worst(places: Set[Placement]) -> Placement:
 
 
 def _values(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[ast.expr | ast.arg | None]:
-    """What the model was bound to before; its wraps and later moves are left aside, None is what cannot be followed."""
+    """Yield the values bound to the model before, without wraps and later moves; None if one cannot be followed."""
     for binding in script.names.bindings(model):
         if isinstance(binding.at, ast.arg):
             yield binding.at
@@ -84,7 +84,7 @@ def _place_of_value(script: Script, value: ast.expr | ast.arg, before: Position,
 
 
 def _place_of_made(script: Script, call: ast.Call, before: Position, seen: frozenset[ast.AST]) -> Placement:
-    """Where the model is that ``call`` gives."""
+    """Return the placement of the model that ``call`` returns."""
     names = script.names
     full = names.qualified(call.func)
     if is_device_move(call) or _on_a_device(script, call):
@@ -94,7 +94,7 @@ def _place_of_made(script: Script, call: ast.Call, before: Position, seen: froze
     if full in SAME_MODEL and call.args:
         return model_placement(script, call.args[0], before, seen)
     if any(DEVICE_LIKE.search(ast.unparse(part)) for part in (*call.args, *call.keywords)):
-        return "moved"  # a device goes in: it may be made there
+        return "moved"  # created with a device
     if any(keyword.arg is None for keyword in call.keywords):
         return "unknown"
     if owner := names.class_of(call):
@@ -109,7 +109,7 @@ def _place_of_made(script: Script, call: ast.Call, before: Position, seen: froze
 
 
 def _on_a_device(script: Script, call: ast.AST) -> bool:
-    """Whether ``call`` runs under ``with torch.device(…):`` or in a script that sets a default device."""
+    """Return whether ``call`` runs under ``with torch.device(…):`` or in a script that sets a default device."""
     node: ast.AST | None = call
     while node is not None:
         if isinstance(node, (ast.With, ast.AsyncWith)):
@@ -121,7 +121,7 @@ def _on_a_device(script: Script, call: ast.AST) -> bool:
 
 
 def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[Placement]:
-    """What else is done with the model in its function, before the position, that may move it."""
+    """Yield the effects of other calls with the model in its function, before the position."""
     path = dotted_name(model)
     for node in nodes_of_body(script.names.enclosing_function(model) or script.source.tree):
         if not isinstance(node, ast.Call) or node_position(node) >= before:
@@ -134,11 +134,11 @@ def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) 
         elif any(dotted_name(value) == path for value in [*node.args, *(keyword.value for keyword in node.keywords)]):
             name = dotted_name(node.func).rpartition(".")[2]
             if not (HARMLESS.fullmatch(name) or script.names.qualified(node.func) in SAME_MODEL or _wraps(node)):
-                yield "moved"  # whoever gets the model may move it
+                yield "moved"  # the called function may move it
 
 
 def _wraps(expr: ast.expr) -> bool:
-    """Whether a DDP wrap, of whatever kind, is what ``expr`` is made of."""
+    """Return whether ``expr`` contains a DDP wrap of any kind."""
     return any(
         isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] in WRAPPERS for node in ast.walk(expr)
     )

@@ -1,4 +1,4 @@
-"""Findings for machines and for people: the public JSON, SARIF 2.1.0, GitHub's workflow commands, plain lines."""
+"""Output formats of findings: public JSON, SARIF 2.1.0, GitHub workflow commands, plain lines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ MOST_LINES = 9
 
 
 def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
-    """The public JSON of a finding."""
+    """Return the public JSON of a finding."""
     names = ("rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence")
     fix = finding.fix
     shown = fix and {"id": fix.id, "safety": fix.safety, "why_unsafe": fix.why_unsafe, "diff": fix.diff}
@@ -23,7 +23,7 @@ def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
 
 
 def sarif_log(findings: Sequence[ReviewFinding], knowledge: Knowledge, version: str) -> dict[str, Any]:
-    """A SARIF 2.1.0 log with one run; paths as URIs, relative where they lie below the working directory."""
+    """Return a SARIF 2.1.0 log with one run; paths as URIs, relative if below the working directory."""
     rules = sorted({finding.rule for finding in findings})
     driver = {"name": "ddpwizard", "version": version, "rules": [_sarif_rule(rule, knowledge) for rule in rules]}
     return {
@@ -66,7 +66,7 @@ def _sarif_result(finding: ReviewFinding, rules: list[str]) -> dict[str, Any]:
 
 
 def github_command(finding: ReviewFinding) -> str:
-    """A workflow command that GitHub shows beside the line."""
+    """Return a workflow command that GitHub shows next to the line."""
     place = {
         "file": relative_to_cwd(finding.path),
         "line": str(finding.line),
@@ -83,25 +83,25 @@ def _escaped(text: str, also: str) -> str:
 
 
 def finding_lines(finding: ReviewFinding, text: Sequence[str], knowledge: Knowledge, ascii_only: bool) -> list[str]:
-    """A finding for people: the place, the source around it, why it matters, what mends it and how safe that is.
+    """Return a finding as text: the place, the source around it, why it matters, the fix and how safe it is.
 
     ``text`` are the lines of the file.
     """
     place = f"{relative_to_cwd(finding.path)}:{finding.line}:{finding.column}"
     rule = knowledge.rules[finding.rule]
-    said = [f"{place} {finding.rule} {finding.message}"]
-    said += [f"    {line}" for line in _excerpt(finding, text, ascii_only)]
-    said += [f"    why  {finding.why}", f"    fix  {rule.fix}"]
+    lines = [f"{place} {finding.rule} {finding.message}"]
+    lines += [f"    {line}" for line in _excerpt(finding, text, ascii_only)]
+    lines += [f"    why  {finding.why}", f"    fix  {rule.fix}"]
     fix = finding.fix
     if fix and fix.safety == "display":
-        said.append(f"         by hand: {fix.why_unsafe}")
+        lines.append(f"         by hand: {fix.why_unsafe}")
     elif fix:
-        said.append(f"         patch {fix.id}, {fix.safety}" + (f": {fix.why_unsafe}" if fix.why_unsafe else ""))
-    return said
+        lines.append(f"         patch {fix.id}, {fix.safety}" + (f": {fix.why_unsafe}" if fix.why_unsafe else ""))
+    return lines
 
 
 def _excerpt(finding: ReviewFinding, text: Sequence[str], ascii_only: bool) -> list[str]:
-    """The lines of a finding and of the condition that leads to it, numbered; what lies far between is left out."""
+    """Return the numbered lines of a finding and of its condition; distant lines in between are left out."""
     mark, gap = (">", "...") if ascii_only else ("▸", "…")
     first = finding.branch or max(1, finding.line - LINES_AROUND)
     wanted = list(range(min(first, finding.line), min(len(text), finding.line + LINES_AROUND) + 1))

@@ -1,7 +1,7 @@
 """Static review of training scripts: run the rules, and offer only patches that were tried.
 
-A patch is tried on the text: the result has to parse, the finding has to be gone, no new one may appear, and no name
-may be read that is bound nowhere.
+A patch is tried on the text: the result has to parse, the finding has to be gone, no new finding may appear, and no
+unbound name may be read.
 """
 
 from collections import Counter
@@ -33,19 +33,21 @@ MOST_ROUNDS = 10
 def review_text(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
 ) -> list[ReviewFinding]:
-    """What the rules (all, or those named) find in ``text``, by line; ``path`` is only named.
+    """Return the findings of the rules (all, or those named) in ``text``, by line; ``path`` is only reported.
 
     Raises:
-        UserError: ``text`` is no Python; names the line.
+        UserError: ``text`` is not valid Python; names the line.
     """
     script = Script(text, path)
     found = list(_detect(script))
-    told = [_told(rule, finding, script, found, knowledge) for rule, finding in found if rules is None or rule in rules]
-    return sorted(told, key=lambda finding: (finding.line, finding.column, finding.rule))
+    findings = [
+        _public(rule, finding, script, found, knowledge) for rule, finding in found if rules is None or rule in rules
+    ]
+    return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
 
 
 def review_file(path: Path, knowledge: Knowledge, rules: Collection[str] | None = None) -> list[ReviewFinding]:
-    """What the rules find in a file.
+    """Return the findings in a file.
 
     Raises:
         UserError: It is missing, binary, not in its own encoding, or no Python.
@@ -54,7 +56,7 @@ def review_file(path: Path, knowledge: Knowledge, rules: Collection[str] | None 
 
 
 def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """The files to review, each once, and whether it was named itself (not found in a directory).
+    """Yield the files to review, each once, and whether the file itself was given, not its directory.
 
     Raises:
         UserError: A path is missing, or a directory holds no Python file.
@@ -76,7 +78,7 @@ def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 def apply_fixes(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None, safeties: Collection[str]
 ) -> tuple[str, list[ReviewFinding]]:
-    """``text`` with every patch of these levels of safety applied, and the findings they mended.
+    """Return ``text`` with every patch of these levels of safety applied, and the findings they fixed.
 
     Patches that overlap are made one after the other.
     """
@@ -100,7 +102,7 @@ def apply_fixes(
 
 
 def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
-    """The findings as evidence (``review.<rule>``)."""
+    """Return the findings as evidence (``review.<rule>``)."""
     return [
         Evidence(f"review.{f.rule}", "review", f.message, where=f"{f.path}:{f.line}", strength=f.confidence)
         for f in findings
@@ -112,7 +114,7 @@ def _detect(script: Script) -> Iterator[tuple[str, Violation]]:
         yield from ((rule, found) for found in check(script))
 
 
-def _told(
+def _public(
     rule: str, found: Violation, script: Script, all_found: list[tuple[str, Violation]], knowledge: Knowledge
 ) -> ReviewFinding:
     spec = knowledge.rules[rule]
@@ -152,7 +154,7 @@ def _fix(rule: str, found: Violation, script: Script, all_found: list[tuple[str,
 def _tried(
     rule: str, found: Violation, patch: Patch, script: Script, all_found: list[tuple[str, Violation]]
 ) -> tuple[str, str]:
-    """What is wrong with a patch ("" when nothing), and the text it gives."""
+    """Return why a patch fails ("" if it does not) and the patched text."""
     try:
         after = apply_edits(script.source.text, patch.edits)
         result = Script(after, script.source.path)
@@ -161,12 +163,12 @@ def _tried(
     except UserError as error:
         return error.message, ""
     if unbound := result.names.unresolved() - script.names.unresolved():
-        return f"it would read {', '.join(sorted(unbound))}, which is bound nowhere", ""
+        return f"it would read {', '.join(sorted(unbound))}, which is not bound", ""
     before, left = _keys(script, all_found), _keys(result, _detect(result))
     if left[_key(script, rule, found)] >= before[_key(script, rule, found)]:
         return "the finding would stay", ""
     if new := sorted(key[0] for key in left if left[key] > before[key]):
-        return f"it would bring {new[0]}", ""
+        return f"it would cause {new[0]}", ""
     return "", after
 
 
@@ -175,5 +177,5 @@ def _keys(script: Script, found: Iterable[tuple[str, Violation]]) -> Counter[tup
 
 
 def _key(script: Script, rule: str, found: Violation) -> tuple[str, str]:
-    """A finding, wherever its line has moved to."""
+    """Return a key of a finding that does not change when its line moves."""
     return rule, script.source.line(found.line).strip()

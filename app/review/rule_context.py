@@ -1,4 +1,4 @@
-"""A script with everything the rules ask of it, and the shape of what a rule finds."""
+"""Context and results of rules: a parsed script with its semantic model, violations and patches."""
 
 from collections.abc import Callable
 
@@ -13,22 +13,22 @@ from ..training_script.source import ScriptSource
 
 
 class Script:
-    """One parsed file."""
+    """One parsed file with its names, ranks and rank conditions."""
 
     def __init__(self, text: str, path: str) -> None:
-        """Read ``text``.
+        """Parse ``text``.
 
         Raises:
-            UserError: It is no Python.
+            UserError: It is not valid Python.
         """
         self.source = ScriptSource(text, path)
         self.names = Names(self.source)
         self.ranks = RankValues(self.names)
-        self.tests = RankConditions(self.names, self.ranks)
+        self.tests = RankConditions(self.ranks)
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """How a rule would mend what it found. Without edits ``why_unsafe`` says why no patch is offered."""
+    """The fix of a rule. Without edits, ``why_unsafe`` gives the reason why no patch is offered."""
 
     id: str
     safety: Safety
@@ -37,7 +37,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule found. ``severity`` only where it differs from the rule's own."""
+    """A violation of a rule. ``severity`` is set only if it differs from the severity of the rule."""
 
     line: int
     column: int
@@ -53,5 +53,5 @@ Check = Callable[[Script], list[Violation]]
 
 
 def no_patch(id_: str, why: str) -> Patch:
-    """A fix that a person has to make, and why no patch is offered."""
+    """Return a fix without a patch, to be made by hand, and the reason."""
     return Patch(id=id_, safety="display", why_unsafe=why)

@@ -1,11 +1,11 @@
-"""Calls that one rank should make alone: printing, logging, saving, told by their names."""
+"""Calls that only one rank should make, recognised by their names: printing, logging, saving."""
 
 import ast
 import re
 
 from ..training_script.syntax import dotted_name
 
-# What one rank should do alone, by the last word of the call's name.
+# Last part of the name of calls that only one rank should make.
 EFFECT = re.compile(
     r"print\w*|pprint|\w*log\w*|info|debug|warn|warning|error|exception|critical|\w*save\w*|\w*dump\w*|\w*write\w*|\w*plot\w*"
     r"|show|\w*report\w*|display|record\w*|notify\w*|send\w*|\w*upload\w*|push\w*|\w*export\w*|add_(?:scalar|image|text|figure|histogram)s?"
@@ -14,7 +14,7 @@ EFFECT = re.compile(
 WRITES = re.compile(
     r"\w*save\w*|\w*dump\w*|write\w*|mkdir|makedirs|remove|unlink|rmtree|rename|touch|symlink\w*|copy(?:file|tree)"
 )
-LOGS = {"math", "numpy", "torch", "np", "F"}  # their log* functions are mathematics
+LOGS = {"math", "numpy", "torch", "np", "F"}  # their log* functions are mathematical
 
 
 def called_name(call: ast.Call) -> tuple[str, str]:
@@ -24,7 +24,7 @@ def called_name(call: ast.Call) -> tuple[str, str]:
 
 
 def is_side_effect(call: ast.Call) -> bool:
-    """Whether a call prints, logs, saves or otherwise does what one rank should do alone."""
+    """Return whether a call prints, logs, saves or has another effect that only one rank should have."""
     owner, name = called_name(call)
     if owner in LOGS and name.startswith("log"):
         return False

@@ -1,4 +1,4 @@
-"""What static review finds in a script. The field names are the public JSON of ``ddpwizard review``."""
+"""Findings of static review. The field names are the public JSON of ``ddpwizard review``."""
 
 import msgspec
 
@@ -17,7 +17,7 @@ class RuleFix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where a rule holds. ``column`` counts from 1; ``branch`` is the line of the condition, if any."""
+    """One place that violates a rule. ``column`` counts from 1; ``branch`` is the line of the condition, if any."""
 
     rule: str
     cause: str

@@ -1,25 +1,21 @@
-"""The conditions of a script that decide whether a line is reached: those around it, and those that leave before it."""
+"""Conditions under which a line is reached: those around it, and early exits before it."""
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .definitions import FrameScope, Function
+from .frame_scope import LOCAL_RANK, RANK, FrameScope
+from .rank_names import FIRST_IN, one_rank_decorator
+from .syntax import Function, called_function_name, contains_line, last_name
 
 LEAVING_CALLS = ("exit", "_exit", "quit", "abort")
-# Decorators and context managers of Lightning, Accelerate, transformers and of people's own that let one rank through.
-ONE_RANK = re.compile(
-    r"rank_?zero|rank_?0|(main|master)_(process|only|rank)|on_(main|last|local_main)|only_(rank|main|master)", re.I
-)
-FIRST_IN = re.compile(r"(main_process|main_rank|rank_?zero|rank_?0|zero|master|main)_first$", re.I)
 
 
 class Guard(NamedTuple):
     """A condition that decides whether a line is reached: ``test`` must be ``needs``.
 
-    ``exits``: not an enclosing ``if``, but one before the line that leaves the function or loop; ``how`` then tells by
-    what: "continue", "leave" (return, break), "exit" (of the process), "raise".
+    ``exits``: not an enclosing ``if``, but an earlier one that leaves the function or loop; ``how`` is then "continue",
+    "leave" (return, break), "exit" (of the process) or "raise".
     """
 
     line: int
@@ -31,7 +27,7 @@ class Guard(NamedTuple):
 
 
 def enclosing_conditions(line: int, scope: FrameScope) -> list[Guard]:
-    """The conditions that decide whether the line is reached within its function, innermost first."""
+    """Return the conditions under which the line is reached within its function, innermost first."""
     found: list[Guard] = []
     body = getattr(scope.function, "body", [])
     while isinstance(body, list):
@@ -40,7 +36,7 @@ def enclosing_conditions(line: int, scope: FrameScope) -> list[Guard]:
 
 
 def early_exit_conditions(loop: ast.AST, scope: FrameScope) -> list[Guard]:
-    """The conditions inside a loop under which an iteration, the loop or its function is left early."""
+    """Return the conditions inside a loop under which an iteration, the loop or its function ends early."""
     found = [
         Guard(node.lineno, node.test, leaves, True, scope, _leaves(block))
         for node in ast.walk(loop)
@@ -59,7 +55,7 @@ def early_exit_conditions(loop: ast.AST, scope: FrameScope) -> list[Guard]:
 
 
 def break_conditions(loop: ast.AST) -> list[int]:
-    """The lines of the conditions under which a loop is ended early, not only one round of it."""
+    """Return the lines of the conditions under which a whole loop, not only one iteration, ends early."""
     return [
         node.lineno
         for node in ast.walk(loop)
@@ -70,18 +66,19 @@ def break_conditions(loop: ast.AST) -> list[int]:
 
 
 def decorator_conditions(scope: FrameScope) -> list[Guard]:
-    """The decorators of a function that let only one rank into it, as conditions."""
+    """Return the decorators that let only one rank into a function, as conditions."""
     found: list[Guard] = []
     for node in getattr(scope.function, "decorator_list", []):
         name = called_function_name(node) if isinstance(node, ast.Call) else last_name(node)
-        own = any(isinstance(f, Function) and f.name == name for f in ast.walk(scope.module))  # its frame tells
-        if not own and (ONE_RANK.search(name) or name == "on_process"):
+        # The frame of a decorator of the file is in the stack.
+        own = any(isinstance(f, Function) and f.name == name for f in ast.walk(scope.module))
+        if not own and (one_rank_decorator(name) or name == "on_process"):
             found.append(Guard(node.lineno, _one_rank_test(name, node), True, False, scope))
     return found
 
 
 def _descend(body: Sequence[ast.stmt], line: int, scope: FrameScope, found: list[Guard]) -> object:
-    """Note what decides about ``line`` in one block; the block to go on with, or None."""
+    """Record the conditions for ``line`` in one block; return the inner block to continue with, or None."""
     for statement in body:
         if not contains_line(statement, line):
             if statement.lineno < line:
@@ -89,7 +86,7 @@ def _descend(body: Sequence[ast.stmt], line: int, scope: FrameScope, found: list
             continue
         if isinstance(statement, (ast.If, ast.While)):
             if line < statement.body[0].lineno and not _one_line(statement):
-                return None  # in the test itself
+                return None  # in the condition itself
             inside = line <= (statement.body[-1].end_lineno or 0)
             found.append(Guard(statement.lineno, statement.test, inside, False, scope))
             return statement.body if inside else statement.orelse
@@ -117,7 +114,7 @@ def _early_exit(statement: ast.stmt, scope: FrameScope) -> list[Guard]:
 
 
 def _within_expression(statement: ast.stmt, line: int, scope: FrameScope) -> list[Guard]:
-    """``x() if test else None`` and ``test and x()``, where the line holds such an expression."""
+    """Return the conditions in ``x() if test else None`` and ``test and x()`` at the line."""
     if next(_blocks(statement), None):
         return []
     found: list[Guard] = []
@@ -141,7 +138,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def _leaves(block: Sequence[ast.stmt]) -> str:
-    """By what a block leaves the function, the loop or the process at its end; empty where it goes on."""
+    """Return how the end of a block leaves the function, loop or process (see ``Guard.how``); empty if it does not."""
     if not block:
         return ""
     match block[-1]:
@@ -165,27 +162,12 @@ def _leaves(block: Sequence[ast.stmt]) -> str:
 
 
 def _is_failure(code: ast.expr) -> bool:
-    """Whether a process that ends with this code has failed."""
+    """Return whether a process that ends with this exit code has failed."""
     return not (isinstance(code, ast.Constant) and code.value in (0, None))
 
 
-def called_function_name(call: ast.Call) -> str:
-    """The name by which a function is called, without what stands before its last dot."""
-    return last_name(call.func)
-
-
-def last_name(node: ast.expr) -> str:
-    """The last part of a dotted name."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Call(func=func):
-            return last_name(func)
-    return ""
-
-
 def case_tests(match: ast.Match) -> list[ast.expr]:
-    """Each case of a ``match`` as the condition under which it is taken."""
+    """Return each case of a ``match`` as the condition under which it is taken."""
     tests: list[ast.expr] = []
     for case in match.cases:
         test = _pattern_test(case.pattern, match.subject)
@@ -196,7 +178,7 @@ def case_tests(match: ast.Match) -> list[ast.expr]:
 
 
 def _pattern_test(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
-    """None: the pattern takes everything."""
+    """Return the condition of a pattern, or None if it matches everything."""
     match pattern:
         case ast.MatchValue(value=value):
             return ast.Compare(left=subject, ops=[ast.Eq()], comparators=[value])
@@ -207,22 +189,27 @@ def _pattern_test(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
             return ast.BoolOp(op=ast.Or(), values=[test for test in tests if test]) if all(tests) else None
         case ast.MatchAs(pattern=inner):
             return _pattern_test(inner, subject) if inner else None
-    return subject  # a structure: its value cannot be told from the text
+    return subject  # the text does not determine whether a structure matches
+
+
+def _is_rank(rank: ast.expr, number: ast.expr) -> ast.expr:
+    return ast.Compare(left=rank, ops=[ast.Eq()], comparators=[number])
 
 
 def _first_rank(local: bool) -> ast.expr:
-    return ast.parse("local_rank == 0" if local else "rank == 0", mode="eval").body
+    return _is_rank(LOCAL_RANK if local else RANK, ast.Constant(value=0))
 
 
 def _one_rank_test(name: str, node: ast.expr) -> ast.expr:
-    """The condition that a decorator of that name stands for."""
+    """Return the condition that a decorator of that name imposes."""
     if name == "on_process" and isinstance(node, ast.Call):
         wanted = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "process_index")]
         if wanted:
-            return ast.Compare(left=ast.Name(id="rank", ctx=ast.Load()), ops=[ast.Eq()], comparators=[wanted[0]])
-    if "last" in name:
-        return ast.parse("rank == world_size - 1", mode="eval").body
-    return _first_rank("local" in name)
+            return _is_rank(RANK, wanted[0])
+    which = one_rank_decorator(name)
+    if which == "last":
+        return ast.Name(id="is_last_process", ctx=ast.Load())
+    return _first_rank(which == "first local")
 
 
 def _calls(node: ast.AST) -> bool:
@@ -231,8 +218,3 @@ def _calls(node: ast.AST) -> bool:
 
 def _one_line(statement: ast.If | ast.While) -> bool:
     return statement.lineno == statement.body[0].lineno
-
-
-def contains_line(node: ast.stmt | ast.expr, line: int) -> bool:
-    """Whether a line lies within a statement or expression."""
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -1,39 +1,38 @@
-"""What the text of a script says about a line: its statement and calls, the function and the loops around it."""
+"""Look up the code at a line: its statement and calls, and the function, loops and conditions around it."""
 
 import ast
 from collections.abc import Mapping, Sequence
 
 from . import control_flow
-from .communication_calls import COLLECTIVES, POINT_TO_POINT
-from .control_flow import Guard, called_function_name, contains_line, last_name
-from .definitions import FrameScope, Function
+from .collectives import POINT_TO_POINT, WAITING_CALLS
+from .control_flow import Guard
 from .frame import StackFrame
+from .frame_scope import FrameScope
+from .source import ScriptSource
+from .syntax import Function, called_function_name, contains_line, last_name
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 
 
-class ParsedFile:
-    """One parsed file. A file that is no Python of this version knows nothing about any line."""
+class LineQueries:
+    """The code at the lines of one file. If this Python cannot parse the file, only its text is known."""
 
     def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
-        try:
-            self.module = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            self.module = ast.Module(body=[], type_ignores=[])
-        nodes = list(ast.walk(self.module))  # from the outside in
+        self.source = ScriptSource.tolerant(text)
+        self.module = self.source.tree
+        nodes = list(ast.walk(self.module))  # outer nodes first
         self._functions = [node for node in nodes if isinstance(node, Function)]
         self._statements = [node for node in nodes if isinstance(node, ast.stmt)]
         self._loops = [node for node in nodes if isinstance(node, Loop)]
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
 
     def line(self, number: int) -> str:
-        """The text of one line."""
-        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+        """Return the text of one line."""
+        return self.source.line(number)
 
     def statement(self, line: int) -> str:
-        """The text of the statement a line belongs to; of a compound one, its header."""
+        """Return the text of the statement at a line; of a compound statement, its header."""
         found = next((node for node in reversed(self._statements) if contains_line(node, line)), None)
         if found is None:
             return self.line(line)
@@ -42,8 +41,10 @@ class ParsedFile:
         return "\n".join(self.line(n) for n in range(found.lineno, last + 1))
 
     def poll_around(self, line: int) -> str:
-        """The text of the innermost loop around a line that asks again and again and communicates nothing: a ``while``,
-        or a ``for`` whose attempt has failed there (``except OSError: time.sleep(delay)``)."""
+        """Return the text of the innermost polling loop around a line, or an empty string.
+
+        It communicates nothing: a ``while``, or a ``for`` that retries (``except OSError: time.sleep(delay)``).
+        """
         for loop in self.loops(line):
             again = isinstance(loop, ast.While) or any(
                 isinstance(node, ast.ExceptHandler) and any(contains_line(inner, line) for inner in node.body)
@@ -56,7 +57,7 @@ class ParsedFile:
         return ""
 
     def awaited(self, line: int) -> str | None:
-        """The collective whose handle a line waits for (``work.wait()``), by the call that made it."""
+        """Return the collective whose handle a line waits for (``work.wait()``), or None."""
         waits = [
             call.func.value
             for call in self.calls(line)
@@ -64,7 +65,7 @@ class ParsedFile:
         ]
         function = self.function_at(line)
         for handle in waits:
-            if isinstance(handle, ast.Call) and called_function_name(handle) in COLLECTIVES:
+            if isinstance(handle, ast.Call) and called_function_name(handle) in WAITING_CALLS:
                 return called_function_name(handle)
             if "store" in last_name(handle).lower():
                 continue  # a key-value store has a wait() too
@@ -87,7 +88,7 @@ class ParsedFile:
         return None
 
     def breakpoint_of(self, line: int) -> int | None:
-        """The line of the ``breakpoint()`` by which a debugger came to a line: it shows the one after."""
+        """Return the line of the ``breakpoint()`` that stopped at a line, or None. Debuggers show the next line."""
         function = self.function_at(line)
         calls = [
             c
@@ -99,34 +100,34 @@ class ParsedFile:
         return max(before) if before else lines[0] if len(lines) == 1 else None
 
     def registers_exit(self) -> bool:
-        """Whether the file has something called when Python ends."""
-        return any("atexit" in line for line in self._lines)
+        """Return whether the file registers an exit handler."""
+        return "atexit" in self.source.text
 
     def calls(self, line: int) -> list[ast.Call]:
-        """The calls a line holds, the innermost last."""
+        """Return the calls at a line, innermost last."""
         return [node for node in self._calls if contains_line(node, line)]
 
     def collective_call(self, line: int, name: str) -> ast.Call | None:
-        """The call of that collective on a line."""
+        """Return the call of that collective at a line, or None."""
         return next((call for call in self.calls(line) if called_function_name(call) == name), None)
 
     def function_at(self, line: int) -> ast.AST:
-        """The innermost function that holds the line, else the module."""
+        """Return the innermost function around the line, else the module."""
         return next((node for node in reversed(self._functions) if contains_line(node, line)), self.module)
 
     def names_around(self, line: int) -> set[str]:
-        """The names of the function that holds the line and of its class."""
+        """Return the name of the class whose method holds the line, else of the function."""
         function = self.function_at(line)
         classes = [node for node in self._statements if isinstance(node, ast.ClassDef) and function in node.body]
         return {node.name for node in classes} or {name for name in [getattr(function, "name", "")] if name}
 
     def mentions(self, names: set[str]) -> list[int]:
-        """The lines on which any of these names is used."""
+        """Return the lines on which any of these names is used."""
         nodes = ast.walk(self.module) if names else ()
         return [node.lineno for node in nodes if isinstance(node, ast.Name) and node.id in names]
 
     def scope(self, line: int, function: str, outer: "tuple[FrameScope, int] | None" = None) -> FrameScope:
-        """The scope of a line. ``outer``: the scope and line of the calling frame, to read what it passes."""
+        """Return the scope of a line. ``outer``: scope and line of the calling frame, for the arguments it passes."""
         here = self.function_at(line)
         caller = None
         if outer and isinstance(here, Function):
@@ -137,27 +138,27 @@ class ParsedFile:
         return FrameScope(self.module, here, caller)
 
     def guards(self, line: int, scope: FrameScope) -> list[Guard]:
-        """The conditions that decide whether the line is reached within its function, innermost first."""
+        """Return the conditions under which the line is reached within its function, innermost first."""
         return control_flow.enclosing_conditions(line, scope)
 
     def loops(self, line: int) -> list[Loop]:
-        """The loops around a line within its function, innermost first. A loop's own header is not inside it."""
+        """Return the loops around a line within its function, innermost first. A loop's own header is not inside it."""
         function = self.function_at(line)
         loops = [node for node in self._loops if _is_within(node, line) and self.function_at(node.lineno) is function]
         return loops[::-1]
 
     def iterates(self, line: int) -> bool:
-        """Whether a line is the head of a ``for`` loop, where it gets its next item."""
+        """Return whether a line is the header of a ``for`` loop, which fetches the next item."""
         return any(isinstance(loop, (ast.For, ast.AsyncFor)) and contains_line(loop.iter, line) for loop in self._loops)
 
     def is_generator(self, line: int) -> bool:
-        """Whether the innermost function around a line yields."""
+        """Return whether the innermost function around a line is a generator function."""
         function = self.function_at(line)
         yields = (node.lineno for node in ast.walk(function) if isinstance(node, (ast.Yield, ast.YieldFrom)))
         return isinstance(function, Function) and any(self.function_at(at) is function for at in yields)
 
     def handlers(self, line: int) -> list[ast.ExceptHandler]:
-        """The handlers of the ``try`` blocks around a line that let the program go on, innermost first."""
+        """Return the exception handlers around a line after which the program continues, innermost first."""
         tries = [
             node
             for node in ast.walk(self.function_at(line))
@@ -171,7 +172,7 @@ class ParsedFile:
         ]
 
     def blocks_of_condition(self, line: int) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
-        """The two blocks of the ``if`` that begins on a line; None where there is none, or only one."""
+        """Return both blocks of the ``if`` that begins at a line, or None if it has no ``else``."""
         for node in ast.walk(self.module):
             if isinstance(node, ast.If) and node.lineno == line and node.orelse:
                 return node.body, node.orelse
@@ -179,7 +180,7 @@ class ParsedFile:
 
 
 def collectives_in(block: Sequence[ast.stmt], module: ast.Module) -> list[str]:
-    """The collectives that a block calls, in the order of the text, through functions of the same file too."""
+    """Return the collectives that a block calls, in the order of the text, also through functions of the file."""
     return [name for statement in block for name in _collectives_in(statement, module)]
 
 
@@ -188,7 +189,7 @@ def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[s
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     for call in sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0)):
         name = called_function_name(call)
-        if name in COLLECTIVES or (name == "backward" and isinstance(call.func, ast.Attribute)):
+        if name in WAITING_CALLS or (name == "backward" and isinstance(call.func, ast.Attribute)):
             found.append(name)
         elif depth:
             functions = [f for f in ast.walk(module) if isinstance(f, Function) and f.name == name]
@@ -199,7 +200,7 @@ def _collectives_in(node: ast.AST, module: ast.Module, depth: int = 4) -> list[s
 def _is_asynchronous(call: ast.Call) -> bool:
     name = called_function_name(call)
     return name in ("isend", "irecv", "batch_isend_irecv") or (
-        name in COLLECTIVES - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
+        name in WAITING_CALLS - POINT_TO_POINT and any(keyword.arg == "async_op" for keyword in call.keywords)
     )
 
 
@@ -209,25 +210,25 @@ def _is_within(loop: Loop, line: int) -> bool:
     return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
 
 
-class ParsedFiles:
-    """The parsed files of the user's frames, by path."""
+class ScriptFiles:
+    """The files of the user's frames, by path, each parsed when it is first needed."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts, self._parsed = texts, dict[str, ParsedFile]()
+        self._texts, self._parsed = texts, dict[str, LineQueries]()
         self._scopes: dict[tuple[StackFrame, ...], list[FrameScope]] = {}
 
     @property
     def paths(self) -> list[str]:
-        """The files whose text is there."""
+        """The files whose text is known."""
         return list(self._texts)
 
-    def __getitem__(self, path: str) -> ParsedFile:
+    def __getitem__(self, path: str) -> LineQueries:
         if path not in self._parsed:
-            self._parsed[path] = ParsedFile(self._texts.get(path, ""))
+            self._parsed[path] = LineQueries(self._texts.get(path, ""))
         return self._parsed[path]
 
     def scopes(self, frames: Sequence[StackFrame]) -> list[FrameScope]:
-        """The scope of each frame (outermost first), with what the frame before passes to it."""
+        """Return the scope of each frame (outermost first), with the arguments from the frame before."""
         key = tuple(frames)
         if key not in self._scopes:
             scopes: list[FrameScope] = []

@@ -1,17 +1,17 @@
-"""Choices in the text that decide how many rounds a loop takes: ``40 if rank == 1 else 50``, however it got there."""
+"""Conditional expressions that determine the number of iterations of a loop: ``40 if rank == 1 else 50``."""
 
 import ast
 from collections.abc import Iterator
 
 from .control_flow import early_exit_conditions
-from .definitions import FrameScope
+from .frame_scope import FrameScope
 from .line_queries import Loop
 
 DEPTH = 6
 
 
 def loop_bound_conditions(loop: Loop, scope: FrameScope) -> Iterator[tuple[ast.IfExp, FrameScope]]:
-    """The conditional expressions behind what a loop goes over, and behind the numbers that end it."""
+    """Yield the conditional expressions behind the iterable of a loop and behind the numbers that end it."""
     if isinstance(loop, (ast.For, ast.AsyncFor)):
         yield from _behind(loop.iter, scope, DEPTH)
     if isinstance(loop, ast.While):
@@ -46,5 +46,5 @@ def _behind(node: ast.expr, scope: FrameScope, depth: int) -> Iterator[tuple[ast
 
 
 def _wraps(one: ast.expr, other: ast.expr) -> bool:
-    """Whether ``one`` is ``tqdm(other)`` or its like: as many rounds, shown otherwise."""
+    """Return whether ``one`` wraps ``other`` (``tqdm(other)``): the number of iterations is the same."""
     return isinstance(one, ast.Call) and any(ast.dump(arg) == ast.dump(other) for arg in one.args)

@@ -1,7 +1,7 @@
-"""What the names of a script stand for: imports, functions and classes of the file, and where a value comes from.
+"""Name resolution in one file: imports, functions, classes, and the origins of values.
 
-Flow-insensitive: a name stands for everything that is ever bound to it. What cannot be followed (another file, a
-container, a loop variable) is a leaf, and rules say nothing about leaves they do not know.
+Flow-insensitive: a name means everything that is ever bound to it. What cannot be followed (another file, a
+container, a loop variable) is a leaf, and rules draw no conclusions from unknown leaves.
 """
 
 import ast
@@ -18,7 +18,7 @@ IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__cl
 
 
 class Names(Scopes):
-    """The names of one file. ``arguments`` holds, for each function, what its calls within the file give it."""
+    """The names of one file. ``arguments`` holds, for each function, the arguments of its calls within the file."""
 
     def __init__(self, source: ScriptSource) -> None:
         super().__init__(source)
@@ -29,7 +29,7 @@ class Names(Scopes):
                 self._record_call(node, scope)
 
     def lookup(self, name: str, scope: Scope) -> tuple[list[Binding], Scope] | None:
-        """Everything bound to ``name`` as seen from ``scope``, and the scope it is bound in."""
+        """Return the bindings of ``name`` as seen from ``scope`` and the scope that holds them, or None."""
         start = scope
         at: Scope | None = scope
         while at:
@@ -41,14 +41,14 @@ class Names(Scopes):
         return None
 
     def enclosing_function(self, node: ast.AST) -> Function | None:
-        """The innermost function whose body ``node`` stands in."""
+        """Return the innermost function around ``node``, or None."""
         at = self.source.parents.get(node)
         while at and not isinstance(at, FUNCTIONS):
             at = self.source.parents.get(at)
         return at
 
     def qualified(self, expr: ast.expr) -> str:
-        """The full dotted name ``expr`` has by the imports (``torch.distributed.barrier``), else ""."""
+        """Return the full dotted name of ``expr`` by the imports (``torch.distributed.barrier``), else ""."""
         attributes: list[str] = []
         node = expr
         while isinstance(node, ast.Attribute):
@@ -65,7 +65,7 @@ class Names(Scopes):
         return ""
 
     def function(self, call: ast.Call) -> Function | None:
-        """The function of this file that ``call`` runs, where that is plain."""
+        """Return the function of this file that ``call`` runs, or None if that is not certain."""
         scope = self.scope_of.get(call, self.module)
         match call.func:
             case ast.Name(id=name):
@@ -86,7 +86,7 @@ class Names(Scopes):
         return None
 
     def class_of(self, expr: ast.AST) -> ast.ClassDef | None:
-        """The class of this file that ``expr`` makes an object of."""
+        """Return the class of this file that ``expr`` instantiates, or None."""
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
             found = self.lookup(expr.func.id, self.scope_of.get(expr, self.module))
             if found and len(found[0]) == 1 and isinstance(found[0][0].at, ast.ClassDef):
@@ -94,7 +94,7 @@ class Names(Scopes):
         return None
 
     def method(self, owner: ast.ClassDef, name: str) -> Function | None:
-        """The method ``name`` of a class, or of a base class in this file."""
+        """Return the method ``name`` of a class or of a base class in this file, or None."""
         for node in owner.body:
             if isinstance(node, FUNCTIONS) and node.name == name:
                 return node
@@ -104,7 +104,7 @@ class Names(Scopes):
         return None
 
     def bindings(self, expr: ast.expr) -> list[Binding]:
-        """What is bound to a name, an attribute of ``self`` or a dotted name (``args.rank``) anywhere in the file."""
+        """Return the bindings of a name, an attribute of ``self`` or a dotted name (``args.rank``) in the file."""
         scope = self.scope_of.get(expr, self.module)
         if isinstance(expr, ast.Name):
             found = self.lookup(expr.id, scope)
@@ -118,15 +118,15 @@ class Names(Scopes):
         return self.attributes.get((None, path), [])
 
     def origins(self, expr: ast.expr, depth: int = DEPTH) -> list[ast.AST]:
-        """The expressions (and parameters) that ``expr`` can stand for in the end.
+        """Return the expressions (and parameters) that ``expr`` may finally stand for.
 
         Followed through names, attributes of ``self``, tuples, functions of this file and their arguments. Leaves are
-        calls to others, constants, parameters nobody gives a value, and what cannot be followed.
+        calls to other files, constants, parameters that no call gives a value, and what cannot be followed.
         """
         return list(dict.fromkeys(self._origins(expr, None, depth, frozenset())))
 
     def unresolved(self) -> set[str]:
-        """Names that are read and bound nowhere."""
+        """Return the names that are read but bound nowhere."""
         if self.star_import:
             return set()
         known = set(dir(builtins)) | IMPLICIT
@@ -136,7 +136,7 @@ class Names(Scopes):
             if isinstance(node, ast.Name) and node.id not in known and not self.lookup(node.id, scope)
         }
 
-    # ---- where values come from
+    # ---- origins of values
 
     def _origins(self, expr: ast.expr, place: int | None, depth: int, seen: frozenset[ast.AST]) -> Iterator[ast.AST]:
         if depth == 0 or expr in seen:
@@ -214,7 +214,7 @@ class Names(Scopes):
             self._record_start(call, target, scope)
 
     def _record_start(self, call: ast.Call, target: ast.Name, scope: Scope) -> None:
-        """A process started on a function: ``spawn`` puts the number of the process before the given arguments."""
+        """Record the start of a process: ``spawn`` passes the process index before the given arguments."""
         found = self.lookup(target.id, scope)
         function = found[0][0].at if found and len(found[0]) == 1 else None
         if not isinstance(function, FUNCTIONS):
@@ -232,7 +232,7 @@ class Names(Scopes):
 
 
 def _imported(node: ast.AST, name: str) -> str:
-    """The full name that an import statement binds to ``name``."""
+    """Return the full name that an import statement binds to ``name``."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if alias.asname == name:

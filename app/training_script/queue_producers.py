@@ -1,14 +1,13 @@
-"""Which functions of a file run in a thread of their own and put into a queue."""
+"""Functions of a file that run in their own thread and put items into a queue."""
 
 import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .control_flow import called_function_name, last_name
-from .definitions import Function
+from .syntax import Function, called_function_name, last_name
 
 PUTS = ("put", "put_nowait")
-DEPTH = 2  # functions of the same file that it calls are read too
+DEPTH = 2  # levels of called functions of the same file
 
 
 class QueueProducer(NamedTuple):
@@ -20,7 +19,7 @@ class QueueProducer(NamedTuple):
 
 
 def queue_producers(module: ast.Module) -> list[QueueProducer]:
-    """The functions that threads run here and that fill a queue."""
+    """Return the functions that run in threads and fill a queue."""
     functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
     found: list[QueueProducer] = []
     for function in [*_run_methods(module), *(functions[name] for name in _targets(module) if name in functions)]:
@@ -30,7 +29,7 @@ def queue_producers(module: ast.Module) -> list[QueueProducer]:
 
 
 def consumed_queue(module: ast.Module, line: int) -> str:
-    """The name of the queue that a line gets an item from; empty where none shows."""
+    """Return the name of the queue that a line gets an item from, or an empty string."""
     calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and node.lineno <= line]
     gets = [
         call for call in calls if called_function_name(call) in ("get", "get_nowait") and (call.end_lineno or 0) >= line
@@ -39,7 +38,7 @@ def consumed_queue(module: ast.Module, line: int) -> str:
 
 
 def _targets(module: ast.Module) -> Iterator[str]:
-    """The names of what is handed to ``Thread(target=…)`` and ``executor.submit(…)``."""
+    """Yield the names of the functions passed to ``Thread(target=…)`` and ``executor.submit(…)``."""
     for call in ast.walk(module):
         if isinstance(call, ast.Call):
             if called_function_name(call).endswith("Thread"):
@@ -49,7 +48,7 @@ def _targets(module: ast.Module) -> Iterator[str]:
 
 
 def _run_methods(module: ast.Module) -> Iterator[Function]:
-    """What the classes derived from ``Thread`` run."""
+    """Yield the ``run`` methods of classes derived from ``Thread``."""
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef) and any(last_name(base).endswith("Thread") for base in node.bases):
             yield from (each for each in node.body if isinstance(each, Function) and each.name == "run")

@@ -1,223 +1,352 @@
-"""What a test says on each rank.
+"""Evaluate conditions on the rank: does a condition depend on the rank, and what is it on rank r of n?
 
-Tests are tried on a pretended job of four ranks on two nodes. What is no rank is an *atom*: unknown, but the same on
-every rank, so both of its values are tried.
+Conditions are read from the text, nothing is executed. The answer is true, false or unknown (``UnknownValue``): a
+condition may depend on more than the rank. ``evaluate_condition`` and ``depends_on_rank`` serve both triage and review;
+``RankConditions`` adds what review needs to compare ranks: an assumed job, and a value for each unknown part.
 """
 
 import ast
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from typing import Any, NamedTuple
 
-from .names import Names
-from .rank_values import RankKind, RankValues, is_constant_default
-from .syntax import nodes_of_body
+from .rank_names import first_process, is_distributed_flag, is_last, world_size
+from .rank_values import RankScope, RankValues
 
+PLAIN = ("int", "bool", "str", "len", "min", "max", "range", "set", "frozenset", "list", "tuple")
+LARGEST = 1 << 40  # no number in a rank test is larger; a hostile one would take for ever
+DEPTH = 12  # how far aliases are followed; a name assigned from itself ends there
+MOST_UNKNOWN = 8
+
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+    ast.Is: lambda a, b: a == b,
+    ast.IsNot: lambda a, b: a != b,
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+NEGATED: dict[type[ast.cmpop], ast.cmpop] = {ast.NotEq: ast.Eq(), ast.IsNot: ast.Is(), ast.NotIn: ast.In()}
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mod: lambda a, b: a % b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mult: lambda a, b: int(a) * int(b),
+    ast.BitAnd: lambda a, b: a & b,
+    ast.BitXor: lambda a, b: a ^ b,
+    ast.RShift: lambda a, b: a >> b,
+}
+
+
+class UnknownValue(Exception):
+    """The text does not determine the value."""
+
+
+class RankContext(NamedTuple):
+    """The rank for which a condition is evaluated."""
+
+    rank: int
+    local_rank: int | None
+    world_size: int
+    local_world_size: int | None = None
+
+
+# The job that review assumes: four ranks on two nodes.
 WORLD, PER_NODE = 4, 2
 RANKS = range(WORLD)
-MOST_ATOMS = 8
-MAIN = re.compile(
-    r"_?(?:is|am)_(?:the_)?(?:global_|world_|dist_)?(?:main|master|primary|chief|rank_?zero|rank_?0|zero|leader|root)"
-    r"(?:_(?:process|rank|proc|worker|node))?|is_(?:world_)?process_zero|is_global_zero"
-    r"|(?:main|master|primary|leader)_(?:process|rank|proc|worker)|rank_?(?:zero|0)"
-)
-LOCAL_MAIN = re.compile(r"_?is_local_(?:main|master)(?:_(?:process|rank))?|is_local_process_zero")
-DISTRIBUTED = re.compile(
-    r"_?(?:is_|use_|in_|using_)?(?:distributed|ddp|dist|multi_?gpu|multiprocessing_distributed|torchrun|parallel)"
-    r"(?:_run|_mode|_training)?"
-    r"|is_dist_avail_and_initialized|is_available|is_initialized|is_dist_initialized|is_torchelastic_launched"
-)
-WORLD_SIZE = re.compile(r"(?:get_)?(?:\w+_)?world_size|num_processes|n_?procs|num_ranks|Get_size")
+CONTEXTS = [RankContext(rank, rank % PER_NODE, WORLD, PER_NODE) for rank in RANKS]
+
+
+def evaluate_condition(test: ast.expr, context: RankContext, scope: RankScope) -> bool | None:
+    """Return the value of ``test`` on that rank, or None if unknown."""
+    try:
+        return bool(_value(test, context, scope, DEPTH))
+    except (UnknownValue, KeyError, RecursionError):
+        return None
+
+
+def evaluate_integer(node: ast.expr, context: RankContext, scope: RankScope) -> int | None:
+    """Return the whole number that an expression is on that rank (a peer, a source), or None if unknown."""
+    try:
+        value = _value(node, context, scope, DEPTH)
+    except (UnknownValue, KeyError, RecursionError):
+        return None
+    return value if isinstance(value, int) else None
+
+
+def depends_on_rank(test: ast.expr, scope: RankScope, depth: int = DEPTH) -> bool:
+    """Return whether anything in ``test`` is a rank or stands for one.
+
+    Of what is passed to an unknown function only a rank itself counts, not what was computed with one.
+    """
+    if depth == 0:
+        return False
+    known = scope.known_dependence
+    key = (test, min(depth, 3))
+    if key not in known:
+        known[key] = False  # a name that is defined by itself ends here
+        known[key] = _depends_on_rank(test, scope, depth)
+    return known[key]
+
+
+def _depends_on_rank(test: ast.expr, scope: RankScope, depth: int) -> bool:
+    less = depth - 1 if depth < 3 else depth
+    name = known_name(test)
+    if name and (scope.rank(test) or first_process(name, isinstance(test, ast.Call)) or is_last(name)):
+        return True
+    if any(depends_on_rank(value, inner, less) for value, inner in scope.definitions(test)):
+        return True
+    passed_on = isinstance(test, ast.Call) and name is not None
+    return any(depends_on_rank(part, scope, 1 if passed_on else depth) for part in _parts(test))
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    children: list[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Call):
+        # The name of the function has been considered with its arguments.
+        children[:1] = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    found = [part for part in children if isinstance(part, ast.expr)]
+    found += [clause.iter for clause in ast.iter_child_nodes(node) if isinstance(clause, ast.comprehension)]
+    return found + [keyword.value for keyword in getattr(node, "keywords", [])]
+
+
+def known_name(node: ast.AST) -> str | None:
+    """Return the name that says what ``node`` is: of a variable, attribute, key, environment variable or function."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str() as name)):
+            return name
+        case ast.Call(
+            func=ast.Attribute(attr="get" | "getenv") | ast.Name(id="getenv"),
+            args=[ast.Constant(value=str() as name), *_],
+        ):
+            return name
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str() as name), *_]):
+            return name
+        case ast.Call(func=ast.Name(id=name)) if name in PLAIN:
+            return None
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name
+    return None
+
+
+def _value(node: ast.expr, context: RankContext, scope: RankScope, depth: int) -> Any:
+    """Return the value of an expression of numbers, texts and containers of them."""
+    if depth == 0:
+        raise UnknownValue
+
+    def of(inner: ast.expr) -> Any:
+        return _value(inner, context, scope, depth)
+
+    name = known_name(node)
+    if name is not None:
+        try:
+            return _named(node, name, context, scope, depth)
+        except UnknownValue:
+            if not isinstance(node, (ast.Call, ast.Subscript)):
+                raise
+    match node:
+        case ast.Constant(value=str() as value) if value.lstrip("-").isdecimal() and len(value) < 20:
+            return int(value)  # int(os.environ.get("RANK", "0")) and its like
+        case ast.Constant(value=bool() | int() | str() | None as value):
+            return value
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not of(operand)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _computed(lambda a, _b: -a, of(operand), 0)
+        case ast.BoolOp(op=op, values=values):
+            return _all_or_any(values, isinstance(op, ast.And), context, scope, depth)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return of(body) if of(test) else of(orelse)
+        case ast.NamedExpr(value=inner):
+            return of(inner)
+        case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in COMPARE for op in ops):
+            values = [of(item) for item in (left, *rights)]
+            return all(_computed(COMPARE[type(op)], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            if (rank := scope.rank(node)) and rank.kind != "group":
+                return _number(rank.kind, context)
+            return _computed(ARITHMETIC[type(op)], of(left), of(right))
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+            return [of(item) for item in items]
+        case ast.Dict(keys=keys, values=values) if all(keys):
+            return [(of(key), of(value)) for key, value in zip(keys, values, strict=True) if key]
+        case ast.Subscript(value=inner, slice=index):
+            return _item(of(inner), of(index))
+        case ast.Call(func=func, args=args, keywords=[]):
+            return _called(func, args, of)
+    raise UnknownValue
+
+
+def _called(func: ast.expr, args: list[ast.expr], of: Callable[[ast.expr], Any]) -> Any:
+    """Return what a few harmless functions return."""
+    match func, args:
+        case ast.Name(id="int" | "bool" | "str" | "set" | "frozenset" | "list" | "tuple" as name), [inner]:
+            return bool(of(inner)) if name == "bool" else of(inner)
+        case ast.Name(id="len"), [inner]:
+            return _computed(lambda a, _b: len(a), of(inner), 0)
+        case ast.Name(id="range"), [_, *_] if len(args) <= 3:
+            return _computed(lambda a, _b: range(*a), [of(item) for item in args], 0)
+        case ast.Name(id="min" | "max" as name), [_, *_]:
+            return _computed(lambda a, _b: (min if name == "min" else max)(a), [of(item) for item in args], 0)
+        case ast.Attribute(value=inner, attr="get"), [key, *rest]:
+            try:
+                return _item(of(inner), of(key))
+            except KeyError:
+                return of(rest[0]) if rest else None
+        case ast.Attribute(value=inner, attr="lower" | "strip" | "upper"), []:
+            return of(inner)
+    raise UnknownValue
+
+
+def _item(container: Any, index: Any) -> Any:
+    """Return one item of a list, or of a dictionary (kept as pairs)."""
+    if isinstance(container, list) and container and all(isinstance(each, tuple) for each in container):
+        for key, value in container:
+            if key == index:
+                return value
+        raise KeyError(index)
+    return _computed(lambda a, b: a[b], container, index)
+
+
+def _computed(operation: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    for value in (one, other):
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UnknownValue
+    try:
+        return operation(one, other)
+    except (TypeError, ValueError, ZeroDivisionError, IndexError, OverflowError, MemoryError):
+        raise UnknownValue from None
+
+
+def _named(node: ast.expr, name: str, context: RankContext, scope: RankScope, depth: int) -> Any:
+    """Return the value of something known by its name: by its definition if that can be read, else by the name."""
+    if rank := scope.rank(node):
+        return _number(rank.kind, context)
+    known = scope.definition(node)
+    if known:
+        try:
+            return _value(known[0], context, known[1], depth - 1)
+        except (UnknownValue, KeyError):
+            if depends_on_rank(known[0], known[1]):
+                raise UnknownValue from None
+    called = isinstance(node, ast.Call)
+    if first := _first_process(node, name):
+        return _number(first, context) == 0
+    if is_last(name):
+        return context.rank == context.world_size - 1
+    if (size := world_size(name)) and not (called and _has_arguments(node, name)):
+        return _known(context.local_world_size if size == "local" else context.world_size)
+    if is_distributed_flag(name):
+        return True
+    raise UnknownValue
+
+
+def _first_process(node: ast.expr, name: str) -> str | None:
+    first = first_process(name, isinstance(node, ast.Call))
+    if first == "global" and isinstance(node, ast.Call) and name == "is_master_ordinal":
+        # torch_xla: is_master_ordinal(local=True)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return "global" if any(isinstance(each, ast.Constant) and each.value is False for each in given) else "local"
+    return first
+
+
+def _has_arguments(call: ast.AST, name: str) -> bool:
+    """Return whether a call passes arguments (a group), apart from the name of the variable it reads."""
+    return isinstance(call, ast.Call) and bool(call.args or call.keywords) and not name.isupper()
+
+
+def _number(kind: str, context: RankContext) -> int:
+    """Return the rank of one kind in ``context``."""
+    match kind:
+        case "global":
+            return context.rank
+        case "local":
+            return _known(context.local_rank)
+        case "node":
+            return context.rank // _known(context.local_world_size)
+    raise UnknownValue
+
+
+def _known(number: int | None) -> int:
+    if number is None:
+        raise UnknownValue
+    return number
+
+
+def _all_or_any(values: list[ast.expr], every: bool, context: RankContext, scope: RankScope, depth: int) -> bool:
+    unknown = False
+    for value in values:
+        try:
+            if bool(_value(value, context, scope, depth)) != every:
+                return not every
+        except UnknownValue:
+            unknown = True
+    if unknown:
+        raise UnknownValue
+    return every
 
 
 class RankConditions:
-    """Tests on the rank in one file."""
+    """The conditions on the rank in one file, compared between the ranks of an assumed job.
 
-    def __init__(self, names: Names, ranks: RankValues) -> None:
-        self.names, self.ranks = names, ranks
-        self._mentions: dict[ast.AST, bool] = {}
+    What is not a rank is an unknown part: the same on every rank, so that both of its values are tried.
+    """
 
-    def mentions(self, test: ast.expr) -> bool:
-        """Whether a rank decides in ``test``, by itself or through a name it stands for."""
-        if test not in self._mentions:
-            self._mentions[test] = False
-            self._mentions[test] = self._mentioned(test)
-        return self._mentions[test]
+    def __init__(self, ranks: RankValues) -> None:
+        self.ranks = ranks
 
-    def _mentioned(self, test: ast.expr) -> bool:
-        for node in (test, *nodes_of_body(test)):
-            if not isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-                continue
-            if self.ranks.rank(node) or self._main(node):
-                return True
-            if not isinstance(node, ast.Subscript) and any(self.mentions(value) for value in self._stands_for(node)):
-                return True
-        return False
+    def depends(self, test: ast.expr) -> bool:
+        """Return whether a rank decides in ``test``, itself or through a name that stands for it."""
+        return depends_on_rank(test, self.ranks)
 
-    def _stands_for(self, node: ast.Name | ast.Attribute | ast.Call) -> list[ast.expr]:
-        """What a name is assigned, or a function of the file returns."""
-        if isinstance(node, ast.Call):
-            function = self.names.function(node)
-            found = nodes_of_body(function) if function and function.name != "__init__" else ()
-            return [n.value for n in found if isinstance(n, ast.Return) and n.value]
-        return [b.value for b in self.names.bindings(node) if b.value and b.kind == "assign" and b.place is None]
-
-    def _main(self, node: ast.AST) -> RankKind | None:
-        """Whether ``node`` asks by name if this is the first process: of all, or of its node."""
-        target = node.func if isinstance(node, ast.Call) else node
-        name = target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
-        if isinstance(node, ast.Call) and self.names.function(node) and not MAIN.fullmatch(name):
-            return None
-        if LOCAL_MAIN.fullmatch(name):
-            return "local"
-        return "global" if MAIN.fullmatch(name) else None
-
-    def truth(self, test: ast.expr, rank: int, atoms: "UnknownParts", depth: int = 8) -> bool:
-        """What ``test`` says on ``rank``, the unknown parts taken from ``atoms``."""
+    def truth(self, test: ast.expr, rank: int, unknown: "UnknownParts", depth: int = 8) -> bool:
+        """Return the value of ``test`` on ``rank``, the unknown parts taken from ``unknown``."""
         match test:
             case ast.BoolOp(op=op, values=values):
-                parts = [self.truth(value, rank, atoms, depth) for value in values]
+                parts = [self.truth(value, rank, unknown, depth) for value in values]
                 return all(parts) if isinstance(op, ast.And) else any(parts)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not self.truth(operand, rank, atoms, depth)
-            case ast.Constant(value=value):
-                return bool(value)
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                known = self._compare(left, op, right, rank)
-                if known is not None:
-                    return known
-                if isinstance(op, (ast.NotEq, ast.IsNot, ast.NotIn)):
-                    opposite = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}[type(op)]()
-                    return not atoms.value(ast.Compare(left, [opposite], [right]))
-                return atoms.value(test)
+                return not self.truth(operand, rank, unknown, depth)
             case ast.IfExp(test=condition, body=body, orelse=orelse):
-                taken = body if self.truth(condition, rank, atoms, depth) else orelse
-                return self.truth(taken, rank, atoms, depth)
-            case ast.Call(func=ast.Name(id="bool"), args=[inner]):
-                return self.truth(inner, rank, atoms, depth)
-            case ast.Name() | ast.Attribute() | ast.Call():
-                return self._flag(test, rank, atoms, depth)
-        return atoms.value(test)
-
-    def _flag(self, test: ast.Name | ast.Attribute | ast.Call, rank: int, atoms: "UnknownParts", depth: int) -> bool:
-        number = self.number(test, rank)
-        if number is not None:
-            return bool(number)
-        known = self._definition(test)
-        if known is not None and depth:
-            return self.truth(known, rank, atoms, depth - 1)
-        if first := self._main(test):
-            return (rank if first == "global" else rank % PER_NODE) == 0
-        target = test.func if isinstance(test, ast.Call) else test
-        name = target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
-        if DISTRIBUTED.fullmatch(name.lower()):
-            return True
-        return atoms.value(test)
-
-    def _definition(self, test: ast.Name | ast.Attribute | ast.Call) -> ast.expr | None:
-        """The one test on a rank that a flag or a small function stands for, constants left aside."""
-        if not isinstance(test, ast.Call) and any(b.kind != "assign" for b in self.names.bindings(test)):
-            return None
-        left = [value for value in self._stands_for(test) if not is_constant_default(value)]
-        return left[0] if len(left) == 1 and self.mentions(left[0]) else None
-
-    def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr, rank: int) -> bool | None:
-        if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-            item, items = self.number(left, rank), [self.number(e, rank) for e in right.elts]
-            return None if item is None or None in items else (item in items) == isinstance(op, ast.In)
-        a, b = self.number(left, rank), self.number(right, rank)
-        if a is None or b is None:
-            return None
-        match op:
-            case ast.Eq() | ast.Is():
-                return a == b
-            case ast.NotEq() | ast.IsNot():
-                return a != b
-            case ast.Lt():
-                return a < b
-            case ast.LtE():
-                return a <= b
-            case ast.Gt():
-                return a > b
-            case ast.GtE():
-                return a >= b
-        return None
-
-    def number(self, expr: ast.expr, rank: int) -> int | None:
-        """The number ``expr`` is on ``rank`` of the pretended job, if that can be told."""
-        match expr:
-            case ast.Constant(value=bool()):
-                return None
-            case ast.Constant(value=int(value)):
-                return value
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                inner = self.number(operand, rank)
-                return None if inner is None else -inner
-            case ast.BinOp(left=left, op=op, right=right):
-                found = self.ranks.rank(expr)
-                if found:
-                    return _of(found.kind, rank)
-                a, b = self.number(left, rank), self.number(right, rank)
-                return None if a is None or b is None else _arithmetic(a, op, b)
-            case ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript():
-                found = self.ranks.rank(expr)
-                return _of(found.kind, rank) if found else self._size(expr)
-        return None
-
-    def _size(self, expr: ast.expr) -> int | None:
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name) and expr.func.id == "int" and expr.args:
-            return self._size(expr.args[0])
-        if "WORLD_SIZE" in ast.unparse(expr) and not isinstance(expr, ast.Name):
-            return PER_NODE if "LOCAL_WORLD_SIZE" in ast.unparse(expr) else WORLD
-        target = expr.func if isinstance(expr, ast.Call) else expr
-        name = target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
-        if WORLD_SIZE.fullmatch(name) and not (isinstance(expr, ast.Call) and (expr.args or expr.keywords)):
-            return PER_NODE if "local" in name.lower() else WORLD
-        return None
+                taken = body if self.truth(condition, rank, unknown, depth) else orelse
+                return self.truth(taken, rank, unknown, depth)
+            case ast.NamedExpr(value=inner) | ast.Call(func=ast.Name(id="bool"), args=[inner]):
+                return self.truth(inner, rank, unknown, depth)
+        value = evaluate_condition(test, CONTEXTS[rank], self.ranks)
+        if value is not None:
+            return value
+        known = self.ranks.definition(test)
+        if known and depth and self.depends(known[0]):
+            return self.truth(known[0], rank, unknown, depth - 1)
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in NEGATED:
+            return not unknown.value(ast.Compare(test.left, [NEGATED[type(test.ops[0])]], test.comparators))
+        return unknown.value(test)
 
 
 class UnknownParts:
-    """The unknown parts of tests, each with a value that is tried; a part met for the first time is noted."""
+    """The unknown parts of conditions, each with a value to try; a part met for the first time is noted."""
 
     def __init__(self, values: Mapping[str, bool]) -> None:
         self.values = values
         self.met: set[str] = set()
 
     def value(self, test: ast.expr) -> bool:
+        """Return the value to try for ``test``."""
         key = ast.unparse(test)
         self.met.add(key)
         return self.values.get(key, True)
 
 
-def truth_assignments(atoms: set[str]) -> Iterator[dict[str, bool]]:
-    """Every way the atoms can be, all true first; nothing where they are too many to try."""
-    ordered = sorted(atoms)
-    if len(ordered) <= MOST_ATOMS:
+def truth_assignments(parts: set[str]) -> Iterator[dict[str, bool]]:
+    """Yield every combination of values of the unknown parts, all true first; nothing if there are too many."""
+    ordered = sorted(parts)
+    if len(ordered) <= MOST_UNKNOWN:
         for values in product((True, False), repeat=len(ordered)):
             yield dict(zip(ordered, values, strict=True))
-
-
-def _of(kind: RankKind, rank: int) -> int | None:
-    match kind:
-        case "global":
-            return rank
-        case "local":
-            return rank % PER_NODE
-        case "node":
-            return rank // PER_NODE
-    return None
-
-
-def _arithmetic(a: int, op: ast.operator, b: int) -> int | None:
-    match op:
-        case ast.Add():
-            return a + b
-        case ast.Sub():
-            return a - b
-        case ast.Mult():
-            return a * b
-        case ast.Mod() if b:
-            return a % b
-        case ast.FloorDiv() if b:
-            return a // b
-    return None

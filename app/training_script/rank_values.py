@@ -1,42 +1,23 @@
-"""Which expressions of a script are this process's rank, and of which kind."""
+"""Recognise the expressions of a script that are this process's rank, and of which kind.
+
+``read_rank`` holds the rules. It asks a ``RankScope`` for the meaning of names: ``RankValues`` answers for a whole file
+(everything ever bound to a name), ``FrameScope`` for one stack frame (with the arguments its caller passed).
+"""
 
 import ast
-import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Protocol
 
+from ..launchers.rank_environment import RANK_SCOPES
 from .names import Names
-from .syntax import FUNCTIONS, call_argument, dotted_name, nodes_of_body
-
-RankKind = Literal["global", "local", "node", "group"]
-VARIABLES: dict[str, RankKind] = {
-    "RANK": "global",
-    "SLURM_PROCID": "global",
-    "OMPI_COMM_WORLD_RANK": "global",
-    "PMI_RANK": "global",
-    "LOCAL_RANK": "local",
-    "SLURM_LOCALID": "local",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "local",
-    "MPI_LOCALRANKID": "local",
-    "GROUP_RANK": "node",
-    "NODE_RANK": "node",
-    "SLURM_NODEID": "node",
-}
-OF_GLOBAL = r"(?:global|world|ddp|dist|my|cur|current|proc|process|mpi|trainer)_?"
-GLOBAL_NAME = re.compile(rf"(?:{OF_GLOBAL})?rank(?:_id)?|(?:global_)?process_index")
-LOCAL_NAME = re.compile(r"(?:\w+_)?local_?rank|local_process_index")
-NODE_NAME = re.compile(r"(?:node|machine|host|group)_rank")
-GROUP_NAME = re.compile(r"(?:tp|pp|dp|cp|ep|sp|mp|tensor|pipeline|data|model|expert|stage)_(?:\w+_)?rank")
-GET_RANK = re.compile(r"get_(?:global_|world_)?rank|Get_rank")
-GET_LOCAL = re.compile(r"get_(?:node_)?local_(?:process_)?rank")
-DEVICE_COUNT = re.compile(
-    r"device_count|n(?:um)?_?gpus?(?:_per_node)?|gpus_per_node|local_world_size|nproc(?:_per_node)?", re.IGNORECASE
-)
+from .rank_names import DEVICE_COUNT, NOT_OWN_RANK, RankKind, getter_kind, rank_kind
+from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name, nodes_of_body
 
 
 class RankValue(NamedTuple):
-    """What an expression is a rank of; ``sure`` when the script shows where it is from, not only by its name.
+    """The rank that an expression is.
 
-    ``variable`` is the environment variable it is read from, if that is how.
+    ``sure``: the script shows where it comes from; otherwise only its name suggests it. ``variable`` is the environment
+    variable it is read from, if any.
     """
 
     kind: RankKind
@@ -44,82 +25,229 @@ class RankValue(NamedTuple):
     variable: str = ""
 
 
+MUTABLE = (ast.List, ast.Set, ast.Dict)
+IN_PROGRESS = RankValue("group", False, "in progress")  # a name that is defined by itself (rank = int(rank))
+
+
+class RankScope(Protocol):
+    """The meaning of the names in a part of a script."""
+
+    known_dependence: dict[tuple[ast.AST, int], bool]
+
+    def rank(self, expr: ast.AST) -> RankValue | None:
+        """Return the rank that ``expr`` is, or None."""
+        ...
+
+    def named_rank(self, expr: ast.Name | ast.Attribute) -> RankValue | None:
+        """Return the rank that a name or attribute is bound to, or None."""
+        ...
+
+    def qualified(self, expr: ast.expr) -> str:
+        """Return the full dotted name of ``expr`` by the imports, or an empty string."""
+        ...
+
+    def definition(self, expr: ast.AST) -> "tuple[ast.expr, RankScope] | None":
+        """Return the one expression that ``expr`` stands for, with the scope to read it in, or None."""
+        ...
+
+    def definitions(self, expr: ast.AST) -> "list[tuple[ast.expr, RankScope]]":
+        """Return every expression that ``expr`` may stand for."""
+        ...
+
+
+def read_rank(expr: ast.AST, scope: RankScope) -> RankValue | None:
+    """Return the rank that ``expr`` is by its form, or None."""
+    match expr:
+        case ast.Call(func=ast.Name(id="int" | "str"), args=[inner]) | ast.NamedExpr(value=inner):
+            return scope.rank(inner)
+        case ast.Call():
+            return _called(expr, scope)
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(name))):
+            return _variable_or_key(name, value)
+        case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv() as op, right=right) if _is_device_count(right, scope):
+            inner = scope.rank(left)
+            if inner and inner.kind in ("global", "local"):
+                return RankValue("local" if isinstance(op, ast.Mod) else "node", True)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            # node * gpus_per_node + local index, the way scripts that spawn count through nodes
+            for product, other in ((left, right), (right, left)):
+                inner = scope.rank(other)
+                is_product = isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)
+                if is_product and inner and inner.kind == "local":
+                    return RankValue("global", inner.sure)
+        case ast.IfExp(body=body, orelse=orelse):
+            return agreed_rank([scope.rank(e) for e in (body, orelse) if not is_constant_default(e)])
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return agreed_rank([scope.rank(e) for e in values if not is_constant_default(e)])
+        case ast.Name() | ast.Attribute():
+            return scope.named_rank(expr)
+        case ast.arg(arg=name):
+            return rank_by_name(name)
+    return None
+
+
+def _called(call: ast.Call, scope: RankScope) -> RankValue | None:
+    full = scope.qualified(call.func)
+    owner, _, last = dotted_name(call.func).rpartition(".")
+    if isinstance(call.func, ast.Attribute):
+        last = call.func.attr
+    match call:
+        case ast.Call(
+            func=ast.Attribute(attr="get" | "getenv") | ast.Name(id="getenv"), args=[ast.Constant(value=str(key)), *_]
+        ):
+            return _variable_or_key(key, call.func)
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(key)), *_]):
+            return rank_by_name(key)
+    if full == "torch.distributed.get_node_local_rank":
+        return RankValue("local", True)
+    if full == "torch.distributed.get_rank" or (last == "get_rank" and not full and not scope.definitions(call)):
+        group = call_argument(call, "group", 0)
+        of_world = group is None or (isinstance(group, ast.Constant) and group.value is None)
+        return RankValue("group" if not of_world or _is_group(owner) else "global", bool(full))
+    if full.startswith("horovod.") and last in ("rank", "local_rank"):
+        return RankValue("local" if last == "local_rank" else "global", True)
+    if returned := scope.definitions(call):
+        return agreed_rank([inner.rank(value) for value, inner in returned if not is_constant_default(value)])
+    kind = None if call.args or call.keywords else getter_kind(last)
+    return RankValue("group" if _is_group(owner) else kind, False) if kind else None
+
+
+def _variable_or_key(name: str, container: ast.expr) -> RankValue | None:
+    """Return the rank in ``os.environ["RANK"]``, ``os.getenv("RANK")`` or ``cfg["rank"]``."""
+    if name in RANK_SCOPES:
+        text = dotted_name(container).removesuffix(".get")
+        from_environment = text.endswith(("environ", "getenv"))
+        return RankValue(RANK_SCOPES[name], from_environment, name if from_environment else "")
+    return rank_by_name(name)
+
+
+def _is_group(owner: str) -> bool:
+    """Return whether the object asked for a rank is a process group or a mesh."""
+    last = owner.rpartition(".")[2].lower()
+    return last.endswith(("group", "mesh")) or last in ("pg", "mpu", "parallel_state", "ps")
+
+
+def _is_device_count(expr: ast.expr, scope: RankScope) -> bool:
+    """Return whether ``expr`` is the number of GPUs of a node."""
+    if DEVICE_COUNT.search(ast.unparse(expr)):
+        return True
+    known = scope.definitions(expr) if isinstance(expr, (ast.Name, ast.Attribute)) else []
+    return any(isinstance(value, ast.Call) and DEVICE_COUNT.search(ast.unparse(value)) for value, _ in known)
+
+
+def rank_by_name(name: str) -> RankValue | None:
+    """Return the rank that a variable of this name holds as far as the name suggests, or None."""
+    kind = rank_kind(name)
+    return RankValue(kind, False) if kind else None
+
+
+def rank_of_binding(name: str, value: ast.expr, scope: RankScope) -> RankValue | None:
+    """Return the rank of a name bound to ``value``. A call or item that cannot be followed is judged by the name."""
+    followed = scope.rank(value)
+    if followed:
+        return followed
+    while True:
+        match value:
+            case (
+                ast.Call(func=ast.Name(id="int"), args=[inner]) | ast.Call(func=ast.Attribute(attr="item", value=inner))
+            ):
+                value = inner
+            case ast.Call(func=func) if NOT_OWN_RANK.fullmatch(last_name(func)):
+                return None  # torch.linalg.matrix_rank(x)
+            case ast.Call() | ast.Subscript() | ast.Attribute() | ast.Await():
+                return rank_by_name(name)
+            case _:
+                return None
+
+
+def agreed_rank(found: list[RankValue | None]) -> RankValue | None:
+    """Return the one rank that all of ``found`` are, less sure if one of them is; None if they differ."""
+    known = [item for item in found if item is not IN_PROGRESS]
+    if not known:
+        return IN_PROGRESS if found else None
+    if not all(known) or len({item.kind for item in known if item}) != 1:
+        return None
+    return min((item for item in known if item), key=lambda item: item.sure)
+
+
+def is_constant_default(value: ast.expr) -> bool:
+    """Return whether ``value`` is a constant: a default for runs that are not distributed."""
+    return isinstance(value, ast.Constant) or (
+        isinstance(value, ast.UnaryOp) and isinstance(value.operand, ast.Constant)
+    )
+
+
+class RankCache:
+    """The ranks already found in one scope, and the guard against names that are defined by themselves."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[ast.AST, RankValue | None] = {}
+        self._depth = 0
+
+    def rank(self, expr: ast.AST, scope: RankScope) -> RankValue | None:
+        """Return the rank that ``expr`` is in ``scope``; inside a definition by itself, ``IN_PROGRESS``."""
+        if expr in self._ranks:
+            return self._ranks[expr]
+        self._ranks[expr] = IN_PROGRESS
+        self._depth += 1
+        try:
+            found = read_rank(expr, scope)
+        finally:
+            self._depth -= 1
+            del self._ranks[expr]
+        if found is not IN_PROGRESS or not self._depth:
+            found = None if found is IN_PROGRESS else found
+            self._ranks[expr] = found
+        return found
+
+
 class RankValues:
-    """Rank questions about one file."""
+    """The ranks of one file. A name is a rank if everything bound to it is, constants left aside."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._ranks: dict[ast.AST, RankValue | None] = {}
+        self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
+        self._cache = RankCache()
 
     def rank(self, expr: ast.AST) -> RankValue | None:
-        """The rank that ``expr`` is, or None."""
-        if expr not in self._ranks:
-            self._ranks[expr] = None  # a name that stands for itself ends here
-            self._ranks[expr] = self._rank(expr)
-        return self._ranks[expr]
+        """Return the rank that ``expr`` is, or None."""
+        return self._cache.rank(expr, self)
 
-    def _rank(self, expr: ast.AST) -> RankValue | None:
-        match expr:
-            case ast.Call(func=ast.Name(id="int" | "str"), args=[inner]):
-                return self.rank(inner)
-            case ast.Call():
-                return self._called(expr)
-            case ast.Subscript(value=value, slice=ast.Constant(value=str(name))):
-                known = VARIABLES.get(name)
-                return RankValue(known, True, name) if known and dotted_name(value).endswith("environ") else None
-            case ast.BinOp(left=left, op=ast.Mod(), right=right):
-                inner = self.rank(left)
-                if inner and DEVICE_COUNT.search(ast.unparse(right)):
-                    return RankValue("local", True)
+    def qualified(self, expr: ast.expr) -> str:
+        """Return the full dotted name of ``expr`` by the imports, or an empty string."""
+        return self.names.qualified(expr)
+
+    def definitions(self, expr: ast.AST) -> list[tuple[ast.expr, RankScope]]:
+        """Return what a name is assigned, or a function of the file returns."""
+        if isinstance(expr, ast.Call):
+            function = self.names.function(expr)
+            found = nodes_of_body(function) if function and function.name != "__init__" else ()
+            return [(n.value, self) for n in found if isinstance(n, ast.Return) and n.value]
+        if not isinstance(expr, (ast.Name, ast.Attribute)):
+            return []
+        bindings = self.names.bindings(expr)
+        return [(b.value, self) for b in bindings if b.value and b.kind == "assign" and b.place is None]
+
+    def definition(self, expr: ast.AST) -> tuple[ast.expr, RankScope] | None:
+        """Return the one expression behind a flag or a small function, constants left aside, or None."""
+        if isinstance(expr, (ast.Name, ast.Attribute)):
+            bindings = self.names.bindings(expr)
+            if any(b.kind != "assign" for b in bindings):
                 return None
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                # node * gpus_per_node + local index, the way scripts that spawn count through nodes
-                for product_, other in ((left, right), (right, left)):
-                    inner = self.rank(other)
-                    if (
-                        isinstance(product_, ast.BinOp)
-                        and isinstance(product_.op, ast.Mult)
-                        and inner
-                        and inner.kind == "local"
-                    ):
-                        return RankValue("global", inner.sure)
-                return None
-            case ast.IfExp(body=body, orelse=orelse):
-                return _agreed([self.rank(e) for e in (body, orelse) if not isinstance(e, ast.Constant)])
-            case ast.BoolOp(op=ast.Or(), values=values):
-                return _agreed([self.rank(e) for e in values if not isinstance(e, ast.Constant)])
-            case ast.Name() | ast.Attribute():
-                return self._named(expr)
-            case ast.arg(arg=name):
-                return rank_by_name(name)
-        return None
+            only = bindings[0].value if len(bindings) == 1 and isinstance(expr, ast.Name) else None
+            if isinstance(only, ast.Constant):
+                return (only, self) if type(only.value) is int else None
+        found = [value for value, _ in self.definitions(expr) if not is_constant_default(value)]
+        if any(isinstance(value, MUTABLE) for value in found):
+            return None  # it may hold something else by then
+        if len(found) == 1:
+            return found[0], self
+        function = self.names.function(expr) if isinstance(expr, ast.Call) and len(found) > 1 else None
+        value = as_expression(function.body) if function else None
+        return (value, self) if value else None
 
-    def _called(self, call: ast.Call) -> RankValue | None:
-        full = self.names.qualified(call.func)
-        last = dotted_name(call.func).rpartition(".")[2]
-        if full in ("os.getenv", "os.environ.get") or dotted_name(call.func).endswith("environ.get"):
-            name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-            known = VARIABLES.get(name) if isinstance(name, str) else None
-            return RankValue(known, True, str(name)) if known else None
-        if full == "torch.distributed.get_rank":
-            group = call_argument(call, "group", 0)
-            plain = group is None or (isinstance(group, ast.Constant) and group.value is None)
-            return RankValue("global" if plain else "group", True)
-        if full == "torch.distributed.get_node_local_rank":
-            return RankValue("local", True)
-        if full.startswith("horovod.") and last in ("rank", "local_rank"):
-            return RankValue("local" if last == "local_rank" else "global", True)
-        function = self.names.function(call)
-        if function and function.name != "__init__":
-            returned = [n.value for n in nodes_of_body(function) if isinstance(n, ast.Return) and n.value]
-            return _agreed([self.rank(e) for e in returned if not isinstance(e, ast.Constant)])
-        if call.args or call.keywords:
-            return None
-        if GET_LOCAL.fullmatch(last):
-            return RankValue("local", False)
-        return RankValue("global", False) if GET_RANK.fullmatch(last) else None
-
-    def _named(self, expr: ast.Name | ast.Attribute) -> RankValue | None:
+    def named_rank(self, expr: ast.Name | ast.Attribute) -> RankValue | None:
+        """Return the rank that a name or attribute is bound to, or None."""
         name = expr.id if isinstance(expr, ast.Name) else expr.attr
         if isinstance(expr, ast.Attribute) and name in ("process_index", "local_process_index"):
             made = [ast.unparse(leaf) for leaf in self.names.origins(expr.value)]
@@ -139,13 +267,10 @@ class RankValues:
             elif binding.place is not None:
                 leaves = [leaf for leaf in self.names.origins(expr) if not isinstance(leaf, ast.Constant)]
                 inner = [self.rank(leaf) for leaf in leaves if leaf is not expr and not isinstance(leaf, ast.Name)]
-                found.append(_agreed(inner) if inner and all(inner) else rank_by_name(name))
+                found.append(agreed_rank(inner) if inner and all(inner) else rank_by_name(name))
             elif not is_constant_default(binding.value):
-                followed = self.rank(binding.value)
-                # A call nobody here knows, stored under the name of a rank, is taken by that name.
-                unknown = isinstance(binding.value, (ast.Call, ast.Subscript, ast.Attribute))
-                found.append(followed or (rank_by_name(name) if unknown else None))
-        return _agreed(found)
+                found.append(rank_of_binding(name, binding.value, self))
+        return settled_rank(agreed_rank(found), name)
 
     def _parameter(self, at: ast.AST) -> RankValue | None:
         assert isinstance(at, ast.arg)
@@ -157,32 +282,9 @@ class RankValues:
             return RankValue("local", True)
         given = [values[at.arg] for _, values in self.names.arguments.get(function, []) if at.arg in values]
         given = [value for value in given if not is_constant_default(value)]
-        return _agreed([self.rank(value) for value in given]) if given else rank_by_name(at.arg)
+        return agreed_rank([self.rank(value) for value in given]) if given else rank_by_name(at.arg)
 
 
-def rank_by_name(name: str) -> RankValue | None:
-    lower = name.lower().lstrip("_")
-    patterns: list[tuple[re.Pattern[str], RankKind]] = [
-        (LOCAL_NAME, "local"),
-        (NODE_NAME, "node"),
-        (GLOBAL_NAME, "global"),
-        (GROUP_NAME, "group"),
-    ]
-    for pattern, kind in patterns:
-        if pattern.fullmatch(lower):
-            return RankValue(kind, False)
-    return None
-
-
-def _agreed(found: list[RankValue | None]) -> RankValue | None:
-    """The one rank all of them are, the less sure one where they differ in that."""
-    if not found or not all(found) or len({item.kind for item in found if item}) != 1:
-        return None
-    return min((item for item in found if item), key=lambda item: item.sure)
-
-
-def is_constant_default(value: ast.expr) -> bool:
-    """A constant: a default for runs that are not distributed."""
-    return isinstance(value, ast.Constant) or (
-        isinstance(value, ast.UnaryOp) and isinstance(value.operand, ast.Constant)
-    )
+def settled_rank(found: RankValue | None, name: str) -> RankValue | None:
+    """Return ``found``, or what the name suggests if it is defined by nothing but itself."""
+    return rank_by_name(name) if found is IN_PROGRESS else found

@@ -1,4 +1,4 @@
-"""The name spaces of a script and everything that is bound in them, read in one pass."""
+"""The scopes of a script and everything bound in them, read in one pass."""
 
 import ast
 from collections import defaultdict
@@ -10,7 +10,7 @@ from .syntax import COMPREHENSIONS, FUNCTIONS, Function, dotted_name
 
 
 class Binding(NamedTuple):
-    """One thing bound to a name. ``place`` is the place in a tuple that ``value`` gives; ``at`` the binding node."""
+    """One binding of a name. ``at`` is the binding node, ``place`` the position in the tuple that ``value`` gives."""
 
     kind: Literal["assign", "param", "import", "def", "other"]
     at: ast.AST
@@ -19,7 +19,7 @@ class Binding(NamedTuple):
 
 
 class Scope:
-    """One name space: the module, a class, a function, a lambda or a comprehension."""
+    """One scope: the module, a class, a function, a lambda or a comprehension."""
 
     def __init__(self, node: ast.AST, parent: "Scope | None") -> None:
         self.node, self.parent = node, parent
@@ -28,12 +28,12 @@ class Scope:
 
     @property
     def function(self) -> Function | None:
-        """The function this scope is the body of."""
+        """The function whose body this scope is, or None."""
         return self.node if isinstance(self.node, FUNCTIONS) else None
 
 
 class Scopes:
-    """All scopes of one file. ``attributes`` holds what is bound to dotted names, those of ``self`` by their class."""
+    """All scopes of one file. ``attributes`` holds the bindings of dotted names, those of ``self`` by their class."""
 
     def __init__(self, source: ScriptSource) -> None:
         self.source = source
@@ -45,7 +45,7 @@ class Scopes:
         self._visit(source.tree.body, self.module)
 
     def enclosing_class(self, scope: Scope) -> ast.ClassDef | None:
-        """The class whose ``self`` is meant in ``scope``."""
+        """Return the class that ``self`` refers to in ``scope``, or None."""
         at: Scope | None = scope
         while at:
             if isinstance(at.node, ast.ClassDef):

@@ -1,6 +1,6 @@
-"""A Python file as text: read with its own encoding, and the way from syntax nodes back to places in the text.
+"""Source of a script: read with its own encoding, with the positions of syntax nodes in the text.
 
-Nothing of the text is normalised: newlines, tabs, a byte order mark and the declared encoding stay as they are.
+The text is not normalised: newlines, tabs, a byte order mark and the declared encoding stay as they are.
 """
 
 import ast
@@ -20,12 +20,12 @@ LIMIT_BYTES = 20 * 1024 * 1024
 
 
 def decode_source(data: bytes, path: Path) -> tuple[str, str]:
-    """The text of a file and its encoding, by byte order mark and coding cookie (PEP 263), else UTF-8.
+    """Return the text of a file and its encoding, by byte order mark and coding cookie (PEP 263), else UTF-8.
 
     Encoding the text again gives the same bytes.
 
     Raises:
-        UserError: The bytes are no text in that encoding.
+        UserError: The bytes are not text in that encoding.
     """
     try:
         name = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
@@ -43,14 +43,15 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of an ordinary file.
+    """Return the bytes of a regular file.
 
     Raises:
-        UserError: It is missing, no file, too large, or not readable.
+        UserError: It is missing, not a regular file, too large, or not readable.
     """
     try:
         if not path.is_file():
-            what = "is a directory" if path.is_dir() else "no such file" if not path.exists() else "is no ordinary file"
+            missing = "no such file" if not path.exists() else "is not a regular file"
+            what = "is a directory" if path.is_dir() else missing
             raise UserError(f"{path}: {what}", "give the path of a file")
         if path.stat().st_size > LIMIT_BYTES:
             raise UserError(f"{path}: larger than {LIMIT_BYTES // 1024 // 1024} MiB", "give a script, not data")
@@ -60,40 +61,57 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file exactly as it stands, newlines and byte order mark kept (what ``FilePatch.before`` holds).
+    """Return the text of a file unchanged, newlines and byte order mark included (as in ``FilePatch.before``).
 
     Raises:
-        UserError: The file is missing, or no text.
+        UserError: The file is missing, or not text.
     """
     return decode_source(read_bytes(path), path)[0]
+
+
+def parse(text: str, path: str) -> ast.Module:
+    """Parse Python source; a byte order mark is skipped.
+
+    Raises:
+        UserError: It is binary, or not valid Python for the version that runs ddpwizard; names the line.
+    """
+    if "\0" in text:
+        raise UserError(f"{path}: a binary file, not a Python script", "give a .py file")
+    try:
+        return ast.parse(text.removeprefix(BOM))
+    except SyntaxError as error:
+        raise UserError(
+            f"{path}:{error.lineno or 1}: not valid Python: {error.msg}", "give a Python 3 script that parses"
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
 
 
 class ScriptSource:
     """A parsed script. Lines count from 1; offsets are characters from the start of ``text``."""
 
-    def __init__(self, text: str, path: str) -> None:
-        """Parse ``text``.
+    def __init__(self, text: str, path: str, tree: ast.Module | None = None) -> None:
+        """Parse ``text``, unless its ``tree`` is given.
 
         Raises:
-            UserError: It is binary, or no Python of the version that runs us; names the line.
+            UserError: It is binary, or not valid Python for the version that runs ddpwizard; names the line.
         """
         self.text, self.path = text, path
         self._shift = len(BOM) if text.startswith(BOM) else 0
-        if "\0" in text:
-            raise UserError(f"{path}: a binary file, not a Python script", "give a .py file")
-        try:
-            self.tree = ast.parse(text[self._shift :])
-        except SyntaxError as error:
-            raise UserError(
-                f"{path}:{error.lineno or 1}: not valid Python: {error.msg}", "give a Python 3 script that parses"
-            ) from error
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
+        self.tree = tree or parse(text, path)
         self.starts = [0, *(match.end() for match in NEWLINE.finditer(text))]
+
+    @classmethod
+    def tolerant(cls, text: str, path: str = "") -> "ScriptSource":
+        """Return the source of ``text``, with an empty tree if it cannot be parsed."""
+        try:
+            return cls(text, path)
+        except UserError:
+            return cls(text, path, ast.Module(body=[], type_ignores=[]))
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """The node each node hangs from."""
+        """The parent of each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
@@ -114,54 +132,56 @@ class ScriptSource:
         return found[0] if found else "\n"
 
     def line(self, number: int) -> str:
-        """A line without its newline."""
+        """Return a line without its newline; an empty string if there is no such line."""
+        if not 0 < number <= len(self.starts):
+            return ""
         end = self.starts[number] if number < len(self.starts) else len(self.text)
         return self.text[self.starts[number - 1] : end].rstrip("\r\n").removeprefix(BOM)
 
     def indent(self, number: int) -> str:
-        """The white space a line begins with."""
+        """Return the white space a line begins with."""
         return re.match(r"[ \t\f]*", self.line(number))[0]  # type: ignore[index]
 
     def start(self, node: ast.expr | ast.stmt) -> int:
-        """The offset of the first character of ``node``."""
+        """Return the offset of the first character of ``node``."""
         return self._offset(node.lineno, node.col_offset)
 
     def end(self, node: ast.expr | ast.stmt) -> int:
-        """The offset behind the last character of ``node``."""
+        """Return the offset behind the last character of ``node``."""
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def code(self, node: ast.expr | ast.stmt) -> str:
-        """The text of ``node`` as it stands."""
+        """Return the text of ``node``."""
         return self.text[self.start(node) : self.end(node)]
 
     def one_line(self, node: ast.expr) -> str:
-        """The text of an expression where it stands on one line, else the same written anew on one."""
+        """Return the text of an expression; if it spans several lines, the same code on one line."""
         return self.code(node) if node.lineno == node.end_lineno else ast.unparse(node)
 
     def column(self, node: ast.expr | ast.stmt) -> int:
-        """The column of ``node`` in characters, from 1."""
+        """Return the column of ``node`` in characters, from 1."""
         return self.start(node) - self.starts[node.lineno - 1] + 1 - (self._shift if node.lineno == 1 else 0)
 
     def line_at(self, offset: int) -> int:
-        """The line that holds ``offset``."""
+        """Return the number of the line that holds ``offset``."""
         return bisect_right(self.starts, offset)
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Edit:
-        """The edit that puts ``text`` in the place of ``node``."""
+        """Return the edit that replaces ``node`` by ``text``."""
         return Edit(self.start(node), self.end(node), text)
 
     def insert_line(self, before: int, code: str, indent: str) -> Edit:
-        """The edit that puts a line of code before a line."""
+        """Return the edit that inserts a line of code before a line."""
         at = self.starts[before - 1] + (self._shift if before == 1 else 0)
         return Edit(at, at, indent + code + self.newline)
 
     def remove_lines(self, first: int, last: int) -> Edit:
-        """The edit that takes whole lines out."""
+        """Return the edit that removes whole lines."""
         end = self.starts[last] if last < len(self.starts) else len(self.text)
         return Edit(self.starts[first - 1] + (self._shift if first == 1 else 0), end, "")
 
     def alone(self, stmt: ast.stmt) -> bool:
-        """Whether nothing but ``stmt`` and a comment stands on its lines."""
+        """Return whether the lines of ``stmt`` hold nothing else but a comment."""
         before = self.text[self.starts[stmt.lineno - 1] : self.start(stmt)].removeprefix(BOM)
         last = self.line(stmt.end_lineno or stmt.lineno)
         end = self.starts[(stmt.end_lineno or stmt.lineno) - 1]
@@ -169,13 +189,13 @@ class ScriptSource:
         return not before.strip() and (not after or after.startswith("#"))
 
     def first_line_with_comments(self, stmt: ast.stmt, floor: int) -> int:
-        """The first of the comment lines above ``stmt`` (all below line ``floor``), or its own line."""
+        """Return the first of the comment lines above ``stmt`` (all below line ``floor``), or its own line."""
         own = min([stmt.lineno, *(node.lineno for node in getattr(stmt, "decorator_list", []))])
         between = range(max(self._code_line_above(own), floor) + 1, own)
         return next((number for number in between if self.line(number).strip()), own)
 
     def header_end(self, stmt: ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith) -> int:
-        """The last line of the head (``if …:``) of a compound statement, which may span several."""
+        """Return the last line of the head (``if …:``) of a compound statement, which may span several."""
         return self._code_line_above(self.first_line_with_comments(stmt.body[0], stmt.lineno))
 
     def _code_line_above(self, number: int) -> int:

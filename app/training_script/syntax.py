@@ -1,7 +1,7 @@
-"""Small questions about Python syntax that many rules ask."""
+"""Helpers for Python syntax trees."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -10,13 +10,13 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def parameters(function: Function) -> list[str]:
-    """The names of the positional parameters, then the keyword-only ones."""
+    """Return the names of the positional parameters, then the keyword-only ones."""
     spec = function.args
     return [argument.arg for argument in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
 
 
 def match_arguments(names: list[str], args: list[ast.expr], keywords: list[ast.keyword]) -> dict[str, ast.expr]:
-    """Which expression each parameter gets; nothing behind a starred argument."""
+    """Return the expression that each parameter gets; nothing behind a starred argument."""
     values: dict[str, ast.expr] = {}
     for name, value in zip(names, args, strict=False):
         if isinstance(value, ast.Starred):
@@ -25,8 +25,45 @@ def match_arguments(names: list[str], args: list[ast.expr], keywords: list[ast.k
     return values | {keyword.arg: keyword.value for keyword in keywords if keyword.arg}
 
 
+def last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name, of a call the name of its function; "" if there is none."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=func):
+            return last_name(func)
+    return ""
+
+
+def called_function_name(call: ast.Call) -> str:
+    """Return the name by which a function is called, without what precedes its last dot."""
+    return last_name(call.func)
+
+
+def contains_line(node: ast.stmt | ast.expr, line: int) -> bool:
+    """Return whether a statement or expression spans a line."""
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def as_expression(body: Sequence[ast.stmt]) -> ast.expr | None:
+    """Return what a function body returns as a choice between expressions, or None if that is not possible."""
+    for index, statement in enumerate(body):
+        match statement:
+            case ast.Return(value=ast.expr() as value):
+                return value
+            case ast.If(test=test, body=inner, orelse=orelse):
+                rest = body[index + 1 :]
+                yes, no = as_expression([*inner, *rest]), as_expression([*orelse, *rest])
+                return ast.IfExp(test=test, body=yes, orelse=no) if yes and no else None
+            case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assign() | ast.AnnAssign():
+                continue
+            case _:
+                return None
+    return None
+
+
 def dotted_name(expr: ast.AST) -> str:
-    """``a.b.c`` of an attribute chain on a name, else ""."""
+    """Return ``a.b.c`` of an attribute chain on a name, else ""."""
     attributes: list[str] = []
     while isinstance(expr, ast.Attribute):
         attributes.insert(0, expr.attr)
@@ -35,7 +72,7 @@ def dotted_name(expr: ast.AST) -> str:
 
 
 def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything below ``node`` that runs as part of it: not the bodies of functions and lambdas defined in it."""
+    """Yield every node below ``node`` that runs as part of it; bodies of functions and lambdas defined in it do not."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, (*FUNCTIONS, ast.Lambda)):
@@ -43,12 +80,12 @@ def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_generator(function: Function) -> bool:
-    """Whether calling the function only makes a generator."""
+    """Return whether the function is a generator function."""
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes_of_body(function))
 
 
 def call_argument(call: ast.Call, name: str, place: int | None = None) -> ast.expr | None:
-    """The argument given by keyword, or at a place among the positional ones."""
+    """Return the argument given by keyword or at a positional place, or None."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

@@ -1,12 +1,12 @@
-"""The judgement over a job: a pure function of what was observed of it.
+"""The verdict on a job: a pure function of what was observed of it.
 
-The rules are tried in order; the first that applies speaks. What contradicts is named, what cannot be told is not.
-What recorder and logs say of the same job is then joined to it.
+Rules are tried in order; the first match decides. Contradictions are reported; unknowns are left out. The verdict of
+the stacks is then combined with those of the Flight Recorder records and the logs.
 """
 
 import msgspec
 
-from ..training_script.line_queries import ParsedFiles
+from ..training_script.line_queries import ScriptFiles
 from .flight_recorder.report import add_record_to_row
 from .rank_activity.rank_state import RankState, rank_states
 from .rules import collective_mismatch, dead_ranks, outside_collectives, progressing, startup
@@ -34,26 +34,26 @@ RULES: tuple[Rule, ...] = (
 
 
 def judge_job(observed: Observation) -> JobReport:
-    """Each rank's row and the verdict."""
-    sources = ParsedFiles(_given_as_text(observed) | observed.sources)
-    found = rank_states(observed, sources)
-    scene = JobContext(observed, found, sources)
-    past_init = bool(scene.leaving) or any(stand.collective != INIT for stand in scene.waiting)
+    """Return the report of a job: a row for each rank and the verdict."""
+    sources = ScriptFiles(_source_of_command(observed) | observed.sources)
+    states = rank_states(observed, sources)
+    context = JobContext(observed, states, sources)
+    past_init = bool(context.exiting) or any(state.collective != INIT for state in context.waiting)
     records = {record.rank: record for record in observed.records}
-    rows = [_row(stand, past_init) for stand in found]
+    rows = [_row(state, past_init) for state in states]
     rows = [add_record_to_row(row, records[row.rank]) if row.rank in records else row for row in rows]
     return JobReport(
         launcher=observed.job.launcher,
         world_size=observed.job.world_size,
         nodes=observed.hosts,
         ranks=rows,
-        verdict=combine(_by_rules(scene), scene),
+        verdict=combine(_verdict_of_rules(context), context),
         observed=observed,
     )
 
 
-def _given_as_text(observed: Observation) -> dict[str, str]:
-    """The program of ``python -c``, which stands in no file."""
+def _source_of_command(observed: Observation) -> dict[str, str]:
+    """Return the program of ``python -c``, which is in no file."""
     for seen in observed.seen:
         command = seen.process.command
         if "-c" in command[1:-1]:
@@ -61,12 +61,12 @@ def _given_as_text(observed: Observation) -> dict[str, str]:
     return {}
 
 
-def _by_rules(scene: JobContext) -> Verdict:
-    spoken = next((verdict for rule in RULES if (verdict := rule(scene))), None)
-    return spoken or make_verdict("unknown", "What the ranks do cannot be told from what was seen.", 0.2)
+def _verdict_of_rules(context: JobContext) -> Verdict:
+    first = next((verdict for rule in RULES if (verdict := rule(context))), None)
+    return first or make_verdict("unknown", "Could not determine what the ranks are doing.", 0.2)
 
 
-def _row(stand: RankState, past_init: bool) -> RankRow:
-    if stand.row.state == "missing" and past_init:
-        return msgspec.structs.replace(stand.row, state="dead", note="it had joined the group and has ended")
-    return stand.row
+def _row(state: RankState, past_init: bool) -> RankRow:
+    if state.row.state == "missing" and past_init:
+        return msgspec.structs.replace(state.row, state="dead", note="it had joined the group and has ended")
+    return state.row

@@ -47,7 +47,7 @@ class DemoJob:
 
         Raises:
             UserError: The interpreter has no torch.
-            CouldNotLook: The job ended, or did not come to stand still in time.
+            InspectionError: The job ended, or did not come to stand still in time.
         """
         self.directory = Path(tempfile.mkdtemp(prefix="ddpwizard-demo-", dir=TEMP))
         self.script = self.directory / SCRIPT.name

@@ -70,13 +70,9 @@ class DiagnosisScreen(WizardScreen):
             self._show()
 
     def _show(self) -> None:
-        diagnosis = self._diagnosis = self.desk.diagnosis()
-        self.desk.note_step("diagnosis")
-        self.desk.note(
-            "diagnosis",
-            causes=[[cause.id, cause.confidence] for cause in self._named()],
-            other=diagnosis.other,
-        )
+        diagnosis = self._diagnosis = self.state.diagnosis()
+        self.state.record_navigation("diagnosis")
+        self.state.record_diagnosis(diagnosis, self._named())
         self.query_one("#verdict", Static).update(self._verdict(diagnosis))
         self.query_one(Choices).set_items([self._row(cause) for cause in self._named()])
         self._show_marked()
@@ -84,8 +80,8 @@ class DiagnosisScreen(WizardScreen):
         self.query_one("#offer", Static).update(
             Content.assemble(("n", "bold"), safe_content(f" would tell more: {best.text}")) if best else Content("")
         )
-        probes = count_text(len(self.desk.case.probed), "probe")
-        self.head(facts=f"{count_text(len(diagnosis.evidence), 'observation')} · {probes} ran")
+        probes = count_text(len(self.state.case.probed), "probe")
+        self.show_header(facts=f"{count_text(len(diagnosis.evidence), 'observation')} · {probes} ran")
 
     def _named(self) -> list[RankedCause]:
         return self._diagnosis.named(SHOWN_CAUSES) if self._diagnosis and self._diagnosis.in_scope else []
@@ -96,15 +92,15 @@ class DiagnosisScreen(WizardScreen):
             return Content("This does not look like a problem of distributed training: nothing in it is known here.")
         if not named:
             return Content("Nothing known here was recognised yet. More of the log or a few answers would tell (n).")
-        first = timeline_chart.first_failure_sentence(self.desk.timeline) if self.desk.timeline else ""
-        best = self.desk.knowledge.causes[named[0].id]
+        first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
+        best = self.state.knowledge.causes[named[0].id]
         sure = "Most likely: " if named[0].confidence >= 0.5 else "Perhaps: "
         return Content.assemble(
             (sure, "$muted"), safe_content(best.title, "bold"), safe_content(f"\n{first or best.summary}")
         )
 
     def _row(self, cause: RankedCause) -> Choice:
-        style = "$muted" if cause.id in self.desk.case.rejected else ""
+        style = "$muted" if cause.id in self.state.case.rejected else ""
         title = safe_content(cause.title + (" (not that)" if style else ""), style)
         share = Content.assemble(
             (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (percent(cause.confidence), "bold")
@@ -130,13 +126,13 @@ class DiagnosisScreen(WizardScreen):
             rows.append(Content.styled("Against it", "bold"))
             rows += [row for reason in cause.against for row in reason_rows(reason, width, most=6)]
         for where in dict.fromkeys(reason.where for reason in cause.because if reason.where):
-            rows += excerpt(where, self.desk.texts, width)
+            rows += excerpt(where, self.state.texts, width)
         return join_lines(*rows, *self._messages())
 
     def _messages(self) -> list[Content]:
         """What was seen and is no cause: harmless lines, and echoes of something that happened elsewhere."""
-        messages = self.desk.knowledge.messages
-        seen = [item for item in self.desk.case.evidence if item.id.partition(":")[0] == "message"]
+        messages = self.state.knowledge.messages
+        seen = [item for item in self.state.case.evidence if item.id.partition(":")[0] == "message"]
         rows = [
             safe_content(f"{messages[id_].says}  {Path(item.where).name}", "$muted")
             for item in seen
@@ -158,10 +154,10 @@ class DiagnosisScreen(WizardScreen):
         if cause := self._cause():
             await self.wizard.open("fix", cause=cause.id)
         else:
-            self.say("No cause is known yet; n asks what would tell.")
+            self.show_status("No cause is known yet; n asks what would tell.")
 
     async def action_next(self) -> None:
-        below = self.wizard.screen_stack[-2] if len(self.wizard.screen_stack) > 1 else None
+        below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else None
         if type(below).__name__ == "QuestionScreen":
             await self.action_back()
         else:
@@ -169,48 +165,50 @@ class DiagnosisScreen(WizardScreen):
 
     def action_reject(self) -> None:
         if cause := self._cause():
-            self.desk.case.settle(cause.id, was=False)
+            self.state.case.settle(cause.id, was=False)
             self._show()
             others = [
                 Choice(each.id, safe_content(each.title))
-                for each in self.desk.diagnosis().causes
+                for each in self.state.diagnosis().causes
                 if each.id != cause.id
             ]
             rows = [Choice(UNKNOWN, "I do not know yet"), Choice(UNLISTED, "None of these: something else"), *others]
-            self.wizard.push_screen(PickDialog("It was not that. What was it?", rows), callback=self._settled)
+            self.app.push_screen(PickDialog("It was not that. What was it?", rows), callback=self._settled)
 
     def _settled(self, id_: str | None) -> None:
         if id_ in (None, UNKNOWN):
-            self.say("Noted. n asks what would tell the others apart.")
+            self.show_status("Noted. n asks what would tell the others apart.")
         elif id_ == UNLISTED:
-            session = self.desk.case.session
+            session = self.state.case.session
             assert session is not None
-            self.say(f"Noted. Once you know: ddpwizard kb new NAME --session {session.id} makes an entry of it.")
+            self.show_status(
+                f"Noted. Once you know: ddpwizard kb new NAME --session {session.id} makes an entry of it."
+            )
         else:
-            self.desk.case.settle(id_, was=True)
+            self.state.case.settle(id_, was=True)
             self._show()
-            self.say("Noted: it was that.")
+            self.show_status("Noted: it was that.")
 
     def action_timeline(self) -> None:
         from .timeline import TimelineScreen
 
-        if self.desk.timeline:
-            self.wizard.push_screen(TimelineScreen(self.desk.timeline))
+        if self.state.timeline:
+            self.app.push_screen(TimelineScreen(self.state.timeline))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "timeline":
-            return self.desk.timeline is not None and self.desk.timeline.several
+            return self.state.timeline is not None and self.state.timeline.several
         return True
 
     def action_report(self) -> None:
         from ...app import report
 
         try:
-            assert self.desk.case.session is not None
-            self.say(f"Saved as {report.save_report(self.desk.case.session, self.desk.knowledge)}")
+            assert self.state.case.session is not None
+            self.show_status(f"Saved as {report.save_report(self.state.case.session, self.state.knowledge)}")
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
 
     async def action_quit(self) -> None:
-        self.desk.close()
+        self.state.close()
         await super().action_quit()

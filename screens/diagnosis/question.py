@@ -44,7 +44,7 @@ class QuestionScreen(WizardScreen):
         Binding("w", "why", "why this order", id="step.why", tooltip="What each next step is expected to tell"),
     ]
 
-    class Probed(Message):
+    class ProbeDone(Message):
         """A probe has answered, or could not look."""
 
         def __init__(self, probe: str, found: Snapshot) -> None:
@@ -76,20 +76,20 @@ class QuestionScreen(WizardScreen):
         if event.id == MORE:
             await self.action_diagnosis()
             return
-        self.desk.case.answer(self.question, event.id)
+        self.state.case.answer(self.question, event.id)
         await self._go_on()
 
     async def action_skip(self) -> None:
         if self.question:
-            self.desk.case.answer(self.question, SKIPPED)
+            self.state.case.answer(self.question, SKIPPED)
             await self._go_on()
 
     async def action_take_back(self) -> None:
-        answers = list(self.desk.case.answers)
+        answers = list(self.state.case.answers)
         if not answers:
             await self.action_back()
             return
-        self.desk.case.take_back_answer(answers[-1])
+        self.state.case.take_back_answer(answers[-1])
         self._offered = False
         self._next(answers[-1])
 
@@ -103,11 +103,11 @@ class QuestionScreen(WizardScreen):
 
     def _next(self, question: str = "") -> Diagnosis:
         """Rank again, start the best probe that may run, and show ``question`` or the one that would tell most."""
-        diagnosis = self.desk.diagnosis()
-        if not question and FRONT_DOOR not in self.desk.case.known_answers():
+        diagnosis = self.state.diagnosis()
+        if not question and FRONT_DOOR not in self.state.case.known_answers():
             question = FRONT_DOOR
         self.question = question or next((step.id for step in diagnosis.next if step.kind == "question"), "")
-        self.desk.note_step("step", self.question)
+        self.state.record_navigation("step", self.question)
         self._show_question()
         self._show(diagnosis)
         self._start_probe(diagnosis)
@@ -116,37 +116,37 @@ class QuestionScreen(WizardScreen):
     def _start_probe(self, diagnosis: Diagnosis) -> None:
         best = next((step for step in diagnosis.next if step.kind == "probe"), None)
         if best and not self._probing:
-            self.probe(best.id, self.desk.granted)
+            self.probe(best.id, self.state.granted)
 
     def probe(self, probe: str, granted: Intrusiveness) -> None:
         """Run one probe; the answers go on meanwhile."""
-        spec = self.desk.knowledge.probes[probe]
+        spec = self.state.knowledge.probes[probe]
         self._probing = probe
         self.query_one(ProgressLine).begin(spec.title, spec.limit_s)
         self.run_worker(self._probe(probe, granted), group="probe", exclusive=True)
 
     async def _probe(self, probe: str, granted: Intrusiveness) -> None:
-        found = await self.desk.look([probe], self.desk.context(), granted)
-        self.post_message(self.Probed(probe, found))
+        found = await self.state.run_probes([probe], self.state.context(), granted)
+        self.post_message(self.ProbeDone(probe, found))
 
-    @on(Probed)
-    def _probed(self, event: Probed) -> None:
+    @on(ProbeDone)
+    def _probed(self, event: ProbeDone) -> None:
         self._probing = ""
         self.query_one(ProgressLine).end()
-        self.desk.saw(event.found)
+        self.state.add_snapshot(event.found)
         why = event.found.failed.get(event.probe)
         status = "unknown" if why else "ok"
-        title = self.desk.knowledge.probes[event.probe].title
+        title = self.state.knowledge.probes[event.probe].title
         said = f" {title}: could not look, {why}" if why else f" looked at {title}"
-        self.say(Content.assemble(status_sign(status, self.ascii_only), safe_content(said)))
-        diagnosis = self.desk.diagnosis()
+        self.show_status(Content.assemble(status_sign(status, self.ascii_only), safe_content(said)))
+        diagnosis = self.state.diagnosis()
         self._show(diagnosis)
         self._start_probe(diagnosis)
 
     def cancel_running(self) -> bool:
         if not super().cancel_running():
             return False
-        self.desk.case.mark_probed(self._probing)
+        self.state.case.mark_probed(self._probing)
         self._probing = ""
         self.query_one(ProgressLine).end()
         return True
@@ -154,7 +154,7 @@ class QuestionScreen(WizardScreen):
     # -- showing
 
     def _show_question(self) -> None:
-        spec = self.desk.knowledge.questions.get(self.question)
+        spec = self.state.knowledge.questions.get(self.question)
         answers = self.query_one("#answers", Choices)
         if spec is None:
             self.query_one("#question", Static).update(Content.styled("I have no more questions.", "bold"))
@@ -167,10 +167,10 @@ class QuestionScreen(WizardScreen):
 
     def _show(self, diagnosis: Diagnosis) -> None:
         self.query_one(CauseRanking).show(diagnosis)
-        case = self.desk.case
-        symptom = self.desk.knowledge.questions[FRONT_DOOR].answers.get(case.answers.get(FRONT_DOOR, ""), "")
+        case = self.state.case
+        symptom = self.state.knowledge.questions[FRONT_DOOR].answers.get(case.answers.get(FRONT_DOOR, ""), "")
         probes = count_text(len(case.probed), "probe")
-        self.head(symptom or self.TITLE, f"step {len(case.answers) + 1} · {probes} ran")
+        self.show_header(symptom or self.TITLE, f"step {len(case.answers) + 1} · {probes} ran")
 
     # -- other pages
 
@@ -180,22 +180,22 @@ class QuestionScreen(WizardScreen):
     def action_why(self) -> None:
         from ..dialogs.page import TextDialog
 
-        rows = [_gain_row(step) for step in self.desk.diagnosis().next]
+        rows = [_gain_row(step) for step in self.state.diagnosis().next]
         about = Content(
             "What each step is expected to tell about the cause, in bits, weighed by the time it costs. Probes that "
             "may run by themselves go first.\n"
         )
-        self.wizard.push_screen(TextDialog("Why this order", Content("\n").join([about, *rows])))
+        self.app.push_screen(TextDialog("Why this order", Content("\n").join([about, *rows])))
 
     def action_probes(self) -> None:
         from ..dialogs.probes import ProbesScreen
 
-        self.wizard.push_screen(ProbesScreen(), callback=self._probe_asked)
+        self.app.push_screen(ProbesScreen(), callback=self._probe_asked)
 
     def _probe_asked(self, probe: str | None) -> None:
         if probe:
             self.cancel_running()
-            self.probe(probe, self.desk.knowledge.probes[probe].intrusiveness)
+            self.probe(probe, self.state.knowledge.probes[probe].intrusiveness)
 
 
 def _gain_row(step: NextStep) -> Content:

@@ -67,7 +67,7 @@ class TimelineScreen(WizardScreen):
         items = [Choice(str(place), _line(row)) for place, row in enumerate(self._rows)]
         self.query_one(Choices).set_items(items)
         of = f"attempt {self._at + 1} of {len(self._timeline.attempts)} · " if len(self._timeline.attempts) > 1 else ""
-        self.head(facts=of + count_text(len(attempt.tracks), "track"))
+        self.show_header(facts=of + count_text(len(attempt.tracks), "track"))
         self._show_marked()
 
     @on(Choices.Marked)
@@ -85,7 +85,7 @@ class TimelineScreen(WizardScreen):
         first = next((event for event in track.events if event.kind == "error"), track.last)
         self.query_one("#shown", Static).update(
             join_lines(
-                safe_content(f"What {row.name} shows", "bold"), *told, *excerpt(first.where, self.desk.texts, width)
+                safe_content(f"What {row.name} shows", "bold"), *told, *excerpt(first.where, self.state.texts, width)
             )
         )
 
@@ -97,7 +97,7 @@ class TimelineScreen(WizardScreen):
 def _line(row: timeline_chart.ChartRow) -> Content:
     name = truncate_middle(row.name, NAME_WIDTH).ljust(NAME_WIDTH + 1)
     cells = Content.assemble(*(Content.styled(cell, STYLES.get(cell, "$muted")) for cell in row.cells))
-    return Content.assemble(safe_content(name, "bold $accent" if row.lit else ""), cells)
+    return Content.assemble(safe_content(name, "bold $accent" if row.highlighted else ""), cells)
 
 
 def _told(event: TimelineEvent, width: int) -> Content:

@@ -6,6 +6,7 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from ...app.text.numbers import parse_count
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choices
 from ..widgets.line_input import LineInput
@@ -41,15 +42,16 @@ class FindRankMixin(WizardScreen):
         wanted, choices = event.value.strip(), self.query_one(Choices)
         if not wanted:
             return
-        if wanted.isascii() and wanted.isdecimal():
-            row = self.row_of_rank(int(wanted))
+        rank = parse_count(wanted)
+        if rank is not None:
+            row = self.row_of_rank(rank)
         else:
             rows = enumerate(choices.items)
             row = next((n for n, item in rows if wanted.lower() in item.label.plain.lower()), None)
         if row is None:
-            self.say(f"Nothing here has {wanted}.")
+            self.show_status(f"Nothing here has {wanted}.")
         else:
-            self.say("")
+            self.show_status("")
             choices.highlighted = row
 
     @on(Input.Submitted, "#find")

@@ -38,20 +38,20 @@ class ScrollingPage(WizardScreen):
             yield Static(id="page")
 
     def on_mount(self) -> None:
-        self.write()
+        self.redraw()
 
     def on_resize(self, event: events.Resize) -> None:
         super().on_resize(event)
-        self.write()
+        self.redraw()
 
-    def write(self) -> None:
+    def redraw(self) -> None:
         """Show heading and page as they are now."""
-        self.head(*self.heading())
+        self.show_header(*self.heading())
         self.query_one("#page", Static).update(self.page(self.page_width))
 
-    def turn(self) -> None:
+    def show_from_top(self) -> None:
         """Show another page, from its first line on."""
-        self.write()
+        self.redraw()
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
 

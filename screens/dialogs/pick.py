@@ -25,9 +25,9 @@ class PickDialog(WizardScreen):
         yield Choices(self._rows, verb="choose")
 
     def on_mount(self) -> None:
-        self.head(self._title)
+        self.show_header(self._title)
         if not self._rows:
-            self.say("Nothing to choose from. esc goes back.")
+            self.show_status("Nothing to choose from. esc goes back.")
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:

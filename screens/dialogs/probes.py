@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from ...app.probes.context import level_permitted
 from ..shell.base import WizardScreen
-from ..shell.state import UNWEIGHED, probes_of_snapshot
+from ..shell.state import PROBES_WITH_OWN_SCREEN, probes_of_snapshot
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content, status_sign
 from .confirm import ConfirmDialog
@@ -34,8 +34,8 @@ class ProbesScreen(WizardScreen):
 
     def _rows(self) -> list[Choice]:
         rows = []
-        for id_, spec in self.desk.knowledge.probes.items():
-            if id_ in UNWEIGHED:
+        for id_, spec in self.state.knowledge.probes.items():
+            if id_ in PROBES_WITH_OWN_SCREEN:
                 continue
             level = f"{spec.intrusiveness}, {spec.limit_s:g} s at most"
             label = Content.assemble(status_sign(self._status(id_), self.ascii_only), " ", safe_content(spec.title))
@@ -43,18 +43,18 @@ class ProbesScreen(WizardScreen):
         return rows
 
     def _status(self, probe: str) -> str:
-        snapshot = self.desk.snapshot
+        snapshot = self.state.snapshot
         if snapshot is None or probe not in probes_of_snapshot(snapshot):
             return "skip"
         if probe in snapshot.failed:
             return "unknown"
-        said = {check.status for check in self.desk.checks if check.id.partition(".")[0] == probe}
+        said = {check.status for check in self.state.checks if check.id.partition(".")[0] == probe}
         return next((status for status in ("fail", "warn", "unknown") if status in said), "ok")
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
-        spec = self.desk.knowledge.probes[event.id]
-        if level_permitted(spec.intrusiveness, self.desk.granted):
+        spec = self.state.knowledge.probes[event.id]
+        if level_permitted(spec.intrusiveness, self.state.granted):
             self.dismiss(event.id)
             return
         question = f"{spec.title.capitalize()}: this {LEVELS[spec.intrusiveness]}. Run it?"
@@ -63,4 +63,4 @@ class ProbesScreen(WizardScreen):
             if yes:
                 self.dismiss(event.id)
 
-        self.wizard.push_screen(ConfirmDialog(question, yes="Run it"), callback=run)
+        self.app.push_screen(ConfirmDialog(question, yes="Run it"), callback=run)

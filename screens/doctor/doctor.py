@@ -47,7 +47,7 @@ class DoctorScreen(WizardScreen):
         Binding("s", "save", "save", id="check.save", tooltip="Save what was seen, to judge it elsewhere"),
     ]
 
-    class Looked(Message):
+    class SnapshotTaken(Message):
         """A probe has answered, or could not look."""
 
         def __init__(self, probe: str, found: Snapshot) -> None:
@@ -68,16 +68,18 @@ class DoctorScreen(WizardScreen):
 
     def on_mount(self) -> None:
         self._show()
-        seen = self.desk.snapshot
-        if seen is None or any(getattr(seen, p) is None and p not in seen.failed for p in self.desk.may_probe("reads")):
+        seen = self.state.snapshot
+        if seen is None or any(
+            getattr(seen, p) is None and p not in seen.failed for p in self.state.may_probe("reads")
+        ):
             self.action_look()
 
     # -- looking
 
     def action_look(self) -> None:
-        probes = self.desk.may_probe("reads")
+        probes = self.state.may_probe("reads")
         self._waiting = set(probes)
-        limit_s = max((self.desk.knowledge.probes[probe].limit_s for probe in probes), default=0)
+        limit_s = max((self.state.knowledge.probes[probe].limit_s for probe in probes), default=0)
         self.query_one(ProgressLine).begin("looking at this box", limit_s)
         self._run(probes, "reads")
 
@@ -87,22 +89,24 @@ class DoctorScreen(WizardScreen):
             self.run_worker(self._look(probe, granted), group="look")
 
     async def _look(self, probe: str, granted: Intrusiveness) -> None:
-        self.post_message(self.Looked(probe, await self.desk.look([probe], self.desk.context(), granted)))
+        self.post_message(
+            self.SnapshotTaken(probe, await self.state.run_probes([probe], self.state.context(), granted))
+        )
 
-    @on(Looked)
-    def _looked(self, event: Looked) -> None:
+    @on(SnapshotTaken)
+    def _looked(self, event: SnapshotTaken) -> None:
         self._waiting.discard(event.probe)
         if not self._waiting:
             self.query_one(ProgressLine).end()
-        self.desk.saw(event.found)
+        self.state.add_snapshot(event.found)
         self._show()
 
     async def action_bench(self) -> None:
-        spec = self.desk.knowledge.probes[BENCH]
-        if level_permitted(spec.intrusiveness, self.desk.granted):
+        spec = self.state.knowledge.probes[BENCH]
+        if level_permitted(spec.intrusiveness, self.state.granted):
             self._bench()
             return
-        await self.wizard.push_screen(
+        await self.app.push_screen(
             ConfirmDialog(
                 "Run a real all-reduce on this box?",
                 yes=f"Run it, {spec.limit_s:g} s at most",
@@ -113,7 +117,7 @@ class DoctorScreen(WizardScreen):
         )
 
     def _bench(self) -> None:
-        spec = self.desk.knowledge.probes[BENCH]
+        spec = self.state.knowledge.probes[BENCH]
         self._waiting = {BENCH}
         self.query_one(ProgressLine).begin(spec.title, spec.limit_s)
         self._run([BENCH], spec.intrusiveness)
@@ -128,16 +132,16 @@ class DoctorScreen(WizardScreen):
     # -- showing
 
     def _show(self) -> None:
-        checks = self.desk.checks
+        checks = self.state.checks
         counts = [(n, status) for status in ORDER if (n := sum(check.status == status for check in checks))]
         words = {"unknown": "could not look", "skip": "skipped"}
         said = " · ".join(f"{n} {words.get(status, status)}" for n, status in reversed(counts))
-        self.head(facts=said or machine_line(self.desk))
+        self.show_header(facts=said or machine_line(self.state))
         self.query_one(Choices).set_items(self._rows())
         self._show_marked()
 
     def _rows(self) -> list[Choice]:
-        checks = sorted(self.desk.checks, key=lambda check: ORDER.index(check.status))
+        checks = sorted(self.state.checks, key=lambda check: ORDER.index(check.status))
         healthy = [check for check in checks if check.status in ("ok", "skip")]
         shown = checks if self._open else [check for check in checks if check not in healthy]
         rows = [Choice(f"{n}", self._label(check)) for n, check in enumerate(shown)]
@@ -177,7 +181,7 @@ class DoctorScreen(WizardScreen):
         self.query_one("#why", Static).update(join_lines(*rows) if rows else "")
 
     def _bench_rows(self) -> list[Content]:
-        section = self.desk.snapshot.allreduce if self.desk.snapshot else None
+        section = self.state.snapshot.allreduce if self.state.snapshot else None
         return bench_rows(section) if section else []
 
     # -- actions
@@ -187,18 +191,18 @@ class DoctorScreen(WizardScreen):
         self._show()
 
     def action_save(self) -> None:
-        if self.desk.snapshot is None:
-            self.say("Nothing was seen yet.")
+        if self.state.snapshot is None:
+            self.show_status("Nothing was seen yet.")
             return
         import msgspec
 
         from ...app.system.files import write_new_file
 
-        content = msgspec.json.format(msgspec.json.encode(self.desk.snapshot)).decode()
+        content = msgspec.json.format(msgspec.json.encode(self.state.snapshot)).decode()
         try:
-            self.say(f"Saved as {write_new_file(f'snapshot-{self.desk.snapshot.host}.json', content)}")
+            self.show_status(f"Saved as {write_new_file(f'snapshot-{self.state.snapshot.host}.json', content)}")
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
 
 
 def bench_rows(section: AllreduceSection) -> list[Content]:

@@ -61,7 +61,7 @@ class StatusCells(BaseWidget):
         assert isinstance(screen, WizardScreen)
         width = self.size.width
         half = width // 2
-        facts = status_cells(screen.desk)
+        facts = status_cells(screen.state)
         if width < TWO_COLUMNS:
             return [status_cell(fact, screen.ascii_only, width) for fact in facts]
         left = [status_cell(fact, screen.ascii_only, half - 1) for fact in facts[::2]]
@@ -88,14 +88,14 @@ class HomeScreen(WizardScreen):
         Binding("ctrl+p", "app.palette", "all commands", id="home.palette", tooltip="Find any action by its name"),
     ]
 
-    class LookDone(Message):
+    class ProbeDone(Message):
         """One probe has answered, or could not."""
 
         def __init__(self, probe: str, found: Snapshot) -> None:
             super().__init__()
             self.probe, self.found = probe, found
 
-    class JobsSeen(Message):
+    class JobsTriaged(Message):
         """The jobs of this box were looked at."""
 
         def __init__(self, reports: list[JobReport], problem: str = "") -> None:
@@ -131,7 +131,7 @@ class HomeScreen(WizardScreen):
 
     def action_look(self) -> None:
         """Read the box and its jobs, all at once, each under its own limit."""
-        probes = self.desk.may_probe("reads")
+        probes = self.state.may_probe("reads")
         self._looking = {*probes, "job"}
         self._show_looking()
         self.workers.cancel_group(self, "look")
@@ -139,33 +139,33 @@ class HomeScreen(WizardScreen):
             self.run_worker(work, group="look")
 
     async def _look(self, probe: str) -> None:
-        self.post_message(self.LookDone(probe, await self.desk.look([probe], self.desk.context(), "reads")))
+        self.post_message(self.ProbeDone(probe, await self.state.run_probes([probe], self.state.context(), "reads")))
 
     async def _jobs(self) -> None:
         try:
-            self.post_message(self.JobsSeen(await self.desk.triage(None)))
+            self.post_message(self.JobsTriaged(await self.state.triage(None)))
         except UserError as error:
-            self.post_message(self.JobsSeen([], str(error)))
+            self.post_message(self.JobsTriaged([], str(error)))
 
-    @on(LookDone)
-    def _looked_at(self, event: LookDone) -> None:
+    @on(ProbeDone)
+    def _looked_at(self, event: ProbeDone) -> None:
         self._looking.discard(event.probe)
-        self.desk.saw(event.found)
+        self.state.add_snapshot(event.found)
         self._show()
 
-    @on(JobsSeen)
-    def _jobs_seen(self, event: JobsSeen) -> None:
+    @on(JobsTriaged)
+    def _jobs_seen(self, event: JobsTriaged) -> None:
         self._looking.discard("job")
-        self.desk.reports = event.reports
+        self.state.reports = event.reports
         self._show()
         if event.problem:
-            self.say(event.problem)
+            self.show_status(event.problem)
 
     # -- showing
 
     def _show(self) -> None:
         self.query_one(StatusCells).show_changes()
-        self.head(facts=machine_line(self.desk))
+        self.show_header(facts=machine_line(self.state))
         self.query_one("#wrong", Choices).set_items(self._rows())
         self._show_looking()
 
@@ -175,7 +175,7 @@ class HomeScreen(WizardScreen):
 
     def _show_looking(self) -> None:
         looking = Content.assemble(("● ", "$accent"), ("looking at this box", "$muted"))
-        self.say(looking if self._looking else "")
+        self.show_status(looking if self._looking else "")
 
     def _rows(self) -> list[Choice]:
         rows = [Choice(id_, label, self._remark(id_)) for id_, label, _ in SYMPTOMS]
@@ -185,12 +185,12 @@ class HomeScreen(WizardScreen):
         return rows
 
     def _remark(self, id_: str) -> Content:
-        if id_ == "hangs" and self.desk.reports:
-            worst = self.desk.reports[0]
+        if id_ == "hangs" and self.state.reports:
+            worst = self.state.reports[0]
             if worst.verdict.state == "hung":
                 return safe_content(f"{job_name(worst.job)} on this box looks hung", "$warning")
         if id_ == "check":
-            bad = sum(check.status in ("warn", "fail") for check in self.desk.checks)
+            bad = sum(check.status in ("warn", "fail") for check in self.state.checks)
             return safe_content(f"{bad} thing{'s' * (bad != 1)} to look at", "$warning") if bad else Content("")
         return Content("")
 
@@ -201,20 +201,20 @@ class HomeScreen(WizardScreen):
         symptom = next((answer for id_, _, answer in SYMPTOMS if id_ == event.id), "")
         try:
             if event.id == "resume" and self._unfinished:
-                await self.wizard.open(self.desk.resume(self._unfinished.id))
+                await self.wizard.open(self.state.resume(self._unfinished.id))
             elif symptom:
                 await self._case(event.id, symptom)
             else:
                 await self.wizard.open(event.id)
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
 
     async def _case(self, id_: str, symptom: str) -> None:
-        self.desk.begin().answer("symptom", symptom)
+        self.state.begin().answer("symptom", symptom)
         if id_ == "crashed":
             await self.wizard.open("paste")
-        elif id_ == "hangs" and self.desk.reports:
-            await self.wizard.open("triage", reports=self.desk.reports)
+        elif id_ == "hangs" and self.state.reports:
+            await self.wizard.open("triage", reports=self.state.reports)
         else:
             await self.wizard.open("step")
 
@@ -232,11 +232,11 @@ class HomeScreen(WizardScreen):
         from ..shell.take_text import take_text
 
         try:
-            self.desk.begin()
-            take_text(self.desk, given, "your words")
+            self.state.begin()
+            take_text(self.state, given, "your words")
             await self.wizard.open("diagnosis")
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
 
     def action_write(self) -> None:
         words, choices = self.query_one("#words"), self.query_one("#wrong")

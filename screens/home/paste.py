@@ -38,14 +38,14 @@ class PasteScreen(WizardScreen):
         yield area
 
     def on_mount(self) -> None:
-        if self.desk.has_case:
-            self.desk.note_step("paste")
+        if self.state.has_case:
+            self.state.record_navigation("paste")
 
     async def action_read(self) -> None:
         try:
-            take_text(self.desk, self.query_one(TextArea).text, "pasted text")
+            take_text(self.state, self.query_one(TextArea).text, "pasted text")
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
             return
         await self.wizard.open("diagnosis")
 

@@ -4,7 +4,7 @@ from textual.content import Content
 
 from ...app.probes.summary import SubjectSummary, machine_summary
 from ...app.text.units import count_text
-from ...app.triage.phrases import JOB_SAYS
+from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState, job_name
 from ..widgets.formatting import safe_content, status_sign
@@ -13,10 +13,10 @@ NAMES = ("GPUs", "network", "memory", "torch", "port")  # the subjects of app.fa
 NAME_WIDTH = 8
 
 
-def status_cells(desk: WizardState) -> list[SubjectSummary]:
+def status_cells(state: WizardState) -> list[SubjectSummary]:
     """The cells in reading order; what was not read yet has no text."""
-    found = {fact.name: fact for fact in machine_summary(desk.snapshot, desk.checks)} if desk.snapshot else {}
-    return [*(found.get(name, SubjectSummary(name, "")) for name in NAMES), _job(desk.reports)]
+    found = {fact.name: fact for fact in machine_summary(state.snapshot, state.checks)} if state.snapshot else {}
+    return [*(found.get(name, SubjectSummary(name, "")) for name in NAMES), _job(state.reports)]
 
 
 def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
@@ -31,9 +31,9 @@ def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
     return whole if whole.cell_length <= width else Content.assemble(name, said).truncate(width, ellipsis=True)
 
 
-def machine_line(desk: WizardState) -> str:
+def machine_line(state: WizardState) -> str:
     """This box in one line, for the title: host, GPUs, torch, CUDA."""
-    snapshot = desk.snapshot
+    snapshot = state.snapshot
     if snapshot is None:
         return ""
     parts = [snapshot.host]
@@ -56,6 +56,6 @@ def _job(reports: list[JobReport] | None) -> SubjectSummary:
         return SubjectSummary("job", "")
     if not reports:
         return SubjectSummary("job", "none of yours runs here")
-    status, says = JOB_SAYS[reports[0].verdict.state]
+    status, says = JOB_STATE_TEXT[reports[0].verdict.state]
     more = f", and {len(reports) - 1} more" if len(reports) > 1 else ""
     return SubjectSummary("job", job_line(reports[0]), status, says + more)

@@ -1,4 +1,4 @@
-"""Everything the wizard knows: search as you type, an entry beside it, and what is related to it."""
+"""Everything the wizard knows: search as you type, the entry next to it, and what is related to it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
 from ...knowledge.schema import Cause, Knowledge
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
@@ -45,14 +46,12 @@ class BrowserScreen(WizardScreen):
     def __init__(self, cause: str = "", searching: bool = False) -> None:
         super().__init__()
         self._first, self._searching = cause, searching
-        self._words: dict[str, str] = {}
 
     @property
     def _causes(self) -> dict[str, Cause]:
-        return self.desk.knowledge.causes
+        return self.state.knowledge.causes
 
     def body(self) -> Iterable[Widget]:
-        self._words = {id_: _searched(entry) for id_, entry in self._causes.items()}
         yield LineInput(placeholder="search (/)", moves="#found", id="search")
         with Container(id="sides"):
             yield Choices(self._rows(""), numbered=False, verb="read", id="found")
@@ -66,25 +65,18 @@ class BrowserScreen(WizardScreen):
         self._show()
         if self._searching:
             self.query_one("#search").focus()
-        self.head(facts=f"{len(found.items)} causes")
+        self.show_header(facts=f"{len(found.items)} causes")
 
     # -- searching
 
     def _rows(self, typed: str) -> list[Choice]:
-        words = typed.lower().split()
-        causes = [
-            (not all(word in entry.title.lower() or word in id_ for word in words), entry)
-            for id_, entry in self._causes.items()
-            if all(word in self._words[id_] for word in words)
-        ]
-        ordered = sorted(causes, key=lambda found: (found[0], found[1].family, found[1].title))
-        return [Choice(entry.id, safe_content(entry.title)) for _, entry in ordered]
+        return [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(self.state.knowledge, typed)]
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         rows = self._rows(event.value)
         self.query_one("#found", Choices).set_items(rows)
-        self.head(facts=f"{len(rows)} of {len(self._words)} causes")
+        self.show_header(facts=f"{len(rows)} of {len(self._causes)} causes")
         self._show()
 
     @on(Input.Submitted)
@@ -102,7 +94,7 @@ class BrowserScreen(WizardScreen):
     def _show(self) -> None:
         marked = self.query_one("#found", Choices).marked
         self.query_one("#entry", VerticalScroll).scroll_home(animate=False)
-        entry = entry_content(self._causes[marked.id], self.desk.knowledge) if marked else Content("Nothing found.")
+        entry = entry_content(self._causes[marked.id], self.state.knowledge) if marked else Content("Nothing found.")
         self.query_one("#text", Static).update(entry)
 
     # -- actions
@@ -119,8 +111,12 @@ class BrowserScreen(WizardScreen):
             self.run_worker(self._relate(marked.id), group="related", exclusive=True)
 
     async def _relate(self, cause: str) -> None:
-        # networkx takes a moment to load: in a thread, so that the keys go on working.
-        self.post_message(self.RelatedFound(cause, await asyncio.to_thread(related_causes, self.desk.knowledge, cause)))
+        from ...app.diagnosis.decision_graph import related_causes
+
+        # In a thread: loading networkx takes a moment.
+        self.post_message(
+            self.RelatedFound(cause, await asyncio.to_thread(related_causes, self.state.knowledge, cause))
+        )
 
     @on(RelatedFound)
     def _related_found(self, event: RelatedFound) -> None:
@@ -131,7 +127,7 @@ class BrowserScreen(WizardScreen):
             for id_, why in event.related
         ]
         title = f"Related to: {self._causes[event.cause].title}"
-        self.wizard.push_screen(PickDialog(title, rows), callback=self._go_to)
+        self.app.push_screen(PickDialog(title, rows), callback=self._go_to)
 
     def _go_to(self, id_: str | None) -> None:
         if id_:
@@ -142,64 +138,24 @@ class BrowserScreen(WizardScreen):
             self._show()
 
 
-def _searched(entry: Cause) -> str:
-    return " ".join([entry.id, entry.title, entry.family, entry.summary, *entry.symptoms]).lower()
-
-
 def entry_content(cause: Cause, knowledge: Knowledge) -> Content:
-    """An entry for reading: headings, paragraphs, lists."""
-    findings = knowledge.findings()
-
-    def head(name: str) -> list[Content]:
-        return [Content(""), Content.styled(name, "bold $accent")]
-
-    def item(value: str) -> Content:
-        return Content.assemble("  – ", safe_content(value))
-
-    def weighed(weight: str, what: str) -> Content:
-        return Content.assemble((f"  {weight:<9} ", "$muted"), safe_content(what))
-
+    """Render an entry: headings, paragraphs, lists."""
     rows = [
         safe_content(cause.title, "bold"),
         safe_content(f"{cause.family} / {cause.id}", "$muted"),
         Content(""),
         safe_content(reflow(cause.summary)),
     ]
-    rows += [*head("How it shows"), *map(item, cause.symptoms)]
-    rows += [*head("What happens"), safe_content(reflow(cause.explain))]
-    rows += head("What mends it")
-    for fix in cause.fixes:
-        rows.append(item(fix.title + (f" ({fix.safety}: {fix.why_unsafe})" if fix.why_unsafe else "")))
-        rows += [safe_content("      " + line) for line in fix.text.strip().splitlines()]
-    rows += head("What speaks for or against it")
-    rows += [weighed(weight, findings[id_]) for id_, weight in cause.findings.items()]
-    for question, answers in cause.questions.items():
-        spec = knowledge.questions[question]
-        rows += [weighed(weight, f"{spec.ask} {spec.answers[answer]}") for answer, weight in answers.items()]
-    rows += [weighed(signature.weight, f"log line: {signature.pattern}") for signature in cause.signatures]
-    if cause.tells_apart:
-        rows += head("How to tell it from its neighbours")
-        rows += [item(f"{other}: {what}") for other, what in cause.tells_apart.items()]
-    if cause.changed:
-        rows += head("What older advice says otherwise")
-        rows += [item(f"since {change.since}: {change.what}") for change in cause.changed]
-    rows += head("Holds for")
-    rows.append(safe_content("  " + ", ".join(f"{name} {versions}" for name, versions in cause.holds_for.items())))
-    rows += [*head("Sources"), *(item(f"{s.title} ({s.checked}) {s.url}") for s in cause.sources)]
+    for section in cause_sections(cause, knowledge):
+        rows += [Content(""), Content.styled(section.title, "bold $accent"), *map(_line, section.lines)]
     return join_lines(*rows)
 
 
-def related_causes(knowledge: Knowledge, cause: str) -> list[tuple[str, str]]:
-    """Other causes by what they share with this one in the decision graph, the named ones first: (id, why)."""
-    from ...app.diagnosis.decision_graph import build_graph
-
-    graph = build_graph(knowledge)
-    found = dict.fromkeys(knowledge.causes[cause].see_also, "see also")
-    shared: dict[str, int] = {}
-    for source in graph.predecessors(cause):
-        for other in graph.successors(source):
-            if other != cause and graph.nodes[other]["kind"] == "cause":
-                shared[other] = shared.get(other, 0) + 1
-    for other, count in sorted(shared.items(), key=lambda each: -each[1]):
-        found.setdefault(other, f"{count} sign{'s' * (count != 1)} in common")
-    return list(found.items())
+def _line(line: EntryLine) -> Content:
+    if line.kind == "item":
+        return Content.assemble("  – ", safe_content(line.text))
+    if line.kind == "code":
+        return safe_content("      " + line.text)
+    if line.weight:
+        return Content.assemble((f"  {line.weight:<{WEIGHT_WIDTH}} ", "$muted"), safe_content(line.text))
+    return safe_content(reflow(line.text))

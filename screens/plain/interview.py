@@ -8,7 +8,7 @@ from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
 from ...app.text.units import percent_text
 from ..shell.state import SURE, WizardState
-from .job import offer_fix
+from .job import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
 
@@ -17,17 +17,17 @@ BAR_WIDTH = 10
 
 
 class Interview:
-    """The case on the desk, talked through."""
+    """The case on the state, talked through."""
 
-    def __init__(self, desk: WizardState, talk: Prompt) -> None:
-        self.desk = desk
-        self.talk = talk
+    def __init__(self, state: WizardState, prompt: Prompt) -> None:
+        self.state = state
+        self.prompt = prompt
 
     def ask(self, question: str = "") -> None:
         """Questions, the ranking after each, until the wizard is sure or has no more."""
-        case = self.desk.case
+        case = self.state.case
         while True:
-            diagnosis = self._probe(self.desk.diagnosis())
+            diagnosis = self._probe(self.state.diagnosis())
             sure = bool(diagnosis.causes) and diagnosis.causes[0].confidence >= SURE
             if not question and FRONT_DOOR not in case.known_answers():
                 question = FRONT_DOOR
@@ -35,7 +35,7 @@ class Interview:
             if sure or not question:
                 break
             self._show_ranking(diagnosis)
-            self.desk.note_step("step", question)
+            self.state.record_navigation("step", question)
             given = self._ask(question)
             if given == "d":
                 break
@@ -48,122 +48,122 @@ class Interview:
 
     def _ask(self, question: str) -> str:
         """The id of an answer, or s, b, d."""
-        spec = self.desk.knowledge.questions[question]
-        self.talk.say("", spec.ask, f"  (why I ask: {spec.why})")
+        spec = self.state.knowledge.questions[question]
+        self.prompt.write("", spec.ask, f"  (why I ask: {spec.why})")
         letters = {"s": "skip", "b": "back", "d": "what it looks like so far", "h": "home", "q": "quit"}
-        given = self.talk.choose(list(spec.answers.values()), letters, "Your answer: ")
+        given = self.prompt.choose(list(spec.answers.values()), letters, "Your answer: ")
         self._leave_if(given)
         return given if given in letters else list(spec.answers)[int(given) - 1]
 
     def _take_back(self) -> str:
-        answers = list(self.desk.case.answers)
+        answers = list(self.state.case.answers)
         if not answers:
             raise Quit(home=True)
-        self.desk.case.take_back_answer(answers[-1])
+        self.state.case.take_back_answer(answers[-1])
         return answers[-1]
 
     def _probe(self, diagnosis: Diagnosis) -> Diagnosis:
         """Run the probes that may run by themselves and tell most, and say so."""
         while best := next((step for step in diagnosis.next if step.kind == "probe"), None):
-            spec = self.desk.knowledge.probes[best.id]
-            self.talk.tell(f"{self.talk.mark('running')} {spec.title} (at most {spec.limit_s:g} s)")
+            spec = self.state.knowledge.probes[best.id]
+            self.prompt.show_progress(f"{self.prompt.status_sign('running')} {spec.title} (at most {spec.limit_s:g} s)")
             found = asyncio.run(self._look(best.id))
-            self.desk.merge_look(found)
-            self.desk.take_snapshot(found)
+            self.state.merge_snapshot(found)
+            self.state.take_snapshot(found)
             why = found.failed.get(best.id)
             said = f"could not look, {why}" if why else "looked at"
-            self.talk.say(f"  {self.talk.mark('unknown' if why else 'ok')} {spec.title}: {said}")
-            diagnosis = self.desk.diagnosis()
+            self.prompt.write(f"  {self.prompt.status_sign('unknown' if why else 'ok')} {spec.title}: {said}")
+            diagnosis = self.state.diagnosis()
         return diagnosis
 
     def diagnose(self) -> None:
         """The ranking with its reasons, and what may be done about it."""
         while True:
-            diagnosis = self.desk.diagnosis()
+            diagnosis = self.state.diagnosis()
             named = diagnosis.named(SHOWN_CAUSES) if diagnosis.in_scope else []
-            self.desk.note_step("diagnosis")
-            self.desk.note("diagnosis", causes=[[cause.id, cause.confidence] for cause in named], other=diagnosis.other)
+            self.state.record_navigation("diagnosis")
+            self.state.record_diagnosis(diagnosis, named)
             self._show_verdict(diagnosis, named)
             letters = {"m": "ask me more"} if diagnosis.next else {}
             letters |= {"x": "it was not the first"} if named else {}
-            letters |= {"t": "the ranks over time"} if self.desk.timeline and self.desk.timeline.several else {}
-            letters |= {"s": "look at a rank"} if self.desk.reports else {}
+            letters |= {"t": "the ranks over time"} if self.state.timeline and self.state.timeline.several else {}
+            letters |= {"s": "look at a rank"} if self.state.reports else {}
             letters |= {"r": "save a report", "h": "home", "q": "quit"}
-            rows = [f"What mends it: {cause.title}" for cause in named]
-            given = self.talk.choose(rows, letters, "What next? ")
+            rows = [f"Fix: {cause.title}" for cause in named]
+            given = self.prompt.choose(rows, letters, "What next? ")
             self._leave_if(given)
             if given == "m":
                 self._more(diagnosis)
             elif given == "r":
                 self._report()
-            elif given == "t" and self.desk.timeline:
-                self.talk.say("", *timeline_chart.chart_lines(self.desk.timeline))
+            elif given == "t" and self.state.timeline:
+                self.prompt.write("", *timeline_chart.chart_lines(self.state.timeline))
             elif given == "s":
-                show_rank(self.desk, self.talk)
+                show_rank(self.state, self.prompt)
             elif given == "x":
                 self._reject(named[0], diagnosis)
             else:
-                offer_fix(self.desk, self.talk, named[int(given) - 1].id)
+                offer_fixes(self.state, self.prompt, named[int(given) - 1].id)
 
     def _reject(self, cause: RankedCause, diagnosis: Diagnosis) -> None:
         """Note that it was not this cause, and which it was, if the person knows."""
-        self.desk.case.settle(cause.id, was=False)
+        self.state.case.settle(cause.id, was=False)
         others = [other for other in diagnosis.causes if other.id != cause.id]
         letters = {"n": "something else", "u": "I do not know yet"}
-        self.talk.say("", "It was not that. What was it?")
-        given = self.talk.choose([other.title for other in others], letters, "It was: ")
+        self.prompt.write("", "It was not that. What was it?")
+        given = self.prompt.choose([other.title for other in others], letters, "It was: ")
         if given not in letters:
-            self.desk.case.settle(others[int(given) - 1].id, was=True)
-        elif given == "n" and self.desk.case.session is not None:
-            self.talk.say(f"  Once you know: ddpwizard kb new NAME --session {self.desk.case.session.id}")
+            self.state.case.settle(others[int(given) - 1].id, was=True)
+        elif given == "n" and self.state.case.session is not None:
+            self.prompt.write(f"  Once you know: ddpwizard kb new NAME --session {self.state.case.session.id}")
 
     def _more(self, diagnosis: Diagnosis) -> None:
         """One more question, however sure the wizard is."""
         diagnosis = self._probe(diagnosis)
         question = next((step.id for step in diagnosis.next if step.kind == "question"), "")
         if not question:
-            self.talk.say("  I have no more questions.")
+            self.prompt.write("  I have no more questions.")
             return
-        self.desk.note_step("step", question)
+        self.state.record_navigation("step", question)
         given = self._ask(question)
         if given == "b":
             self._take_back()
         elif given != "d":
-            self.desk.case.answer(question, SKIPPED if given == "s" else given)
+            self.state.case.answer(question, SKIPPED if given == "s" else given)
 
     async def _look(self, probe: str) -> Snapshot:
-        return await self.desk.look([probe], self.desk.context(self.talk.tell), self.desk.granted)
+        return await self.state.run_probes([probe], self.state.context(self.prompt.show_progress), self.state.granted)
 
     def _show_ranking(self, diagnosis: Diagnosis) -> None:
         named = diagnosis.named(3)
         if named:
-            self.talk.say("", "Most likely so far")
-            self.talk.say(
+            self.prompt.write("", "Most likely so far")
+            self.prompt.write(
                 *(_bar(cause.confidence, cause.title) for cause in named), _bar(diagnosis.other, "none of these")
             )
 
     def _show_verdict(self, diagnosis: Diagnosis, named: list[RankedCause]) -> None:
         if not diagnosis.in_scope:
-            self.talk.say("", "This does not look like a problem of distributed training.")
+            self.prompt.write("", "This does not look like a problem of distributed training.")
         elif not named:
-            self.talk.say("", "Nothing known here was recognised yet. More of the log or a few answers would tell.")
+            self.prompt.write("", "Nothing known here was recognised yet. More of the log or a few answers would tell.")
         else:
-            best = self.desk.knowledge.causes[named[0].id]
+            best = self.state.knowledge.causes[named[0].id]
             sure = "Most likely" if named[0].confidence >= 0.5 else "Perhaps"
-            self.talk.say("", f"{sure}: {best.title}", f"  {best.summary}", "", "Because")
-            self.talk.say(*(_reason(line) for line in named[0].because))
+            self.prompt.write("", f"{sure}: {best.title}", f"  {best.summary}", "", "Because")
+            self.prompt.write(*(_reason(line) for line in named[0].because))
             if named[0].against:
-                self.talk.say("Against it", *(_reason(line) for line in named[0].against))
-            self.talk.say("", *(_bar(cause.confidence, cause.title) for cause in named))
-            self.talk.say(_bar(diagnosis.other, "none of these"))
-        self.talk.say("")
+                self.prompt.write("Against it", *(_reason(line) for line in named[0].against))
+            self.prompt.write("", *(_bar(cause.confidence, cause.title) for cause in named))
+            self.prompt.write(_bar(diagnosis.other, "none of these"))
+        self.prompt.write("")
 
     def _report(self) -> None:
         from ...app import report
 
-        session = self.desk.case.session
+        session = self.state.case.session
         assert session is not None
-        self.talk.say(f"  Saved as {report.save_report(session, self.desk.knowledge)}")
+        self.prompt.write(f"  Saved as {report.save_report(session, self.state.knowledge)}")
 
     def _leave_if(self, given: str) -> None:
         if given in ("q", "h"):

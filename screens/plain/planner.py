@@ -13,6 +13,7 @@ from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
 from ...app.plan.strategies.table import render_table
 from ...app.plan.types import PlanRow
+from ...app.text.numbers import parse_count
 from ..planner.breakdown import strategy_details
 from ..planner.compare import side_by_side
 from ..planner.write_files import (
@@ -36,12 +37,12 @@ ASKED = {
 }
 
 
-def plan_run(desk: WizardState, talk: Prompt) -> None:
+def plan_run(state: WizardState, prompt: Prompt) -> None:
     """Ask what is trained on what, show what fits and how fast it is, and answer what one asks of it."""
-    box = asks.form_machine_from_snapshot(desk.snapshot)
+    box = asks.form_machine_from_snapshot(state.snapshot)
     while True:
-        values = asks.initial_values(box, Path.cwd()) | desk.plan_form
-        talk.say("", "What is trained on what? An empty line takes what stands in brackets.")
+        values = asks.initial_values(box, Path.cwd()) | state.plan_form
+        prompt.write("", "What is trained on what? An empty line takes what stands in brackets.")
         checks: dict[str, Callable[[str], object]] = {
             "model": model_locator.find_model,
             "seq_len": lambda value: asks.parse_field_number("seq_len", value),
@@ -49,109 +50,110 @@ def plan_run(desk: WizardState, talk: Prompt) -> None:
             "gpu": lambda value: asks.gpu_memory_of(value, box),
         }
         for name, check in checks.items():
-            values[name] = _asked(talk, ASKED[name], values[name], check)
+            values[name] = _asked(prompt, ASKED[name], values[name], check)
         if not box.per_node or values["gpus"] != str(box.per_node * box.nodes):
             values["nodes"] = ""
-        talk.say(
+        prompt.write(
             "", "In bf16-mixed with AdamW, one sequence per GPU; ddpwizard plan --help names all that can be said."
         )
-        desk.plan_form = values
+        state.plan_form = values
         try:
             question = asks.request_from_form(values, box)
         except UserError as error:
-            _refuse(talk, error)
+            _refuse(prompt, error)
             continue
-        if _answered(desk, talk, question):
+        if _answered(state, prompt, question):
             return
 
 
-def _answered(desk: WizardState, talk: Prompt, question: summary.FormRequest) -> bool:
+def _answered(state: WizardState, prompt: Prompt, question: summary.FormRequest) -> bool:
     """Show the plan and answer what is asked of it; whether the person is done with it."""
     found = summary.add_scaling(summary.make_summary(question))
     found = found._replace(rows=summary.explain_rows(found))
     _, assumed = spec.fill_defaults(question.setting)
-    talk.say("", *render_table(question.setting, [row.candidate for row in found.rows], assumed))
-    _say_three(talk, found)
+    prompt.write("", *render_table(question.setting, [row.candidate for row in found.rows], assumed))
+    _say_three(prompt, found)
     names = [summary.strategy_label(row) for row in found.rows]
-    talk.say("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
+    prompt.write("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
     while True:
-        given = _choice(talk, len(names))
+        given = _choice(prompt, len(names))
         if given == "q":
             raise Quit
         if given in ("a", "h"):
             return given == "h"
         if given.isdecimal():
             row = found.rows[int(given) - 1]
-            talk.say("", names[int(given) - 1], *strategy_details(row, WIDTH, talk.ascii_only).plain.split("\n"))
+            prompt.write("", names[int(given) - 1], *strategy_details(row, WIDTH, prompt.ascii_only).plain.split("\n"))
         elif given == "c":
-            pair = [_row(talk, found.rows, which) for which in ("First", "Second")]
-            talk.say("", *side_by_side(*pair, WIDTH, talk.ascii_only).plain.split("\n"))
+            pair = [_row(prompt, found.rows, which) for which in ("First", "Second")]
+            prompt.write("", *side_by_side(*pair, WIDTH, prompt.ascii_only).plain.split("\n"))
         elif given == "g":
             more = _asked(
-                talk, "How many more", str(question.more_gpus), lambda value: asks.parse_field_number("more", value)
+                prompt, "How many more", str(question.more_gpus), lambda value: asks.parse_field_number("more", value)
             )
             asked = question._replace(more_gpus=asks.parse_field_number("more", more))
             found = summary.add_scaling(found._replace(question=asked, more=None))
-            _say_three(talk, found)
+            _say_three(prompt, found)
         else:
-            _write(desk, talk, _row(talk, found.rows, "Of which"))
+            _write(state, prompt, _row(prompt, found.rows, "Of which"))
 
 
-def _choice(talk: Prompt, count: int) -> str:
+def _choice(prompt: Prompt, count: int) -> str:
     """The number of a row, or one of the letters."""
-    talk.say("", "   " + " · ".join(f"{letter} {what}" for letter, what in LETTERS.items()))
+    prompt.write("", "   " + " · ".join(f"{letter} {what}" for letter, what in LETTERS.items()))
     while True:
-        given = talk.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
-        if given in LETTERS or (given.isascii() and given.isdecimal() and 1 <= int(given) <= count):
+        given = prompt.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
+        if given in LETTERS or 1 <= (parse_count(given) or 0) <= count:
             return given
-        talk.say(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
+        prompt.write(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
 
 
-def _say_three(talk: Prompt, found: summary.PlanSummary) -> None:
+def _say_three(prompt: Prompt, found: summary.PlanSummary) -> None:
     uncounted = summary.missing_memory(found.question.setting.model)
-    talk.say("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
+    prompt.write("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
 
 
-def _row(talk: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
+def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
     def numbered(value: str) -> int:
-        if not (value.isascii() and value.isdecimal() and 0 < int(value) <= len(rows)):
+        number = parse_count(value) or 0
+        if not 0 < number <= len(rows):
             raise UserError(f"{value}: no such row", f"a number from 1 to {len(rows)}")
-        return int(value)
+        return number
 
-    return rows[int(_asked(talk, f"{which} (number)", "1", numbered)) - 1]
+    return rows[int(_asked(prompt, f"{which} (number)", "1", numbered)) - 1]
 
 
-def _write(desk: WizardState, talk: Prompt, row: PlanRow) -> None:
+def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
     """Show what would be written, then write it where the person says yes."""
     if problem := out_of_memory_reason(row):
-        _refuse(talk, problem)
+        _refuse(prompt, problem)
         return
-    script = _asked(talk, "Script", script_of_running_job(desk), str)
-    where = Path(_asked(talk, "Into", free_directory(Path.cwd()), str))
+    script = _asked(prompt, "Script", script_of_running_job(state), str)
+    where = Path(_asked(prompt, "Into", free_directory(Path.cwd()), str))
     try:
         made = render_job_files(
-            row.setting, script_path_from(where, script), None, read_package_versions(target_python(desk.options))
+            row.setting, script_path_from(where, script), None, read_package_versions(target_python(state.options))
         )
-        talk.say("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
-        if talk.confirm(f"Write these into {where}?"):
+        prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
+        if prompt.confirm(f"Write these into {where}?"):
             ensure_new_directory(where, list(made))
             write_job_files(where, made, NEXT_STEP)
-            talk.say(f"Wrote {len(made)} files into {where}.")
+            prompt.write(f"Wrote {len(made)} files into {where}.")
     except UserError as error:
-        _refuse(talk, error)
+        _refuse(prompt, error)
 
 
-def _refuse(talk: Prompt, error: UserError) -> None:
-    talk.say(f"  {error.message} → {error.next_step}" if error.next_step else f"  {error.message}")
+def _refuse(prompt: Prompt, error: UserError) -> None:
+    prompt.write(f"  {error.message} → {error.next_step}" if error.next_step else f"  {error.message}")
 
 
-def _asked(talk: Prompt, question: str, usual: str, understood: Callable[[str], T]) -> str:
+def _asked(prompt: Prompt, question: str, usual: str, understood: Callable[[str], T]) -> str:
     """Ask until the answer is understood."""
     while True:
-        given = talk.ask(f"{question} [{usual}]: ").strip() or usual
+        given = prompt.ask(f"{question} [{usual}]: ").strip() or usual
         try:
             understood(given)
         except UserError as error:
-            _refuse(talk, error)
+            _refuse(prompt, error)
         else:
             return given

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ...app.text.ascii import to_ascii
+from ...app.text.numbers import parse_count
 from ...app.text.terminal import print_line, print_patch, print_progress, status_glyph, strip_control
 
 PASTE_PAUSE_S = 0.1  # lines that follow one another faster than a person types are one paste
@@ -33,8 +34,8 @@ class Prompt:
         self._rest = b""
         self._ended = self._fd < 0
 
-    def say(self, *lines: str) -> None:
-        """Lines of the talk, on stdout."""
+    def write(self, *lines: str) -> None:
+        """Lines of the prompt, on stdout."""
         for line in lines or ("",):
             print_line(self._shown(line))
 
@@ -42,11 +43,11 @@ class Prompt:
         """Print a unified diff so that ``git apply`` takes it as shown."""
         print_patch(self._shown(diff))
 
-    def tell(self, line: str) -> None:
+    def show_progress(self, line: str) -> None:
         """Progress, on stderr."""
         print_progress(self._shown(line))
 
-    def mark(self, status: str) -> str:
+    def status_sign(self, status: str) -> str:
         """The sign of a status."""
         return status_glyph(status, self.ascii_only)
 
@@ -59,19 +60,20 @@ class Prompt:
             EndOfInput: There is nobody to ask.
         """
         for number, option in enumerate(options, 1):
-            self.say(f"  {number:>2}  {option}")
+            self.write(f"  {number:>2}  {option}")
         if letters:
-            self.say("   " + " · ".join(f"{letter} {option}" for letter, option in letters.items()))
+            self.write("   " + " · ".join(f"{letter} {option}" for letter, option in letters.items()))
         hint = self._hint(len(options), letters, words)
         while True:
             given = self.ask(prompt).strip()
-            if given.isascii() and given.isdecimal() and 1 <= int(given) <= len(options):
-                return str(int(given))
+            number = parse_count(given) or 0
+            if 1 <= number <= len(options):
+                return str(number)
             if given.lower() in letters:
                 return given.lower()
             if words and len(given) > 3:
                 return given + self._pasted()
-            self.say(f"  {hint}")
+            self.write(f"  {hint}")
 
     def confirm(self, question: str) -> bool:
         """Ask until the answer is yes or no."""
@@ -79,7 +81,7 @@ class Prompt:
             given = self.ask(f"{question} (y/n) ").strip().lower()
             if given in ("y", "yes", "n", "no"):
                 return given.startswith("y")
-            self.say("  Please answer y or n.")
+            self.write("  Please answer y or n.")
 
     def ask(self, prompt: str) -> str:
         """One line.
@@ -91,7 +93,7 @@ class Prompt:
         sys.stdout.flush()
         line = self._line()
         if not os.isatty(self._fd):
-            self.say(line)  # so that a transcript can be read
+            self.write(line)  # so that a transcript can be read
         return line
 
     def paste(self) -> str:

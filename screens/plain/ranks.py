@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...app.text.numbers import parse_count
 from ...app.text.units import percent_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.types import JobReport
@@ -12,17 +13,17 @@ SHOWN_PLACES = 40  # of a job; the rest are counted
 ALWAYS = ("rank", "state", "where", "in", "last moved")
 
 
-def show_job(talk: Prompt, report: JobReport) -> None:
+def show_job(prompt: Prompt, report: JobReport) -> None:
     """The verdict, then the ranks, then the code."""
     verdict = report.verdict
-    talk.say("", f"{rank_groups.job_title(report)}: {verdict.state}")
-    talk.say(f"  {verdict.why} ({percent_text(verdict.confidence)})", "")
-    talk.say(*(f"  {talk.mark('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
+    prompt.write("", f"{rank_groups.job_title(report)}: {verdict.state}")
+    prompt.write(f"  {verdict.why} ({percent_text(verdict.confidence)})", "")
+    prompt.write(*(f"  {prompt.status_sign('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
     groups = rank_groups.rank_groups(report)
-    talk.say(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))
+    prompt.write(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))
     if len(groups) > SHOWN_PLACES:
-        talk.say(f"  … {len(groups) - SHOWN_PLACES} more places")
-    talk.say("", *(f"  {line}" for line in source_lines(report)), "")
+        prompt.write(f"  … {len(groups) - SHOWN_PLACES} more places")
+    prompt.write("", *(f"  {line}" for line in source_lines(report)), "")
 
 
 def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
@@ -31,7 +32,7 @@ def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
         "rank": [_ranks(group) for group in groups],
         "state": [group.state.replace("_", " ") for group in groups],
         "where": [f"{group.where} {group.function}".strip() or group.note for group in groups],
-        "in": [group.doing for group in groups],
+        "in": [group.collective for group in groups],
         "last moved": [f"{group.since} ago" if group.since else "" for group in groups],
         "group": [group.group for group in groups],
         "seq": [group.seq for group in groups],
@@ -47,23 +48,23 @@ def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
     return [row.rstrip() for row in rows]
 
 
-def show_rank(desk: WizardState, talk: Prompt) -> None:
+def show_rank(state: WizardState, prompt: Prompt) -> None:
     """One rank with everything that is known of it, chosen by the place it stands at, or by its number."""
-    reports = desk.reports or []
+    reports = state.reports or []
     report = reports[0]
     if len(reports) > 1:
-        report = reports[int(talk.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
+        report = reports[int(prompt.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
     groups = rank_groups.rank_groups(report)[:SHOWN_PLACES]
     letters = {"n": "a rank by its number", "b": "back", "h": "home", "q": "quit"}
     _, *rows = rank_table(groups)
-    given = talk.choose(rows, letters, "Which one? ")
+    given = prompt.choose(rows, letters, "Which one? ")
     if given in ("h", "q"):
         raise Quit(home=given == "h")
     if given == "b":
         return
     members = groups[int(given) - 1].members if given != "n" else tuple(row.rank for row in report.ranks)
-    rank = members[0] if len(members) == 1 else _which_rank(talk, members)
-    talk.say("", *rank_lines(report, rank))
+    rank = members[0] if len(members) == 1 else _which_rank(prompt, members)
+    prompt.write("", *rank_lines(report, rank))
 
 
 def rank_lines(report: JobReport, rank: int) -> list[str]:
@@ -75,16 +76,16 @@ def rank_lines(report: JobReport, rank: int) -> list[str]:
     if around := rank_details.source_around_rank(report, row):
         lines += ["", f"Where it stands: {row.where}", *_code(around)]
     for part in rank_details.detail_sections(report, row):
-        lines += ["", part.title, *(f"  {line.what:<28}{line.beside}".rstrip() for line in part.lines)]
+        lines += ["", part.title, *(f"  {line.text:<28}{line.annotation}".rstrip() for line in part.lines)]
     return lines
 
 
-def _which_rank(talk: Prompt, ranks: Sequence[int]) -> int:
+def _which_rank(prompt: Prompt, ranks: Sequence[int]) -> int:
     while True:
-        given = talk.ask(f"Which of {rank_groups.ranks_label(ranks, 60)}? ").strip()
-        if given.isascii() and given.isdecimal() and int(given) in ranks:
-            return int(given)
-        talk.say(f"  Please give the number of a rank: {phrases.mid_sentence(phrases.ranks_phrase(ranks))}.")
+        rank = parse_count(prompt.ask(f"Which of {rank_groups.ranks_label(ranks, 60)}? "))
+        if rank is not None and rank in ranks:
+            return rank
+        prompt.write(f"  Please give the number of a rank: {phrases.mid_sentence(phrases.ranks_phrase(ranks))}.")
 
 
 def _ranks(group: rank_groups.RankGroup) -> str:

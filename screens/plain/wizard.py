@@ -1,6 +1,6 @@
 """The wizard as numbered questions, for where there is no terminal, or one that cannot show a screen.
 
-The same desk, case and session as the screens: a session begun here can be taken up there.
+The same state, case and session as the screens: a session begun here can be taken up there.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from ...app.options import Options
 from ...app.probes import summary
 from ...app.session import Session, all_sessions
 from ...app.snapshot import Snapshot, snapshot_from_plain
+from ...app.triage.phrases import JOB_STATE_TEXT
 from ..shell.state import WizardState, is_navigation_event, job_name
 from ..shell.take_text import take_text
 from .interview import Interview
@@ -27,13 +28,6 @@ SYMPTOMS = [
     ("It runs, but wrong or too slow", "wrong-or-slow"),
     ("It does not even start", "does-not-start"),
 ]
-JOB_SAYS = {
-    "hung": "looks hung",
-    "progressing": "moving",
-    "dead": "ended",
-    "starting": "starting",
-    "unknown": "cannot tell yet",
-}
 
 
 def run_plain(screen: str, options: Options, arguments: dict[str, Any]) -> int:
@@ -42,18 +36,18 @@ def run_plain(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     Raises:
         UserError: A session to resume is not there, or what was asked for cannot be done.
     """
-    talk = Prompt(options.ascii or not (sys.stdout.encoding or "").lower().startswith("utf"))
-    wizard = PlainWizard(WizardState(options), talk)
+    prompt = Prompt(options.ascii or not (sys.stdout.encoding or "").lower().startswith("utf"))
+    wizard = PlainWizard(WizardState(options), prompt)
     try:
         if screen == "demo":
             from .job import run_demo
 
-            return run_demo(wizard.desk, talk)
+            return run_demo(wizard.state, prompt)
         wizard.begin(screen, arguments)
     except EndOfInput:
-        talk.say()
+        prompt.write()
     except KeyboardInterrupt:
-        talk.say()
+        prompt.write()
         wizard.farewell()
         return 130
     except BrokenPipeError:  # nobody reads on: so be it
@@ -64,12 +58,12 @@ def run_plain(screen: str, options: Options, arguments: dict[str, Any]) -> int:
 
 
 class PlainWizard:
-    """One talk with a person."""
+    """One prompt with a person."""
 
-    def __init__(self, desk: WizardState, talk: Prompt) -> None:
-        self.desk = desk
-        self.talk = talk
-        self.interview = Interview(desk, talk)
+    def __init__(self, state: WizardState, prompt: Prompt) -> None:
+        self.state = state
+        self.prompt = prompt
+        self.interview = Interview(state, prompt)
 
     def begin(self, screen: str, arguments: dict[str, Any]) -> None:
         """Start at a screen; afterwards there is Home, until the person leaves."""
@@ -90,40 +84,40 @@ class PlainWizard:
                 if not leave.home:
                     return
             except UserError as error:
-                self.talk.say(f"{error.message} → {error.next_step}" if error.next_step else error.message)
+                self.prompt.write(f"{error.message} → {error.next_step}" if error.next_step else error.message)
 
     def farewell(self) -> None:
         """Say where what was found is kept."""
-        session = self.desk.case.session if self.desk.has_case else None
-        if self.desk.proved:
-            self.desk.close()
+        session = self.state.case.session if self.state.has_case else None
+        if self.state.proved:
+            self.state.close()
         elif session:
-            self.talk.tell(f"session {session.id} is kept: ddpwizard sessions resume {session.id}")
+            self.prompt.show_progress(f"session {session.id} is kept: ddpwizard sessions resume {session.id}")
 
     # -- Home
 
     def _look_at_box(self) -> None:
-        self.talk.tell("looking at this box")
+        self.prompt.show_progress("looking at this box")
 
         async def everything() -> None:
             found, reports = await asyncio.gather(
-                self.desk.look(self.desk.may_probe("reads"), self.desk.context(), "reads"), self._jobs()
+                self.state.run_probes(self.state.may_probe("reads"), self.state.context(), "reads"), self._jobs()
             )
-            self.desk.merge_look(found)
-            self.desk.reports = reports
+            self.state.merge_snapshot(found)
+            self.state.reports = reports
 
         asyncio.run(everything())
 
     async def _jobs(self) -> list[Any]:
         try:
-            return await self.desk.triage(None)
+            return await self.state.triage(None)
         except UserError as error:
-            self.talk.tell(f"jobs: {error}")
+            self.prompt.show_progress(f"jobs: {error}")
             return []
 
     def _home(self) -> None:
         """The box at a glance, and what is wrong."""
-        if self.desk.snapshot is None:
+        if self.state.snapshot is None:
             self._look_at_box()
         self._show_box()
         unfinished = next((session for session in islice(all_sessions(), 1) if _worth_resuming(session)), None)
@@ -135,13 +129,13 @@ class PlainWizard:
         rows = [label + (self._hung_note() if answer == "hangs" else "") for label, answer in SYMPTOMS]
         rows += [label for label, _ in places]
         rows += [f"Go on with session {unfinished.id}"] if unfinished else []
-        self.talk.say("", "What is wrong?")
-        given = self.talk.choose(rows, {"q": "quit"}, "A number, or tell me what you see: ", words=True)
+        self.prompt.write("", "What is wrong?")
+        given = self.prompt.choose(rows, {"q": "quit"}, "A number, or tell me what you see: ", words=True)
         if given == "q":
             raise Quit
         if not given.isdecimal():
-            self.desk.begin()
-            take_text(self.desk, given, "your words")
+            self.state.begin()
+            take_text(self.state, given, "your words")
             self.interview.diagnose()
         elif int(given) <= len(SYMPTOMS):
             self._symptom(SYMPTOMS[int(given) - 1][1])
@@ -151,93 +145,93 @@ class PlainWizard:
             self._resume(unfinished.id)
 
     def _show_box(self) -> None:
-        snapshot = self.desk.snapshot
+        snapshot = self.state.snapshot
         assert snapshot is not None
-        self.talk.say("", f"This box: {snapshot.host}")
-        for fact in summary.machine_summary(snapshot, self.desk.checks):
-            problem = f"   {self.talk.mark(fact.status)} {fact.problem}" if fact.status else ""
-            self.talk.say(f"  {fact.name:<8} {fact.text}{problem}")
-        if not self.desk.reports:
-            self.talk.say("  job      none of yours runs here")
-        for report in self.desk.reports or []:
-            says = JOB_SAYS[report.verdict.state]
-            self.talk.say(f"  job      {job_name(report.job)}, {report.world_size} ranks: {says}")
+        self.prompt.write("", f"This box: {snapshot.host}")
+        for fact in summary.machine_summary(snapshot, self.state.checks):
+            problem = f"   {self.prompt.status_sign(fact.status)} {fact.problem}" if fact.status else ""
+            self.prompt.write(f"  {fact.name:<8} {fact.text}{problem}")
+        if not self.state.reports:
+            self.prompt.write("  job      none of yours runs here")
+        for report in self.state.reports or []:
+            _, state_text = JOB_STATE_TEXT[report.verdict.state]
+            self.prompt.write(f"  job      {job_name(report.job)}, {report.world_size} ranks: {state_text}")
 
     def _hung_note(self) -> str:
-        hung = [report for report in self.desk.reports or [] if report.verdict.state == "hung"]
+        hung = [report for report in self.state.reports or [] if report.verdict.state == "hung"]
         return f"   ({job_name(hung[0].job)} on this box looks hung)" if hung else ""
 
     def _symptom(self, answer: str) -> None:
-        self.desk.begin().answer(FRONT_DOOR, answer)
+        self.state.begin().answer(FRONT_DOOR, answer)
         if answer == "crashes":
             self._paste()
-        elif answer == "hangs" and self.desk.reports:
+        elif answer == "hangs" and self.state.reports:
             from .job import show_triage
 
-            show_triage(self.desk, self.talk)
+            show_triage(self.state, self.prompt)
             self.interview.diagnose()
         else:
             self.interview.ask()
 
     def _check(self) -> None:
         """What the judges say, the bad first."""
-        good = [check for check in self.desk.checks if check.status not in summary.STATUS_SEVERITY]
-        self.talk.say("")
+        good = [check for check in self.state.checks if check.status not in summary.STATUS_SEVERITY]
+        self.prompt.write("")
         for status in summary.STATUS_SEVERITY:
-            for check in (check for check in self.desk.checks if check.status == status):
-                self.talk.say(
-                    f"  {self.talk.mark(status)} {check.title}" + (f" [{check.where}]" if check.where else "")
+            for check in (check for check in self.state.checks if check.status == status):
+                self.prompt.write(
+                    f"  {self.prompt.status_sign(status)} {check.title}" + (f" [{check.where}]" if check.where else "")
                 )
-                self.talk.say(*(f"      {text}" for text in (check.detail, check.fix and f"→ {check.fix}") if text))
-        self.talk.say(f"  {self.talk.mark('ok')} {len(good)} more in order", *(f"      {c.title}" for c in good))
+                self.prompt.write(*(f"      {text}" for text in (check.detail, check.fix and f"→ {check.fix}") if text))
+        self.prompt.write(
+            f"  {self.prompt.status_sign('ok')} {len(good)} more in order", *(f"      {c.title}" for c in good)
+        )
 
     def _search(self) -> None:
-        from ...app.commands.explain import cause_lines
+        from ...app.diagnosis.cause_text import cause_lines, matching_causes
 
-        words = self.talk.ask("Search for: ").lower().split()
-        causes = self.desk.knowledge.causes.values()
-        found = [c for c in causes if all(word in " ".join([c.id, c.title, *c.symptoms]).lower() for word in words)]
+        found = matching_causes(self.state.knowledge, self.prompt.ask("Search for: "))
         if not found:
-            self.talk.say("  Nothing known has these words.")
+            self.prompt.write("  Nothing known has these words.")
             return
-        given = self.talk.choose([cause.title for cause in found], {"h": "home"}, "Which one? ")
+        given = self.prompt.choose([cause.title for cause in found], {"h": "home"}, "Which one? ")
         if given != "h":
-            self.talk.say("", *cause_lines(found[int(given) - 1], self.desk.knowledge))
+            self.prompt.write("", *cause_lines(found[int(given) - 1], self.state.knowledge))
 
     def _plan(self) -> None:
         from .planner import plan_run
 
-        plan_run(self.desk, self.talk)
+        plan_run(self.state, self.prompt)
 
     # -- the case
 
     def _resume(self, id_: str) -> None:
-        screen = self.desk.resume(id_)
-        session = self.desk.case.session
+        screen = self.state.resume(id_)
+        session = self.state.case.session
         assert session is not None
-        self.desk.snapshot = _last_snapshot(session)
-        self.talk.say(f"Session {session.id}, {len(self.desk.case.answers)} answers so far.")
-        for question, answer in self.desk.case.answers.items():
-            spec = self.desk.knowledge.questions.get(question)
+        self.state.snapshot = _last_snapshot(session)
+        self.prompt.write(f"Session {session.id}, {len(self.state.case.answers)} answers so far.")
+        for question, answer in self.state.case.answers.items():
+            spec = self.state.knowledge.questions.get(question)
             if spec and answer in spec.answers:
-                self.talk.say(f"  {spec.ask} {spec.answers[answer]}")
+                self.prompt.write(f"  {spec.ask} {spec.answers[answer]}")
         step = next((event for event in reversed(session.events) if is_navigation_event(event)), None)
         question = str(step.data.get("detail", "")) if step and screen == "step" else ""
         if screen == "paste":
             self._paste()
-        elif screen == "step" or (screen == "home" and self.desk.case.answers):
-            self.interview.ask(question if question not in self.desk.case.answers else "")
+        elif screen == "step" or (screen == "home" and self.state.case.answers):
+            self.interview.ask(question if question not in self.state.case.answers else "")
         else:
             self.interview.diagnose()
 
     def _paste(self) -> None:
-        self.desk.note_step("paste")
-        self.talk.say("", f"Paste the error or the log, or give its path. A line with only {PASTE_END!r} ends it.")
-        text = self.talk.paste()
+        self.state.record_navigation("paste")
+        self.prompt.write("", f"Paste the error or the log, or give its path. A line with only {PASTE_END!r} ends it.")
+        text = self.prompt.paste()
         try:
-            take_text(self.desk, text, "the pasted text")
+            take_text(self.state, text, "the pasted text")
         except UserError as error:
-            self.talk.say(f"{error.message} → {error.next_step}" if error.next_step else error.message)
+            self.prompt.write(f"{error.message} → {error.next_step}" if error.next_step else error.message)
             self._paste()
             return
         self.interview.diagnose()

@@ -75,8 +75,8 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
 
     def action_step(self, by: int) -> None:
         self._at = (self._at + by) % len(self._rows)
-        self.say("")
-        self.turn()
+        self.show_status("")
+        self.show_from_top()
 
     def action_exact(self) -> None:
         """Track the strategy that is shown, as ``plan --exact`` does."""
@@ -85,14 +85,14 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
             if not (model.factory or model.config):
                 raise UserError("not tracked: it needs the module itself", NAME_MODULE)
             source = exact_memory.resolve_module_source(
-                target_python(self.desk.options), model.directory.absolute(), model.factory, model.config, None
+                target_python(self.state.options), model.directory.absolute(), model.factory, model.config, None
             )
             if why := exact_memory.unsupported_reason(row.setting, source):
                 raise UserError(f"not tracked: {why}", "n shows the next strategy")
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
             return
-        self.say(f"Importing {source.imports}; some 20 s for 7 B parameters. esc ends it.")
+        self.show_status(f"Importing {source.imports}; some 20 s for 7 B parameters. esc ends it.")
         self.begin(f"tracking {summary.strategy_label(row)}", exact_memory.LIMIT_S, self._track(self._at, row, source))
 
     async def _track(self, at: int, row: PlanRow, source: exact_memory.ModuleSource) -> None:
@@ -103,10 +103,10 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         self.ended()
         self._tracked[event.at] = event.found
         if event.at == self._at:
-            self.say("")
-            self.turn()
+            self.show_status("")
+            self.show_from_top()
         else:
-            self.say(f"{summary.strategy_label(self._rows[event.at])} is tracked: its page shows it.")
+            self.show_status(f"{summary.strategy_label(self._rows[event.at])} is tracked: its page shows it.")
 
 
 def strategy_details(

@@ -20,7 +20,7 @@ LIMITS = (
 
 
 class BuildModelMixin(ChildProcessMixin):
-    """Enter in the field ``model`` says what would be imported, and asks; the answer is kept on the desk."""
+    """Enter in the field ``model`` says what would be imported, and asks; the answer is kept on the state."""
 
     class Built(Message):
         """A function of the user's was asked for the model, which it may have given."""
@@ -36,13 +36,13 @@ class BuildModelMixin(ChildProcessMixin):
     @on(Input.Submitted, "#model")
     def _entered(self, event: Input.Submitted) -> None:
         spec = event.value.strip()
-        if not model_source.is_factory(spec) or isinstance(self.desk.plan_built.get(spec), model_source.ModelSource):
+        if not model_source.is_factory(spec) or isinstance(self.state.plan_built.get(spec), model_source.ModelSource):
             return
         try:
             from_code.check_factory(spec)
-            python = target_python(self.desk.options)
+            python = target_python(self.state.options)
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
             return
         importing = model_source.import_notice(spec, Path.cwd(), python)
         question = ConfirmDialog(
@@ -50,7 +50,7 @@ class BuildModelMixin(ChildProcessMixin):
             yes="Yes, import it",
             details=f"It means {importing}. {LIMITS}",
         )
-        self.wizard.push_screen(question, callback=lambda yes: self._build(spec, python) if yes else None)
+        self.app.push_screen(question, callback=lambda yes: self._build(spec, python) if yes else None)
 
     def _build(self, spec: str, python: str) -> None:
         self.begin(f"building {spec}", from_code.LIMIT_S, self._built(spec, python))
@@ -64,7 +64,7 @@ class BuildModelMixin(ChildProcessMixin):
     @on(Built)
     def _was_built(self, event: Built) -> None:
         self.ended()
-        self.desk.plan_built[event.spec] = event.found
+        self.state.plan_built[event.spec] = event.found
         if isinstance(event.found, model_source.ModelSource) and event.found.told:
-            self.say(safe_content(f"assumed {'; '.join(event.found.told)}", "$muted"))
+            self.show_status(safe_content(f"assumed {'; '.join(event.found.told)}", "$muted"))
         self.ask_again()

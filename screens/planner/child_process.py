@@ -41,6 +41,6 @@ class ChildProcessMixin(WizardScreen):
         if self.query_one(ProgressLine).display:
             self.workers.cancel_group(self, CHILD)
             self.ended()
-            self.say("Cancelled.")
+            self.show_status("Cancelled.")
         else:
             await super().action_back()

@@ -91,8 +91,8 @@ class PlanScreen(BuildModelMixin):
         self._tracked: dict[int, TrackedStrategy] = {}  # of the rows, in exact mode
 
     def body(self) -> Iterable[Widget]:
-        self._seen = asks.form_machine_from_snapshot(self.desk.snapshot)
-        yield PlanForm(asks.initial_values(self._seen, Path.cwd()) | self.desk.plan_form)
+        self._seen = asks.form_machine_from_snapshot(self.state.snapshot)
+        yield PlanForm(asks.initial_values(self._seen, Path.cwd()) | self.state.plan_form)
         yield TextRows(id="answers")
         yield TextRows(id="names")
         yield Choices(numbered=False, verb="why", id="strategies")
@@ -102,19 +102,19 @@ class PlanScreen(BuildModelMixin):
     def on_mount(self) -> None:
         self._ask()
         self.set_timer(LOADED_S, partial(gc_freeze.freeze_garbage, "the planner"))
-        if self.desk.snapshot is None or self.desk.snapshot.gpus is None:
+        if self.state.snapshot is None or self.state.snapshot.gpus is None:
             self.run_worker(self._look(), group="look")
 
     async def _look(self) -> None:
-        self.post_message(self.Looked(await self.desk.look(["gpus", "limits"], self.desk.context(), "reads")))
+        self.post_message(self.Looked(await self.state.run_probes(["gpus", "limits"], self.state.context(), "reads")))
 
     @on(Looked)
     def _looked(self, event: Looked) -> None:
         """Take what the box says into the fields that nobody has written into yet."""
-        self.desk.saw(event.found)
+        self.state.add_snapshot(event.found)
         before, self._seen = (
             asks.initial_values(self._seen, Path.cwd()),
-            asks.form_machine_from_snapshot(self.desk.snapshot),
+            asks.form_machine_from_snapshot(self.state.snapshot),
         )
         form = self.query_one(PlanForm)
         written = form.values()
@@ -141,13 +141,13 @@ class PlanScreen(BuildModelMixin):
         if self._asked and self._asked["gpus"] != values["gpus"] and values["more"] == self._more_by_keys != "":
             values["more"] = self._more_by_keys = ""  # they were of those GPUs
             form.set("more", "")
-        self.desk.plan_form = values
+        self.state.plan_form = values
         self._asked, self._number = values, self._number + 1
         self.run_worker(partial(self._plan, self._number, values), group="plan", exclusive=True)
 
     async def _plan(self, number: int, values: dict[str, str]) -> None:
         try:
-            built = self.desk.plan_built
+            built = self.state.plan_built
             found = await asyncio.to_thread(
                 lambda: summary.make_summary(asks.request_from_form(values, self._seen, built))
             )
@@ -197,9 +197,11 @@ class PlanScreen(BuildModelMixin):
         """What can stand in the field one is in."""
         focused, inside = self.focused, self.size.width - MARGIN
         if focused and focused.id in asks.ALL:
-            self.say(safe_content(asks.field_hint(focused.id, inside), "$muted"))
+            self.show_status(safe_content(asks.field_hint(focused.id, inside), "$muted"))
         else:
-            self.say(safe_content(asks.assumption_note(self.query_one(PlanForm).values(), self._seen), "$muted"))
+            self.show_status(
+                safe_content(asks.assumption_note(self.query_one(PlanForm).values(), self._seen), "$muted")
+            )
 
     def _show(self) -> None:
         self._show_answers()
@@ -220,7 +222,9 @@ class PlanScreen(BuildModelMixin):
             nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
             taken = ", assumed" if asks.assumption_note(self._asked, self._seen) else ""
             beyond = f" · {said}" if (said := asks.limit_warning(setting)) else ""
-            self.head(facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}{beyond}")
+            self.show_header(
+                facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}{beyond}"
+            )
 
     def _show_answers(self) -> None:
         """The three answers; what is not known yet stays as it was for that moment."""
@@ -305,7 +309,7 @@ class PlanScreen(BuildModelMixin):
         at = self._at(event.id)
         if self._answer and at is not None:
             rows = summary.explain_rows(self._answer)
-            self.wizard.push_screen(MemoryBreakdownScreen(rows, at, self._answer.question.source, self._tracked))
+            self.app.push_screen(MemoryBreakdownScreen(rows, at, self._answer.question.source, self._tracked))
 
     def action_pair(self) -> None:
         from .compare import CompareScreen
@@ -316,14 +320,14 @@ class PlanScreen(BuildModelMixin):
         first, second = self._at(self._first_of_pair), self._at(marked.id)
         if first is None:
             self._first_of_pair = marked.id
-            self.say("Marked. Go to another row and press c again to compare the two.")
+            self.show_status("Marked. Go to another row and press c again to compare the two.")
         elif self._first_of_pair == marked.id:
             self._first_of_pair = ""
-            self.say("")
+            self.show_status("")
         elif second is not None and self._answer:
             self._first_of_pair = ""
-            self.say("")
-            self.wizard.push_screen(CompareScreen(*(summary.explain_row(self._answer, at) for at in (first, second))))
+            self.show_status("")
+            self.app.push_screen(CompareScreen(*(summary.explain_row(self._answer, at) for at in (first, second))))
         self._show()
 
     def action_write(self) -> None:
@@ -331,10 +335,10 @@ class PlanScreen(BuildModelMixin):
 
         at = self._at_marked()
         if self._error:
-            self.wizard.refuse(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
+            self.wizard.show_error(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
         elif at is not None:
-            self.wizard.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
+            self.app.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
 
     def _wrote(self, said: str | None) -> None:
         if said:
-            self.say(said)
+            self.show_status(said)

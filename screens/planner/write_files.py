@@ -75,18 +75,18 @@ class PlanWriteScreen(WizardScreen):
             yield Static(safe_content("into", "$muted"))
             yield LineInput(value=free_directory(Path.cwd()), id="directory", moves="#files")
             yield Static(safe_content("script", "$muted"))
-            yield LineInput(value=script_of_running_job(self.desk), id="script", moves="#files")
+            yield LineInput(value=script_of_running_job(self.state), id="script", moves="#files")
         yield Choices(numbered=False, verb="look", id="files")
         yield Static(id="preview")
 
     def on_mount(self) -> None:
-        self.head(f"Write the files for {summary.strategy_label(self._row)}", "esc writes nothing")
+        self.show_header(f"Write the files for {summary.strategy_label(self._row)}", "esc writes nothing")
         self._make()
         self.run_worker(self._look_at_versions(), group="versions", exclusive=True)
 
     async def _look_at_versions(self) -> None:
         self.post_message(
-            self.VersionsSeen(await asyncio.to_thread(read_package_versions, target_python(self.desk.options)))
+            self.VersionsSeen(await asyncio.to_thread(read_package_versions, target_python(self.state.options)))
         )
 
     @on(VersionsSeen)
@@ -127,11 +127,11 @@ class PlanWriteScreen(WizardScreen):
         self._preview()
         problem = self._problem or out_of_memory_reason(self._row)
         if problem:
-            self.wizard.refuse(problem)
+            self.wizard.show_error(problem)
         elif self._row.candidate.fits == "tight":
-            self.say(safe_content("It only just fits. Nothing is written yet: w writes them.", "$warning"))
+            self.show_status(safe_content("It only just fits. Nothing is written yet: w writes them.", "$warning"))
         else:
-            self.say(safe_content("Nothing is written yet: w writes them.", "$muted"))
+            self.show_status(safe_content("Nothing is written yet: w writes them.", "$muted"))
 
     @on(Choices.Marked)
     def _preview(self) -> None:
@@ -151,15 +151,15 @@ class PlanWriteScreen(WizardScreen):
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
-        self.wizard.push_screen(TextDialog(event.id, safe_content(self._made[event.id]), "not written yet"))
+        self.app.push_screen(TextDialog(event.id, safe_content(self._made[event.id]), "not written yet"))
 
     def action_write(self) -> None:
         if problem := self._problem or out_of_memory_reason(self._row):
-            self.wizard.refuse(problem)
+            self.wizard.show_error(problem)
             return
         if self._versions is None:
             self._writes_then = True
-            self.say("Asking the interpreter for its versions; then they are written.")
+            self.show_status("Asking the interpreter for its versions; then they are written.")
             return
         self._writes_then = False
         try:
@@ -167,7 +167,7 @@ class PlanWriteScreen(WizardScreen):
             ensure_new_directory(where, list(self._made))
             write_job_files(where, self._made, NEXT_STEP)
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)
             return
         place = relative_path(str(where.absolute()))
         wrote = (
@@ -189,10 +189,10 @@ def out_of_memory_reason(row: PlanRow) -> UserError | None:
     return UserError(why, "take one that fits; enter on this one in the table tells what would make it fit")
 
 
-def script_of_running_job(desk: WizardState) -> str:
+def script_of_running_job(state: WizardState) -> str:
     """The script of a job that runs from this directory, where there is one, as one names it from here."""
-    report = next((each for each in desk.reports or [] if _runs_here(each)), None)
-    target = target_of(FixContext(snapshot=desk.snapshot, report=report)) if report else []
+    report = next((each for each in state.reports or [] if _runs_here(each)), None)
+    target = target_of(FixContext(snapshot=state.snapshot, report=report)) if report else []
     script = next((word for word in target if word.endswith(".py")), "")
     return relative_path(str(Path(report.job.launcher_cwd, script))) if report and script else SCRIPT
 

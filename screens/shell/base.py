@@ -19,7 +19,7 @@ from .limits import LEAST_COLUMNS, LEAST_ROWS
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..app import WizardApp
+    from .app_protocol import WizardAppProtocol
     from .state import WizardState
 
 WIDE = 80  # columns from which two things stand side by side
@@ -53,18 +53,18 @@ class WizardScreen(Screen[Any]):
         self._opening = False
 
     @property
-    def wizard(self) -> "WizardApp":
+    def wizard(self) -> "WizardAppProtocol":
         """The app, by its own type."""
-        return cast("WizardApp", self.app)
+        return cast("WizardAppProtocol", self.app)
 
     @property
-    def desk(self) -> "WizardState":
+    def state(self) -> "WizardState":
         """What all screens share: the case, the box, the knowledge."""
-        return self.wizard.desk
+        return self.wizard.state
 
     @property
     def ascii_only(self) -> bool:
-        return self.desk.options.ascii
+        return self.state.options.ascii
 
     def compose(self) -> ComposeResult:
         self._fit(self.app.size.width)  # before the first layout: Textual's breakpoints come after it and paint twice
@@ -78,9 +78,9 @@ class WizardScreen(Screen[Any]):
         self._fit(event.size.width)
         small = event.size.width < LEAST_COLUMNS or event.size.height < LEAST_ROWS
         if small:
-            self.say(f"Too small to show everything: make it at least {LEAST_COLUMNS} × {LEAST_ROWS}.")
+            self.show_status(f"Too small to show everything: make it at least {LEAST_COLUMNS} × {LEAST_ROWS}.")
         elif self._small:
-            self.say("")
+            self.show_status("")
         self._small = small
 
     def _fit(self, width: int) -> None:
@@ -92,13 +92,13 @@ class WizardScreen(Screen[Any]):
         """The widgets between the title and the note."""
         return ()
 
-    def head(self, title: str | None = None, facts: str | None = None) -> None:
+    def show_header(self, title: str | None = None, facts: str | None = None) -> None:
         """Change the title line."""
         self.query_one(Header).show(title, facts)
 
-    def say(self, what: Content | str) -> None:
+    def show_status(self, what: Content | str) -> None:
         """Say what just happened, in one line above the keys."""
-        self.query_one(StatusLine).say(what)
+        self.query_one(StatusLine).show(what)
 
     def shown_bindings(self) -> Iterator[Binding]:
         """This screen's bindings for the line of keys, in the order they are written."""

@@ -1,6 +1,7 @@
 """The clipboard, which never answers: what is copied is saved too."""
 
 import os
+from typing import Any
 
 from textual.app import App
 
@@ -12,7 +13,7 @@ from ...app.system.subprocesses import run_process
 TMUX_LIMIT_S = 2.0
 
 
-async def copy_to_clipboard(app: App[int], name: str, content: str) -> str:
+async def copy_to_clipboard(app: App[Any], name: str, content: str) -> str:
     """Hand ``content`` to the clipboard the best way there is, and save it; says what was done, in one line.
 
     Raises:

@@ -1,9 +1,9 @@
-"""What the screens share: the options, the knowledge, the case on the desk with its session, and the last look at the
+"""What the screens share: the options, the knowledge, the case on the state with its session, and the last look at the
 box. It holds no widget; the two ways out to the machine can be replaced, so that a recorded box can be shown."""
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import msgspec
 from ... import __version__
 from ...app.diagnosis.case import Case
 from ...app.errors import UserError
-from ...app.evidence import Check, Diagnosis
+from ...app.evidence import Check, Diagnosis, RankedCause
 from ...app.jobs.types import Job
 from ...app.logs.types import Timeline
 from ...app.options import Options, knowledge_for, target_python
@@ -24,20 +24,24 @@ from ...app.triage.types import JobReport
 from ...knowledge.schema import Intrusiveness, Knowledge
 
 if TYPE_CHECKING:
+    from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
+    from ...app.review.types import ReviewFinding
 
-Look = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
-Triage = Callable[[int | None], Awaitable[list[JobReport]]]
+ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
+TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
 SURE = 0.9  # from this share on the wizard stops asking and shows what it thinks
-UNWEIGHED = ("job", "review")  # probes with a screen of their own
+PROBES_WITH_OWN_SCREEN = ("job", "review")  # probes with a screen of their own
 
 
 class WizardState:
     """One run of the wizard."""
 
-    def __init__(self, options: Options, *, look: Look | None = None, triage: Triage | None = None) -> None:
+    def __init__(
+        self, options: Options, *, run_probes: ProbeRunner | None = None, triage: TriageRunner | None = None
+    ) -> None:
         self.options = options
-        self.look = look or self._look
+        self.run_probes = run_probes or self._run_probes
         self.triage = triage or self._triage
         self.snapshot: Snapshot | None = None
         self.checks: list[Check] = []
@@ -48,7 +52,6 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # what the planner's form says, to find it again
         self.plan_built: dict[str, ModelSource | UserError] = {}  # models that code of the user's was asked for
-        self.proved = False
         self._case: Case | None = None
 
     @cached_property
@@ -65,7 +68,7 @@ class WizardState:
 
     @property
     def case(self) -> Case:
-        """The case on the desk; the first use begins one, and its session."""
+        """The case on the state; the first use begins one, and its session."""
         if self._case is None:
             self.begin()
         assert self._case is not None
@@ -79,7 +82,7 @@ class WizardState:
         """Begin a new case, with what is known of the box already in it."""
         session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
-        self.in_scope, self.proved, self.timeline = True, False, None
+        self.in_scope, self.timeline = True, None
         if self.snapshot:
             self.take_snapshot(self.snapshot)
         return self._case
@@ -95,17 +98,44 @@ class WizardState:
         self.timeline = last_timeline(session)
         return last_screen_name(session)
 
-    def note_step(self, screen: str, detail: str = "") -> None:
+    def record_navigation(self, screen: str, detail: str = "") -> None:
         """Remember where the person is, to come back to."""
         assert self.case.session is not None
         last = next((e for e in reversed(self.case.session.events) if is_navigation_event(e)), None)
         if last is None or last.data != {"screen": screen, "detail": detail}:
             self.case.session.append("step", screen=screen, detail=detail)
 
-    def note(self, kind: str, **data: object) -> None:
+    def record_event(self, kind: str, **data: object) -> None:
         """Append an event to the session of the case."""
         assert self.case.session is not None
         self.case.session.append(kind, **data)  # type: ignore[arg-type]
+
+    def record_diagnosis(self, diagnosis: Diagnosis, shown: Sequence[RankedCause]) -> None:
+        """Append the ranking to the session, with the causes that were shown."""
+        causes = [[cause.id, cause.confidence] for cause in shown]
+        self.record_event("diagnosis", causes=causes, other=diagnosis.other)
+
+    @property
+    def proved(self) -> bool:
+        """True if a fix was proved in this case."""
+        session = self._case.session if self._case else None
+        return any(event.kind == "proof" and event.data["passed"] for event in (session.events if session else []))
+
+    def fix_flow(
+        self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
+    ) -> "FixFlow":
+        """Return the fixes of a cause; without a ``report``, for the first job in which the cause was found."""
+        from ...app.fixes.flow import FixFlow
+
+        assert self.case.session is not None
+        return FixFlow(
+            self.knowledge.causes[cause],
+            self.knowledge,
+            self.case.session,
+            snapshot=self.snapshot,
+            report=report or next((each for each in self.reports or [] if each.verdict.cause == cause), None),
+            findings=findings,
+        )
 
     def close(self) -> None:
         """Mark the session as done, so that it is not offered again."""
@@ -122,7 +152,11 @@ class WizardState:
         """Probes that may run by themselves at a level (the present one, if none is given)."""
         from ...app.probes.run_probes import permitted_probes
 
-        return [probe for probe in permitted_probes(self.knowledge, granted or self.granted) if probe not in UNWEIGHED]
+        return [
+            probe
+            for probe in permitted_probes(self.knowledge, granted or self.granted)
+            if probe not in PROBES_WITH_OWN_SCREEN
+        ]
 
     def context(self, progress: Callable[[str], None] | None = None) -> ProbeContext:
         """The circumstances of a look."""
@@ -131,16 +165,16 @@ class WizardState:
             context.progress = progress
         return context
 
-    def merge_look(self, found: Snapshot) -> None:
+    def merge_snapshot(self, found: Snapshot) -> None:
         """Lay a look over what was seen before, and judge again."""
         from ...app.probes.run_probes import judge_snapshot, merge_snapshots
 
         self.snapshot = merge_snapshots(self.snapshot, found) if self.snapshot else found
         self.checks = judge_snapshot(self.snapshot)
 
-    def saw(self, found: Snapshot) -> None:
-        """As ``merge_look``, and into the case, if there is one."""
-        self.merge_look(found)
+    def add_snapshot(self, found: Snapshot) -> None:
+        """As ``merge_snapshot``, and into the case, if there is one."""
+        self.merge_snapshot(found)
         if self._case:
             self.take_snapshot(found)
 
@@ -148,12 +182,12 @@ class WizardState:
         """Take what a look found into the case: as evidence, and as a snapshot in the session."""
         from ...app.probes.run_probes import judge_snapshot
 
-        self.note("snapshot", **_plain(found))
+        self.record_event("snapshot", **_plain(found))
         self.case.add(item for check in judge_snapshot(found) if (item := check.evidence()))
         for probe in probes_of_snapshot(found):
             self.case.mark_probed(probe)
 
-    async def _look(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
+    async def _run_probes(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
         from ...app.probes.run_probes import run_probes
 
         return await run_probes(probes, context, self.knowledge, granted=granted)

@@ -1,4 +1,4 @@
-"""What a person hands in, as a part of the case on the desk: a text, or the path of one."""
+"""What a person hands in, as a part of the case on the state: a text, or the path of one."""
 
 from ...app.diagnosis.intake import add_to_case
 from ...app.errors import UserError
@@ -7,7 +7,7 @@ from ...app.system.files import expand_user
 from .state import WizardState
 
 
-def take_text(desk: WizardState, given: str, origin: str) -> None:
+def take_text(state: WizardState, given: str, origin: str) -> None:
     """Take a pasted text, a description, or (one line that is one) the path of a log into the case.
 
     Raises:
@@ -15,11 +15,11 @@ def take_text(desk: WizardState, given: str, origin: str) -> None:
     """
     if not given.strip():
         raise UserError("nothing given yet", "paste an error or a log, or write what you see")
-    found = add_to_case(desk.case, find_sources([path]) if (path := _path(given)) else [source_of_text(given, origin)])
-    desk.texts |= found.texts
-    desk.timeline = found.timeline
-    desk.in_scope = found.in_scope
-    desk.note("note", text=given if len(given) < 400 else f"a text of {len(given):,} characters")
+    found = add_to_case(state.case, find_sources([path]) if (path := _path(given)) else [source_of_text(given, origin)])
+    state.texts |= found.texts
+    state.timeline = found.timeline
+    state.in_scope = found.in_scope
+    state.record_event("note", text=given if len(given) < 400 else f"a text of {len(given):,} characters")
 
 
 def _path(given: str) -> str:

@@ -20,7 +20,7 @@ SAMPLE, AGAIN = "sample", "again"  # groups of workers: a look that was asked fo
 
 
 class AutoRefreshMixin(FindRankMixin):
-    """A screen that looks at ``_pid``'s job, or at all, and shows what it takes: ``take`` and ``show_head`` are its."""
+    """A screen that samples the job of ``_pid``, or all jobs. It implements ``show_reports`` and ``show_head``."""
 
     _reports: list[JobReport]
     _ended: set[str]  # ids of jobs that have ended while this was open
@@ -39,7 +39,7 @@ class AutoRefreshMixin(FindRankMixin):
             super().__init__()
             self.reports, self.ended, self.elapsed_s = reports, ended, elapsed_s
 
-    class Failed(Message):
+    class SamplingFailed(Message):
         """The jobs could not be looked at."""
 
         def __init__(self, error: UserError) -> None:
@@ -53,7 +53,7 @@ class AutoRefreshMixin(FindRankMixin):
 
     def action_pause(self) -> None:
         self.watching = not self.watching
-        self.plan()
+        self.schedule_next_sample()
         self.show_head()
 
     def on_screen_suspend(self) -> None:
@@ -66,7 +66,7 @@ class AutoRefreshMixin(FindRankMixin):
             self.show_head()
             self._look_again()
 
-    def plan(self) -> None:
+    def schedule_next_sample(self) -> None:
         """Look again after a while, where nothing is open above this and no look is under way."""
         self._rest()
         if self.watching and self.taken and self._is_on_top():
@@ -94,13 +94,13 @@ class AutoRefreshMixin(FindRankMixin):
             reports, ended = await asyncio.to_thread(self._with_history, reports)
             self.post_message(self.Sampled(reports, ended, time.monotonic() - began))
         except UserError as error:
-            self.post_message(self.Failed(error))
+            self.post_message(self.SamplingFailed(error))
         except OSError as error:  # a process that goes while it is read
-            self.post_message(self.Failed(InspectionError(str(error), "r looks again")))
+            self.post_message(self.SamplingFailed(InspectionError(str(error), "r looks again")))
 
     async def _triage(self, by_itself: bool) -> list[JobReport]:
         try:
-            return await self.desk.triage(self._pid)
+            return await self.state.triage(self._pid)
         except UserError:
             if by_itself and self._is_gone():
                 return []
@@ -126,13 +126,13 @@ class AutoRefreshMixin(FindRankMixin):
         self.watching = self.watching and (bool(event.reports) or not self._is_gone())
         ended = {report.job.id: report for report in event.ended}
         self._reports = [ended.get(report.job.id, report) for report in self._reports]
-        self.take(event.reports)
+        self.show_reports(event.reports)
 
-    @on(Failed)
-    def _failed(self, event: Failed) -> None:
+    @on(SamplingFailed)
+    def _failed(self, event: SamplingFailed) -> None:
         self.query_one(ProgressLine).end()
-        self.wizard.refuse(event.error)
-        self.plan()
+        self.wizard.show_error(event.error)
+        self.schedule_next_sample()
 
     def cancel_running(self) -> bool:
         """End a look that was asked for; one by itself is nothing to wait for."""
@@ -142,10 +142,10 @@ class AutoRefreshMixin(FindRankMixin):
             worker.cancel()
         if running:
             self.query_one(ProgressLine).end()
-            self.plan()
+            self.schedule_next_sample()
         return bool(running)
 
-    def take(self, found: list[JobReport]) -> None:
+    def show_reports(self, found: list[JobReport]) -> None:
         """Show what was seen."""
         raise NotImplementedError
 

@@ -82,10 +82,10 @@ class RanksScreen(FindRankMixin):
         self.query_one(Choices).set_items([table.row(group, str(group.members[0])) for group in groups])
         self._ranks = [group.members[0] for group in groups]
         first = groups[0]
-        doing = f" in {first.doing}" if first.doing else ""
+        doing = f" in {first.collective}" if first.collective else ""
         at = f" at {first.where}" if first.where else ""
         title = f"{count_text(len(groups), 'rank')} › {first.state.replace('_', ' ')}{doing}{at}"
-        self.head(title, _seen(self._report))
+        self.show_header(title, _seen(self._report))
 
     def row_of_rank(self, rank: int) -> int | None:
         return self._ranks.index(rank) if rank in self._ranks else None
@@ -95,7 +95,7 @@ class RanksScreen(FindRankMixin):
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
-        self.wizard.push_screen(RankScreen(self._report, self._ranks, int(event.id)))
+        self.app.push_screen(RankScreen(self._report, self._ranks, int(event.id)))
 
 
 class RankScreen(ScrollingPage):
@@ -121,7 +121,7 @@ class RankScreen(ScrollingPage):
             super().__init__()
             self.rank, self.parts = rank, parts
 
-    class Failed(Message):
+    class ReadFailed(Message):
         """They could not be read."""
 
         def __init__(self, error: UserError) -> None:
@@ -141,17 +141,17 @@ class RankScreen(ScrollingPage):
 
     def action_values(self) -> None:
         """Read the values, after asking once."""
-        if self.desk.reads_values:
+        if self.state.reads_values:
             self._read(True)
             return
         question = f"Read the values of rank {self._rank}'s local variables?"
-        self.wizard.push_screen(ConfirmDialog(question, yes="Yes, read them", details=VALUES), callback=self._read)
+        self.app.push_screen(ConfirmDialog(question, yes="Yes, read them", details=VALUES), callback=self._read)
 
     def _read(self, yes: bool | None) -> None:
         row = rank_details.find_row(self._report, self._rank)
         if yes and row and row.pid is not None:
-            self.desk.reads_values = True
-            self.say("Reading the variables.")
+            self.state.reads_values = True
+            self.show_status("Reading the variables.")
             self.run_worker(self._values(row.rank, row.pid), group="values", exclusive=True)
 
     async def _values(self, rank: int, pid: int) -> None:
@@ -160,28 +160,28 @@ class RankScreen(ScrollingPage):
         try:
             self.post_message(self.ValuesRead(rank, rank_details.local_values(await locals_of(pid))))
         except UserError as error:
-            self.post_message(self.Failed(error))
+            self.post_message(self.ReadFailed(error))
 
     @on(ValuesRead)
     def _values_read(self, event: ValuesRead) -> None:
-        self.say("")
+        self.show_status("")
         page = self._parts(event.parts, self.page_width)[1:]
-        self.wizard.push_screen(TextDialog(f"Rank {event.rank} › variables, just read", join_lines(*page)))
+        self.app.push_screen(TextDialog(f"Rank {event.rank} › variables, just read", join_lines(*page)))
 
-    @on(Failed)
-    def _failed(self, event: Failed) -> None:
-        self.wizard.refuse(event.error)
+    @on(ReadFailed)
+    def _failed(self, event: ReadFailed) -> None:
+        self.wizard.show_error(event.error)
 
     async def action_why(self) -> None:
         await self.wizard.open("diagnosis")
 
     def action_stacks(self) -> None:
-        self.wizard.push_screen(stacks_page(self._report, self.page_width))
+        self.app.push_screen(stacks_page(self._report, self.page_width))
 
     def action_step(self, by: int) -> None:
         at = self._ranks.index(self._rank)
         self._rank = self._ranks[(at + by) % len(self._ranks)]
-        self.turn()
+        self.show_from_top()
         self.keys_changed()
 
     def heading(self) -> tuple[str, str]:

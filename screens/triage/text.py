@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from textual.content import Content
 
 from ...app.triage import rank_groups
-from ...app.triage.phrases import JOB_SAYS
+from ...app.triage.phrases import DEATH_TEXT, JOB_STATE_TEXT
 from ...app.triage.types import JobReport, JobState
 from ...knowledge.schema import Knowledge
 from ..widgets.formatting import join_lines, percent, relative_path, safe_content, status_sign
@@ -26,11 +26,6 @@ IS: dict[JobState, str] = {
     "starting": "is starting again",
     "unknown": "cannot be judged now",
 }
-HOW = {
-    "oom_killer": "the kernel killed it for want of memory",
-    "signal": "a signal ended it",
-    "exit": "an error ended it",
-}
 GAP = "   "
 
 
@@ -48,7 +43,7 @@ def sample_time(report: JobReport) -> str:
 def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ended: bool) -> Content:
     """The answer: what the job is, why, and the cause in a few words."""
     found = report.verdict
-    status, says = JOB_SAYS[found.state]
+    status, says = JOB_STATE_TEXT[found.state]
     if ended:
         status, says = "skip", f"has ended; at {sample_time(report)} it {WAS[found.state]}"
     head = Content.assemble(
@@ -97,7 +92,7 @@ def jobs_line(reports: Sequence[JobReport], shown: int, ended: Collection[str], 
     """All jobs on one line with their states; the one that is shown in bold."""
     parts: list[Content] = []
     for n, report in enumerate(reports):
-        status, says = ("skip", "has ended") if report.job.id in ended else JOB_SAYS[report.verdict.state]
+        status, says = ("skip", "has ended") if report.job.id in ended else JOB_STATE_TEXT[report.verdict.state]
         label = safe_content(f" {n + 1} {job_title(report)} {says}", "bold" if n == shown else "$muted")
         parts.append(Content.assemble(status_sign(status, ascii_only), label))
     return Content(GAP).join(parts)
@@ -105,7 +100,7 @@ def jobs_line(reports: Sequence[JobReport], shown: int, ended: Collection[str], 
 
 def state_text(report: JobReport, ended: Collection[str], ascii_only: bool) -> Content:
     """A job's state, with its sign."""
-    status, says = ("skip", "has ended") if report.job.id in ended else JOB_SAYS[report.verdict.state]
+    status, says = ("skip", "has ended") if report.job.id in ended else JOB_STATE_TEXT[report.verdict.state]
     return Content.assemble(status_sign(status, ascii_only), safe_content(f" {says}"))
 
 
@@ -120,7 +115,7 @@ def end_text(report: JobReport) -> str:
     ]
     if deaths:
         who = f"rank {deaths[0].rank}" if deaths[0].rank is not None else f"pid {deaths[0].pid}"
-        first = f"First {who}: {HOW[deaths[0].how]} ({deaths[0].where}: {deaths[0].what[:160]})."
+        first = f"First {who}: {DEATH_TEXT[deaths[0].how]} ({deaths[0].where}: {deaths[0].what[:160]})."
     elif gone and len(gone) < len(report.ranks):
         first = f"First {rank_groups.ranks_label(gone)}: had ended by {sample_time(report)}; how is not known."
     else:

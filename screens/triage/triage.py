@@ -24,7 +24,6 @@ from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.header_footer import Header, StatusLine
 from ..widgets.progress_line import ProgressLine
-from ..widgets.source import split_location
 from . import text as says
 from .auto_refresh import AutoRefreshMixin
 from .rank_table import RankTable, source_of_ranks
@@ -96,13 +95,13 @@ class TriageScreen(AutoRefreshMixin):
         """Show what was handed over, or look."""
         if self._reports:
             self.outdated = True
-            self.take(self._reports)
+            self.show_reports(self._reports)
         else:
             self.action_sample()
 
     # -- taking in what was seen
 
-    def take(self, found: list[JobReport]) -> None:
+    def show_reports(self, found: list[JobReport]) -> None:
         """Show these jobs; one that is there no more stays as it was seen last."""
         before = {report.job.id: report for report in self._reports}
         now = {report.job.id: report for report in found}
@@ -113,54 +112,43 @@ class TriageScreen(AutoRefreshMixin):
         self._reports = [now.get(id_, report) for id_, report in before.items()]
         self._reports += [report for id_, report in now.items() if id_ not in before]
         if self._pid is None:
-            self.desk.reports = found
-        if FRONT_DOOR[0] not in self.desk.case.answers:
-            self.desk.case.answer(*FRONT_DOOR)
+            self.state.reports = found
+        if FRONT_DOOR[0] not in self.state.case.answers:
+            self.state.case.answer(*FRONT_DOOR)
         self.taken = True
         self._tell_case()
         self._show()
         if news := " ".join(filter(None, said)):
-            self.say(f"{time.strftime('%H:%M:%S')}  {news}")
+            self.show_status(f"{time.strftime('%H:%M:%S')}  {news}")
         elif self.report and self.report.verdict.cause and self.query_one(StatusLine).content.plain == NO_CAUSE:
-            self.say("")
-        self.plan()
+            self.show_status("")
+        self.schedule_next_sample()
 
     def _tell_case(self) -> None:
         """Take the job that is shown into the case, where its verdict is news."""
-        from ...app.report import triage_event_data
-        from ...app.triage.triage import evidence_of_report
+        from ...app.diagnosis.job_evidence import add_triage
 
         report = self.report
         news = (report.job.id, report.verdict.state, report.verdict.cause, report.verdict.culprits) if report else None
         if report is None or news == self._told:
             return
         self._told = news
-        self.desk.note_step("triage", str(self._pid or ""))
+        self.state.record_navigation("triage", str(self._pid or ""))
         others = [other for other in self._reports if other is not report]
-        self.desk.case.take_triage(**triage_event_data([report, *others]))
-        self.desk.case.add(evidence_of_report(report))
+        add_triage(self.state.case, [report, *others])
         self.run_worker(self._review(report), group="review", exclusive=True)
 
     async def _review(self, report: JobReport) -> None:
-        """The review of the script of the job; nothing where it cannot be read as Python."""
-        from ...app.review.review import review_file
+        from ...app.diagnosis.job_evidence import review_job_script
 
-        found = split_location(report.verdict.where or "")
-        if found is None:
-            return
-        try:
-            findings = await asyncio.to_thread(review_file, Path(found[0]), self.desk.knowledge)
-        except UserError:
-            return
-        self.post_message(self.Reviewed(findings))
+        self.post_message(self.Reviewed(await asyncio.to_thread(review_job_script, report, self.state.knowledge)))
 
     @on(Reviewed)
     def _reviewed(self, event: Reviewed) -> None:
-        from ...app.review.review import evidence_of_findings
+        from ...app.diagnosis.job_evidence import add_review
 
         self._findings = event.findings
-        known = {(item.id, item.where) for item in self.desk.case.evidence}
-        self.desk.case.add(item for item in evidence_of_findings(event.findings) if (item.id, item.where) not in known)
+        add_review(self.state.case, event.findings)
 
     # -- showing
 
@@ -183,7 +171,7 @@ class TriageScreen(AutoRefreshMixin):
             "jobs", says.jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None
         )
         self._update("problem", says.problem_line(report, self.ascii_only))
-        self._update("verdict", says.verdict_text(report, self.desk.knowledge, self.ascii_only, ended))
+        self._update("verdict", says.verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)
         self._show_source()
 
@@ -257,7 +245,7 @@ class TriageScreen(AutoRefreshMixin):
             Choice(str(n), safe_content(job_title(report)), says.state_text(report, self._ended, self.ascii_only))
             for n, report in enumerate(self._reports)
         ]
-        self.wizard.push_screen(PickDialog("Jobs of this box", rows), callback=self._show_job)
+        self.app.push_screen(PickDialog("Jobs of this box", rows), callback=self._show_job)
 
     def _show_job(self, number: str | None) -> None:
         if number is not None:
@@ -268,7 +256,7 @@ class TriageScreen(AutoRefreshMixin):
     async def action_fix(self) -> None:
         report = self.report
         if report is None or not report.verdict.cause:
-            self.say(NO_CAUSE)
+            self.show_status(NO_CAUSE)
             return
         await self.wizard.open("fix", cause=report.verdict.cause, report=report, findings=self._findings)
 
@@ -287,21 +275,21 @@ class TriageScreen(AutoRefreshMixin):
             return
         members = self._groups[at].members
         if len(members) == 1:
-            self.wizard.push_screen(RankScreen(report, members, members[0]))
+            self.app.push_screen(RankScreen(report, members, members[0]))
         else:
-            self.wizard.push_screen(RanksScreen(report, members, self._sought))
+            self.app.push_screen(RanksScreen(report, members, self._sought))
 
     def action_stacks(self) -> None:
         from .rank import stacks_page
 
         if self.report:
-            self.wizard.push_screen(stacks_page(self.report, self.size.width - 4))
+            self.app.push_screen(stacks_page(self.report, self.size.width - 4))
 
     def action_export(self) -> None:
         from ...app import report
 
         try:
-            assert self.desk.case.session is not None
-            self.say(f"Saved as {report.save_report(self.desk.case.session, self.desk.knowledge)}")
+            assert self.state.case.session is not None
+            self.show_status(f"Saved as {report.save_report(self.state.case.session, self.state.knowledge)}")
         except UserError as error:
-            self.wizard.refuse(error)
+            self.wizard.show_error(error)

@@ -73,7 +73,7 @@ class Choices(BaseWidget, can_focus=True):
 
     highlighted: reactive[int] = reactive(0, repaint=False)
 
-    class OfRow(Message):
+    class RowMessage(Message):
         """Something happened to a row."""
 
         def __init__(self, choices: "Choices", id_: str) -> None:
@@ -84,10 +84,10 @@ class Choices(BaseWidget, can_focus=True):
         def control(self) -> "Choices":
             return self.choices
 
-    class Picked(OfRow):
+    class Picked(RowMessage):
         """A row was chosen."""
 
-    class Marked(OfRow):
+    class Marked(RowMessage):
         """The marker moved to another row."""
 
         def can_replace(self, message: Message) -> bool:

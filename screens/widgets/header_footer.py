@@ -45,7 +45,7 @@ class StatusLine(BaseWidget):
         super().__init__(id="note")
         self.content = Content("")
 
-    def say(self, content: Content | str) -> None:
+    def show(self, content: Content | str) -> None:
         """Show another text."""
         content = safe_content(content) if isinstance(content, str) else content
         if not content.is_same(self.content):

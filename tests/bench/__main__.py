@@ -1,9 +1,9 @@
-"""``make bench``: every bar of time and bytes, each beside a peer measured in the same run, interleaved.
+"""``make bench``: measure every limit of time and bytes, each against a peer measured in the same run, interleaved.
 
     python tests/bench            all bars
     python tests/bench NAME…      some of them
 
-Exit code 1 when one is over its limit, 2 for a name that is none. Run it alone: other work on the machine shows.
+Exit code 1 if one is over its limit, 2 for an unknown name. Run it alone: other load on the machine distorts it.
 """
 
 import asyncio
@@ -76,12 +76,12 @@ def diagnose_short() -> list[Bar]:
 
 
 def diagnose_big() -> list[Bar]:
-    """1 GB of log of 64 ranks: time beside a plain search for the same literals, and memory."""
+    """1 GB of log of 64 ranks: time relative to a plain search for the same literals, and memory."""
     return list(big_log.rows())
 
 
 def bytes_written() -> list[Bar]:
-    """What goes over the line at 80 x 24: the first frame, an arrow key, nothing, a running probe."""
+    """Bytes sent to the terminal at 80 x 24: the first frame, an arrow key, idle, a running probe."""
     with Terminal(EMPTY_APP) as terminal:
         terminal.wait_for("hello")
         terminal.wait_quiet()
@@ -110,7 +110,7 @@ def bytes_written() -> list[Bar]:
 
 
 def cancel() -> list[Bar]:
-    """From ctrl+c during a probe to the screen that says so."""
+    """Time from ctrl+c during a probe until the screen confirms it."""
     taken: list[float] = []
     for _ in range(3):
         with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:
@@ -196,7 +196,7 @@ def painted_s(command: list[str], text: str) -> float:
 
 
 def took_s(command: list[str], expect: int = 0, says: bytes = b"") -> float:
-    """Seconds a command takes; it must end with ``expect`` and print ``says``."""
+    """Return the seconds a command takes; it must end with ``expect`` and print ``says``."""
     began = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     taken = time.monotonic() - began
@@ -208,14 +208,14 @@ def took_s(command: list[str], expect: int = 0, says: bytes = b"") -> float:
 
 
 def wait_looked(terminal: Terminal) -> None:
-    """Wait until Home has read the box."""
+    """Wait until Home has read the machine."""
     terminal.wait_until(lambda: LOOKING.encode() in terminal.output, "look at the box")
     terminal.wait_until(lambda: LOOKING not in terminal.text, "end of the look", 90)
     terminal.wait_quiet()
 
 
 def start_probe(terminal: Terminal) -> None:
-    """Open the questions, beside which the all-reduce test runs."""
+    """Open the questions; the all-reduce test runs at the same time."""
     terminal.send("4")
     terminal.wait_for("all-reduce")
     terminal.wait_quiet(0.2)

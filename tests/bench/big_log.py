@@ -1,7 +1,7 @@
-"""1 GB of log of 64 ranks on 8 nodes, understood: time beside ripgrep's on the same literals, and memory.
+"""Analyse 1 GB of log of 64 ranks on 8 nodes: time relative to ripgrep on the same literals, and memory.
 
-The log is made from a seed and deleted after. It holds what such logs hold: steps of every rank, NCCL's chatter,
-warnings, progress bars, a rank that runs out of memory in the middle, another that falls silent, and what follows.
+The log is generated from a seed and deleted afterwards. It contains steps of every rank, NCCL output,
+warnings, progress bars, a rank that runs out of memory in the middle, another that stops printing, and what follows.
 """
 
 import random
@@ -121,7 +121,7 @@ def rows(size_bytes: int = SIZE_BYTES) -> Iterator[Bar]:
 
 
 def _told(*arguments: str) -> str:
-    """What this file prints when it runs in a process of its own, so that its memory is only its own."""
+    """Output of this file as a script: a process of its own, so that its peak memory is its own."""
     done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True)
     return done.stdout.decode()
 

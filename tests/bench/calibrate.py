@@ -1,7 +1,7 @@
-"""``make calibrate CASES=FILE``: how often the right cause comes first, and whether the shares hold.
+"""``make calibrate CASES=FILE``: accuracy of the first cause, and calibration of the probabilities.
 
 Each case is a JSON line with ``id``, ``text``, ``cause`` (or ``out-of-scope``) and ``also_ok``. The temperature is
-chosen on four fifths and judged on the last, five times; the figures are those of the parts it was not chosen on.
+fitted on four fifths and evaluated on the rest, five times; the figures come from the parts not fitted on.
 
     python tests/bench/calibrate.py CASES.jsonl… [-v]
 """
@@ -25,7 +25,7 @@ TEMPERATURES = [0.6 + 0.1 * step for step in range(25)]
 
 
 class Outcome(NamedTuple):
-    """What the wizard says of one case: the first causes, the share of the first at each temperature."""
+    """Diagnosis of one case: the first causes, and the probability of the first at each temperature."""
 
     case: dict[str, Any]
     first: list[str]

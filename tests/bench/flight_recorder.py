@@ -1,6 +1,6 @@
-"""Flight Recorder dumps of many ranks, read and judged: time beside torch's own analyser on the same, and memory.
+"""Read and analyse Flight Recorder dumps of many ranks: time relative to torch's own analyser, and memory.
 
-The dumps are made here, with frames, as torch writes them, and deleted after. One rank is a call behind the others.
+The dumps are generated with frames, as torch writes them, and deleted afterwards. One rank is a call behind.
 """
 
 import subprocess

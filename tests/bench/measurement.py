@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """A figure that must not be over its limit; ``beside`` says what it was measured against."""
+    """A figure with its limit; ``beside`` describes the peer it was measured against."""
 
     name: str
     figure: float

@@ -1,7 +1,7 @@
-"""What a keystroke in the planner's form takes, from the key to the last byte of the table painted anew.
+"""Time of a keystroke in the planner's form, from the key to the last byte of the repainted table.
 
-The wizard runs in a terminal of its own, as people run it; each key asks what was not asked before. Each key is pressed
-in several runs, and what counts is the key that is slowest in most of them: on a shared machine any key is slow once.
+The wizard runs in a terminal of its own; each key makes a request that was not made before. Each key is pressed
+in several runs, and its median counts: on a shared machine any key is slow once.
 """
 
 import statistics
@@ -39,7 +39,7 @@ def rows(command: list[str]) -> Iterator[Bar]:
 
 
 def taken_ms(command: list[str], columns: int, lines: int) -> list[float]:
-    """What each key takes."""
+    """Seconds of each key."""
     with Terminal(command, columns=columns, rows=lines) as terminal:
         terminal.wait_for(PLACE)
         terminal.wait_quiet(QUIET_S)

@@ -1,7 +1,7 @@
-"""What ``ddpwizard run`` costs a small DDP job: the step time of a job started with it beside that of the same job
+"""Overhead of ``ddpwizard run`` for a small DDP job: the step time of a job started with it relative to the same job
 started without.
 
-Both jobs live at the same time and take turns of a few steps, so that whatever else the machine does hits both alike.
+Both jobs are alive at the same time and take turns of a few steps, so that other load affects both equally.
 """
 
 import os
@@ -23,7 +23,7 @@ LIMIT_S = 300
 
 
 class Job:
-    """A job that makes some steps when it is told to, and says how long one took."""
+    """A job that makes some steps on request and reports the time of one."""
 
     def __init__(self, before: list[str], directory: Path) -> None:
         directory.mkdir()

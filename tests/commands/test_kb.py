@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ddpwizard.app.commands.explain import cause_lines
+from ddpwizard.app.diagnosis.cause_text import cause_lines
 from ddpwizard.knowledge.loader import read_knowledge
 from helpers.command import ddpwizard
 

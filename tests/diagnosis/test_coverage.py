@@ -1,4 +1,4 @@
-"""Every topic of the notes has an entry, and COVERAGE.md says which."""
+"""Every topic has an entry, and COVERAGE.md lists it."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_the_table_is_the_one_that_is_kept():
     assert kept == coverage_table(KNOWLEDGE), "ddpwizard kb coverage --write knowledge/COVERAGE.md"
 
 
-def test_a_topic_without_an_entry_is_told(tmp_path: Path):
+def test_topic_without_an_entry_is_listed(tmp_path: Path):
     (tmp_path / "topics.yaml").write_text("our-own: What our team needs\n")
     done = ddpwizard("kb", "coverage", "--knowledge", str(tmp_path), "--json")
     assert done.returncode == 1

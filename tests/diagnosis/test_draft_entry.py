@@ -24,7 +24,7 @@ done
 
 
 def finish(entry: Path) -> None:
-    """What a person does with a draft."""
+    """Complete a draft as a user would."""
     entry.write_text(entry.read_text().replace(UNFINISHED, "Here stands"))
 
 

@@ -53,7 +53,7 @@ def test_the_first_matching_line_is_named_with_its_rank():
     assert found.what == "[rank3]: odd thing 3 of 4"
 
 
-def test_messages_are_told_beside_causes():
+def test_messages_are_evidence_in_addition_to_causes():
     text = "W1120 Sending process 77 closing signal SIGTERM"
     assert [item.id for item in match(text, "x", KNOWLEDGE)] == ["message:agent-sigterm", "log.only-consequences"]
 
@@ -97,7 +97,7 @@ def test_nothing_a_person_types_is_taken_for_a_search():
         assert isinstance(match(text, "x", KNOWLEDGE), list)
 
 
-def test_an_answer_is_heard_unasked():
+def test_text_answers_a_question_without_asking():
     asked = Question(ask="How many?", why="w", answers={"two": "Two"}, heard={"two": [["two nodes"]]})
     known = msgspec.structs.replace(KNOWLEDGE, questions={"nodes": asked})
     (found,) = [item for item in match("on\ntwo nodes", "x", known) if item.id.startswith("answer:")]
@@ -109,7 +109,7 @@ def test_one_is_not_heard_in_on():
     knowledge = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": msgspec.structs.replace(ODD, clues=clue)})
     heard = {said: match(said, "x", knowledge) for said in ("One GPU is full\n", "memory on GPU 0 is full\n")}
     (one, on) = ([item for item in found if item.id.startswith("clue:")] for found in heard.values())
-    assert [item.what for item in one] == ["the text says “One GPU is full”"]
+    assert [item.what for item in one] == ["the text contains “One GPU is full”"]
     assert on == []
 
 

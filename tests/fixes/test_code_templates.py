@@ -11,7 +11,7 @@ import pytest
 from ddpwizard.app.fixes import code_templates
 from ddpwizard.app.hardware.machine import Machine
 from ddpwizard.app.review.review import review_text
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.machines import CPU_ONLY, EIGHT_GPUS
 
 GENERATORS = [
@@ -51,7 +51,7 @@ class TestEveryScript:
         ast.parse(script(generator, box), feature_version=(3, 9))
 
     def test_the_review_finds_nothing_in_it(self, generator, box: Machine):
-        assert review_text(script(generator, box), "made.py", read_knowledge()) == []
+        assert review_text(script(generator, box), "made.py", built_in_knowledge()) == []
 
     def test_the_line_to_start_it_names_the_file(self, generator, box: Machine):
         made = generator(box, ["train.py"])

@@ -48,8 +48,8 @@ def fix(path: Path, before: str = "old\n", after: str = "new\n") -> Fix:
     return Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
 
 
-RUN = ["py", "-m", "torch.distributed.run"]
-RANK = ["py", "-u", "train.py", "--lr", "1"]
+RUN = ["python", "-m", "torch.distributed.run"]
+RANK = ["python", "-u", "train.py", "--lr", "1"]
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,23 @@ def test_torchrun_meets_elsewhere(place: Path, tmp_path: Path, options: list[str
 
 
 def test_other_options_of_the_launcher_stay(place: Path, tmp_path: Path) -> None:
-    launcher = ["py", "/v/bin/torchrun", "--max-restarts", "3", "--nproc_per_node", "2", "train.py", "--lr", "1"]
+    launcher = ["python", "/v/bin/torchrun", "--max-restarts", "3", "--nproc_per_node", "2", "train.py", "--lr", "1"]
     relaunch = prepare_relaunch(job(place, launcher, RANK), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[2:7] == ["--standalone", "--max-restarts", "3", "--nproc_per_node", "2"]
 
 
 def test_accelerate_gets_a_free_port(place: Path, tmp_path: Path) -> None:
-    launcher = ["py", "/v/bin/accelerate", "launch", "--main_process_port", "29500", "--cpu", "train.py", "--lr", "1"]
+    launcher = [
+        "python",
+        "/v/bin/accelerate",
+        "launch",
+        "--main_process_port",
+        "29500",
+        "--cpu",
+        "train.py",
+        "--lr",
+        "1",
+    ]
     relaunch = prepare_relaunch(job(place, launcher, RANK, "accelerate"), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[:3] == launcher[:3]
     assert relaunch.command[3].startswith("--main_process_port=")
@@ -93,7 +103,7 @@ def test_absolute_paths_point_into_the_copy_and_the_original_is_untouched(place:
     launcher = [*RUN, "--nproc-per-node=2", script]
     copy = tmp_path / "copy"
     relaunch = prepare_relaunch(
-        job(place, launcher, ["py", "-u", script], PYTHONPATH=f"{place}:/lib"), fix(place / "train.py"), copy
+        job(place, launcher, ["python", "-u", script], PYTHONPATH=f"{place}:/lib"), fix(place / "train.py"), copy
     )
     assert relaunch.command[-1] == str(copy / "train.py")
     assert (copy / "train.py").read_text() == "new\n"
@@ -108,7 +118,7 @@ def test_script_outside_of_the_working_directory(place: Path, tmp_path: Path) ->
     elsewhere.mkdir()
     launcher = [*RUN, "--nproc-per-node=2", "../run/train.py"]
     relaunch = prepare_relaunch(
-        job(elsewhere, launcher, ["py", "../run/train.py"]), fix(place / "train.py"), tmp_path / "copy"
+        job(elsewhere, launcher, ["python", "../run/train.py"]), fix(place / "train.py"), tmp_path / "copy"
     )
     assert relaunch.command[-1] == str(tmp_path / "copy" / "train.py")
     assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
@@ -138,6 +148,6 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="2 ranks, 1 of them on this host"):
         prepare_relaunch(job(place, [], RANK, LOCAL_WORLD_SIZE="1"), fix(place / "train.py"), tmp_path / "b")
     with pytest.raises(UserError, match="not known"):
-        prepare_relaunch(job(place, [], ["py", "-c", "code"]), fix(place / "train.py"), tmp_path / "c")
+        prepare_relaunch(job(place, [], ["python", "-c", "code"]), fix(place / "train.py"), tmp_path / "c")
     with pytest.raises(UserError, match="outside"):
         prepare_relaunch(good, fix(Path("/etc/hostname")), tmp_path / "d")

@@ -1,4 +1,4 @@
-"""Single processes that stand still at a known place, for what looks at processes."""
+"""Single processes that block at a known place."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def still(
 
 
 def _all_rest(pid: int) -> bool:
-    """Whether the process rests, and all that it has started."""
+    """Return whether the process and all its descendants are idle."""
     return all(map(rests, [pid, *supervisor.descendants(pid)]))
 
 

@@ -33,7 +33,7 @@ def ddpwizard(
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """Assert that a command said no the way it should (one line, no traceback) and return that line."""
+    """Assert that a command was refused with one line and no traceback, and return that line."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("ddpwizard:")]
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert len(lines) == 1, done.stderr

@@ -35,7 +35,7 @@ def entry(
     p2p: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
-    """One entry of version 2.10. ``done`` is told as the backend of ``op`` tells it."""
+    """One entry of version 2.10. ``done`` is written as the backend of ``op`` writes it."""
     sizes = [[1024]] if sizes is None else sizes
     seq = number + 1 if seq is None else seq
     created = BEGAN_NS + number * 1_000_000 if created_ns is None else created_ns
@@ -69,7 +69,7 @@ def entry(
 def dump(
     entries: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[int]] | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A whole dump; ``groups`` (name to ranks) is what ``pg_config`` says, None: what gloo says, which is nothing."""
+    """A complete dump; ``groups`` (name to ranks) becomes ``pg_config``, or None for gloo, which writes none."""
     config = {name: {"name": name, "desc": name, "ranks": str(list(ranks))} for name, ranks in (groups or {}).items()}
     status: dict[str, dict[str, int]] = {}
     for each in entries:

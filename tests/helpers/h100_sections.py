@@ -1,4 +1,4 @@
-"""What a look at a box of H100s records, as far as a plan reads it."""
+"""Snapshot sections of a machine with H100 GPUs, as far as a plan reads them."""
 
 from ddpwizard.app.snapshot import Gpu, LimitsSection
 

@@ -8,8 +8,8 @@ Launcher = Literal["torchrun", "module", "rendezvous", "python", "by_hand"]
 
 
 class Hang(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. ``ready``: a text and how often it is printed before the job stands still. ``quiet``: nothing of it uses
-    the CPU then. ``where`` and ``branch`` are markers; None: not laid down; ``branch=""``: there is none."""
+    """One job. ``ready``: a text and how often it is printed before the job hangs. ``quiet``: no process uses the CPU
+    then. ``where`` and ``branch`` are markers, or None if any value is right; ``branch=""``: there is none."""
 
     name: str
     script: str

@@ -1,6 +1,6 @@
-"""Real jobs that stand still, each with the truth about it: how to start them, when they are there, what is to be said.
+"""Real jobs that hang, each with its expected verdict: how to start it and when it has reached the hang.
 
-Lines of a script are named by the marker at their end; several lines may carry one marker where each is right.
+Lines of a script are named by the marker at their end; several lines may have the same marker if each is right.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ STARTING_S = 120.0  # longer than triage is patient with a job that starts
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """What is right to say of a job. Lists of alternatives; None: not laid down."""
+    """The expected verdict of a job. Lists hold alternatives; None accepts any value."""
 
     name: str
     states: list[str]
@@ -78,7 +78,7 @@ def command_of(hang: Hang, script: Path) -> list[str]:
 
 @contextmanager
 def standing(hang: Hang, directory: Path) -> Iterator[Standing]:
-    """The job, started in ``directory`` from a copy of its scripts and waited for until it stands where it stays."""
+    """Start the job in ``directory`` from a copy of its scripts and wait until it has reached its final place."""
     script = _copied(hang, directory)
     command = command_of(hang, script)
     options = ["--terminal"] * hang.terminal + ["--service"] * hang.service
@@ -116,7 +116,7 @@ def truth_of(hang: Hang, script: Path) -> Truth:
 
 
 def judged(there: Standing) -> JobReport:
-    """What triage says of the job. One that should hang and is still called starting is looked at again."""
+    """Return the triage report of the job. A job that should hang and is still starting is sampled again."""
     until = time.monotonic() + STARTING_S
     while True:
         report = asyncio.run(triage_jobs(pid=there.pid))[0]
@@ -126,7 +126,7 @@ def judged(there: Standing) -> JobReport:
 
 
 def wrong(truth: Truth, report: JobReport) -> list[str]:
-    """What of a verdict is not true, each as ``field: expected, got``."""
+    """Return the wrong fields of a verdict as ``field: expected, got``."""
     verdict = report.verdict
     checks = {
         "state": (truth.states, verdict.state),
@@ -172,7 +172,7 @@ def _marked(script: Path, marker: str) -> list[str]:
 
 
 def _still(job: RunningJob) -> bool:
-    """Whether nothing of the job runs, or waits for its turn, in a second in which we ran ourselves."""
+    """Return whether no process of the job runs or is runnable during a second in which this process ran."""
     looks = [_ticks(job)]
     for _ in range(STILL_LOOKS):
         time.sleep(STILL_GAP_S)

@@ -1,6 +1,6 @@
-"""Starts a job the way a person's shell would: in a terminal, beside a service, or rank by rank by hand.
+"""Start a job as a user's shell would: in a terminal, together with a service, or rank by rank by hand.
 
-Run as a script, so that what it holds open (the terminal, the service's socket) lives as long as the job.
+Runs as a script, so that the terminal and the service's socket stay open as long as the job.
 """
 
 import argparse

@@ -51,7 +51,7 @@ class RunningJob:
         return line_of(self.script, marker)
 
     def said(self, text: str) -> bool:
-        """Whether any line of its output holds the text."""
+        """Return whether any line of its output contains the text."""
         return any(text in line for line in list(self.output))
 
 
@@ -141,7 +141,7 @@ def wait_for(condition: Callable[[], T | None], what: str, limit_s: float = 120.
 
 
 def triage_until(pid: int, state: str, limit_s: float = 300.0) -> JobReport:
-    """Look at the job of ``pid`` until its verdict has that state (it starts up, then comes to stand still)."""
+    """Sample the job of ``pid`` until its verdict has that state (it starts, then hangs)."""
     until = time.monotonic() + limit_s
     while True:
         report = asyncio.run(triage_jobs(pid=pid))[0]

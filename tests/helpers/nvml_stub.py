@@ -1,6 +1,6 @@
-"""A stub at the edge this machine lacks: it answers like the module ``pynvml`` would, from data in a JSON file.
+"""Stub for hardware that this machine lacks: answers like the module ``pynvml``, from data in a JSON file.
 
-The data is in the shape of NVML's own answers; null stands for "not supported", which pynvml tells by an exception.
+The data has the shape of NVML's answers; null means "not supported", for which pynvml raises an exception.
 """
 
 import json

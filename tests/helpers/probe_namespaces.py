@@ -1,4 +1,4 @@
-"""Run a probe on a box of its own making: namespaces, limits, another user. Real ones; skipped where not permitted."""
+"""Run a probe in an environment of its own: real namespaces, limits, another user; skipped where not permitted."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from ddpwizard.app.snapshot import Snapshot
 
 
 class Seen(NamedTuple):
-    """What a probe answered on that box."""
+    """The answer of a probe in that environment."""
 
     snapshot: Snapshot
     checks: list[Check]
@@ -45,8 +45,8 @@ def probe(
     command: Sequence[str] = (),
     limit_s: float = 60.0,
 ) -> Seen:
-    """Collect and judge in a process of its own: in new ``namespaces`` (flags of unshare), after the ``setup``
-    commands, below a ``command`` that starts others (``prlimit …``). The limit is long: the box may be busy."""
+    """Collect and judge in a separate process: in new ``namespaces`` (flags of unshare), after the ``setup`` commands,
+    below a ``command`` that starts others (``prlimit …``). The limit is long: the machine may be busy."""
     order = {"probe": name, "environ": dict(environ or {}), "pids": list(pids), "setup": list(setup)}
     argv = [*command, sys.executable, __file__, json.dumps(order | {"limit_s": limit_s})]
     if namespaces:

@@ -92,7 +92,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What the screen shows, lines joined."""
+        """Return the text of the screen, lines joined."""
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     @property
@@ -102,7 +102,7 @@ class Terminal:
 
     @property
     def count_bytes(self) -> int:
-        """How many bytes were written so far; take the difference between two points."""
+        """Return the number of bytes written so far."""
         return sum(len(chunk) for _, chunk in self.chunks)
 
     def send(self, *keys: str) -> None:
@@ -144,10 +144,10 @@ class Terminal:
         return self.wait_until(lambda: text in self.text, repr(text), limit_s)
 
     def wait_quiet(self, quiet_s: float = 0.5, limit_s: float = 90.0) -> None:
-        """Read until nothing came for ``quiet_s`` and the program rests: on a busy box it may only wait for its turn.
+        """Read until nothing arrived for ``quiet_s`` and the program is idle: it may only be runnable.
 
         Raises:
-            AssertionError: It never fell quiet within the limit.
+            AssertionError: The program did not become idle within the limit.
         """
         until = time.monotonic() + limit_s
         while self.read(quiet_s) or not rests(self.process.pid):
@@ -155,7 +155,7 @@ class Terminal:
                 raise AssertionError(f"still writing after {limit_s} s; screen:\n{self.text}")
 
     def bytes_during(self, seconds: float) -> int:
-        """How many bytes come in the next ``seconds``."""
+        """Return the number of bytes written in the next ``seconds``."""
         before, until = self.count_bytes, time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.read(left)
@@ -195,7 +195,7 @@ class Terminal:
 
 
 def rests(pid: int) -> bool:
-    """Whether no thread of a process runs or waits for its turn; so it is of one that has ended."""
+    """Return whether no thread of a process runs or is runnable; True for a process that has ended."""
     states: set[bytes] = set()
     for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Start jobs of ``hang_table.py``, look at each where it stands, and write what was observed and what is true.
+"""Start jobs of ``hang_cases.py``, sample each where it hangs, and write the observation and the expected verdict.
 
-``python tests/helpers/observe_job.py --into DIR NAME…`` (or ``all``) writes NAME.json and NAME.truth.json.
+``python tests/helpers/record_observations.py --into DIR NAME…`` (or ``all``) writes NAME.json and NAME.truth.json.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A recorded box, job and small knowledge base, so that screens can be walked without the machine's own state.
+"""A recorded machine, job and small knowledge base, so that screens can be tested without this machine's state.
 
-What is recorded stands in for what this machine lacks (eight GPUs, a hung job); the screens and the case are real.
+The recording replaces what this machine lacks (eight GPUs, a hung job); the screens and the case are real.
 """
 
 import asyncio
@@ -39,7 +39,6 @@ from ddpwizard.app.triage.types import (
     ThreadStack,
     Verdict,
 )
-from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import (
     Cause,
     FixSpec,
@@ -53,6 +52,7 @@ from ddpwizard.knowledge.schema import (
     Verification,
 )
 from ddpwizard.screens.shell.state import WizardState
+from helpers.built_in_knowledge import built_in_knowledge
 
 TRAIN = """\
 import torch.distributed as dist
@@ -86,7 +86,7 @@ PATCHED = TRAIN.replace(
 
 
 def knowledge() -> Knowledge:
-    """Three causes, two questions, a few probes: enough to rank, to ask and to look."""
+    """Three causes, two questions, a few probes: enough to rank, to ask and to probe."""
     collective = _cause(
         "rank-conditional-collective",
         "A collective that only some ranks reach",
@@ -152,7 +152,7 @@ def knowledge() -> Knowledge:
                 says="torchrun ends the other ranks after one of them failed",
             )
         },
-        rules=read_knowledge().rules,  # the review needs them all
+        rules=built_in_knowledge().rules,  # the review needs them all
         scope_words=["rank", "nccl", "torchrun", "eaddrinuse"],
         synonyms=[],
         topics={},
@@ -182,7 +182,7 @@ def _probe(title: str, intrusiveness: Intrusiveness, findings: dict[str, str]) -
 
 
 def snapshot() -> Snapshot:
-    """A box with eight GPUs, a small /dev/shm and a taken port."""
+    """A machine with eight GPUs, a small /dev/shm and a port in use."""
     gpus = [
         Gpu(
             index=index,
@@ -443,13 +443,13 @@ def patch_fix(directory: Path) -> Fix:
     )
 
 
-class RecordedDesk(WizardState):
-    """A desk whose box, jobs and knowledge are recorded. ``stuck``: probes that never answer."""
+class RecordedState(WizardState):
+    """A state with a recorded machine, jobs and knowledge. ``stuck``: probes that never answer."""
 
     def __init__(
         self, reports: list[JobReport] | None = None, *, stuck: bool = False, ascii_only: bool = False
     ) -> None:
-        super().__init__(Options(ascii=ascii_only), look=self._recorded_look, triage=self._recorded_triage)
+        super().__init__(Options(ascii=ascii_only), run_probes=self._recorded_look, triage=self._recorded_triage)
         self.knowledge = knowledge()
         self.recorded_reports = reports or []
         self.stuck = stuck
@@ -476,7 +476,7 @@ class RecordedDesk(WizardState):
     async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
         return self.recorded_reports
 
-    def merge_look(self, found: Snapshot) -> None:
+    def merge_snapshot(self, found: Snapshot) -> None:
         from ddpwizard.app.probes.run_probes import merge_snapshots
 
         self.snapshot = merge_snapshots(self.snapshot, found) if self.snapshot else found

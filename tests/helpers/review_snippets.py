@@ -11,30 +11,30 @@ IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\n"
 
 
 def script(code: str) -> str:
-    """A snippet as a script of its own, with the usual imports before it."""
+    """Return a snippet as a script, with the usual imports before it."""
     return IMPORTS + textwrap.dedent(code)
 
 
 def found(code: str, rule: str) -> list[ReviewFinding]:
-    """What a rule finds in a snippet."""
+    """Return the findings of a rule in a snippet."""
     return review_text(script(code), "train.py", KNOWLEDGE, [rule])
 
 
 def lines(code: str, rule: str) -> list[str]:
-    """The lines of the snippet a rule names, stripped."""
+    """Return the lines of the findings of a rule, stripped."""
     text = script(code).split("\n")
     return [text[finding.line - 1].strip() for finding in found(code, rule)]
 
 
 def repaired(code: str, rule: str) -> str:
-    """The snippet with the patches of a rule made, its imports left out; every finding must have been mended."""
+    """Return the snippet, without its imports, with the patches of a rule applied; no finding may be left."""
     after, _ = apply_fixes(script(code), "train.py", KNOWLEDGE, [rule], ["safe", "unsafe"])
     assert review_text(after, "train.py", KNOWLEDGE, [rule]) == []
     return after.removeprefix(IMPORTS)
 
 
 def refused(code: str, rule: str) -> str:
-    """Why the only finding of a rule has no patch."""
+    """Return the reason why the only finding of a rule has no patch."""
     (finding,) = found(code, rule)
     assert finding.fix
     assert finding.fix.safety == "display", finding.fix.diff

@@ -1,4 +1,4 @@
-"""Golden frames: what the compositor shows, as plain text. ``UPDATE_FRAMES=1`` writes them anew."""
+"""Golden frames: the content of the compositor as plain text. ``UPDATE_FRAMES=1`` rewrites them."""
 
 import asyncio
 import functools
@@ -62,10 +62,10 @@ def painted_rows(choices: Choices) -> list[int]:
 
 
 async def settled(_min_s: float = 0, _max_s: float = 0) -> None:
-    """Let the app go on until it has nothing left to do but wait for a timer, a thread or a person.
+    """Let the app run until it only waits for a timer, a thread or the user.
 
-    In place of Textual's wait_for_idle, which takes a process that uses no processor for one that has done its work:
-    on a busy box it may just not have had its turn.
+    Replaces Textual's wait_for_idle, which regards a process without CPU time as finished: on a busy machine it may
+    only be runnable.
     """
     await _turns()
     await asyncio.sleep(REPAINT_S)

@@ -75,12 +75,12 @@ def job(world_size: int, present: list[int] | None = None, **environ: str) -> Jo
 
 
 def verdict_of(text: str, *places: list[StackFrame]) -> Verdict:
-    """The verdict where rank ``r`` stands still at ``places[r]`` of a script with that text."""
+    """Return the verdict if rank ``r`` waits at ``places[r]`` of a script with that text."""
     return report_of(text, *places).verdict
 
 
 def report_of(text: str, *places: list[StackFrame]) -> JobReport:
-    """The report where rank ``r`` stands still at ``places[r]`` of a script with that text."""
+    """Return the report if rank ``r`` waits at ``places[r]`` of a script with that text."""
     samples = {100 + rank: still(frames) for rank, frames in enumerate(places)}
     return judge_job(observation(job(len(places)), samples, {SCRIPT: text}))
 

@@ -1,4 +1,4 @@
-"""Finding jobs among real processes; telling launchers by their command line."""
+"""Jobs among real processes; launchers by their command line."""
 
 import os
 import re
@@ -25,13 +25,13 @@ PARENT = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv
 
 @pytest.fixture
 def port() -> str:
-    """A MASTER_PORT of this test's own: ranks of the whole box that meet at one port are one job."""
+    """A MASTER_PORT of this test alone: all ranks of the machine with one port are one job."""
     return str(free_port())
 
 
 @contextmanager
 def processes(*commands: tuple[Sequence[str], dict[str, str]]) -> Iterator[list[int]]:
-    """Real processes with their extra environment, up before the body runs and gone after it."""
+    """Real processes with extra environment: started before the body runs, ended after it."""
     started = [
         subprocess.Popen(command, env={**os.environ, **environ}, stdout=subprocess.PIPE)
         for command, environ in commands
@@ -84,11 +84,11 @@ def job_of(pid: int) -> Job:
         ("", None),
     ],
 )
-def test_launchers_are_told_by_what_runs(command: str, name: str | None) -> None:
+def test_launcher_name_of_a_command_line(command: str, name: str | None) -> None:
     assert launcher_name(command.split()) == name
 
 
-def test_ranks_of_one_master_are_one_job_and_others_another(port: str) -> None:
+def test_ranks_with_one_master_are_one_job(port: str) -> None:
     with processes(rank(1, 3, port), rank(0, 3, port), rank(0, 1, str(free_port()))) as (second, first, other):
         job = job_of(first)
         assert [(p.pid, p.rank) for p in job.processes] == [(first, 0), (second, 1)]
@@ -98,7 +98,7 @@ def test_ranks_of_one_master_are_one_job_and_others_another(port: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a network namespace")
-def test_loopback_of_another_container_is_another_master(port: str) -> None:
+def test_loopback_master_in_another_container_is_another_job(port: str) -> None:
     if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
         pytest.skip("network namespaces are not permitted here")
     command, environ = rank(1, 2, port)
@@ -107,13 +107,13 @@ def test_loopback_of_another_container_is_another_master(port: str) -> None:
         assert [p.pid for p in job_of(elsewhere).processes] == [elsewhere]
 
 
-def test_run_ids_part_jobs_that_share_a_port(port: str) -> None:
+def test_run_ids_separate_jobs_that_share_a_port(port: str) -> None:
     with processes(rank(0, 2, port, "a"), rank(1, 2, port, "b")) as (one, two):
         assert job_of(one).id != job_of(two).id
         assert job_of(one).launcher == "torchrun"
 
 
-def test_children_of_a_rank_are_not_ranks_but_select_its_job(port: str) -> None:
+def test_child_of_a_rank_selects_its_job_and_is_no_rank(port: str) -> None:
     command, environ = rank(0, 1, port)
     with processes(([sys.executable, "-c", PARENT, SLEEPER], environ)) as (parent,):
         assert command
@@ -134,7 +134,7 @@ def test_own_process_is_no_rank_though_its_shell_exports_one(port: str) -> None:
     assert done.stdout == "0\n", done.stderr
 
 
-def test_wizard_above_the_launcher_is_no_rank() -> None:
+def test_wizard_process_is_no_rank() -> None:
     assert is_wizard(["python", "/v/bin/ddpwizard", "run", "--", "torchrun"])
     assert is_wizard(["python", "-m", "ddpwizard", "triage"])
     assert is_wizard(["python", "-IS", "/v/ddpwizard/app/system/supervisor.py", "3", "60", "--", "torchrun"])
@@ -159,7 +159,7 @@ def test_wizard_above_the_launcher_is_no_rank() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_ranks_of_an_mpi_or_of_slurm(places: list[dict[str, str]], name: str, port: str) -> None:
+def test_ranks_of_mpi_and_slurm(places: list[dict[str, str]], name: str, port: str) -> None:
     assert name
     with processes(*(([sys.executable, "-c", SLEEPER], place | {"MASTER_PORT": port}) for place in places)) as pids:
         job = job_of(pids[0])
@@ -168,14 +168,14 @@ def test_ranks_of_an_mpi_or_of_slurm(places: list[dict[str, str]], name: str, po
         assert job.id in {found.id for found in discover.find_jobs()}
 
 
-def test_lonely_place_of_a_batch_script_is_no_job(port: str) -> None:
+def test_single_process_of_a_batch_script_is_no_job(port: str) -> None:
     place = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "8", "MASTER_PORT": port}
     with processes(([sys.executable, "-c", SLEEPER], place)) as (pid,):
         assert not [job for job in discover.find_jobs() if pid in {p.pid for p in job.processes}]
         assert job_of(pid).world_size == 1
 
 
-def test_process_of_slurm_that_starts_ranks_is_none(port: str) -> None:
+def test_slurm_process_that_starts_ranks_is_no_rank(port: str) -> None:
     _, environ = rank(1, 2, port)
     outer = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "9"}
     code = (
@@ -186,8 +186,8 @@ def test_process_of_slurm_that_starts_ranks_is_none(port: str) -> None:
         assert [(p.pid, p.rank) for p in job_of(parent).processes] == [(child.pid, 1)]
 
 
-def test_ended_ranks_are_told_by_the_order_of_their_start(port: str) -> None:
-    """Ranks 0 to 4: 1 and 2 lie there as zombies, 4 as well."""
+def test_zombie_ranks_are_numbered_by_start_order(port: str) -> None:
+    """Ranks 0 to 4, of which 1, 2 and 4 are zombies."""
     code = (
         "import os, subprocess, sys, time\n"
         "ranks = [subprocess.Popen([sys.executable, '-c', sys.argv[1] if r in (0, 3) else ''],"
@@ -207,7 +207,7 @@ def test_ended_ranks_are_told_by_the_order_of_their_start(port: str) -> None:
         assert job_of(two).id == job.id
 
 
-def test_other_users_jobs_are_counted_and_what_is_needed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_other_users_are_counted_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     def proc(pid: int, parent: int, uid: int, *command: str) -> procfs.Proc:
         made = procfs.Proc(pid, parent, "S", 0.0, 0.0, uid)
         made.command = list(command)
@@ -231,7 +231,7 @@ def test_other_users_jobs_are_counted_and_what_is_needed_is_said(monkeypatch: py
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look as somebody else")
-def test_jobs_of_others_as_seen_by_a_user_without_rights() -> None:
+def test_jobs_of_other_users_without_privileges() -> None:
     launcher = ["mpirun", "-c", SLEEPER]
     process = subprocess.Popen(launcher, executable=sys.executable, stdout=subprocess.PIPE)
     try:
@@ -252,7 +252,7 @@ def test_jobs_of_others_as_seen_by_a_user_without_rights() -> None:
         process.communicate()
 
 
-def test_gpu_memory_that_no_living_job_holds() -> None:
+def test_orphan_gpu_processes_are_listed() -> None:
     def held(pid: int, used_bytes: int | None = 2**30, alive: bool = True, **more: Any) -> GpuProcess:
         return GpuProcess(pid=pid, used_bytes=used_bytes, command="python train.py", user="ana", alive=alive, **more)
 
@@ -290,12 +290,12 @@ def test_gpu_memory_that_no_living_job_holds() -> None:
     assert len(other_processes.orphan_gpu_processes(gpus, [left_over], {})) == 3
 
 
-def test_numbers_that_are_none_do_not_make_a_rank(port: str) -> None:
+def test_invalid_rank_variable_makes_no_rank(port: str) -> None:
     with processes(rank(0, 1, port, RANK="first")) as (pid,):
         assert (job_of(pid).master, job_of(pid).world_size) == ("", 1)
 
 
-def test_an_ended_process_that_nobody_collected() -> None:
+def test_zombie_process_is_an_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     try:
         wait_for(lambda: (p := procfs.process_of(process.pid)) and p.state == "Z", "zombie")
@@ -305,13 +305,13 @@ def test_an_ended_process_that_nobody_collected() -> None:
         process.wait()
 
 
-def test_machine_without_proc_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_proc_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc_files, "PROC", tmp_path / "proc")
     with pytest.raises(InspectionError, match=r"no .*/proc to read"):
         discover.find_jobs()
 
 
-def test_command_names_with_blanks_and_brackets(tmp_path: Path) -> None:
+def test_process_names_with_blanks_and_brackets(tmp_path: Path) -> None:
     odd = tmp_path / "a) R 1 (b"
     odd.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(odd), "60"])

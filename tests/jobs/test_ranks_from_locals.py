@@ -1,4 +1,4 @@
-"""Ranks that no environment tells of: what frames, arguments, connections and control groups say of them."""
+"""Ranks that no environment gives: from stack frames, arguments, connections and control groups."""
 
 import pytest
 from ddpwizard.app.jobs import ranks_from_locals
@@ -25,9 +25,9 @@ def barrier() -> SpyFrame:
 
 class TestWords:
     def test_rank_of_mp_spawn(self) -> None:
-        said = rank_hints([barrier(), frame("work", gpu="1", world_size="4"), wrap(1), RUN])
-        assert (said.rank, said.index, said.world_size, said.distributed) == (None, 1, 4, True)
-        assert said.entry == "/home/ana/train.py:work"
+        hints = rank_hints([barrier(), frame("work", gpu="1", world_size="4"), wrap(1), RUN])
+        assert (hints.rank, hints.index, hints.world_size, hints.distributed) == (None, 1, 4, True)
+        assert hints.entry == "/home/ana/train.py:work"
 
     def test_arguments_of_the_outermost_function_count_first(self) -> None:
         inner = SpyFrame(
@@ -35,46 +35,46 @@ class TestWords:
         )
         assert rank_hints([barrier(), inner, frame("work", rank="2"), RUN]).rank == 2
 
-    def test_where_it_waits_for_the_others(self) -> None:
+    def test_rank_waiting_in_init_process_group(self) -> None:
         meeting = frame("init_process_group", f"{TORCH}/distributed/distributed_c10d.py", rank="3", world_size="4")
-        said = rank_hints([meeting, frame("work", rank="0"), RUN])
-        assert (said.rank, said.world_size) == (3, 4)
+        hints = rank_hints([meeting, frame("work", rank="0"), RUN])
+        assert (hints.rank, hints.world_size) == (3, 4)
 
-    def test_world_by_its_short_name(self) -> None:
+    def test_world_size_by_its_short_name(self) -> None:
         assert rank_hints([barrier(), frame("entry", rank="0", world="2", port="29500"), RUN]).world_size == 2
 
-    def test_frames_of_the_parent_of_a_fork_are_not_its_own(self) -> None:
-        said = rank_hints([barrier(), frame("work", index="1"), RUN, frame("main", rank="0", world_size="2")])
-        assert (said.rank, said.world_size, said.entry) == (None, None, "/home/ana/train.py:work")
+    def test_frames_above_a_fork_are_ignored(self) -> None:
+        hints = rank_hints([barrier(), frame("work", index="1"), RUN, frame("main", rank="0", world_size="2")])
+        assert (hints.rank, hints.world_size, hints.entry) == (None, None, "/home/ana/train.py:work")
 
-    def test_helper_that_a_rank_forked_is_not_that_rank(self) -> None:
-        said = rank_hints([frame("compress"), RUN, barrier(), frame("work", rank="1"), wrap(1), RUN])
-        assert (said.rank, said.index, said.distributed, said.entry) == (
+    def test_helper_process_forked_by_a_rank_is_no_rank(self) -> None:
+        hints = rank_hints([frame("compress"), RUN, barrier(), frame("work", rank="1"), wrap(1), RUN])
+        assert (hints.rank, hints.index, hints.distributed, hints.entry) == (
             None,
             None,
             False,
             "/home/ana/train.py:compress",
         )
 
-    def test_loader_worker(self) -> None:
+    def test_data_loader_worker_is_no_rank(self) -> None:
         loop = frame("_worker_loop", f"{TORCH}/utils/data/_utils/worker.py", worker_id="0")
         assert rank_hints([loop, RUN, barrier()]).loader
         assert not rank_hints([loop, RUN, barrier()]).distributed
 
-    def test_parent_that_spawns(self) -> None:
+    def test_parent_reports_the_number_of_spawned_ranks(self) -> None:
         start = frame("start_processes", f"{TORCH}/multiprocessing/spawn.py", nprocs="8")
         assert rank_hints([start, frame("main")]).spawns == 8
 
     @pytest.mark.parametrize("value", ["-1", "None", "<object>", "1e3", "99999999999999999999", "\u0663", ""])
-    def test_values_that_are_no_rank(self, value: str) -> None:
+    def test_invalid_values_are_no_rank(self, value: str) -> None:
         assert rank_hints([frame("work", rank=value), RUN]).rank is None
 
-    def test_nothing_to_say(self) -> None:
+    def test_empty_stack_gives_no_hints(self) -> None:
         assert rank_hints([]) == ranks_from_locals.RankHints()
 
 
 class TestConnections:
-    def test_versions_of_the_protocol(self) -> None:
+    def test_tcp_line_of_ipv4_and_ipv6(self) -> None:
         line = (
             "   7: 0100007F:E6E2 0100007F:A3AD 01 00000000:00000000 00:00000000 00000000     0        0 1028320 2 0 20"
         )
@@ -85,7 +85,7 @@ class TestConnections:
         assert six and six.local == ("2001:db8::1", 59106)
 
     @pytest.mark.parametrize("line", ["", "  sl  local_address rem_address", "0: x y z"])
-    def test_no_connection(self, line: str) -> None:
+    def test_invalid_tcp_line_is_none(self, line: str) -> None:
         assert sockets.parse_tcp_line(line) is None
 
 
@@ -107,5 +107,5 @@ class TestContainers:
             ("", ""),
         ],
     )
-    def test_names(self, path: str, name: str) -> None:
+    def test_container_name_from_a_control_group(self, path: str, name: str) -> None:
         assert containers.container_of(path.format(self.ID)) == name

@@ -98,7 +98,7 @@ def ranked(evidence: Iterable[Evidence]) -> list[RankedCause]:
 
 
 def leads(causes: list[RankedCause], cause: str) -> bool:
-    """Whether ``cause`` is alone at the top, with something that speaks for it."""
+    """Return whether ``cause`` alone is first, with evidence for it."""
     first, second = causes[0], causes[1].confidence if causes[1:] else 0.0
     return first.id == cause and bool(first.because) and first.confidence > second
 
@@ -138,7 +138,7 @@ def test_every_fix_can_be_made_or_read(cause: Cause):
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
-def test_what_tells_two_causes_apart_is_said_in_both(cause: Cause):
+def test_differences_of_two_causes_are_in_both_entries(cause: Cause):
     for other in cause.tells_apart:
         assert cause.id in KNOWLEDGE.causes[other].tells_apart, f"{other} does not say how it differs from {cause.id}"
 
@@ -176,7 +176,7 @@ USUAL = [
 ]
 
 
-def test_no_literal_stands_on_a_usual_line():
+def test_no_literal_is_in_a_usual_line():
     literals = {signature.literal for cause in CAUSES for signature in cause.signatures}
     literals |= {message.literal for message in KNOWLEDGE.messages.values()}
     assert not [(literal, line) for literal in literals for line in USUAL if literal in line]
@@ -184,7 +184,7 @@ def test_no_literal_stands_on_a_usual_line():
 
 @pytest.mark.parametrize("signature", list(signatures()))
 def test_every_match_holds_its_literal_in_its_first_line(signature: Signature):
-    """The search starts at the line in which the literal stands."""
+    """The search starts at the line that contains the literal."""
     texts = [clean_text(path.read_bytes()) for path in LOGS] + [message for _, message in SOURCE_MESSAGES]
     for text in texts:
         for hit in re.finditer(signature.pattern, text):
@@ -218,7 +218,7 @@ def test_every_cause_is_described():
 
 
 def test_descriptions_in_plain_words_lead_to_their_cause():
-    """The sentences were written without a look at the entries, so a few may miss; most must not."""
+    """The sentences were written without reading the entries, so a few may miss; most must not."""
     found = [(cause, placed(words)) for cause, sentences in SAID.items() for words in sentences]
     first = sum(cause == names[0] for cause, names in found)
     among = sum(cause in names for cause, names in found)
@@ -253,13 +253,13 @@ LOOKS_ALIKE = [
 
 
 @pytest.mark.parametrize(("words", "cause"), LOOKS_ALIKE)
-def test_words_said_of_something_else_do_not_lead(words: str, cause: str):
+def test_words_about_something_else_do_not_lead(words: str, cause: str):
     first = ranked(read_sources([source_of_text(words, "<stdin>")], KNOWLEDGE).evidence)[0]
     assert first.id != cause or first.confidence < 0.4
 
 
 def truthful(cause: Cause, question: str) -> str:
-    """What somebody with this cause would say; where the entry does not know, none of these."""
+    """Answer as a user with this cause would; "none of these" if the entry has no answer."""
     weights = {answer: NATS[weight] for answer, weight in cause.questions.get(question, {}).items()}
     best = max(weights, key=lambda answer: weights[answer], default="")
     if best and weights[best] > 0:

@@ -1,4 +1,4 @@
-"""The loader is strict: whatever is wrong with an entry is said with file and line."""
+"""The loader is strict: every error in an entry is reported with file and line."""
 
 from pathlib import Path
 
@@ -54,18 +54,18 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
         ("symptoms: [it is odd]", "symptoms: [it is odd, 1.10]", 5, "float"),
         ("id: odd-cause", "id: Odd_Cause", 1, "Odd_Cause"),
         ("id: odd-cause", "id: other-cause", 1, "file name"),
-        ("odd thing \\\\d+", "odd thing (", 11, "no regular expression"),
+        ("odd thing \\\\d+", "odd thing (", 11, "invalid regular expression"),
         ('literal: "odd thing"', 'literal: "od"', 11, "too short"),
         ("verify: {probe: limits", "verify: {probe: limit", 14, "limit"),
         ("kind: text,", "kind: patch,", 13, "review rule"),
         ("kind: text,", "kind: text, safety: unsafe,", 13, "why_unsafe"),
         ("holds_for:", "see_also: [no-such]\nholds_for:", 15, "no-such"),
-        ("title: An odd cause", "title: An odd cause\ntitle: Twice", 3, "twice"),
+        ("title: An odd cause", "title: An odd cause\ntitle: Twice", 3, "duplicated"),
         ("title: An odd cause", "yes: An odd cause", 2, "quote it"),
         ("title: An odd cause", "title: 'An odd cause", 18, ""),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, says: str):
+def test_error_is_reported_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, says: str):
     assert old in ENTRY
     path = write(tmp_path, ENTRY.replace(old, new, 1))
     with pytest.raises(KnowledgeError) as caught:
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, old: str, new:
         assert caught.value.line == line, str(caught.value)
 
 
-def test_text_that_is_not_utf8_is_said(tmp_path: Path):
+def test_text_that_is_not_utf8_is_reported(tmp_path: Path):
     (tmp_path / "odd-cause.yaml").write_bytes(b"title: \xff\xfe")
     with pytest.raises(KnowledgeError):
         read_knowledge(tmp_path)

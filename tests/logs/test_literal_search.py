@@ -1,4 +1,4 @@
-"""Literals are found whatever the size of the text and wherever its parts are cut."""
+"""Literals are found in texts of any size, wherever the chunks are cut."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 
 def all_places(text: bytes, scanner: LiteralScanner, size: int) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
-    for block, places in scanner.ahead(overlapping_blocks(cut(text, size))):
+    for block, places in scanner.look_ahead(overlapping_blocks(cut(text, size))):
         for literal, here in places.items():
             found.setdefault(literal, []).extend(block.offset + at for at in here)
     return found
@@ -40,12 +40,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from([*WORDS, b"\n", b" ", b"x", b"NC"]), max_size=120).map(b"".join), st.integers(1, 90))
-def test_nothing_is_lost_at_a_border(text: bytes, size: int):
+def test_matches_at_block_borders_are_found(text: bytes, size: int):
     found = all_places(text, LiteralScanner(WORDS), size)
     assert found == {word: naive(text, word) for word in WORDS if word in text}
 
 
-def test_a_small_text_needs_no_automaton():
+def test_small_text_needs_no_automaton():
     scanner = LiteralScanner(WORDS)
     assert all_places(b"an odd thing\n", scanner, 100) == {b"odd thing": [3]}
     assert scanner._automaton is None
@@ -55,7 +55,7 @@ def test_a_small_text_needs_no_automaton():
 @given(
     st.lists(st.sampled_from([b"line\n", b"\n", b"a long line without an end "]), max_size=200).map(b"".join), st.data()
 )
-def test_line_numbers(text: bytes, data: st.DataObject):
+def test_block_line_numbers(text: bytes, data: st.DataObject):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(literal_search, "AHEAD_BYTES", 50)
         patch.setattr(literal_search, "BACK_BYTES", 20)
@@ -65,7 +65,7 @@ def test_line_numbers(text: bytes, data: st.DataObject):
                 assert block.number(at) == text.count(b"\n", 0, block.offset + at) + 1
 
 
-def test_a_frequent_literal_is_told_from_both_ends_and_hides_nothing():
+def test_frequent_literal_is_found_at_both_ends_and_hides_no_other():
     text = b"NCCL INFO chatter\n" * 300_000 + b"odd thing\n" + b"NCCL INFO chatter\n" * 300_000
     found = all_places(text, LiteralScanner(WORDS), read.CHUNK_BYTES)
     assert found[b"odd thing"] == [18 * 300_000]
@@ -74,7 +74,7 @@ def test_a_frequent_literal_is_told_from_both_ends_and_hides_nothing():
     assert len(found[b"NCCL"]) < 4000
 
 
-def test_a_literal_that_becomes_rare_is_found_again():
+def test_literal_that_becomes_rare_returns_to_the_automaton():
     text = b"NCCL INFO chatter\n" * 200_000 + b"quiet line here\n" * 600_000 + b"NCCL at last\n" + b"end\n" * 3_000_000
     scanner = LiteralScanner(WORDS)
     found = all_places(text, scanner, 1 << 20)
@@ -82,12 +82,12 @@ def test_a_literal_that_becomes_rare_is_found_again():
     assert scanner._frequent == set()
 
 
-def test_a_literal_watched_meanwhile_is_found_and_can_be_forgotten():
+def test_literal_can_be_watched_and_forgotten_while_scanning():
     scanner = LiteralScanner(WORDS)
     parts = [b"quiet line here\n" * 100_000 for _ in range(6)]
     parts[5] += b"[rank7]: again\n"
     seen: list[int] = []
-    for block, found in scanner.ahead(overlapping_blocks(parts)):
+    for block, found in scanner.look_ahead(overlapping_blocks(parts)):
         if block.offset == 0:
             scanner.watch(b"[rank7]")
         seen += [block.offset + at for at in found.get(b"[rank7]", [])]
@@ -96,7 +96,7 @@ def test_a_literal_watched_meanwhile_is_found_and_can_be_forgotten():
     assert all_places(b"[rank7]" * 100, scanner, 100) == {}
 
 
-def test_gzip_comes_in_chunks(tmp_path: Path):
+def test_gzip_is_read_in_chunks(tmp_path: Path):
     import gzip
 
     text = b"a line of log\n" * 1_000_000
@@ -108,7 +108,7 @@ def test_gzip_comes_in_chunks(tmp_path: Path):
     assert max(map(len, chunks)) <= read.CHUNK_BYTES
 
 
-def test_a_block_looks_back_and_ahead():
+def test_blocks_cover_the_text_and_only_the_last_is_marked_last():
     parts = list(overlapping_blocks(cut(b"x" * 99 + b"\n" + b"y" * 9_999_900, 1 << 20)))
     assert parts[-1].last and not any(isinstance(part, TextBlock) and part.last for part in parts[:-1])
     assert all(part.end - part.begin > 0 for part in parts)

@@ -18,15 +18,15 @@ from ddpwizard.app.logs.types import Speaker
         ("<stdin>", PathHint()),
     ],
 )
-def test_one_path(path: str, place: PathHint):
+def test_path_hint_of_one_path(path: str, place: PathHint):
     assert path_hints([path]) == [place]
 
 
-def test_files_of_one_folder_that_differ_in_one_number():
-    assert [p.voice.rank for p in path_hints(["/s/slurm-812_0.out", "/s/slurm-812_1.out", "/s/slurm-812_2.out"])] == [
+def test_number_that_differs_between_files_of_a_folder_is_the_rank():
+    assert [p.speaker.rank for p in path_hints(["/s/slurm-812_0.out", "/s/slurm-812_1.out", "/s/slurm-812_2.out"])] == [
         0,
         1,
         2,
     ]
-    assert [p.voice.rank for p in path_hints(["/s/2026-01.log", "/s/2026-05.log"])] == [None, None]
-    assert [p.voice.rank for p in path_hints(["/s/a1.log", "/t/a2.log"])] == [None, None]
+    assert [p.speaker.rank for p in path_hints(["/s/2026-01.log", "/s/2026-05.log"])] == [None, None]
+    assert [p.speaker.rank for p in path_hints(["/s/a1.log", "/t/a2.log"])] == [None, None]

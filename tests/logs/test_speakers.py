@@ -1,4 +1,4 @@
-"""Each rank's first and last line are exact, though most lines of a long text are never read."""
+"""The first and last line of each rank are exact, although most lines of a long text are never read."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def _small_chunks(source: read.LogInput) -> Iterator[bytes]:
 @pytest.mark.usefixtures("small_blocks")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 25)), min_size=2, max_size=30))
-def test_first_and_last_lines(runs: list[tuple[int, int]]):
+def test_first_and_last_line_of_each_rank(runs: list[tuple[int, int]]):
     speakers = [rank for rank, count in runs for _ in range(count)]
     text = "".join(f"[rank{rank}]: step {number} loss 0.123\n" for number, rank in enumerate(speakers, 1))
     timeline = analyse_logs([source_of_text(text, "/x.log")], KNOWLEDGE).timeline
@@ -44,7 +44,7 @@ def test_first_and_last_lines(runs: list[tuple[int, int]]):
     assert all(speakers[first - 1] == rank for rank, (first, _) in seen.items())
 
 
-def test_a_rank_that_falls_silent_early_and_one_that_comes_late():
+def test_rank_that_falls_silent_early_and_rank_that_appears_late():
     filler = "".join(f"[rank{rank}]: step {step} loss 0.1\n" for step in range(30_000) for rank in (0, 1, 2))
     early = "".join(f"[rank3]: step {step}\n[rank0]: step {step}\n" for step in range(20))
     text = early + filler * 4 + "[rank4]: here\n" + filler

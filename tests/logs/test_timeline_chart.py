@@ -1,4 +1,4 @@
-"""The timeline as rows: the culprit first and lit, alike ranks in one row, time to the right."""
+"""The timeline chart: the culprit first and highlighted, equal ranks in one row, time to the right."""
 
 from ddpwizard.app.logs import timeline_chart
 from ddpwizard.app.logs.types import Attempt, EventKind, Timeline, TimelineEvent, Track
@@ -20,20 +20,20 @@ WAITING = [track(rank, event("consequence", 0.9, "message:watchdog-timeout")) fo
 TIMELINE = Timeline([Attempt(0, [*WAITING, FAILED])], culprit=3, culprit_where="/x.log:500", culprit_why="it failed")
 
 
-def test_the_culprit_comes_first_and_the_others_are_one_row():
+def test_culprit_comes_first_and_the_others_share_a_row():
     first, rest = timeline_chart.chart_rows(TIMELINE, TIMELINE.attempts[0], WIDTH)
-    assert (first.name, first.lit, first.said) == ("rank 3", True, "error at 0.5")
-    assert (rest.name, rest.lit, rest.said) == ("ranks 0–2", False, "consequence at 0.9")
+    assert (first.name, first.highlighted, first.description) == ("rank 3", True, "error at 0.5")
+    assert (rest.name, rest.highlighted, rest.description) == ("ranks 0–2", False, "consequence at 0.9")
 
 
-def test_events_stand_at_their_place_and_the_line_ends_where_the_rank_falls_silent():
+def test_events_are_at_their_position_and_the_line_ends_with_the_last_event():
     first, rest = timeline_chart.chart_rows(TIMELINE, TIMELINE.attempts[0], WIDTH)
     assert len(first.cells) == len(rest.cells) == WIDTH
     assert (first.cells[8], first.cells[20], first.cells[30]) == ("·", "X", " ")
     assert (rest.cells[36], rest.cells[40]) == ("!", "─")
 
 
-def test_times_are_used_where_every_event_has_one():
+def test_times_are_used_if_every_event_has_one():
     early = Track(0, "", event("note", 0.9, time_s=0.0), event("error", 0.99, time_s=10.0))
     late = Track(1, "", event("note", 0.0, time_s=90.0), event("note", 0.1, time_s=100.0))
     attempt = Attempt(0, [early, late])
@@ -42,26 +42,26 @@ def test_times_are_used_where_every_event_has_one():
     assert cells["rank 1"].startswith(" " * 36)
 
 
-def test_of_several_events_on_a_line_the_loudest_is_shown():
+def test_most_severe_event_of_a_line_is_shown():
     same = [event("note", 0.5, "a"), event("error", 0.5, "b"), event("consequence", 0.5, "c")]
     assert [e.kind for e in timeline_chart.visible_events(track(0, *same))] == ["note", "error", "note"]
 
 
-def test_plain_lines_say_who_was_first_and_what_the_signs_mean():
+def test_chart_lines_have_the_first_failure_and_the_legend():
     lines = timeline_chart.chart_lines(TIMELINE)
     assert lines[0].startswith("> rank 3")
     assert lines[-2:] == ["Rank 3 is the first that differs: it failed", "  /x.log:500"]
-    assert any("what followed" in line for line in lines)
+    assert any("! consequence" in line for line in lines)
 
 
-def test_many_rows_are_cut_short():
+def test_rows_beyond_the_limit_are_counted():
     tracks = [track(rank, event("error", rank / 100, f"exception:{rank}")) for rank in range(40)]
     lines = timeline_chart.chart_lines(Timeline([Attempt(0, tracks)]))
     assert len(lines) == timeline_chart.SHOWN_ROWS + 2
     assert "and 32 more rows" in lines[-2]
 
 
-def test_without_a_culprit_nothing_is_lit():
+def test_no_row_is_highlighted_without_a_culprit():
     timeline = Timeline([Attempt(0, WAITING)])
-    assert not any(row.lit for row in timeline_chart.chart_rows(timeline, timeline.attempts[0], WIDTH))
+    assert not any(row.highlighted for row in timeline_chart.chart_rows(timeline, timeline.attempts[0], WIDTH))
     assert timeline_chart.first_failure_sentence(timeline) == ""

@@ -1,4 +1,4 @@
-"""Tracebacks are put back together, however the ranks' lines are mixed."""
+"""Tracebacks are reassembled, however the lines of the ranks are interleaved."""
 
 import random
 from collections.abc import Iterable
@@ -96,25 +96,25 @@ def found(lines: Iterable[str]) -> list[Traceback]:
         ),
     ],
 )
-def test_one_traceback(text: str, exception: str, message: str, frame: TracebackFrame, outer: str):
+def test_traceback_fields(text: str, exception: str, message: str, frame: TracebackFrame, outer: str):
     (traceback,) = found(text.splitlines())
     assert (traceback.exception, traceback.message, traceback.frame) == (exception, message, frame)
     assert traceback.outer == outer
 
 
-def test_two_of_the_same_voice():
+def test_two_tracebacks_of_the_same_speaker():
     two = found((PLAIN + "step 1\n" + PLAIN.replace("7", "8")).splitlines())
     assert [t.message for t in two] == ["bad batch 7", "bad batch 8"]
     assert len(found((PLAIN * 3).splitlines())) == 3
 
 
-def test_the_collective_a_rank_was_in():
+def test_collective_in_which_the_exception_was_raised():
     text = PLAIN.replace(f"{SITE}/torch/nn/modules/module.py", f"{SITE}/torch/distributed/distributed_c10d.py")
     (traceback,) = found(text.replace("_wrapped_call_impl", "barrier").splitlines())
     assert traceback.collective == "barrier"
 
 
-def test_noise_of_others_in_the_middle():
+def test_unrelated_lines_within_a_traceback():
     lines = PLAIN.splitlines()
     (traceback,) = found([*lines[:4], "W1120 13:08:28.9 1 run.py:1] Sending", "10%|#  | 3/30", *lines[4:]])
     assert traceback.message == "bad batch 7"
@@ -122,8 +122,8 @@ def test_noise_of_others_in_the_middle():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 16), st.randoms(use_true_random=False), st.sampled_from([PLAIN, CHAINED, WORKER]))
-def test_mixed_ranks_come_apart_again(ranks: int, random_: random.Random, text: str):
-    """However the ranks' lines are mixed, each rank's traceback is as if it stood alone."""
+def test_interleaved_tracebacks_are_separated(ranks: int, random_: random.Random, text: str):
+    """Each traceback equals the one found without the other ranks."""
     left = {
         rank: [f"[rank{rank}]: {line}" for line in text.replace("7", str(rank)).splitlines()] for rank in range(ranks)
     }
@@ -134,7 +134,7 @@ def test_mixed_ranks_come_apart_again(ranks: int, random_: random.Random, text: 
         if not left[rank]:
             del left[rank]
     alone = {rank: found(text.replace("7", str(rank)).splitlines())[0] for rank in range(ranks)}
-    whole = {t.voice.rank: t for t in found(mixed)}
+    whole = {t.speaker.rank: t for t in found(mixed)}
     assert set(whole) == set(alone)
     for rank, traceback in whole.items():
         assert rank is not None
@@ -143,5 +143,5 @@ def test_mixed_ranks_come_apart_again(ranks: int, random_: random.Random, text: 
 
 
 @given(st.text(max_size=600))
-def test_anything_can_follow_a_header(text: str):
+def test_any_text_after_a_traceback_header_is_accepted(text: str):
     found(("Traceback (most recent call last):\n" + text).split("\n"))

@@ -1,8 +1,8 @@
-"""Wording that belongs to other versions than the log names counts less."""
+"""Wording of versions other than those of the log is weaker evidence."""
 
 import msgspec
 import pytest
-from ddpwizard.app.logs.analyse import FOREIGN_STRENGTH, analyse_logs
+from ddpwizard.app.logs.analyse import OTHER_VERSION_STRENGTH, analyse_logs
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.logs.versions import matches_version
 from ddpwizard.knowledge.schema import Signature
@@ -22,7 +22,7 @@ from helpers.log_reading_knowledge import KNOWLEDGE
         ("torch unknown", "", "2.1.0", True),
     ],
 )
-def test_limits_count_as_far_as_they_are_written(since: str, until: str, torch: str, does: bool):
+def test_version_limits_are_compared_as_precisely_as_written(since: str, until: str, torch: str, does: bool):
     assert matches_version(since, until, {"torch": torch} if torch else {}) is does
 
 
@@ -36,8 +36,8 @@ def strength(log: str, since: str) -> float:
     return next(item.strength for item in found if item.id.startswith("log:"))
 
 
-def test_a_log_that_names_its_version_is_held_to_it():
-    assert strength("PyTorch version: 2.1.0\na new wording", "torch 2.5") == FOREIGN_STRENGTH
+def test_wording_of_another_version_is_weaker():
+    assert strength("PyTorch version: 2.1.0\na new wording", "torch 2.5") == OTHER_VERSION_STRENGTH
     assert strength("PyTorch version: 2.6.0\na new wording", "torch 2.5") == 1.0
     assert strength("a new wording", "torch 2.5") == 1.0
     assert strength("torch version 2.1.0\ntorch version 2.6.0\na new wording", "torch 2.5") == 1.0

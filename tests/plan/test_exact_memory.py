@@ -102,8 +102,6 @@ class Reads(nn.Module):
 
 def reads(): return Reads()
 
-def vision(): return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
-
 class Odd(nn.Module):
     def __init__(self):
         super().__init__()
@@ -135,7 +133,6 @@ def models(tmp_path: Path) -> Path:
         ("hungry", "MemoryError"),
         ("never", "did not answer within 5 s"),
         ("reads", "reads a value or a size"),
-        ("vision", "--batch PKG.MOD:FN"),
     ],
 )
 def test_what_cannot_be_tracked_is_told_in_one_line(
@@ -288,6 +285,7 @@ SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "n
 BATCH = "import torch\ndef pictures():\n    return {'pixel_values': torch.zeros(2, 3, 32, 32)}\n"
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "batch"), [(MIXTURE, None), (PICTURES, "own:pictures")], ids=["experts", "pictures"]
@@ -323,6 +321,7 @@ def test_without_a_module_there_is_nothing_to_track() -> None:
     assert "--exact needs the module itself" in done.stderr
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 def test_a_well_known_name_is_built_by_transformers() -> None:
     pytest.importorskip("transformers")

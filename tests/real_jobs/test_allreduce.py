@@ -23,7 +23,7 @@ CANCELLED_S = 20.0  # a busy machine's pause, and far less than the test would g
 
 @pytest.fixture(autouse=True)
 def short_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hang is told after seconds; the whole test keeps its room, however busy the machine is."""
+    """A hang is reported after seconds; the test itself has a long limit for a busy machine."""
     monkeypatch.setattr(allreduce, "COLLECTIVE_LIMIT_S", 12.0)
 
 

@@ -1,4 +1,4 @@
-"""Dumps of real gloo jobs that differ on purpose: the kind, the ranks and the lines are told from the dumps alone."""
+"""Dumps of real gloo jobs with deliberate mismatches: kind, ranks and lines are found from the dumps alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ RANKS = 4
 
 @contextmanager
 def dumping(case: str, directory: Path) -> Iterator[tuple[RunningJob, Path]]:
-    """A job that writes its dumps into a folder while it stands."""
+    """A job that writes its dumps into a folder while it hangs."""
     script, folder = directory / "recorder_cases.py", directory / "dumps"
     script.write_text((SCRIPTS / "recorder_cases.py").read_text())
     folder.mkdir()
@@ -27,13 +27,13 @@ def dumping(case: str, directory: Path) -> Iterator[tuple[RunningJob, Path]]:
 
 
 def dumps(folder: Path, prefix: str) -> Records:
-    """What the ranks have dumped so far, in one of the two forms."""
+    """Return the dumps of the ranks so far, in one of the two formats."""
     return load_records(sorted(folder.glob(f"{prefix}_*")))
 
 
 def at_rest(folder: Path, kind: str, culprits: list[int], prefix: str = "trace") -> tuple[Finding, RecorderVerdict]:
-    """What the dumps say, once the ranks stand where they stay. One may be without a dump: gloo aborts a process that
-    receives more than it asked for."""
+    """Return the verdict from the dumps once the ranks hang. One rank may have no dump: gloo aborts a process that
+    receives more than it expects."""
 
     def told() -> tuple[Finding, RecorderVerdict] | None:
         records = dumps(folder, prefix)
@@ -76,7 +76,7 @@ def test_gloo_mismatch(case: str, kind: str, culprits: list[int], odd: str | Non
 
 
 def test_gloo_records_no_send_or_receive(tmp_path: Path) -> None:
-    """Which is why ranks that wait for each other so are for the stacks to tell."""
+    """Gloo does not record send and recv, so only the stacks show ranks that wait for each other."""
     with dumping("pairs", tmp_path) as (_, folder):
 
         def at_rest_alike() -> Records | None:

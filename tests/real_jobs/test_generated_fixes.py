@@ -1,4 +1,4 @@
-"""What the generators write, run for real: the shown command, in a shell, in the directory of the written files."""
+"""Output of the fix generators, executed: the shown command, in a shell, in the directory of the written files."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import torch
 from ddpwizard.app.fixes import code_templates
-from ddpwizard.app.hardware.machine import GeneratedFix
 from ddpwizard.app.launchers import accelerate, env_file, torchrun
+from ddpwizard.app.launchers.types import GeneratedFix
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.machines import CPU_ONLY
 

@@ -1,6 +1,6 @@
-"""What only a GPU can show: NCCL jobs, their recorder, the GPUs of a rank (``pytest -m gpu``); skipped without one.
+"""Tests that need a GPU: NCCL jobs, their recorder, the GPUs of a rank (``pytest -m gpu``); skipped without one.
 
-What was seen, and where, stands in docs/gpu-runs.md.
+docs/gpu-runs.md lists the results.
 """
 
 import asyncio

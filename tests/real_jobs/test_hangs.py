@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("hang", HANGS, ids=[hang.name for hang in HANGS])
-def all_reduce_verdict(hang: Hang, tmp_path: Path) -> None:
+def test_verdict(hang: Hang, tmp_path: Path) -> None:
     if hang.cut and os.geteuid() != 0:
         pytest.skip("needs root, for a network of its own")
     with standing(hang, tmp_path) as there:

@@ -25,7 +25,7 @@ KEPT = '"$@"; sleep 600'  # a shell that outlives what it starts
 def started(
     name: str, directory: Path, *command: str, ranks: int = 2, environ: Mapping[str, str] = {}
 ) -> Iterator[RunningJob]:
-    """A job from a copy of the script (``SCRIPT`` in the command), as soon as each rank has said that it is up."""
+    """Start a job from a copy of the script (``SCRIPT`` in the command) and wait until each rank is up."""
     script = directory / name
     script.write_text((SCRIPTS / name).read_text())
     words = [str(script) if word == "SCRIPT" else word for word in command]
@@ -115,7 +115,7 @@ class TestChildrenOfOneParent:
             found = wait_for(lambda: f if len((f := one(job.pid)).processes) == 2 else None, "both ranks are told")
             assert told(found) == pids(job)
 
-    def test_rank_that_was_killed_is_told_with_its_number(self, tmp_path: Path) -> None:
+    def test_killed_rank_is_reported_with_its_number(self, tmp_path: Path) -> None:
         with children("spawn", tmp_path) as job:
             os.kill(pids(job)[1], signal.SIGKILL)
             wait_for(lambda: (p := procfs.process_of(pids(job)[1])) and p.state == "Z", "a zombie")

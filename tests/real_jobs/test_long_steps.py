@@ -1,4 +1,4 @@
-"""Real jobs whose steps take longer than all looks at them: they are slow, or not known yet, and never hung."""
+"""Real jobs whose steps take longer than the sampling: they are slow, or unknown, and never hung."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One job on two hosts: each is looked at by itself, and one verdict comes from both looks.
+"""One job on two hosts: each host is sampled separately, and both samples give one verdict.
 
 The hosts are namespaces of this machine: each has its own name and sees its own processes only.
 """
@@ -37,7 +37,7 @@ def own_address() -> str | None:
 
 @contextmanager
 def two_hosts(directory: Path) -> Iterator[dict[str, RunningJob]]:
-    """Two ranks on each of two hosts; rank 0 stands in a collective of its own."""
+    """Two ranks on each of two hosts; rank 0 is in a collective of its own."""
     address = own_address()
     if address is None:
         pytest.skip("this machine has no address but the loopback's")
@@ -67,13 +67,13 @@ def inside(job: RunningJob, *arguments: str) -> "subprocess.CompletedProcess[byt
 
 
 def both_wait(job: RunningJob) -> bool:
-    """Whether the two ranks of this host stand in a collective after the first."""
+    """Return whether the two ranks of this host are in a collective after the first."""
     told = msgspec.json.decode(inside(job, "--json").stdout)
     rows = [row for each in told.get("jobs", []) for row in each["ranks"] if row["pid"]]
     return len(rows) == 2 and all(row["state"] == "waiting" and row["function"] == "main" for row in rows)
 
 
-def test_two_looks_make_one_verdict(tmp_path: Path) -> None:
+def test_snapshots_of_two_hosts_give_one_verdict(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as jobs:
         for host in HOSTS:
             wait_for(lambda job=jobs[host]: both_wait(job), f"{host} hangs")

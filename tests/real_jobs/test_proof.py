@@ -21,7 +21,7 @@ LIMIT_S = 150.0
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the copies are made, apart from those of anybody else."""
+    """Directory for the copies, separate from those of other tests."""
     directory = tmp_path / "copies"
     directory.mkdir()
     monkeypatch.setattr("ddpwizard.app.fixes.proof.TEMP", str(directory))
@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -> tuple[ProofResult, list[str]]:
-    """Prove the change of ``old`` into ``new`` in the job's script; the proof and what was told on the way."""
+    """Prove the change of ``old`` into ``new`` in the job's script; return the proof and its progress messages."""
     before = job.script.read_text()
     assert old in before
     patch = FilePatch(path=str(job.script), before=before, after=before.replace(old, new))
@@ -42,7 +42,7 @@ def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -
     return proof, told
 
 
-def test_mended_job_ends_with_0(tmp_path: Path, place: Path) -> None:
+def test_fixed_job_ends_with_0(tmp_path: Path, place: Path) -> None:
     with launched("metrics.py", tmp_path, 3) as job:
         report = triage_until(job.pid, "hung")
         proof, told = prove(report, job, place, "    if rank == 0:  # BRANCH\n", "    if True:\n")
@@ -52,7 +52,7 @@ def test_mended_job_ends_with_0(tmp_path: Path, place: Path) -> None:
         assert any(line.startswith("starting it again:") for line in told)
 
 
-def test_mended_job_that_goes_on_is_ended_when_every_rank_got_past_the_line(tmp_path: Path, place: Path) -> None:
+def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, place: Path) -> None:
     with launched("endless.py", tmp_path, 3) as job:
         report = triage_until(job.pid, "hung")
         assert report.verdict.where == job.line("HANG")
@@ -61,7 +61,7 @@ def test_mended_job_that_goes_on_is_ended_when_every_rank_got_past_the_line(tmp_
         assert proof.what.startswith("every rank got past endless.py:")
 
 
-def test_patch_that_mends_nothing_is_told_as_a_hang_before_the_limit(tmp_path: Path, place: Path) -> None:
+def test_patch_without_effect_is_reported_as_a_hang_before_the_limit(tmp_path: Path, place: Path) -> None:
     with launched("metrics.py", tmp_path, 3) as job:
         report = triage_until(job.pid, "hung")
         proof, _ = prove(report, job, place, '    print("loss"', '    print("the loss"')

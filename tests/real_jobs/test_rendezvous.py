@@ -1,4 +1,4 @@
-"""A torchrun that waits for other nodes is told as that: who is missing, how many ranks there would be, what to do."""
+"""A torchrun that waits for other nodes is recognised: missing nodes, expected ranks, next step."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def launchers(job: RunningJob) -> list[int]:
 
 
 def settled(job: RunningJob, count: int, state: JobState) -> JobReport:
-    """What is said once all agents stand at the rendezvous."""
+    """Return the report once all agents wait at the rendezvous."""
     wait_for(lambda: len(launchers(job)) == count, "every agent is there")
 
     def waits() -> JobReport | None:
@@ -57,9 +57,9 @@ def test_one_of_two_nodes(tmp_path: Path) -> None:
         report = settled(job, 1, "hung")
         verdict = report.verdict
         assert (verdict.cause, verdict.culprits, report.world_size) == ("ranks-missing-at-init", [], 6)
-        assert "1 of 2 nodes has come, 1 is missing" in verdict.why
+        assert "1 of 2 nodes has arrived, 1 is missing" in verdict.why
         assert "6 ranks, 3 on each" in verdict.why
-        assert "127.0.0.1 is this host alone" in verdict.why
+        assert "127.0.0.1 is only reachable from this host" in verdict.why
         assert [row.state for row in report.ranks] == ["missing"] * 6
         assert report.job.id in {found.id for found in discover.find_jobs()}, "it is found without a pid"
         assert discover.job_of_pid(job.pid)[0].id == report.job.id, "what started it selects it"
@@ -71,7 +71,7 @@ def test_two_of_three_to_five_nodes(options: list[str], tmp_path: Path) -> None:
     with agents(2, tmp_path, *options, *met(free_port()), **said) as job:
         report = settled(job, 2, "hung")
         assert (report.verdict.cause, report.world_size) == ("ranks-missing-at-init", 6)
-        assert "2 of 3 to 5 nodes have come, 1 is missing" in report.verdict.why
+        assert "2 of 3 to 5 nodes have arrived, 1 is missing" in report.verdict.why
         assert "at least 6 ranks, 2 on each" in report.verdict.why
 
 
@@ -79,7 +79,7 @@ def test_first_node_of_three_without_a_store_to_meet_at(tmp_path: Path) -> None:
     address = ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
     with agents(1, tmp_path, "--nnodes=3", "--node-rank=0", "--nproc-per-node=cpu", *address) as job:
         report = settled(job, 1, "hung")
-        assert "1 of 3 nodes has come, nodes 1, 2 are missing" in report.verdict.why
+        assert "1 of 3 nodes has arrived, nodes 1, 2 are missing" in report.verdict.why
         assert report.world_size == 3 * (os.cpu_count() or 1)
 
 
@@ -97,7 +97,7 @@ def test_accelerate_that_waits_for_its_other_machine(tmp_path: Path) -> None:
 
         report = wait_for(waits, "it waits at the rendezvous")
         assert (report.job.launcher, report.world_size) == ("accelerate", 4)
-        assert "1 of 2 nodes has come" in report.verdict.why
+        assert "1 of 2 nodes has arrived" in report.verdict.why
         assert "--machine_rank" in report.verdict.why
 
 

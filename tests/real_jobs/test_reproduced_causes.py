@@ -83,7 +83,7 @@ if __name__ == "__main__":
 
 
 def output(command: Sequence[str], directory: Path, environ: Mapping[str, str] | None = None) -> str:
-    """What a command printed that ended with an error by itself."""
+    """Return the output of a command that ended with an error."""
     outcome = asyncio.run(run_process(command, limit_s=LIMIT_S, env=bare_environment(environ or {}), cwd=directory))
     assert outcome.status == "failed", (outcome.status, outcome.log)
     return outcome.log
@@ -100,7 +100,7 @@ def torchrun(tmp_path: Path, script: str, environ: Mapping[str, str] | None = No
 
 
 def alone(tmp_path: Path, environ: Mapping[str, str] | None = None, timeout_s: float = 60) -> str:
-    """One process that wants an all-reduce with the group its environment tells of."""
+    """One process that calls all-reduce in the group of its environment."""
     return output([sys.executable, str(written(tmp_path, ALL_REDUCE)), str(timeout_s)], tmp_path, environ)
 
 

@@ -1,4 +1,4 @@
-"""``ddpwizard run -- COMMAND`` with real jobs: what it adds, what it leaves alone, and what it tells."""
+"""``ddpwizard run -- COMMAND`` with real jobs: additions, unchanged behaviour, and reports."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Run:
         return self._err.read_text(errors="replace")
 
     def left(self) -> list[procfs.Proc]:
-        """What lives of it."""
+        """Return its living processes."""
         return [
             proc
             for proc in procfs.all_processes().values()
@@ -106,7 +106,7 @@ def script(name: str, directory: Path) -> Path:
 
 
 def kept(run: Run) -> Path:
-    """The folder that a run tells it has left; the caller removes it."""
+    """Return the directory that a run reports to have kept; the caller removes it."""
     line = next(line for line in run.err.splitlines() if "what each rank printed and left is in" in line)
     return Path(line.rpartition(" ")[2])
 
@@ -247,7 +247,7 @@ class TestHang:
         job = script("run_totals.py", tmp_path)
         self.check(self.stopped(tmp_path, torchrun(job, 2), tuple(WITHOUT_PTRACE)), job)
 
-    def test_a_look_from_outside_without_the_right_to_trace(self, tmp_path: Path) -> None:
+    def test_triage_from_outside_without_the_right_to_trace(self, tmp_path: Path) -> None:
         job = script("run_totals.py", tmp_path)
         with wizard("--hang-after", "0", "--", *torchrun(job, 2), cwd=tmp_path) as run:
             wait_for(lambda: run.out.count(b"has its total") == 2, "both ranks are there")
@@ -263,7 +263,7 @@ class TestHang:
             self.check(with_rights, job)
             assert without["verdict"] == with_rights["verdict"]
 
-    def test_a_job_that_is_kept_goes_on_and_is_told_once(self, tmp_path: Path) -> None:
+    def test_kept_job_continues_and_is_reported_once(self, tmp_path: Path) -> None:
         job = script("run_totals.py", tmp_path)
         report = tmp_path / "report.md"
         with wizard("--hang-after", "4", "--report", str(report), "--", *torchrun(job, 2), cwd=tmp_path) as run:

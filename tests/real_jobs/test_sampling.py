@@ -1,4 +1,4 @@
-"""What is seen of the ranks of real jobs that wait for different things, and what is said where they cannot be read."""
+"""Samples of real ranks that wait for different things, and the report where they cannot be read."""
 
 import asyncio
 import os

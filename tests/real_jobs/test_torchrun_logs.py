@@ -1,4 +1,4 @@
-"""What real gloo jobs leave in the directory of ``torchrun --log-dir``, read and judged by that alone."""
+"""Verdicts from the directory of ``torchrun --log-dir`` of real gloo jobs alone."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ SCRIPT = SCRIPTS / "logs_ends.py"
 
 
 def logs_of(way: str, directory: Path, **environ: str) -> JobReport:
-    """Run three ranks to their end, the launcher's own words beside the ranks' files."""
+    """Run three ranks to their end, with the launcher's output next to the files of the ranks."""
     options = ["--standalone", "--nproc-per-node=3", "--log-dir", str(directory / "logs"), "--redirects", "3"]
     command = [sys.executable, "-m", "torch.distributed.run", *options, str(SCRIPT), way]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environ}

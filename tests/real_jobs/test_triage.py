@@ -105,7 +105,7 @@ class TestOtherCauses:
             assert (report.verdict.culprits, report.verdict.cause) == ([2], "ranks-missing-at-init")
             assert {row.collective for row in report.ranks if row.rank != 2} == {"init_process_group"}
 
-    def test_sleeping_rank_is_told_as_outside(self, tmp_path: Path) -> None:
+    def test_sleeping_rank_is_outside_of_collectives(self, tmp_path: Path) -> None:
         with by_hand("regroup.py", tmp_path, 3) as job:
             wait_for(lambda: job.said("late"), "the last rank has come late")
             verdict = triage_until(job.ranks()[0], "hung").verdict
@@ -222,7 +222,7 @@ class TestCommand:
 
 
 class TestDemo:
-    def test_stands_still_as_promised_and_leaves_nothing(self) -> None:
+    def test_demo_job_hangs_and_leaves_nothing(self) -> None:
         async def play() -> tuple[Path, list[int]]:
             async with DemoJob(sys.executable) as demo:
                 (report,) = await triage_jobs(pid=demo.pid)

@@ -1,4 +1,4 @@
-"""The engine: which rules there are, that only patches that were tried are offered, and how files are found."""
+"""The review engine: rules, trials of patches, and the search for files."""
 
 import ast
 import os
@@ -13,11 +13,11 @@ from helpers.buggy_script import BUGGY_SCRIPT
 from helpers.review_snippets import KNOWLEDGE, script
 
 
-def test_every_rule_of_the_knowledge_has_code_and_the_other_way_round() -> None:
+def test_rules_of_the_knowledge_base_and_of_the_code_are_the_same() -> None:
     assert set(review.RULES) == set(KNOWLEDGE.rules)
 
 
-def test_one_script_with_many_bugs_is_mended_in_one_go() -> None:
+def test_script_with_many_bugs_is_fixed_in_one_run() -> None:
     findings = review.review_text(BUGGY_SCRIPT, "train.py", KNOWLEDGE)
     assert [finding.rule for finding in findings] == ["DW401", "DW101", "DW201", "DW203", "DW401"]
     after, done = review.apply_fixes(BUGGY_SCRIPT, "train.py", KNOWLEDGE, None, ["safe", "unsafe"])
@@ -26,7 +26,7 @@ def test_one_script_with_many_bugs_is_mended_in_one_go() -> None:
     ast.parse(after)
 
 
-def test_only_the_named_rules_and_the_allowed_patches_count() -> None:
+def test_only_selected_rules_and_allowed_patches_are_applied() -> None:
     assert {f.rule for f in review.review_text(BUGGY_SCRIPT, "t.py", KNOWLEDGE, ["DW203"])} == {"DW203"}
     after, done = review.apply_fixes(BUGGY_SCRIPT, "t.py", KNOWLEDGE, None, ["safe"])
     assert [finding.rule for finding in done] == ["DW201"]
@@ -44,17 +44,17 @@ def test_findings_are_evidence() -> None:
 BAD = {
     "does not parse": ([Edit(0, 0, "if (")], "not valid Python"),
     "changes nothing": ([Edit(0, 0, "# a comment\n")], "the finding would stay"),
-    "reads a name that is bound nowhere": ([Edit(0, 10, "x = nowhere")], "nowhere, which is bound nowhere"),
+    "reads a name that is bound nowhere": ([Edit(0, 10, "x = nowhere")], "nowhere, which is not bound"),
     "overlaps itself": ([Edit(0, 4, ""), Edit(2, 5, "")], "overlaps"),
     "brings another finding": (
         [Edit(0, 10, "if dist.get_rank() == 0:\n    dist.barrier()")],
-        "it would bring DW401",
+        "it would cause DW401",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_patch_that_does_not_hold_is_not_offered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patch_that_fails_its_trial_is_not_offered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edits, why = BAD[name]
     text = script("target = 1\n")
     shift = text.index("target")
@@ -76,7 +76,7 @@ def test_a_patch_that_does_not_hold_is_not_offered(name: str, monkeypatch: pytes
     assert why in (finding.fix.why_unsafe or "")
 
 
-def test_a_directory_is_searched_but_not_what_is_not_ours(tmp_path: Path) -> None:
+def test_directory_is_searched_without_third_party_folders(tmp_path: Path) -> None:
     for name in ("a.py", "sub/b.py", ".venv/lib/c.py", "__pycache__/d.py", ".git/e.py", "notes.txt"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,19 +86,19 @@ def test_a_directory_is_searched_but_not_what_is_not_ours(tmp_path: Path) -> Non
     assert found == [("a.py", False), ("sub/b.py", False)]
 
 
-def test_a_directory_below_a_hidden_one_can_be_named(tmp_path: Path) -> None:
+def test_directory_below_a_hidden_one_can_be_reviewed(tmp_path: Path) -> None:
     inside = tmp_path / ".venv" / "project"
     inside.mkdir(parents=True)
     (inside / "a.py").write_text("x = 1\n")
     assert [named for _, named in review.scripts_in([inside, inside / "a.py"])] == [False]
 
 
-def test_a_directory_without_python_is_an_error(tmp_path: Path) -> None:
+def test_directory_without_python_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no Python file"):
         list(review.scripts_in([tmp_path]))
 
 
-def test_a_file_is_read_as_its_own_encoding_says(tmp_path: Path) -> None:
+def test_file_is_decoded_with_its_own_encoding(tmp_path: Path) -> None:
     path = tmp_path / "t.py"
     path.write_bytes("# coding: latin-1\nname = 'größe'\n".encode("latin-1"))
     assert review.review_file(path, KNOWLEDGE) == []
@@ -108,7 +108,7 @@ def test_a_file_is_read_as_its_own_encoding_says(tmp_path: Path) -> None:
         review.review_file(tmp_path, KNOWLEDGE)
 
 
-def test_a_pipe_in_the_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
+def test_pipe_instead_of_a_file_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.py")
-    with pytest.raises(UserError, match="no ordinary file"):
+    with pytest.raises(UserError, match="not a regular file"):
         review.review_file(tmp_path / "t.py", KNOWLEDGE)

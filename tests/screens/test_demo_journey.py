@@ -19,8 +19,8 @@ def text_of(path: Path) -> str:
 @pytest.mark.slow
 @walk
 async def test_from_the_hang_to_the_proof() -> None:
-    desk = WizardState(Options())
-    app = WizardApp(desk, "demo")
+    state = WizardState(Options())
+    app = WizardApp(state, "demo")
     async with app.run_test(size=(100, 30)) as pilot:
         await shows(pilot, "looks hung", "waits in all_reduce at train.py:", "◀ rank 0", limit_s=120)
         screen = app.screen
@@ -38,13 +38,13 @@ async def test_from_the_hang_to_the_proof() -> None:
         await shows(pilot, "applied, u takes it back")
         assert text_of(script) != before
         await pilot.press("v")
-        await shows(pilot, "✓ Proved", limit_s=120)
+        await shows(pilot, "✓ proved in", limit_s=120)
         await pilot.press("u")
         await shows(pilot, "Taken back")
         assert text_of(script) == before
         assert "✗" not in frame(pilot)
         await pilot.press("q")
-    kinds = [event.kind for event in desk.case.session.events]  # type: ignore[union-attr]
+    kinds = [event.kind for event in state.case.session.events]  # type: ignore[union-attr]
     assert [kind for kind in kinds if kind in ("triage", "fix", "proof", "closed")] == [
         "triage",
         "fix",

@@ -8,7 +8,7 @@ from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen
 from ddpwizard.screens.shell.base import WizardScreen
 from ddpwizard.screens.widgets.choices import Choices
-from helpers.recorded_state import RecordedDesk, patch_fix, report
+from helpers.recorded_state import RecordedState, patch_fix, report
 from helpers.screen_pilot import check, frame, painted_rows, rows, shows, until, walk
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -61,7 +61,7 @@ async def fix(pilot: Pilot[int], directory: Path) -> None:
     await triage(pilot, directory)
     await pilot.press("f")
     await shows(pilot, "Proof:")
-    pilot.app.screen.post_message(FixScreen.Made([patch_fix(directory)]))
+    pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(directory)]))
     await shows(pilot, "all_reduce(acc)", "a apply")
 
 
@@ -114,7 +114,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wizard(directory: Path, *, ascii_only: bool = False) -> WizardApp:
-    return WizardApp(RecordedDesk([report(directory)], ascii_only=ascii_only))
+    return WizardApp(RecordedState([report(directory)], ascii_only=ascii_only))
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -8,7 +8,7 @@ from ddpwizard.app.session import Session, all_sessions
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen
 from ddpwizard.screens.shell.state import is_navigation_event
-from helpers.recorded_state import PATCHED, TRAIN, RecordedDesk, patch_fix, report
+from helpers.recorded_state import PATCHED, TRAIN, RecordedState, patch_fix, report
 from helpers.screen_pilot import frame, rows, shows, until, walk
 from textual import events
 from textual.pilot import Pilot
@@ -23,24 +23,24 @@ def line_with(pilot: Pilot[int], text: str) -> int:
 class TestHome:
     @walk
     async def test_the_box_is_read_by_itself_and_annotates_the_list(self, tmp_path: Path) -> None:
-        desk = RecordedDesk([report(tmp_path)])
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState([report(tmp_path)])
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "8 × H100", "/dev/shm is 64 MiB", "train.py · 4 ranks", "looks hung")
             assert "train.py on this box looks hung" in rows(pilot)[line_with(pilot, "My job hangs")]
             assert "2 things to look at" in rows(pilot)[line_with(pilot, "Check this box")]
-            assert sorted(desk.looked) == ["limits", "ports"]
+            assert sorted(state.looked) == ["limits", "ports"]
 
     @walk
     async def test_r_looks_again(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "none of yours runs here")
             await pilot.press("r")
-            await until(pilot, lambda: len(desk.looked) == 4)
+            await until(pilot, lambda: len(state.looked) == 4)
 
     @walk
     async def test_tab_enters_the_line_and_escape_leaves_it(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", "q", "2")
             await shows(pilot, "q2")
             await pilot.press("escape", "6")
@@ -48,14 +48,14 @@ class TestHome:
 
     @walk
     async def test_own_words_lead_to_a_diagnosis(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
             await shows(pilot, "What it looks like", "The rendezvous port is already taken", "For it", "your words:1")
 
     @walk
     async def test_lines_pasted_into_the_line_are_all_read(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab")
             assert pilot.app.focused
             pilot.app.focused.post_message(events.Paste("Traceback (most recent call last):\nOSError: EADDRINUSE\n"))
@@ -63,7 +63,7 @@ class TestHome:
 
     @walk
     async def test_a_terminal_made_too_small_says_so_until_it_grows(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await shows(pilot, "What is wrong?")
             await pilot.resize_terminal(40, 12)
             await shows(pilot, "Too small to show everything")
@@ -72,7 +72,7 @@ class TestHome:
 
     @walk
     async def test_slash_searches_at_once(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("slash")
             await shows(pilot, "What it knows")
             await pilot.press(*"port")
@@ -81,7 +81,7 @@ class TestHome:
 
     @walk
     async def test_a_path_that_is_not_there_is_said(self, tmp_path: Path) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"/no/such.log", "enter")
             await shows(pilot, "/no/such.log: No such file or directory")
 
@@ -101,8 +101,8 @@ class TestLog:
     async def test_t_shows_the_ranks_over_time(self, tmp_path: Path) -> None:
         log = tmp_path / "train.log"
         log.write_text(RANKS)
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *str(log), "enter")
             await shows(pilot, "What it looks like", "Rank 1 is the first that differs")
             await pilot.press("t")
@@ -113,22 +113,22 @@ class TestLog:
 
     @walk
     async def test_a_text_of_one_voice_has_no_timeline(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "What it looks like")
             assert "timeline" not in frame(pilot)
 
     @walk
     async def test_x_asks_what_it_was_and_the_session_keeps_both(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "What it looks like")
             await pilot.press("x")
             await shows(pilot, "It was not that. What was it?", "None of these")
             await pilot.press("2")
             await shows(pilot, "kb new NAME --session")
-        assert desk.case.rejected == {"port-in-use"}
+        assert state.case.rejected == {"port-in-use"}
         truth = [event.data for event in Session.load("last").events if event.kind == "truth"]
         assert truth == [{"cause": "port-in-use", "was": False}]
 
@@ -136,42 +136,42 @@ class TestLog:
 class TestStep:
     @walk
     async def test_answers_move_the_ranking_and_b_takes_them_back(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
             await pilot.press("1")
             await shows(pilot, "Does it stop at the same step each time?", "step 2", "2 probes ran")
             before = frame(pilot)
             await pilot.press("2")
             await shows(pilot, "What it looks like")
-            assert desk.case.answers == {"symptom": "hangs", "same-place": "differs"}
+            assert state.case.answers == {"symptom": "hangs", "same-place": "differs"}
             await pilot.press("escape", "b")
             await shows(pilot, "Does it stop at the same step each time?")
-            assert desk.case.answers == {"symptom": "hangs"}
+            assert state.case.answers == {"symptom": "hangs"}
             assert frame(pilot) == before
 
     @walk
     async def test_a_skipped_question_is_not_asked_again(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
             await pilot.press("4", "s")
             await shows(pilot, "What it looks like")
-            assert desk.case.answers["same-place"] == "skipped"
+            assert state.case.answers["same-place"] == "skipped"
             await pilot.press("escape")
             await shows(pilot, "I have no more questions.")
 
     @walk
     async def test_each_step_is_in_the_session_at_once_and_resume_comes_back_to_it(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("3")
             await shows(pilot, "Does it stop at the same step each time?")
             saved = Session.load("last")
             assert [e.data["answer"] for e in saved.events if e.kind == "answer"] == ["wrong-or-slow"]
             steps = [event.data for event in saved.events if is_navigation_event(event)]
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
-        again = RecordedDesk()
+        again = RecordedState()
         async with WizardApp(again).run_test(size=SIZE) as pilot:
             await shows(pilot, "Go on where I left off")
             await pilot.press("8")
@@ -181,8 +181,8 @@ class TestStep:
 
     @walk
     async def test_a_probe_runs_by_itself_and_ctrl_c_ends_it(self) -> None:
-        desk = RecordedDesk(stuck=True)
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState(stuck=True)
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("3")
             await shows(pilot, "● ", "s / 5 s")
             running = [worker for worker in pilot.app.workers if worker.group == "probe"]
@@ -190,34 +190,34 @@ class TestStep:
             await shows(pilot, "Cancelled.")
             assert running
             assert running[0].is_cancelled
-            assert desk.case.probed == {desk.cancelled[-1]}
+            assert state.case.probed == {state.cancelled[-1]}
             assert "s / 5 s" not in frame(pilot)
 
     @walk
     async def test_why_this_order_names_every_step(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("3", "w")
             await shows(pilot, "bit", "Does it stop at the same step each time?")
 
     @walk
     async def test_a_probe_beyond_reading_is_asked_for(self, tmp_path: Path) -> None:
-        desk = RecordedDesk([report(tmp_path)])
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState([report(tmp_path)])
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "looks hung")
             await pilot.press("3", "p")
             await shows(pilot, "allocates, 5 s at most")
             await pilot.press("3")
             await shows(pilot, "this takes GPU memory", "processes. Run it?")
-            assert "allreduce" not in desk.looked
+            assert "allreduce" not in state.looked
             await pilot.press("2")
-            await until(pilot, lambda: "allreduce" in desk.looked)
+            await until(pilot, lambda: "allreduce" in state.looked)
 
 
 class TestPaste:
     @walk
     async def test_a_pasted_log_is_read_and_its_line_shown(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("2")
             await shows(pilot, "Paste the error")
             pilot.app.screen.query_one("#text").insert("ok\nOSError: EADDRINUSE\nclosing signal SIGTERM\n")  # type: ignore[attr-defined]
@@ -227,13 +227,13 @@ class TestPaste:
 
     @walk
     async def test_nothing_given_is_said(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("2", "ctrl+d")
             await shows(pilot, "nothing given yet")
 
     @walk
     async def test_another_field_is_told_as_such(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"my cat is ill", "enter")
             await shows(pilot, "does not look like a problem of distributed training")
 
@@ -243,8 +243,8 @@ class TestTriageAndFix:
     async def test_verdict_ranks_code_fix_proof(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The work behind the fix screen is replaced by records of it here; tests/jobs runs the real one."""
         monkeypatch.chdir(tmp_path)
-        desk = RecordedDesk([report(tmp_path)])
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState([report(tmp_path)])
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "looks hung")
             await pilot.press("1")
             await shows(pilot, "97%", "Cause: A collective that only some ranks reach (line 5)", "◀ rank 0", "1–3")
@@ -255,11 +255,11 @@ class TestTriageAndFix:
             await shows(pilot, "What it looks like", "For it")
             await pilot.press("escape", "f")
             await shows(pilot, "Proof:")
-            pilot.app.screen.post_message(FixScreen.Made([patch_fix(tmp_path)]))
+            pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
             await shows(pilot, "+    dist.all_reduce(acc)", "read it first: what stood before")
             await pilot.press("right")
             await shows(pilot, "torchrun --nproc-per-node=4 train.py")
-            events = [event.kind for event in desk.case.session.events]  # type: ignore[union-attr]
+            events = [event.kind for event in state.case.session.events]  # type: ignore[union-attr]
             assert "triage" in events
 
     @walk
@@ -267,34 +267,34 @@ class TestTriageAndFix:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        desk = RecordedDesk([report(tmp_path)])
+        state = RecordedState([report(tmp_path)])
         script = tmp_path / "train.py"
-        app = WizardApp(desk, "fix", cause="rank-conditional-collective", report=report(tmp_path))
+        app = WizardApp(state, "fix", cause="rank-conditional-collective", report=report(tmp_path))
         async with app.run_test(size=SIZE) as pilot:
             await until(pilot, lambda: not [w for w in app.workers if w.group == "make"])
-            app.screen.post_message(FixScreen.Made([patch_fix(tmp_path)]))
+            app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
             await shows(pilot, "a apply")
             await pilot.press("a")
             await shows(pilot, "Write 1 file?", "train.py")
             await pilot.press("1")
             assert script.read_text() == TRAIN
             await pilot.press("a", "2")
-            await shows(pilot, "applied, u takes it back", "Applied to train.py")
+            await shows(pilot, "applied, u undoes it", "Applied to train.py")
             assert script.read_text() == PATCHED
             await pilot.press("u")
-            await shows(pilot, "Taken back")
+            await shows(pilot, "Undone in train.py")
             assert script.read_text() == TRAIN
-        actions = [e.data["action"] for e in desk.case.session.events if e.kind == "fix"]  # type: ignore[union-attr]
+        actions = [e.data["action"] for e in state.case.session.events if e.kind == "fix"]  # type: ignore[union-attr]
         assert actions == ["applied", "undone"]
 
     @walk
     async def test_copy_always_names_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv("TMUX", raising=False)
-        app = WizardApp(RecordedDesk(), "fix", cause="rank-conditional-collective")
+        app = WizardApp(RecordedState(), "fix", cause="rank-conditional-collective")
         async with app.run_test(size=(120, 24)) as pilot:
             await until(pilot, lambda: not [w for w in app.workers if w.group == "make"])
-            app.screen.post_message(FixScreen.Made([patch_fix(tmp_path)]))
+            app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
             await shows(pilot, "y copy")
             await pilot.press("y")
             await shows(pilot, "Sent to the terminal's clipboard (OSC 52); also saved as")
@@ -304,14 +304,14 @@ class TestTriageAndFix:
 
     @walk
     async def test_no_job_says_what_to_do(self) -> None:
-        async with WizardApp(RecordedDesk(), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState(), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "No distributed job of yours runs here.")
 
 
 class TestCheck:
     @walk
     async def test_failing_first_healthy_folded(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
             await pilot.press("5")
             await shows(pilot, "✓ 1 more healthy", "→ start the container with")
@@ -323,12 +323,12 @@ class TestCheck:
 
     @walk
     async def test_the_all_reduce_runs_only_when_asked_for(self) -> None:
-        desk = RecordedDesk()
-        async with WizardApp(desk).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "none of yours runs here")
             await pilot.press("5")
             await shows(pilot, "✓ 1 more healthy")
-            assert "allreduce" not in desk.looked
+            assert "allreduce" not in state.looked
             await pilot.press("a")
             await shows(pilot, "✓ 2 more healthy")
             await pilot.press("o", "end")
@@ -338,7 +338,7 @@ class TestCheck:
 class TestBrowser:
     @walk
     async def test_search_as_one_types_and_related(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("slash")
             await shows(pilot, "3 causes")
             await pilot.press(*"bus error")
@@ -350,20 +350,20 @@ class TestBrowser:
 
     @walk
     async def test_an_entry_is_whole(self) -> None:
-        async with WizardApp(RecordedDesk(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
-            await shows(pilot, "How it shows", "What happens", "What mends it", "Sources", "2.13")
+        async with WizardApp(RecordedState(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
+            await shows(pilot, "How it shows", "What happens", "What fixes it", "Sources", "2.13")
 
 
 class TestLeaving:
     @walk
     async def test_ctrl_c_ends_what_runs_then_asks_then_leaves(self) -> None:
-        desk = RecordedDesk(stuck=True)
-        app = WizardApp(desk)
+        state = RecordedState(stuck=True)
+        app = WizardApp(state)
         async with app.run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: len(desk.looked) == 2)
+            await until(pilot, lambda: len(state.looked) == 2)
             await pilot.press("ctrl+c")
             await shows(pilot, "Cancelled.")
-            await until(pilot, lambda: sorted(desk.cancelled) == ["limits", "ports"])
+            await until(pilot, lambda: sorted(state.cancelled) == ["limits", "ports"])
             await pilot.press("ctrl+c")
             await shows(pilot, "ctrl+c again leaves")
             await pilot.press("ctrl+c")
@@ -372,19 +372,19 @@ class TestLeaving:
 
     @walk
     async def test_q_leaves_with_0(self) -> None:
-        app = WizardApp(RecordedDesk())
+        app = WizardApp(RecordedState())
         async with app.run_test(size=SIZE) as pilot:
             await pilot.press("q")
         assert app.return_code == 0
 
     @walk
     async def test_a_case_left_in_the_middle_stays_open_and_one_at_its_diagnosis_is_closed(self) -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("3")
             await shows(pilot, "Does it stop")
             await pilot.press("q")
         assert Session.load("last").last("closed") is None
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
             await shows(pilot, "What it looks like")
             await pilot.press("q")

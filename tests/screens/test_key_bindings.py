@@ -13,7 +13,7 @@ from ddpwizard.screens.dialogs.help import active_keys
 from ddpwizard.screens.shell.base import WizardScreen
 from ddpwizard.screens.widgets.choices import Choices
 from ddpwizard.screens.widgets.line_input import LineInput
-from helpers.recorded_state import RecordedDesk, report
+from helpers.recorded_state import RecordedState, report
 from helpers.screen_pilot import frame, shows, walk
 from textual.binding import Binding
 
@@ -59,7 +59,7 @@ def test_no_key_that_tmux_or_a_terminal_keeps() -> None:
 @pytest.mark.parametrize(("place", "arguments"), PLACES)
 @walk
 async def test_palette_and_help_hold_every_action(place: str, arguments: dict[str, object], tmp_path: Path) -> None:
-    app = WizardApp(RecordedDesk([report(tmp_path)]), place, **arguments)
+    app = WizardApp(RecordedState([report(tmp_path)]), place, **arguments)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         screen = app.screen
@@ -75,7 +75,7 @@ async def test_palette_and_help_hold_every_action(place: str, arguments: dict[st
 
 @walk
 async def test_an_action_chosen_in_the_palette_is_done_on_the_screen_below(tmp_path: Path) -> None:
-    app = WizardApp(RecordedDesk([report(tmp_path)]))
+    app = WizardApp(RecordedState([report(tmp_path)]))
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, "looks hung")
         await pilot.press("ctrl+p", *"check this", "enter")
@@ -86,7 +86,7 @@ async def test_an_action_chosen_in_the_palette_is_done_on_the_screen_below(tmp_p
 
 @walk
 async def test_help_is_for_what_is_focused(tmp_path: Path) -> None:
-    app = WizardApp(RecordedDesk())
+    app = WizardApp(RecordedState())
     async with app.run_test(size=(80, 40)) as pilot:
         await pilot.press("question_mark")
         await shows(pilot, "Choose that row at once")
@@ -98,7 +98,7 @@ async def test_help_is_for_what_is_focused(tmp_path: Path) -> None:
 @walk
 async def test_every_part_can_be_reached_with_tab(tmp_path: Path) -> None:
     for place, arguments in PLACES[1:]:
-        app = WizardApp(RecordedDesk([report(tmp_path)]), place, **arguments)
+        app = WizardApp(RecordedState([report(tmp_path)]), place, **arguments)
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.pause()
             reached = set()

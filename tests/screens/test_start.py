@@ -16,7 +16,7 @@ from ddpwizard.screens.shell.state import WizardState
 async def main():
     async def never(*_):
         await asyncio.Event().wait()
-    app = WizardApp(WizardState(Options(), look=never, triage=never))
+    app = WizardApp(WizardState(Options(), run_probes=never, triage=never))
     async with app.run_test(size=(80, 24)):
         assert any("My job hangs" in strip.text for strip in app.screen._compositor.render_strips())
         print(*sorted({name.partition(".")[0] for name in sys.modules}))

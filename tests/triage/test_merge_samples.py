@@ -1,4 +1,4 @@
-"""Looks at a job that follow one another: standing still adds up, moving on does not."""
+"""Successive reports of a job: time without progress adds up, progress resets it."""
 
 import msgspec
 from ddpwizard.app.triage.merge_samples import extend_with_earlier_samples
@@ -11,7 +11,7 @@ INSIDE, AFTER = stack("all_reduce", ("main", 3)), stack("barrier", ("main", 4))
 
 
 def report(at: float, *, switches: int = 5) -> JobReport:
-    """Rank 0 in the all-reduce, rank 1 at the barrier, looked at twice from ``at`` on; ``switches`` are rank 0's."""
+    """Rank 0 in the all-reduce, rank 1 in the barrier, two samples from ``at`` on; ``switches`` are rank 0's."""
     samples: dict[int, list[Sample]] = {
         100: [look(INSIDE, when, switches=switches) for when in (at, at + 1)],
         101: [look(AFTER, when) for when in (at, at + 1)],
@@ -23,22 +23,22 @@ def since(found: JobReport) -> list[float | None]:
     return [row.since_s for row in found.ranks]
 
 
-def test_what_stands_still_through_many_looks_has_stood_still_all_along() -> None:
+def test_time_without_progress_adds_up_over_samples() -> None:
     found = report(1000.0)
     for at in (1006.0, 1012.0, 1018.0):
         found = extend_with_earlier_samples(found, report(at))
     assert since(found) == [19.0, 19.0]
-    assert all(len(seen.samples) == 4 for seen in found.observed.seen), "only what is needed is kept"
+    assert all(len(seen.samples) == 4 for seen in found.observed.seen), "only the samples that are needed are kept"
     assert (found.verdict.state, found.verdict.culprits) == ("hung", [0])
 
 
-def test_a_rank_that_went_on_between_two_looks_begins_anew() -> None:
+def test_progress_between_two_samples_resets_the_time() -> None:
     found = extend_with_earlier_samples(report(1000.0), report(1006.0, switches=9))
     assert since(found) == [1.0, 7.0]
 
 
 def started(found: JobReport, at: float) -> JobReport:
-    """The same, its processes started at another time."""
+    """Return the report with another start time of its processes."""
     seen = [
         msgspec.structs.replace(seen, process=msgspec.structs.replace(seen.process, started_at=at))
         for seen in found.observed.seen
@@ -46,7 +46,7 @@ def started(found: JobReport, at: float) -> JobReport:
     return judge_job(msgspec.structs.replace(found.observed, seen=seen))
 
 
-def test_another_process_of_the_same_rank_begins_anew() -> None:
+def test_a_restarted_process_resets_the_time() -> None:
     before = started(report(1000.0), 900.0)
     assert since(extend_with_earlier_samples(before, started(report(1006.0), 900.02))) == [7.0, 7.0], (
         "no clock is that exact"
@@ -54,7 +54,7 @@ def test_another_process_of_the_same_rank_begins_anew() -> None:
     assert since(extend_with_earlier_samples(before, started(report(1006.0), 1005.0))) == [1.0, 1.0]
 
 
-def test_the_first_look_and_the_same_look_stay_as_they_are() -> None:
+def test_the_first_and_an_equal_report_are_unchanged() -> None:
     found = report(1000.0)
     assert extend_with_earlier_samples(None, found) is found
     assert extend_with_earlier_samples(found, found) is found

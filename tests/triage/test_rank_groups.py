@@ -1,4 +1,4 @@
-"""How a report is shown: ranks grouped, source cut out."""
+"""The display of a report: ranks in groups, excerpts of the source."""
 
 from pathlib import Path
 
@@ -41,9 +41,9 @@ def report() -> JobReport:
     return report_of(TEXT, *places)
 
 
-def test_ranks_in_one_place_are_one_row(report: JobReport) -> None:
+def test_ranks_at_one_place_are_one_row(report: JobReport) -> None:
     groups = rank_groups(report)
-    assert [(g.ranks, g.where, g.doing, g.culprit) for g in groups] == [
+    assert [(g.ranks, g.where, g.collective, g.culprit) for g in groups] == [
         ("0", "train.py:4", "all_reduce", True),
         ("1–63", "train.py:8", "barrier", False),
     ]
@@ -58,14 +58,14 @@ def test_source_shows_the_condition_and_both_places(report: JobReport) -> None:
     assert lines[1].text == "    if rank == 0:"
 
 
-def test_another_place_is_shown_alone(report: JobReport) -> None:
+def test_source_excerpt_of_another_place(report: JobReport) -> None:
     lines = source_excerpt(report, report.ranks[0].where)
     assert [line.number for line in lines] == [1, 2, 3, 4, 5, None, 7, 8, 9], "it is among those of the verdict"
     path = (report.ranks[0].where or "").rpartition(":")[0]
     assert [line.number for line in source_excerpt(report, f"{path}:6")] == [5, 6, 7]
 
 
-def test_ranks_can_stand_alone(report: JobReport) -> None:
+def test_each_rank_can_have_its_own_row(report: JobReport) -> None:
     assert [group.ranks for group in rank_groups(report, [3, 0, 2], alone=True)] == ["0", "2", "3"]
 
 
@@ -81,14 +81,14 @@ def test_what_differs_within_a_group_is_a_range(tmp_path: Path) -> None:
     assert (others.members, others.gpu, others.memory, others.io) == ((1, 2, 3), "97–99%", "13 GiB", "64 KiB/s")
 
 
-def test_what_was_not_read_is_not_known(report: JobReport) -> None:
+def test_unread_resource_use_is_none(report: JobReport) -> None:
     use = resource_use(report.observed.seen[0])
     assert use.cpu_percent == 0
     assert (use.gpu_percent, use.memory_bytes, use.io_bytes_per_s) == (None, None, None)
     assert resource_use(None).cpu_percent is None
 
 
-def test_how_long_is_a_lower_bound_unless_it_is_known(report: JobReport) -> None:
+def test_time_since_progress_is_a_lower_bound_unless_it_is_known(report: JobReport) -> None:
     row = report.ranks[0]
     known = msgspec.structs.replace(row, since_s=660.0, since_from="recorder")
     assert since_text([row]) == "≥ 1 s"
@@ -111,14 +111,14 @@ def test_a_thousand_ranks_are_grouped_quickly(tmp_path: Path) -> None:
     assert sum(len(group.members) for group in groups) == 1024
 
 
-def test_title(report: JobReport) -> None:
+def test_job_title(report: JobReport) -> None:
     assert job_title(report) == "train.py · 64 ranks · torchrun (pid 99)"
 
 
 @pytest.mark.parametrize(
     ("ranks", "text"), [([3], "3"), ([0, 1], "0, 1"), ([2, 1, 3], "1–3"), ([0, 2, 3, 4, 9], "0, 2–4, 9"), ([], "")]
 )
-def test_numbers(ranks: list[int], text: str) -> None:
+def test_rank_ranges(ranks: list[int], text: str) -> None:
     assert rank_ranges(ranks) == text
 
 
@@ -135,7 +135,7 @@ def test_verbs_agree(ranks: list[int], verb: str, text: str) -> None:
     assert phrases.ranks_phrase(ranks, verb) == text
 
 
-def test_a_loader_worker_that_holds_the_culprit_up_is_named(report: JobReport) -> None:
+def test_a_loader_worker_that_blocks_the_culprit_is_named(report: JobReport) -> None:
     worker = Child(
         pid=4711,
         command=["python"],
@@ -146,12 +146,12 @@ def test_a_loader_worker_that_holds_the_culprit_up_is_named(report: JobReport) -
     )
     seen = [msgspec.structs.replace(each, children=[worker]) for each in report.observed.seen]
     observed = msgspec.structs.replace(report.observed, seen=seen)
-    told = blocking_children(msgspec.structs.replace(report, observed=observed))
-    assert told == ["rank 0's loader worker (pid 4711) stands at data.py:8  __getitem__"]
+    lines = blocking_children(msgspec.structs.replace(report, observed=observed))
+    assert lines == ["rank 0's loader worker (pid 4711) is at data.py:8  __getitem__"]
     assert blocking_children(report) == []
 
 
-def test_the_document_tells_of_each_process_what_was_seen(report: JobReport) -> None:
+def test_process_rows_hold_the_data_of_each_process(report: JobReport) -> None:
     row = process_rows(report)[0]
     assert (row["rank"], row["pid"], row["looks"], row["switches"]) == (0, 100, 2, 0)
     assert row["stack"][-1] == f"main ({SCRIPT}:4)"

@@ -1,4 +1,4 @@
-"""What was seen of jobs as a file: saved without secrets, read back, merged over hosts."""
+"""Saved observations: without secrets, read back, merged over hosts."""
 
 import gzip
 from pathlib import Path
@@ -24,7 +24,7 @@ INSIDE, OUTSIDE = stack("all_reduce", ("main", 5)), stack("barrier", ("main", 6)
 
 
 def of_host(host: str, ranks: list[int], world_size: int, master: str = "10.0.0.1:29500") -> Observation:
-    """The ranks of one host; rank 0 stands in the all_reduce under its condition."""
+    """Return the ranks of one host; rank 0 waits in the all_reduce under its condition."""
     per_host = str(len(ranks))
     here = msgspec.structs.replace(
         job(world_size, ranks, TORCHELASTIC_RUN_ID="run7", LOCAL_WORLD_SIZE=per_host, HF_TOKEN="hf_" + "x" * 24),
@@ -42,7 +42,7 @@ def saved_bundle(*observations: Observation) -> saved.Bundle:
 
 
 class TestFile:
-    def test_comes_back_as_it_was(self, tmp_path: Path) -> None:
+    def test_bundle_round_trip(self, tmp_path: Path) -> None:
         observed = of_host("node-1", [0, 1, 2], 3)
         path = tmp_path / "triage.json.gz"
         path.write_bytes(gzip.compress(saved.encode_bundle([observed])))
@@ -50,7 +50,7 @@ class TestFile:
         assert judge_job(again).verdict == judge_job(observed).verdict
         assert judge_job(again).verdict.culprits == [0]
 
-    def test_holds_no_secret(self) -> None:
+    def test_bundle_holds_no_secret(self) -> None:
         content = saved.encode_bundle([of_host("node-1", [0, 1], 2)])
         assert b"hf_" not in content
         assert b"HF_TOKEN" not in content
@@ -59,7 +59,7 @@ class TestFile:
     @pytest.mark.parametrize(
         "content", [b"", b"{", b"[]", b"\x1f\x8b\x00", b"\xff\xfe", b"[" * 100_000, b'{"schema": 1}']
     )
-    def test_what_is_none_is_refused_in_one_line(self, content: bytes, tmp_path: Path) -> None:
+    def test_a_file_that_is_no_bundle_is_rejected_in_one_line(self, content: bytes, tmp_path: Path) -> None:
         path = tmp_path / "triage.json"
         path.write_bytes(content)
         with pytest.raises(UserError) as refusal:
@@ -67,13 +67,13 @@ class TestFile:
         assert str(path) in refusal.value.message
         assert "\n" not in refusal.value.message
 
-    def test_another_schema(self, tmp_path: Path) -> None:
+    def test_another_schema_is_rejected(self, tmp_path: Path) -> None:
         path = tmp_path / "x.json"
         path.write_bytes(saved.encode_bundle([]).replace(b"triage-bundle/1", b"triage-bundle/9"))
         with pytest.raises(UserError, match="triage-bundle/9"):
             saved.read_bundle(path)
 
-    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="No such file"):
             saved.read_bundle(tmp_path / "none")
 
@@ -97,21 +97,21 @@ class TestMerge:
             judge_job(saved.merge_bundles([one, two])[0]).ranks == judge_job(saved.merge_bundles([two, one])[0]).ranks
         )
 
-    def test_ranks_of_a_host_that_was_not_looked_at_are_unreadable(self) -> None:
+    def test_ranks_of_an_uninspected_host_are_unreadable(self) -> None:
         report = judge_job(saved.merge_bundles([saved_bundle(of_host("node-1", [0, 1], 4))])[0])
         assert [row.state for row in report.ranks][2:] == ["unreadable"] * 2
 
-    def test_a_later_look_at_a_host_replaces_the_earlier(self) -> None:
+    def test_a_later_bundle_of_a_host_replaces_the_earlier(self) -> None:
         old, new = saved_bundle(of_host("node-1", [0, 1], 2)), saved_bundle(of_host("node-1", [0, 1], 2))
         (observed,) = saved.merge_bundles([new, old])
         assert len(observed.seen) == 2
 
-    def test_jobs_of_their_own_stay_apart(self) -> None:
+    def test_different_jobs_are_not_merged(self) -> None:
         one, two = (of_host(host, [0, 1], 2, "localhost:29500") for host in ("node-1", "node-2"))
         assert len(saved.merge_bundles([saved_bundle(one), saved_bundle(two)])) == 2
 
 
-def test_a_job_without_processes() -> None:
+def test_bundle_of_a_job_without_processes() -> None:
     empty: Job = job(2, [])
     (observed,) = saved.merge_bundles([saved_bundle(Observation(job=empty, seen=list[ProcessSamples]()))])
     assert judge_job(observed).verdict.state == "starting"

@@ -32,7 +32,7 @@ def rows_and_verdict(
 
 class TestRankConditions:
     def both(self, text: str, inner: str = "HANG", ranks: int = 4, culprit: int = 0):
-        """One rank in an all_reduce of ``main``, the others in a barrier further on."""
+        """Return the verdict for one rank in an all_reduce of ``main``, the others in a barrier further on."""
         hang, peers, call = lines_with(text, inner, "PEERS", "main()  # CALL")
         places = [stack("barrier", ("<module>", call), ("main", peers)) for _ in range(ranks)]
         places[culprit] = stack("all_reduce", ("<module>", call), ("main", hang))
@@ -56,7 +56,7 @@ class TestRankConditions:
             "if debug and rank == 0:",
         ],
     )
-    def test_is_named_however_it_is_written(self, condition: str) -> None:
+    def test_rank_condition_is_found_in_every_form(self, condition: str) -> None:
         text = under(condition)
         verdict, where = self.both(text)
         assert (verdict.state, verdict.cause) == ("hung", "rank-conditional-collective")
@@ -67,7 +67,7 @@ class TestRankConditions:
         "condition",
         ["if step == 3:", "if rank == 2:", "if rank >= 0:", "if dist.get_world_size() > 1:", "if loss < limit:"],
     )
-    def test_is_not_blamed_where_it_does_not_part_these_ranks(self, condition: str) -> None:
+    def test_condition_that_does_not_separate_these_ranks_is_not_blamed(self, condition: str) -> None:
         text = under(condition)
         verdict, where = self.both(text)
         assert (verdict.state, verdict.cause, verdict.branch) == ("hung", "collective-desync", None)
@@ -99,12 +99,12 @@ main()  # CALL
         assert (verdict.culprits, verdict.branch) == ([0], f"{SCRIPT}:3")
 
     @pytest.mark.parametrize("line", ["dist.all_reduce(x) if rank == 0 else None", "rank == 0 and dist.all_reduce(x)"])
-    def test_condition_within_the_line(self, line: str) -> None:
+    def test_condition_on_the_line_of_the_collective(self, line: str) -> None:
         text = f"def main():\n    {line}  # HANG\n    dist.barrier()  # PEERS\nmain()  # CALL\n"
         verdict, _ = self.both(text)
         assert (verdict.culprits, verdict.branch) == ([0], f"{SCRIPT}:2")
 
-    def test_break_out_of_the_loop_on_one_rank(self) -> None:
+    def test_break_out_of_a_loop_on_one_rank(self) -> None:
         text = """
 def main():
     for step in range(9):
@@ -124,7 +124,7 @@ main()  # CALL
         assert verdict.culprits == [0]
         assert verdict.confidence > 0.5
 
-    def test_majority_under_the_condition_leaves_the_absent_rank_the_culprit(self) -> None:
+    def test_rank_outside_the_condition_is_the_culprit_if_most_are_under_it(self) -> None:
         text = """
 def main():
     if rank != 0:
@@ -137,7 +137,7 @@ main()  # CALL
 
 
 class TestTies:
-    def test_all_tied_ranks_and_less_than_half(self) -> None:
+    def test_tied_ranks_are_all_culprits_with_low_confidence(self) -> None:
         reduce, barrier = stack("all_reduce", ("main", 3)), stack("barrier", ("main", 4))
         verdict = verdict_of(TWO_LINES, reduce, reduce, barrier, barrier)
         assert verdict.culprits == [0, 1, 2, 3]
@@ -173,20 +173,20 @@ def main():
 main()
 """
 
-    def test_one_rank_left_early(self) -> None:
+    def test_one_rank_left_the_loop_early(self) -> None:
         inside, after = stack("backward", ("main", 5)), stack("barrier", ("main", 6))
         verdict = verdict_of(self.TEXT, inside, inside, after, inside)
         assert (verdict.cause, verdict.culprits, verdict.where) == ("uneven-inputs", [2], f"{SCRIPT}:6")
         assert "Rank 2 has left the loop at train.py:3" in verdict.why
 
-    def test_one_rank_stayed(self) -> None:
+    def test_one_rank_stayed_in_the_loop(self) -> None:
         inside, after = stack("backward", ("main", 5)), stack("barrier", ("main", 6))
         verdict = verdict_of(self.TEXT, after, inside, after)
         assert (verdict.cause, verdict.culprits, verdict.where) == ("uneven-inputs", [1], f"{SCRIPT}:5")
 
 
-class TestWhatIsNoContradiction:
-    def test_everybody_in_one_place(self) -> None:
+class TestNoContradiction:
+    def test_all_ranks_at_one_place(self) -> None:
         verdict = verdict_of(TWO_LINES, *(stack("all_reduce", ("main", 3)) for _ in range(3)))
         assert (verdict.state, verdict.cause, verdict.culprits) == ("hung", None, [])
         assert verdict.where == f"{SCRIPT}:3"
@@ -205,20 +205,20 @@ class TestWhatIsNoContradiction:
         verdict = judge_job(observation(job(3), samples, {SCRIPT: TWO_LINES})).verdict
         assert (verdict.state, verdict.cause, verdict.culprits) == ("progressing", "rank0-slow-work", [0])
 
-    def test_cpu_time_alone_is_no_sign_of_life_with_a_gpu(self) -> None:
+    def test_cpu_time_is_no_sign_of_progress_with_a_gpu(self) -> None:
         place = stack(None, ("main", 3))
         spinning = [msgspec.structs.replace(look(place, at, cpu_s=at), gpu=True) for at in (1000.0, 1001.0)]
         verdict = judge_job(observation(job(2), {100: spinning, 101: spinning}, {SCRIPT: TWO_LINES})).verdict
         assert verdict.state == "unknown"
 
-    def test_loop_of_collectives_that_turns(self) -> None:
+    def test_loop_of_collectives_that_advances_is_progress(self) -> None:
         place = stack("all_reduce", ("main", 3))
         turning = [look(place, 1000.0), look(place, 1001.0, switches=4000)]
         rows, verdict = rows_and_verdict(job(2), {100: turning, 101: turning}, {SCRIPT: TWO_LINES})
         assert verdict.state == "progressing"
         assert {row.state for row in rows} == {"running"}
 
-    def test_backward_at_work_is_no_collective(self) -> None:
+    def test_computing_backward_is_no_collective(self) -> None:
         place = stack("backward", ("main", 3))
         working = [look(place, 1000.0), look(place, 1001.0, cpu_s=2.0)]
         rows, _ = rows_and_verdict(job(2), {100: working, 101: working}, {})
@@ -228,43 +228,43 @@ class TestWhatIsNoContradiction:
 class TestMissingRanks:
     INIT = stack("init_process_group", ("main", 3))
 
-    def test_at_start_up(self) -> None:
+    def test_missing_rank_at_start_up(self) -> None:
         samples = {100: still(self.INIT), 101: still(self.INIT)}
         rows, verdict = rows_and_verdict(job(3, [0, 1]), samples, {})
         assert (verdict.cause, verdict.culprits) == ("ranks-missing-at-init", [2])
         assert rows[2].state == "missing"
 
     @pytest.mark.parametrize(("age_s", "state"), [(2.0, "starting"), (7.9, "starting"), (8.0, "hung")])
-    def test_at_start_up_within_its_first_seconds(self, age_s: float, state: str) -> None:
+    def test_missing_rank_within_the_first_seconds(self, age_s: float, state: str) -> None:
         young = job(3, [0, 1])
         young = msgspec.structs.replace(
             young, processes=[msgspec.structs.replace(p, started_at=1001.0 - age_s) for p in young.processes]
         )
         assert judge_job(observation(young, {100: still(self.INIT), 101: still(self.INIT)}, {})).verdict.state == state
 
-    def test_on_other_hosts_are_not_culprits(self) -> None:
+    def test_ranks_on_other_hosts_are_not_culprits(self) -> None:
         here = job(4, [0, 1], LOCAL_WORLD_SIZE="2")
         rows, verdict = rows_and_verdict(here, {100: still(self.INIT), 101: still(self.INIT)}, {})
         assert (verdict.cause, verdict.culprits) == (None, [])
         assert "job.waiting-at-init" in verdict.findings
         assert [row.state for row in rows] == ["waiting", "waiting", "unreadable", "unreadable"]
 
-    def test_all_there_and_all_wait_has_no_one_cause(self) -> None:
+    def test_all_ranks_present_and_waiting_has_no_cause(self) -> None:
         verdict = judge_job(observation(job(2), {100: still(self.INIT), 101: still(self.INIT)}, {})).verdict
         assert (verdict.state, verdict.cause, verdict.findings) == ("hung", None, ["job.waiting-at-init"])
 
-    def test_died_while_the_others_wait(self) -> None:
+    def test_rank_died_while_the_others_wait(self) -> None:
         wait = stack("barrier", ("main", 4))
-        gone = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-        rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: gone}, {SCRIPT: TWO_LINES})
+        ended = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+        rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: ended}, {SCRIPT: TWO_LINES})
         assert (verdict.cause, verdict.culprits, rows[1].state) == ("rank-died-survivors-wait", [1], "dead")
 
-    def test_zombie(self) -> None:
+    def test_zombie_rank_is_dead(self) -> None:
         wait = stack("barrier", ("main", 4))
         rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: still([], "Z")}, {SCRIPT: TWO_LINES})
         assert (verdict.culprits, rows[1].state) == ([1], "zombie")
 
-    def test_all_dead(self) -> None:
+    def test_all_ranks_dead(self) -> None:
         assert judge_job(observation(job(2), {100: still([], "Z"), 101: still([], "")}, {})).verdict.state == "dead"
 
     def test_no_rank_started(self) -> None:
@@ -272,7 +272,7 @@ class TestMissingRanks:
 
 
 class TestOtherStates:
-    def test_stopped_rank_is_the_culprit_whoever_waits(self) -> None:
+    def test_stopped_rank_is_the_culprit(self) -> None:
         wait, halted = stack("barrier", ("main", 4)), stack(None, ("main", 3))
         rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: still(halted, "T")}, {SCRIPT: TWO_LINES})
         assert (verdict.cause, verdict.culprits, verdict.where) == ("rank-paused", [1], f"{SCRIPT}:3")
@@ -283,7 +283,7 @@ class TestOtherStates:
         rows, verdict = rows_and_verdict(job(1), {100: still(reading, "D")}, {SCRIPT: TWO_LINES})
         assert (rows[0].state, verdict.state) == ("blocked_io", "unknown")
 
-    def test_no_stack_readable_is_never_healthy(self) -> None:
+    def test_unreadable_stacks_are_never_healthy(self) -> None:
         refused = [look([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
         rows, verdict = rows_and_verdict(job(2), {100: refused, 101: refused}, {})
         assert verdict.state == "unknown"
@@ -296,7 +296,7 @@ class TestOtherStates:
         assert (verdict.cause, verdict.culprits) == ("p2p-deadlock", [0, 1])
         assert verdict.confidence < 0.5
 
-    def test_source_that_cannot_be_had_or_parsed(self) -> None:
+    def test_missing_or_invalid_source(self) -> None:
         for text in ("", "def broken(:"):
             verdict = verdict_of(text, stack("all_reduce", ("main", 3)), *[stack("barrier", ("main", 4))] * 2)
             assert (verdict.culprits, verdict.branch, verdict.cause) == ([0], None, "collective-desync")

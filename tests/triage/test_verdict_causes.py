@@ -1,4 +1,4 @@
-"""Each cause the verdict can name: told from plain data, and ranked first by the diagnosis made of it."""
+"""Each cause that a verdict can name, from plain data; the diagnosis must rank it first."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.triage import evidence_of_report
 from ddpwizard.app.triage.types import Child, JobReport, ProcessDeath, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.synthetic_job import SCRIPT, job, look, observation, report_of, stack, still
 
 SITE = "/venv/lib/python3.11/site-packages"
@@ -29,7 +29,7 @@ PDB = [StackFrame("cmdloop", f"{STDLIB}/cmd.py", 126), StackFrame("interaction",
 
 
 def at(line: int, *inner: StackFrame) -> list[StackFrame]:
-    """A rank at a line of ``main``, with the frames it has called."""
+    """Return the stack of a rank at a line of ``main``, with the frames it has called."""
     return [*inner, *stack(None, ("<module>", 99), ("main", line))]
 
 
@@ -42,7 +42,7 @@ def script(*lines: str) -> str:
 
 
 def one_outside(line: str, *inner: StackFrame) -> JobReport:
-    """Rank 1 of three stands still at that line, the others in a barrier after it."""
+    """Rank 1 of three is blocked at that line, the others wait in a barrier after it."""
     return report_of(script(line, "dist.barrier()"), barrier(3), at(2, *inner), barrier(3))
 
 
@@ -110,12 +110,12 @@ def stopped() -> JobReport:
 
 
 def died(*deaths: ProcessDeath) -> JobReport:
-    gone = [look(barrier(3), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-    seen = observation(job(2), {100: still(barrier(3)), 101: gone}, {SCRIPT: script("step()", "dist.barrier()")})
+    ended = [look(barrier(3), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    seen = observation(job(2), {100: still(barrier(3)), 101: ended}, {SCRIPT: script("step()", "dist.barrier()")})
     return judge_job(msgspec.structs.replace(seen, deaths=list(deaths)))
 
 
-def pipeline_of_its_own() -> JobReport:
+def own_pipeline() -> JobReport:
     text = "def read():\n    while True:\n        yield inbox.get()\n" + script(
         "for batch in read():", "    loss(batch)", "    dist.all_reduce(x)"
     )
@@ -146,7 +146,7 @@ def rendezvous() -> JobReport:
     return judge_job(observation(launcher, {}, {}))
 
 
-def does_not_end() -> JobReport:
+def hangs_at_exit() -> JobReport:
     shutdown = [StackFrame("_shutdown", f"{STDLIB}/threading.py", 1590)]
     thread = ThreadStack("pump", [*QUEUE, *stack(None, ("pump", 2))])
     samples = [msgspec.structs.replace(sample, others=[thread]) for sample in still(shutdown)]
@@ -186,26 +186,26 @@ CASES: dict[str, tuple[Callable[[], JobReport], str, list[int]]] = {
     "acquire": (lambda: one_outside("gate.acquire()"), "python-lock", [1]),
     "http": (lambda: one_outside("log(step)", *SOCKET), "external-service-block", [1]),
     "socket": (lambda: one_outside("answer = conn.recv(64)"), "external-service-block", [1]),
-    "own-pipeline": (pipeline_of_its_own, "dataloader-stall", [1]),
+    "own-pipeline": (own_pipeline, "dataloader-stall", [1]),
     "without-data": (without_data, "uneven-inputs", [1]),
     "died": (died, "rank-died-survivors-wait", [1]),
     "oom-killer": (killed_for_memory, "rank-died-survivors-wait", [1]),
     "init": (missing_at_init, "ranks-missing-at-init", [2]),
     "rendezvous": (rendezvous, "ranks-missing-at-init", []),
-    "exit": (does_not_end, "exit-hang", [1]),
+    "exit": (hangs_at_exit, "exit-hang", [1]),
     "rank0": (rank0_at_work, "rank0-slow-work", [0]),
     "straggler": (straggling, "straggler-rank", [2]),
 }
 
 
 def first_cause(report: JobReport) -> str:
-    case = Case(read_knowledge())
+    case = Case(built_in_knowledge())
     case.add(evidence_of_report(report))
     return case.diagnosis().causes[0].id
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_is_told_and_ranked_first(name: str) -> None:
+def test_cause_is_found_and_ranked_first(name: str) -> None:
     make, cause, culprits = CASES[name]
     report = make()
     verdict = report.verdict
@@ -216,15 +216,15 @@ def test_is_told_and_ranked_first(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_finding_is_declared(name: str) -> None:
-    assert set(CASES[name][0]().verdict.findings) <= set(read_knowledge().findings())
+    assert set(CASES[name][0]().verdict.findings) <= set(built_in_knowledge().findings())
 
 
 @pytest.mark.parametrize("name", ["pairs", "groups"])
-def test_a_tie_is_never_more_likely_than_not(name: str) -> None:
+def test_confidence_of_a_tie_is_below_one_half(name: str) -> None:
     assert CASES[name][0]().verdict.confidence < 0.5
 
 
-def test_line_and_condition_of_a_rank_that_stands_outside() -> None:
+def test_line_and_condition_of_a_rank_outside_the_collective() -> None:
     text = script("if rank == 1:", "    lock.acquire()", "dist.barrier()")
     verdict = report_of(text, barrier(4), at(3), barrier(4)).verdict
     assert (verdict.cause, verdict.where, verdict.branch) == ("python-lock", f"{SCRIPT}:3", f"{SCRIPT}:2")
@@ -246,51 +246,51 @@ def test_download_by_a_command_is_a_wait_for_another_machine() -> None:
     assert (verdict.cause, verdict.culprits) == ("external-service-block", [1])
 
 
-def test_rank_that_left_under_its_condition_is_named_with_it() -> None:
+def test_rank_that_left_under_a_rank_condition_is_named_with_it() -> None:
     text = script("if rank == 1:", "    return", "dist.new_group()")
     wait = stack("new_group", ("<module>", 99), ("main", 4))
-    gone = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-    report = judge_job(observation(job(3), {100: still(wait), 101: gone, 102: still(wait)}, {SCRIPT: text}))
+    ended = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    report = judge_job(observation(job(3), {100: still(wait), 101: ended, 102: still(wait)}, {SCRIPT: text}))
     assert (report.verdict.cause, report.verdict.branch) == ("rank-conditional-collective", f"{SCRIPT}:2")
     crash = text.replace("return", "raise ValueError")
-    report = judge_job(observation(job(3), {100: still(wait), 101: gone, 102: still(wait)}, {SCRIPT: crash}))
+    report = judge_job(observation(job(3), {100: still(wait), 101: ended, 102: still(wait)}, {SCRIPT: crash}))
     assert (report.verdict.cause, report.verdict.branch) == ("rank-died-survivors-wait", f"{SCRIPT}:2")
 
 
-def test_rank_that_is_gone_is_surely_dead_only_where_its_death_is_known() -> None:
+def test_confidence_of_a_dead_rank_is_high_only_if_its_death_is_known() -> None:
     killed = ProcessDeath(pid=101, rank=1, how="signal", what="SIGKILL", where="/proc/101/stat")
     assert died().verdict.confidence == 0.75
     assert died(killed).verdict.confidence == 0.95
 
 
-def test_where_survivors_stand_is_told_although_they_are_in_no_collective() -> None:
+def test_place_of_survivors_outside_collectives_is_reported() -> None:
     text = script("store.wait(keys)")
-    gone = [look(at(2), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
-    seen = observation(job(2), {100: still(at(2)), 101: gone}, {SCRIPT: text})
+    ended = [look(at(2), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    seen = observation(job(2), {100: still(at(2)), 101: ended}, {SCRIPT: text})
     killed = ProcessDeath(pid=101, rank=1, how="signal", what="SIGKILL", where="/proc/101/stat")
     found = judge_job(msgspec.structs.replace(seen, deaths=[killed])).verdict
     assert (found.cause, found.culprits) == ("rank-died-survivors-wait", [1])
-    assert found.why.endswith("Rank 0 stands still at train.py:2 and waits for a key that another rank must set.")
+    assert found.why.endswith("Rank 0 is blocked at train.py:2, waiting for a key that another rank must set.")
 
 
-def test_rank_that_ended_without_an_error_is_only_told_by_torchrun() -> None:
+def test_rank_that_ended_without_an_error_is_only_known_under_torchrun() -> None:
     assert without_data().verdict.branch == f"{SCRIPT}:3"
     by_hand = without_data("python").verdict
     assert (by_hand.cause, by_hand.confidence) == ("rank-died-survivors-wait", 0.75)
 
 
-def test_rank_on_its_way_out_after_an_error_has_died_for_the_others() -> None:
+def test_rank_that_exits_after_an_error_counts_as_dead() -> None:
     shutdown = still([StackFrame("_shutdown", f"{STDLIB}/threading.py", 1590)])
     seen = observation(job(2), {100: still(barrier(3)), 101: shutdown}, {SCRIPT: script("step()", "dist.barrier()")})
-    said = ["Traceback (most recent call last):", "ValueError: bad record"]
-    failed = [msgspec.structs.replace(s, output=said if s.process.rank == 1 else []) for s in seen.seen]
+    output = ["Traceback (most recent call last):", "ValueError: bad record"]
+    failed = [msgspec.structs.replace(s, output=output if s.process.rank == 1 else []) for s in seen.seen]
     verdict = judge_job(msgspec.structs.replace(seen, seen=failed)).verdict
     assert (verdict.cause, verdict.culprits) == ("rank-died-survivors-wait", [1])
 
 
-def test_each_finding_says_its_own_words() -> None:
-    told = {item.id: item for item in evidence_of_report(in_another_order())}
-    assert told["job.collectives-in-another-order"].where == f"{SCRIPT}:2"
-    assert told["job.ranks-in-different-collectives"].what != told["job.collectives-in-another-order"].what
+def test_each_finding_has_its_own_text() -> None:
+    found = {item.id: item for item in evidence_of_report(in_another_order())}
+    assert found["job.collectives-in-another-order"].where == f"{SCRIPT}:2"
+    assert found["job.ranks-in-different-collectives"].what != found["job.collectives-in-another-order"].what
     oom = {item.id: item.what for item in evidence_of_report(killed_for_memory())}
     assert "memory" in oom["job.killed-for-memory"]

@@ -1,11 +1,11 @@
-"""Whatever the ranks are seen to do, there is a verdict, and it keeps its promises."""
+"""Properties that hold for the verdict on any state of the ranks."""
 
 import random
 from pathlib import Path
 
 import msgspec
 import pytest
-from ddpwizard.app.training_script.communication_calls import COLLECTIVES
+from ddpwizard.app.training_script.collectives import WAITING_CALLS
 from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.types import Child, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
@@ -25,11 +25,11 @@ INNER: list[list[StackFrame]] = [
 
 
 def anywhere(rng: random.Random, lines: int) -> list[StackFrame]:
-    """A stack that may or may not make sense."""
+    """Return a random stack, plausible or not."""
     user = [
         (rng.choice(["<module>", "main", "step", "T.run"]), rng.randint(0, lines + 2)) for _ in range(rng.randint(0, 4))
     ]
-    collective = rng.choice([None, None, *sorted(COLLECTIVES)])
+    collective = rng.choice([None, None, *sorted(WAITING_CALLS)])
     return [*([] if collective else rng.choice(INNER)), *stack(collective, *user)]
 
 
@@ -51,7 +51,7 @@ def looks(rng: random.Random, lines: int) -> list[Sample]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_there_is_a_verdict(seed: int) -> None:
+def test_random_states_always_have_a_consistent_verdict(seed: int) -> None:
     rng = random.Random(seed)
     text = rng.choice(SCRIPTS).read_text()
     world = rng.randint(1, 5)
@@ -89,7 +89,7 @@ def test_there_is_a_verdict(seed: int) -> None:
         "if rank == 0:\n",
     ],
 )
-def test_hostile_source_neither_stops_nor_delays_it(text: str) -> None:
+def test_hostile_source_neither_fails_nor_delays_the_verdict(text: str) -> None:
     line = max(len(text.splitlines()), 1)
     places = [stack("barrier", ("<module>", line)), stack("all_reduce", ("<module>", 1)), stack(None, ("<module>", 2))]
     samples = {100 + rank: [look(frames, at) for at in (1000.0, 1001.0)] for rank, frames in enumerate(places)}

@@ -7,7 +7,7 @@ from .protocol import RequestRefused, import_function, require_module
 
 
 def build_model(request):
-    """The user's model: from the factory, or from a config.json by transformers."""
+    """Build the user's model: from the factory, or from a config.json by transformers."""
     if request["factory"]:
         return require_module(import_function(request["factory"])(), request["factory"])
     try:
@@ -28,7 +28,7 @@ def build_model(request):
 
 
 def repeated_blocks(model):
-    """The modules of one class that a list or a sequence of the model repeats and that hold most; empty for none."""
+    """Return the largest group of modules of one class that a list or sequence of the model repeats, or []."""
     import torch
 
     best, held = [], 0
@@ -46,7 +46,7 @@ def repeated_blocks(model):
 
 
 def make_batch(model, request):
-    """One micro-batch, as positional and named arguments: the user's own, or token ids."""
+    """Return one micro-batch as positional and named arguments: the user's own, or token ids."""
     import torch
 
     if request["batch"]:

@@ -1,15 +1,18 @@
-"""What makes up for tensors that are fake and pretend to lie on "cpu"."""
+"""Corrections for fake tensors that claim to be on "cpu": they follow the rules of a GPU."""
 
 from typing import Any
 
-# Of what autocast computes in fp32 on CUDA, but not on CPU (torch 2.13, autocast_mode.cpp), what trains large models.
+# Operations that autocast computes in fp32 on CUDA but not on CPU (torch 2.13, autocast_mode.cpp), as far as large
+# models use them.
 WIDE = {"layer_norm", "group_norm", "softmax", "log_softmax", "exp", "pow", "rsqrt", "norm", "sum", "cumsum", "prod"}
-DROPOUT_AT = 10  # the place of dropout_p among the arguments of multi_head_attention_forward
+DROPOUT_AT = 10  # index of dropout_p among the arguments of multi_head_attention_forward
 
 
 def apply_to_fakes(module, fn, recurse=True, done=None):
-    """``Module._apply`` for fake tensors, which cannot be swapped in place (torch 2.13): a conversion makes new
-    parameters; those that are shared stay so."""
+    """Replace ``Module._apply`` for fake tensors, which cannot be swapped in place (torch 2.13).
+
+    A conversion creates new parameters; shared parameters stay shared.
+    """
     import torch
 
     done = {} if done is None else done
@@ -26,14 +29,16 @@ def apply_to_fakes(module, fn, recurse=True, done=None):
 
 
 def skip_init(tensor, *_given, **_named):
-    """In place of what draws start values: fake tensors have none."""
+    """Replace functions that draw initial values: fake tensors have none."""
     return tensor
 
 
 def gpu_rules(autocast):
-    """A mode in which functions keep on "cpu" what they keep on a GPU: autocast's longer list of what is computed in
-    fp32, dropout with masks of one byte, attention that stays fused with dropout in it, and devices that the model's
-    code names."""
+    """Return a mode in which functions save on "cpu" what they save on a GPU.
+
+    It covers autocast's longer list of fp32 operations, dropout masks of one byte, attention that stays fused with
+    dropout, and devices that the model's code names.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -55,14 +60,14 @@ def gpu_rules(autocast):
             if name == "cuda" and args:
                 return args[0]
             if name == "grouped_mm" and args[0].dtype == torch.float32 and "offs" in kwargs:
-                # Torch has no sizes of it outside of bf16 (2.13): transformers' own operation keeps as much.
+                # Torch has no sizes of it outside of bf16 (2.13): transformers' own operation saves as much.
                 fallback = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
                 if fallback is not None and kwargs.get("bias") is None:
                     return fallback(*args[:2], kwargs["offs"])
             if name == "scaled_dot_product_attention":
                 args = args[:4] + (0.0,) * (len(args) > 4) + args[5:]
                 kwargs.pop("dropout_p", None)
-            elif name == "multi_head_attention_forward":  # calls it itself, where no mode is asked
+            elif name == "multi_head_attention_forward":  # calls it directly, without asking the mode
                 args = (*args[:DROPOUT_AT], 0.0, *args[DROPOUT_AT + 1 :])
             elif name == "dropout":
                 return dropped(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""Tensors: those in a container, their bytes, their type."""
+"""Tensors in containers, their bytes, their type."""
 
 
 def flatten_tensors(tree):
-    """The tensors in containers of any depth."""
+    """Yield the tensors in containers of any depth."""
     import torch
     from torch.utils._pytree import tree_flatten
 
@@ -10,12 +10,12 @@ def flatten_tensors(tree):
 
 
 def total_bytes(some):
-    """The bytes of tensors' elements."""
+    """Return the bytes of the tensors' elements."""
     return sum(each.numel() * each.element_size() for each in some)
 
 
 def autocast_dtype(request):
-    """The 16-bit type it computes in."""
+    """Return the 16-bit compute type of a request."""
     import torch
 
     return torch.float16 if request["dtype"].startswith("fp16") else torch.bfloat16

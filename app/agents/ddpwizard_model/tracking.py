@@ -1,4 +1,4 @@
-"""A model trained under torch's trackers: the highest of each moment, and what it is made of."""
+"""Train a model under torch's memory trackers: the highest peak of each phase, by category."""
 
 import contextlib
 
@@ -8,7 +8,7 @@ from .tensors import autocast_dtype, flatten_tensors
 from .training import make_optimizer, train_two_steps
 from .wrapping import apply_checkpointing, make_mesh, wrap_ddp, wrap_fsdp2
 
-# The trackers' categories by what they are to a plan.
+# The trackers' categories by their names in a plan.
 PARTS = {
     "params": ("Parameter", "Sharded Param", "Buffer"),
     "grads": ("Gradient", "Sharded Grad"),
@@ -19,7 +19,7 @@ PARTS = {
 
 
 def track(request):
-    """The peak of two steps by category, and what a rank keeps between two steps."""
+    """Return the peak of two steps by category, and what a rank keeps between two steps."""
     import torch
     import torch.distributed as dist
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -30,7 +30,7 @@ def track(request):
         dist.init_process_group("fake", rank=0, world_size=request["ranks"], store=FakeStore())
     mesh = make_mesh(request) if request["kind"] in ("fsdp2", "hsdp") else None
     autocast = mesh is None and request["dtype"].endswith("-mixed")
-    setattr(torch.nn.Module, "_apply", apply_to_fakes)  # noqa: B010 (with one argument more)
+    setattr(torch.nn.Module, "_apply", apply_to_fakes)  # noqa: B010 (with one more argument)
     setattr(torch.nn.init, "_no_grad_trunc_normal_", skip_init)  # noqa: B010 (2.13 reads the values it draws)
     with FakeTensorMode(allow_non_fake_inputs=True), gpu_rules(autocast):
         model = build_model(request).train()
@@ -58,7 +58,7 @@ def track(request):
 
 
 def replicated(model, batch, request):
-    """The model on each rank, its optimizer, and a tracker that knows both."""
+    """Return the model as each rank holds it, its optimizer, and a tracker of both."""
     from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 
     buckets = []
@@ -67,24 +67,24 @@ def replicated(model, batch, request):
     optimizer = make_optimizer(model.parameters(), request)
     tracker = tracker_class(MemTracker)(copies=_MemRefType.OTH)
     for param in model.parameters():
-        if not param.requires_grad:  # MemTracker would put a hook on its gradient
+        if not param.requires_grad:  # MemTracker would register a hook on its gradient
             tracker._param_to_grad_hook_handles[param] = (NoHook(), NoHook())
     tracker.track_external(model, optimizer, *buckets, *flatten_tensors(batch))
     return model, optimizer, tracker, []
 
 
 class NoHook:
-    """In place of the handle of a hook."""
+    """Replacement for the handle of a hook."""
 
     def remove(self):
         pass
 
 
 def sharded(model, blocks, mesh, batch, request):
-    """The model in shards, an optimizer of its local tensors, and a tracker that knows both.
+    """Return the sharded model, an optimizer of its local tensors, and a tracker of both.
 
-    The local tensors are the shards' own memory. Stepped as DTensors, the trackers count copies that are never made
-    (torch 2.13, foreach and fused).
+    The local tensors are the shards' own memory. With DTensors the trackers count copies in the optimizer step that do
+    not exist (torch 2.13, foreach and fused).
     """
     import torch
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -98,9 +98,11 @@ def sharded(model, blocks, mesh, batch, request):
 
 
 def tracker_class(base):
-    """A tracker of torch's that keeps the highest of each moment (those of ``Candidate.peak_phase``: the loss with the
-    forward pass before it), and sets autocast's 16-bit copies of weights apart. It has no figures for each module,
-    which would take most of its time."""
+    """Return a subclass of torch's tracker that records the highest peak of each phase.
+
+    Phases are those of ``Candidate.peak_phase`` (the loss includes the forward pass). Autocast's 16-bit copies of
+    weights are a category of their own. There are no figures per module, which would take most of the time.
+    """
     import torch
 
     class Tracker(base):
@@ -110,7 +112,7 @@ def tracker_class(base):
             self.copies = copies  # the category of copies of weights
 
         def _update_peak_stats(self, peak_state):
-            for now in self._curr_mem_snap.values():  # of one device: all tensors lie on "cpu"
+            for now in self._curr_mem_snap.values():  # of one device: all tensors are on "cpu"
                 if now["Total"] > self.highest.get(self.moment, {}).get("Total", 0):
                     self.highest[self.moment] = dict(now)
 
@@ -124,13 +126,13 @@ def tracker_class(base):
 
 
 def peak_by_category(highest, state_bytes):
-    """The highest of each moment as the tracker saw it, by its own categories and by what they are to a plan."""
+    """Return the highest peak of each phase by the tracker's categories and by those of a plan."""
     moments = {}
     for moment, seen in highest.items():
         sizes = {getattr(kind, "value", kind): size for kind, size in seen.items()}
         total = sizes.pop("Total")
         parts = {part: sum(sizes.get(name, 0) for name in names) for part, names in PARTS.items()}
-        parts["temporaries"] = max(0, parts["optimizer"] - state_bytes)  # a step's own are tracked as states
+        parts["temporaries"] = max(0, parts["optimizer"] - state_bytes)  # temporaries of a step are tracked as states
         parts["optimizer"] -= parts["temporaries"]
         moments[moment] = {"total": total, "categories": sizes, "parts": parts}
     return moments

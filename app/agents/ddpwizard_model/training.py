@@ -1,17 +1,19 @@
-"""Two steps of training: the loss, the optimizer, and what a rank keeps at the end."""
+"""Two training steps: the loss, the optimizer, and what a rank keeps at the end."""
 
 import contextlib
 
 from .protocol import RequestRefused
 from .tensors import flatten_tensors, total_bytes
 
-STEPS = 2  # the optimizer has no state before the first has ended
-CHUNKS = 8  # of the logits, where the loss is chunked
+STEPS = 2  # the optimizer has no state before the first step has ended
+CHUNKS = 8  # of the logits, for a chunked loss
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 
 
 def make_optimizer(params, request):
-    """torch's optimizer of that name; foreach, as on a GPU, unless it is fused, which makes no copies in its step."""
+    """Return torch's optimizer of that name; foreach, as on a GPU, unless it is fused, which makes no copies in its
+    step.
+    """
     import torch
 
     kind = getattr(torch.optim, OPTIMIZERS.get(request["optimizer"], ""), None)
@@ -22,7 +24,7 @@ def make_optimizer(params, request):
 
 
 def train_two_steps(model, optimizer, tracker, shards, batch, running, request):
-    """Two steps; bytes of parameters, gradients and optimizer state of a rank at the end."""
+    """Train two steps; return the bytes of parameters, gradients and optimizer state of a rank at the end."""
     args, kwargs = batch
 
     def backward(grad):
@@ -63,8 +65,9 @@ def train_two_steps(model, optimizer, tracker, shards, batch, running, request):
 
 
 def compute_loss(output, request):
-    """The model's own loss, else cross-entropy over its logits in fp32, else the mean of its output; and the logits,
-    None where there are none."""
+    """Return the model's own loss, or cross-entropy over its logits in fp32, or the mean of its output; and the logits
+    or None.
+    """
     import torch
     from torch.nn import functional
 

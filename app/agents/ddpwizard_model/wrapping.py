@@ -1,4 +1,4 @@
-"""The model as a strategy has it: under DDP, in shards, with blocks that are computed again."""
+"""Wrap the model as its strategy requires: DDP, FSDP2, activation checkpointing."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ from .tensors import autocast_dtype, flatten_tensors
 
 
 def apply_checkpointing(model, blocks, autocast):
-    """Let each of the blocks be computed again in the backward pass, where modes of functions are off."""
+    """Recompute each of the blocks in the backward pass, where function modes are off."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         apply_activation_checkpointing,
         checkpoint_wrapper,
@@ -28,8 +28,11 @@ def apply_checkpointing(model, blocks, autocast):
 
 
 class FixedBucketsReducer:
-    """DDP's reducer with the buckets that it made at first: to make new ones it would read what a rank was sent, and
-    nothing is sent here. New ones hold as many bytes, in another order."""
+    """DDP's reducer with its initial buckets.
+
+    To rebuild them it would read data received from other ranks, and nothing is sent here. Rebuilt buckets have the
+    same size in another order.
+    """
 
     def __init__(self, reducer):
         self._reducer = reducer
@@ -42,7 +45,7 @@ class FixedBucketsReducer:
 
 
 def wrap_ddp(model, request):
-    """The model under DDP, and the tensors that it made for itself: its buckets."""
+    """Return the model under DDP, and the tensors that DDP allocated: its buckets."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -69,8 +72,10 @@ def wrap_ddp(model, request):
 
 
 def wrap_fsdp2(model, blocks, mesh, request):
-    """Each block and the rest sharded over the mesh. Unless told otherwise, the rest is whole from forward to backward:
-    fully_shard's default for the root."""
+    """Shard each block and the rest over the mesh.
+
+    Unless requested otherwise, the rest stays gathered from forward to backward: fully_shard's default for the root.
+    """
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -83,7 +88,7 @@ def wrap_fsdp2(model, blocks, mesh, request):
 
 
 def make_mesh(request):
-    """The ranks, in one row, or for hybrid sharding in rows that share one copy."""
+    """Return the mesh of ranks: one row, or for hybrid sharding rows that shard one copy each."""
     from torch.distributed.device_mesh import init_device_mesh
 
     ranks, size = request["ranks"], request["shard_size"]

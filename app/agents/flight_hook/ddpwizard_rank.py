@@ -1,6 +1,8 @@
-"""What ``ddpwizard run`` adds to a rank: torch's worker server on a unix socket, faulthandler on a free signal, a copy
-of what it prints, and a note that says who it is. Everything goes into the run's private folder; nothing here may
-disturb the job (Python >= 3.9, torch >= 2.1, standard library).
+"""Additions of ``ddpwizard run`` to a rank.
+
+They are torch's worker server on a unix socket, faulthandler on a free signal, a copy of the rank's output, and a
+record that identifies the rank. Everything goes into the run's private directory; nothing here may disturb the job
+(Python >= 3.9, torch >= 2.1, standard library).
 """
 
 import atexit
@@ -17,16 +19,16 @@ import time
 FOLDER = os.environ["DDPWIZARD_FLIGHT_DIR"]
 KEPT = ("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "GLOO_", "SLURM_", "OMPI_", "PMI")
 KEPT += ("CUDA_VISIBLE", "OMP_NUM", "ACCELERATE", "DDPWIZARD_")
-LOG_LIMIT_BYTES = 8 * 1024 * 1024  # then the copy starts anew; one older part is kept
-LINE_LIMIT = 4096  # of a line that has no end yet
-SHOWN_AS = "<ddpwizard run>"  # the file of our frames in a stack: no code of the user's
+LOG_LIMIT_BYTES = 8 * 1024 * 1024  # then a new copy begins; one older part is kept
+LINE_LIMIT = 4096  # of a line without an end so far
+SHOWN_AS = "<ddpwizard run>"  # the file of our frames in a stack, to tell them from the user's code
 
 note = {}
-started = []  # pids in which everything was started: a child made by fork has none of it
+started = []  # pids in which everything was started; a forked child has none of it
 
 
 def imported(c10d):
-    """torch.distributed was imported: start at once where this is a rank, and in any case when it joins a group."""
+    """Handle the import of torch.distributed: start at once in a rank, and in any case when it joins a group."""
     if os.environ.get("RANK", "").isdigit() and "--multiprocessing-fork" not in command_line():
         start()
     original = c10d.init_process_group
@@ -42,7 +44,7 @@ def imported(c10d):
 
 
 def log_errors(function):
-    """The function with every error written into the folder instead of raised."""
+    """Wrap a function so that errors are written into the directory instead of raised."""
 
     @functools.wraps(function)
     def silent(*args, **kwargs):
@@ -56,7 +58,7 @@ def log_errors(function):
 
 @log_errors
 def before_init(arguments):
-    """About to join the default group; mp.spawn's children know their rank only now."""
+    """Start before the default group is joined; children of mp.spawn know their rank only now."""
     start()
     rank, world_size = arguments.get("rank", -1), arguments.get("world_size", -1)
     if isinstance(rank, int) and rank >= 0:
@@ -65,12 +67,12 @@ def before_init(arguments):
 
 @log_errors
 def after_init(c10d):
-    """The default group is there."""
+    """Record that the default group exists."""
     write_record(rank=c10d.get_rank(), world_size=c10d.get_world_size())
 
 
 def start():
-    """Everything once in this process."""
+    """Start everything once in this process."""
     if os.getpid() in started:
         return
     started[:] = [os.getpid()]
@@ -106,7 +108,7 @@ def write_first_record():
 
 @log_errors
 def set_old_recorder_names():
-    """Older torch knows the recorder by other names, which newer ones warn about (renamed in 2.8)."""
+    """Set the recorder's variables by their older names too, which newer torch warns about (renamed in 2.8)."""
     version = note.get("torch", "").split(".")
     if [int(part) if part.isdigit() else 0 for part in version[:2]] < [2, 8]:
         for new, old in (
@@ -119,7 +121,7 @@ def set_old_recorder_names():
 
 @log_errors
 def dump_stacks_on_signal():
-    """faulthandler on the last real-time signal that nobody handles."""
+    """Register faulthandler on the last real-time signal without a handler."""
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
         if signal.getsignal(number) is signal.SIG_DFL:
             file = open(file_path(".stacks"), "w")  # noqa: SIM115  # open as long as the process lives
@@ -130,7 +132,7 @@ def dump_stacks_on_signal():
 
 @log_errors
 def copy_output():
-    """What print and logging write goes to its place as ever, and into the copy with the time."""
+    """Copy the output of print and logging, with the time, in addition to its normal destination."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             copy_stream(stream)
@@ -146,7 +148,7 @@ def copy_stream(stream):
             unfinished[:] = [rest]
             append_to_log(whole)
         elif "\r" in text:
-            unfinished[:] = [text.rpartition("\r")[2]]  # as a terminal shows it: the bar so far is overwritten
+            unfinished[:] = [text.rpartition("\r")[2]]  # as on a terminal: a progress bar overwrites itself
         else:
             unfinished[:] = [("".join(unfinished) + text)[-LINE_LIMIT:]]
         return result
@@ -173,7 +175,7 @@ def append_to_log(text):
 
 @log_errors
 def start_worker_server():
-    """torch's own server; it says on the process's standard error that it listens, which is not the job's affair."""
+    """Start torch's own server without the message that it writes to standard error."""
     from torch._C._distributed_c10d import _WorkerServer
 
     log = os.open(os.path.join(FOLDER, "hook.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -185,7 +187,7 @@ def start_worker_server():
         os.dup2(shown, 2)
         os.close(shown)
         os.close(log)
-    # Kept for good: its end would wait for its threads, which a child made by fork does not have.
+    # Never destroyed: its destructor would wait for its threads, which a forked child does not have.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 

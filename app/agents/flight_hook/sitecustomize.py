@@ -1,6 +1,7 @@
-"""Start-up hook of ``ddpwizard run``: wait for torch.distributed, then let ``ddpwizard_rank`` beside this file do its
-work. Python imports this module before any script, in every Python process of the job; so it does next to nothing,
-reads in any Python, leaves sys.path as it would be without it, and hands on to the user's own sitecustomize.
+"""Start-up hook of ``ddpwizard run``: wait for torch.distributed, then run ``ddpwizard_rank`` from this directory.
+
+Python imports this module before any script, in every Python process of the job. So it does next to nothing, works in
+any Python, leaves sys.path as it would be without it, and then runs the user's own sitecustomize.
 """
 
 import os
@@ -11,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class ImportWatcher(object):
-    """A finder that finds nothing itself: when TARGET is first imported, it has the real one followed by the hook."""
+    """A finder that finds nothing itself: on the first import of TARGET it calls the hook after the real one."""
 
     def find_spec(self, name, path=None, target=None):
         if name != TARGET:
@@ -24,7 +25,7 @@ class ImportWatcher(object):
             try:
                 _then(spec.loader)
             except Exception as error:
-                _tell(error)
+                _log_error(error)
         return spec
 
 
@@ -48,11 +49,11 @@ def _imported(module):
             sys.path.remove(HERE)
         ddpwizard_rank.imported(module)
     except Exception as error:
-        _tell(error)
+        _log_error(error)
 
 
-def _tell(error):
-    """Into the run's folder: for the job the hook is silent, whatever happens."""
+def _log_error(error):
+    """Write an error into the run's directory: for the job the hook is always silent."""
     try:
         with open(os.path.join(os.environ["DDPWIZARD_FLIGHT_DIR"], "hook.log"), "a") as log:
             log.write("pid %d: %s: %s\n" % (os.getpid(), type(error).__name__, error))
@@ -65,4 +66,4 @@ if sys.version_info >= (3, 9) and os.path.isdir(os.environ.get("DDPWIZARD_FLIGHT
 
 sys.path[:] = [entry for entry in sys.path if entry != HERE]
 sys.modules.pop("sitecustomize", None)
-import sitecustomize  # noqa: E402, F401  # the user's own; where there is none, site knows what that means
+import sitecustomize  # noqa: E402, F401  # the user's own; site handles its absence

@@ -15,6 +15,7 @@ import yaml
 from ...errors import UserError
 from ...launchers.launch_scripts import JobFile, Statement, parse_hostfile, parse_shell_script
 from ...system.files import read_regular_file
+from ...text.numbers import parse_count
 from ..job_files.manifest import SCHEMA
 
 LIMIT_BYTES = 1_000_000
@@ -215,8 +216,8 @@ def _fact(name: str, value: Any, key: str, path: str, text: str) -> Statement | 
 
 
 def _number(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdecimal() and len(value) < 16:
-        return int(value)
+    if isinstance(value, str):
+        return parse_count(value, 15)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

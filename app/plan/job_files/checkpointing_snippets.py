@@ -1,14 +1,14 @@
-"""The part of a plan's set-up code that computes activations once more in the backward pass, by how much of them."""
+"""The function of a setup script that enables activation checkpointing, by its kind."""
 
 RECOMPUTE = {
     "full": '''\
 def recompute(model: torch.nn.Module, block: type[torch.nn.Module]) -> None:
-    """Keep only the input of each block, and compute the block once more in the backward pass."""
+    """Keep only the input of each block, and recompute the block in the backward pass."""
     apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, block))
 ''',
     "selective-layer": '''\
 def recompute(model: torch.nn.Module, block: type[torch.nn.Module]) -> None:
-    """Keep only the input of every second block, and compute that block once more in the backward pass."""
+    """Keep only the input of every second block, and recompute that block in the backward pass."""
     chosen = [module for module in model.modules() if isinstance(module, block)][1::2]
     apply_activation_checkpointing(model, check_fn=lambda module: module in chosen)
 ''',
@@ -23,7 +23,7 @@ PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
 
 def keep_some() -> tuple:
-    """Keep the output of attention and of every second matrix product; the rest is computed once more."""
+    """Keep the output of attention and of every second matrix product; recompute the rest."""
     seen = {True: 0, False: 0}
 
     def policy(context, operation, *args, **kwargs) -> CheckpointPolicy:
@@ -38,7 +38,7 @@ def keep_some() -> tuple:
 
 
 def recompute(model: torch.nn.Module, block: type[torch.nn.Module]) -> None:
-    """Of each block keep its input and what keep_some names, and compute the rest once more in the backward pass."""
+    """Keep the input of each block and what keep_some selects; recompute the rest in the backward pass."""
     apply_activation_checkpointing(
         model,
         checkpoint_wrapper_fn=lambda module: checkpoint_wrapper(module, context_fn=keep_some),

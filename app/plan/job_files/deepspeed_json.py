@@ -14,25 +14,25 @@ from .header import EXAMPLE_RATE
 from .manifest import learning_rate
 from .optimizer_snippets import DEEPSPEED_TYPES
 
-NVME_PATH = "/local_nvme"  # stands for a directory on the NVMe of each node
-NUMBERS = "DeepSpeed for {start}: sizes multiply out, {batch}. deepspeed.initialize and deepspeed_setup.py read it."
+NVME_PATH = "/local_nvme"  # a placeholder for a directory on the NVMe drive of each node
+NUMBERS = "DeepSpeed configuration for {start}: {batch}. Read by deepspeed.initialize and deepspeed_setup.py."
 AUTO = (
     'The same for accelerate launch and the Trainer of transformers, which fill in each "auto" from the data loader '
     "and their own arguments. deepspeed.initialize cannot read it."
 )
 DUMMY = " The optimizer is DeepSpeed's own: with Accelerate, prepare accelerate.utils.DummyOptim(model.parameters())."
-NVME = f" Put your own directory for {NVME_PATH}."
+NVME = f" Replace {NVME_PATH} with your own directory."
 
 
-def render_configs(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> dict[str, str]:
-    """Both files: name to content. JSON has no comments, so what a file is for stands under ``_comment``."""
-    plain = deepspeed_config(setting, box, batch)
+def render_configs(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> dict[str, str]:
+    """Return both files, name to content. JSON has no comments, so the purpose of a file is under ``_comment``."""
+    plain = deepspeed_config(setting, machine, batch)
     sizes = (
         f"{plain['train_batch_size']} = {plain['train_micro_batch_size_per_gpu']} × "
-        f"{plain['gradient_accumulation_steps']} × {box.ranks * box.nodes}"
+        f"{plain['gradient_accumulation_steps']} × {machine.ranks * machine.nodes}"
     )
     nvme = NVME if NVME_PATH in str(plain) else ""
-    numbers = NUMBERS.format(start=f"{box.ranks * box.nodes} ranks", batch=sizes)
+    numbers = NUMBERS.format(start=f"{machine.ranks * machine.nodes} ranks", batch=sizes)
     automatic = {name: "auto" if name in deepspeed.BATCH_FIELDS else value for name, value in plain.items()}
     dummy = ""
     if "optimizer" in plain:
@@ -44,12 +44,12 @@ def render_configs(setting: TrainingSetup, box: Machine, batch: BatchScaling | N
     }
 
 
-def deepspeed_config(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> dict[str, Any]:
-    """The plan as DeepSpeed reads it; buckets as the plan counts them. ``batch``: of the run whose rate it takes."""
+def deepspeed_config(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> dict[str, Any]:
+    """Return the plan as DeepSpeed's configuration, with its bucket sizes. ``batch``: gives the learning rate."""
     train, strategy = setting.train, setting.layout
     stage = strategy.stage or 0
     plain = deepspeed.zero_config(
-        box,
+        machine,
         stage=stage,
         micro_batch=train.micro_batch or 1,
         accumulation=train.grad_accum or 1,
@@ -78,8 +78,11 @@ def deepspeed_config(setting: TrainingSetup, box: Machine, batch: BatchScaling |
 
 
 def _optimizer(setting: TrainingSetup, batch: BatchScaling | None) -> dict[str, Any]:
-    """What it says of the optimizer. Muon is DeepSpeed's own, since it needs matrices that ZeRO has in parts; with
-    torch's AdamW beside it there is nothing to compile. Others are the script's, and are allowed."""
+    """Return the optimizer's part of the configuration.
+
+    Muon is DeepSpeed's own, since it needs matrices that ZeRO has in parts; with torch's AdamW for the rest there is
+    nothing to compile. Other optimizers are created by the script, and are allowed here.
+    """
     train, strategy = setting.train, setting.layout
     optimizer = train.optimizer or "adamw"
     if optimizer in DEEPSPEED_TYPES:
@@ -93,6 +96,6 @@ def _optimizer(setting: TrainingSetup, batch: BatchScaling | None) -> dict[str, 
 
 
 def precision_name(setting: TrainingSetup) -> deepspeed.Precision:
-    """What it computes in, as Accelerate and DeepSpeed name it."""
+    """Return the compute precision by its name in Accelerate and DeepSpeed."""
     dtype = setting.train.dtype or ""
     return "bf16" if dtype.startswith("bf16") else "fp16" if dtype.startswith("fp16") else "no"

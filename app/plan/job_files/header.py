@@ -1,32 +1,32 @@
-"""What the set-up code of a plan says in its head: what it is, what it needs, and what of the plan it does not do."""
+"""The docstring of a plan's setup script: its strategy, its requirements, and what of the plan it leaves to you."""
 
 from ..batch_scaling import BatchScaling
 from ..types import TrainingSetup
 from .manifest import learning_rate
 from .optimizer_snippets import choose_optimizer, steps_in_backward
 
-EXAMPLE_RATE = 1e-3  # where none is known
+EXAMPLE_RATE = 1e-3  # without a reference run
 
 
 def learning_rate_line(setting: TrainingSetup, batch: BatchScaling | None) -> str:
-    """The learning rate, with a comment where it is not that of the run before."""
+    """Return the learning rate, with a comment if it differs from that of the reference run."""
     rate = learning_rate(setting, batch)
     if rate is None or batch is None:
-        return f"{EXAMPLE_RATE:g}  # an example's: put yours"
+        return f"{EXAMPLE_RATE:g}  # an example: put in your own"
     if rate == batch.lr:
         return f"{rate:g}"
-    rise = f"; rise to it over the first {batch.warm_up_share:.0%} of the run" if batch.warm_up_share else ""
-    return f"{rate:g}  # {batch.lr:g} of the run before, for another batch{rise}"
+    warm_up = f"; warm up to it over the first {batch.warm_up_share:.0%} of the run" if batch.warm_up_share else ""
+    return f"{rate:g}  # {batch.lr:g} of the reference run, scaled to this batch{warm_up}"
 
 
 def strategy_title(setting: TrainingSetup) -> str:
-    """What its strategy does, as its first line."""
+    """Return the first line, which names what the strategy does."""
     strategy = setting.layout
     match strategy.kind:
         case "hsdp":
             return "Hybrid sharding with FSDP2: each group of ranks shards a copy of the model."
         case "fsdp2" if strategy.reshard_after_forward is False:
-            return "FSDP2 that keeps the weights whole between forward and backward pass."
+            return "FSDP2 that keeps the weights gathered between forward and backward pass."
         case "fsdp2":
             return "FSDP2: parameters, gradients and optimizer states are sharded over all ranks."
         case "zero-optimizer":
@@ -38,7 +38,7 @@ def strategy_title(setting: TrainingSetup) -> str:
 
 
 def run_summary(setting: TrainingSetup) -> str:
-    """The model, the GPUs and the batch it is made for."""
+    """Return the model, the GPUs and the batch of the plan."""
     train = setting.train
     micro_batch, accumulation = train.micro_batch or 1, train.grad_accum or 1
     model = " ".join("".join(c if c.isprintable() and c != '"' else " " for c in setting.model.name).split())[:60]
@@ -51,16 +51,16 @@ def run_summary(setting: TrainingSetup) -> str:
 
 
 def manual_steps(setting: TrainingSetup, kind: str) -> str:
-    """What the plan counts on and the script does not do, as text; empty where there is nothing."""
+    """Return the parts of the plan that the script does not do as a list, or "" if it does all."""
     lines = "".join(f"- {each}\n" for each in _not_done(setting, kind))
-    return f"The plan counts on these as well, which this script does not do:\n{lines}\n" if lines else ""
+    return f"The plan also assumes the following, which this script does not do:\n{lines}\n" if lines else ""
 
 
 def _not_done(setting: TrainingSetup, kind: str) -> list[str]:
     train = setting.train
     found: list[str] = []
     if train.optimizer and choose_optimizer(train, kind) != train.optimizer:
-        found.append(f"the optimizer {train.optimizer}: it is AdamW here, which may need more memory")
+        found.append(f"the optimizer {train.optimizer}: this script uses AdamW, which may need more memory")
     if train.quant:
         found.append(f"frozen weights in {train.quant}")
     if train.frozen:
@@ -77,9 +77,9 @@ def _not_done(setting: TrainingSetup, kind: str) -> list[str]:
 
 
 def requirements(setting: TrainingSetup, kind: str) -> str:
-    """What it needs besides torch and DeepSpeed, as a line; empty where that is nothing."""
+    """Return the packages needed in addition to torch and DeepSpeed as a line, or ""."""
     train = setting.train
     packages = ["peft"] if train.lora else []
     if choose_optimizer(train, kind) == "adamw-8bit":
         packages.append("torchao" if kind == "fsdp2" else "bitsandbytes")
-    return f"It needs what this installs: pip install {' '.join(packages)}\n\n" if packages else ""
+    return f"Required packages: pip install {' '.join(packages)}\n\n" if packages else ""

@@ -1,4 +1,4 @@
-"""The manifest of a run: what makes it comparable with another."""
+"""The manifest of a run: the values that make it comparable with another run."""
 
 from collections.abc import Mapping
 
@@ -18,10 +18,10 @@ PACKAGES = ("torch", "accelerate", "deepspeed", "transformers")
 def render_manifest(
     setting: TrainingSetup, batch: BatchScaling | None = None, versions: Mapping[str, str | None] | None = None
 ) -> str:
-    """Sizes, batch, learning rate, precision and versions of a complete setting, as JSON.
+    """Render sizes, batch, learning rate, precision and versions of a complete setting as JSON.
 
-    ``versions``: of python and PACKAGES in the interpreter that will run it. Null stands for what is not known, which
-    is the learning rate too where no run before was named (``batch``).
+    ``versions``: of python and PACKAGES in the interpreter of the run. Unknown values are null; so is the learning rate
+    without a reference run (``batch``).
     """
     train = setting.train
     micro_batch, accumulation = train.micro_batch or 1, train.grad_accum or 1
@@ -59,8 +59,7 @@ def render_manifest(
 
 
 def learning_rate(setting: TrainingSetup, batch: BatchScaling | None) -> float | None:
-    """The rate for the setting's batch by the rule that ``batch`` names, to six digits; None where no run before is
-    known."""
+    """Return the learning rate for the setting's batch by the rule of ``batch``, in six digits, or None without one."""
     train = setting.train
     found = (
         scaled_learning_rate(batch, (train.micro_batch or 1) * (train.grad_accum or 1) * setting.gpus)

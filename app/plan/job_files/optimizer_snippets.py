@@ -1,38 +1,38 @@
-"""The optimizer of a plan's set-up code: which one it is, what a script defines for it, and the lines that make it."""
+"""The optimizer of a setup script: its choice, its class definitions, and the lines that create it."""
 
 from typing import NamedTuple
 
 from ..types import TrainingOptions, TrainingSetup
 
-DEEPSPEED_TYPES = {"muon": "Muon"}  # those that DeepSpeed makes itself, by their names in its configuration
-FUSED = ("adamw", "adam", "sgd")  # have fused=True
+DEEPSPEED_TYPES = {"muon": "Muon"}  # created by DeepSpeed, by their names in its configuration
+FUSED = ("adamw", "adam", "sgd")  # optimizers with fused=True
 ON_HOST = {"adamw": "DeepSpeedCPUAdam", "adam": "DeepSpeedCPUAdam", "lion": "DeepSpeedCPULion"}  # DeepSpeed's own
 
 
 class OptimizerCode(NamedTuple):
-    """One that scripts make: its class as they name it, in words, and what it is called with besides."""
+    """An optimizer that scripts create: its class as they name it, its description, and further arguments."""
 
     name: str
     words: str
     options: str = ""
 
 
-# The 8-bit one is bitsandbytes', with FSDP2 torchao's, whose states can be sharded tensors. The rate that was found for
-# AdamW is right for Muon as well with match_rms_adamw (``torch/optim/_muon.py``).
+# The 8-bit one is bitsandbytes', with FSDP2 torchao's, whose states can be sharded tensors. With match_rms_adamw Muon
+# works with a learning rate tuned for AdamW (``torch/optim/_muon.py``).
 OPTIMIZERS = {
     "adamw": OptimizerCode("torch.optim.AdamW", "AdamW"),
     "adam": OptimizerCode("torch.optim.Adam", "Adam"),
     "sgd": OptimizerCode("torch.optim.SGD", "SGD without momentum, which keeps no state"),
     "adafactor": OptimizerCode("torch.optim.Adafactor", "Adafactor (torch 2.5 or newer)"),
-    "adamw-8bit": OptimizerCode("AdamW8bit", "AdamW with states of 8 bit"),
+    "adamw-8bit": OptimizerCode("AdamW8bit", "AdamW with 8-bit states"),
     "lion": OptimizerCode("Lion", "Lion"),
     "muon": OptimizerCode("torch.optim.Muon", "Muon (torch 2.9 or newer)", ', adjust_lr_fn="match_rms_adamw"'),
 }
 LION = '''\
 class Lion(torch.optim.Optimizer):
-    """Lion (arXiv 2302.06675) steps by the sign of a mean of the gradients, the one state that it keeps.
+    """Lion (arXiv 2302.06675), which steps by the sign of the averaged gradient, its only state.
 
-    Its rate is to be lower than AdamW's, a third to a tenth of it.
+    Use a learning rate of a third to a tenth of AdamW's.
     """
 
     def __init__(self, parameters, lr: float, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0):
@@ -54,11 +54,11 @@ class Lion(torch.optim.Optimizer):
 '''
 TOGETHER = '''\
 class Together:
-    """Optimizers that step as one. Schedulers and checkpoints are for each of ``parts``."""
+    """Optimizers that step together. Create schedulers and checkpoints for each of ``parts``."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
-        self.param_groups = [group for part in parts for group in part.param_groups]  # where GradScaler looks
+        self.param_groups = [group for part in parts for group in part.param_groups]  # read by GradScaler
 
     def step(self) -> None:
         for part in self.parts:
@@ -87,14 +87,16 @@ trained = [parameter for parameter in model.parameters() if parameter.requires_g
 
 
 def choose_optimizer(train: TrainingOptions, kind: str) -> str:
-    """The optimizer that the script makes: the plan's where it can. torch's Adafactor cannot step on sharded tensors
-    (torch 2.13)."""
+    """Return the optimizer that the script creates: the plan's if possible, else AdamW.
+
+    torch's Adafactor cannot step on sharded tensors (torch 2.13).
+    """
     optimizer = train.optimizer or "adamw"
     return optimizer if optimizer in OPTIMIZERS and (kind, optimizer) != ("fsdp2", "adafactor") else "adamw"
 
 
 def optimizer_tags(setting: TrainingSetup, kind: str) -> set[str]:
-    """What the templates ask about the optimizer."""
+    """Return the tags of the templates that concern the optimizer."""
     train, strategy = setting.train, setting.layout
     optimizer = choose_optimizer(train, kind)
     held = {
@@ -111,24 +113,27 @@ def optimizer_tags(setting: TrainingSetup, kind: str) -> set[str]:
 
 
 def steps_in_backward(train: TrainingOptions, kind: str) -> bool:
-    """Whether the script can step each parameter in the backward pass as the plan has it: where gradients are reduced
-    by then, which DDP's are not, and complete; Muon's collectives would wait for those of the pass."""
+    """Return whether the script can step each parameter in the backward pass, as planned.
+
+    Gradients must be reduced and complete by then: DDP's are not, and Muon's collectives would wait for those of the
+    backward pass.
+    """
     once = (train.grad_accum or 1) == 1 and not (train.dtype or "").startswith("fp16")
     return train.optimizer_in_bwd and kind == "fsdp2" and once and choose_optimizer(train, kind) != "muon"
 
 
 def optimizer_classes(has: set[str]) -> str:
-    """What the script defines for its optimizer."""
+    """Return the classes that the script defines for its optimizer."""
     return LION if "own-lion" in has else TOGETHER if "pair" in has else ""
 
 
 def optimizer_return_type(has: set[str]) -> str:
-    """The type of what ``make_optimizer`` gives."""
+    """Return the return type of ``make_optimizer``."""
     return "Together" if "pair" in has else "torch.optim.Optimizer"
 
 
 def optimizer_lines(train: TrainingOptions, kind: str, has: set[str]) -> str:
-    """The body of the function that makes the optimizer."""
+    """Return the body of the function that creates the optimizer."""
     optimizer = choose_optimizer(train, kind)
     if "pair" in has:
         return PAIR.format(muon=_made("muon", "list(matrices)", train, has), adamw=_made("adamw", "others", train, has))
@@ -150,20 +155,20 @@ def _made(optimizer: str, parameters: str, train: TrainingOptions, has: set[str]
     if "zero" not in has:
         return f"{name}({parameters}, {arguments})"
     within = f"{parameters}, optimizer_class={name}, {arguments}"
-    if optimizer == "muon":  # would be too long a line
+    if optimizer == "muon":  # the line would be too long
         return f"ZeroRedundancyOptimizer(\n        {within}\n    )"
     return f"ZeroRedundancyOptimizer({within})"
 
 
 def optimizer_docstring(train: TrainingOptions, kind: str, has: set[str]) -> str:
-    """What ``make_optimizer`` makes, as its docstring says it."""
-    said = OPTIMIZERS[choose_optimizer(train, kind)].words
+    """Return the docstring of ``make_optimizer``."""
+    words = OPTIMIZERS[choose_optimizer(train, kind)].words
     if has & {"cpu-adam", "cpu-lion"}:
-        return f"DeepSpeed's {said} that steps on the host, where its states are."
+        return f"DeepSpeed's {words} that steps on the host, where its states are."
     if "pair" in has:
-        said += " for the matrices of the blocks, AdamW for all else"
+        words += " for the matrices of the blocks, AdamW for everything else"
     if "zero" in has:
-        return f"{said}.\n\n    Each rank keeps the states of its share of the parameters.\n    "
+        return f"{words}.\n\n    Each rank keeps the states of its share of the parameters.\n    "
     if "muon" in has and kind == "fsdp2":
-        return f"{said}.\n\n    It needs matrices whole: each step sends them.\n    "
-    return f"{said}."
+        return f"{words}.\n\n    It needs whole matrices: each step gathers them.\n    "
+    return f"{words}."

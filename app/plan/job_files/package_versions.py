@@ -1,4 +1,4 @@
-"""The versions of what a run needs, in the interpreter that will run it: metadata is read, nothing imported."""
+"""Versions of a run's packages in the interpreter of the run, read from metadata without importing them."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ print(json.dumps(found))
 
 
 def read_package_versions(python: Path | str) -> dict[str, str | None]:
-    """Of python and PACKAGES; empty where the interpreter does not answer."""
+    """Return the versions of python and PACKAGES, or an empty dict if the interpreter does not answer."""
     outcome = asyncio.run(run_process([str(python), "-c", LOOK, *PACKAGES], limit_s=LIMIT_S))
     try:
         found = json.loads(outcome.log.strip().splitlines()[-1])

@@ -1,4 +1,4 @@
-"""Setup scripts of a plan: whole scripts for its strategy, which run as they are and do what the plan assumes.
+"""Setup scripts of a plan: whole scripts for its strategy, which run unchanged and do what the plan assumes.
 
 They are rendered from ``assets/templates/*_setup.py.in``. What no template does is listed in the docstring of the
 script (``header.manual_steps``).
@@ -16,8 +16,8 @@ from .checkpointing_snippets import RECOMPUTE
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def render_fsdp2(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> str:
-    """``fsdp2_setup.py``: mesh, resharding, offload, precision, recomputing, accumulation, optimizer of the plan."""
+def render_fsdp2(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
+    """Render ``fsdp2_setup.py`` with the plan's mesh, resharding, offload, precision, checkpointing and optimizer."""
     strategy, tags = setting.layout, _tags(setting, "fsdp2")
     reshard = strategy.reshard_after_forward
     common = ["mesh=mesh"]
@@ -29,20 +29,20 @@ def render_fsdp2(setting: TrainingSetup, box: Machine, batch: BatchScaling | Non
     values = {
         "OF_BLOCKS": ", ".join(of_blocks),
         "OF_ROOT": ", ".join(common),
-        "SHARD_SIZE": str(strategy.shard_size or box.ranks),
-        "BUILT_BYTES": f"{box.ranks} × {4 * setting.model.params / GIB:,.1f} GiB",
+        "SHARD_SIZE": str(strategy.shard_size or machine.ranks),
+        "BUILT_BYTES": f"{machine.ranks} × {4 * setting.model.params / GIB:,.1f} GiB",
     }
-    return _render("fsdp2", setting, box, tags, values, batch)
+    return _render("fsdp2", setting, machine, tags, values, batch)
 
 
-def render_ddp(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> str:
-    """``ddp_setup.py``: precision, buckets, recomputing, accumulation, optimizer of the plan."""
-    return _render("ddp", setting, box, _tags(setting, "ddp"), {}, batch)
+def render_ddp(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
+    """Render ``ddp_setup.py`` with the plan's precision, buckets, checkpointing, accumulation and optimizer."""
+    return _render("ddp", setting, machine, _tags(setting, "ddp"), {}, batch)
 
 
-def render_deepspeed(setting: TrainingSetup, box: Machine, batch: BatchScaling | None = None) -> str:
-    """``deepspeed_setup.py``: a script around ``deepspeed.initialize``, which reads the JSON beside it."""
-    return _render("deepspeed", setting, box, _tags(setting, "deepspeed"), {"CONFIG": deepspeed.FILE}, batch)
+def render_deepspeed(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
+    """Render ``deepspeed_setup.py``: a script around ``deepspeed.initialize``, which reads the JSON next to it."""
+    return _render("deepspeed", setting, machine, _tags(setting, "deepspeed"), {"CONFIG": deepspeed.FILE}, batch)
 
 
 def _tags(setting: TrainingSetup, kind: str) -> set[str]:
@@ -68,7 +68,12 @@ def _tags(setting: TrainingSetup, kind: str) -> set[str]:
 
 
 def _render(
-    kind: str, setting: TrainingSetup, box: Machine, tags: set[str], values: dict[str, str], batch: BatchScaling | None
+    kind: str,
+    setting: TrainingSetup,
+    machine: Machine,
+    tags: set[str],
+    values: dict[str, str],
+    batch: BatchScaling | None,
 ) -> str:
     train = setting.train
     name = f"{kind}_setup.py"
@@ -79,7 +84,9 @@ def _render(
         "LEFT": header.manual_steps(setting, kind),
         "NEEDS": header.requirements(setting, kind),
         "IN_JSON": ", optimizer" if "named" in tags else "",
-        "START": deepspeed.launch_line(box, [name]) if kind == "deepspeed" else torchrun.torchrun_line(box, [name]),
+        "START": deepspeed.launch_line(machine, [name])
+        if kind == "deepspeed"
+        else torchrun.torchrun_line(machine, [name]),
         "MICRO_BATCH": str(train.micro_batch or 1),
         "ACCUMULATION": str(train.grad_accum or 1),
         "LEARNING_RATE": header.learning_rate_line(setting, batch),
@@ -98,7 +105,7 @@ def _render(
 
 
 def _around(tags: set[str]) -> str:
-    """What the forward pass runs within."""
+    """Return the context managers of the forward pass."""
     around = ["torch.autocast(features.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
     if "act-offload" in tags:
         around.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")

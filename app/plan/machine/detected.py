@@ -1,5 +1,4 @@
-"""The box at hand, as far as a plan needs it: its GPUs, what is free of their memory and how they are linked, and the
-memory and the NVMe drives of the host."""
+"""This machine as a plan needs it: its GPUs, their free memory and links, host memory and NVMe drives."""
 
 import asyncio
 from contextlib import suppress
@@ -16,29 +15,27 @@ from ...text.units import GIB
 
 
 class DetectedMachine(NamedTuple):
-    """``gpus`` is 0 where none is seen; ``told`` says what was found, a line each."""
+    """A detected machine. ``gpus`` is 0 if none was found; ``notes``: the findings, one line each."""
 
     gpus: int
     gpu: str | None
     gpu_memory_gib: float | None
     host_bytes: float | None
-    told: list[str]
-    nvlinks: int | None = None  # of the GPU that has fewest; 0: they talk over PCIe
-    nvme_bytes: float | None = (
-        None  # free on the NVMe drive with most room, 0 where there is none, None: not looked for
-    )
+    notes: list[str]
+    nvlinks: int | None = None  # of the GPU with the fewest; 0 means PCIe
+    nvme_bytes: float | None = None  # free on the NVMe drive with most free space; 0: no drive; None: not checked
 
 
 def detect_machine(python: str) -> DetectedMachine:
-    """Look at this machine, as ``ddpwizard doctor`` does."""
-    found = asyncio.run(_look(ProbeContext(python=python)))
+    """Detect this machine with the probes of ``ddpwizard doctor``."""
+    found = asyncio.run(_detect(ProbeContext(python=python)))
     free, where = free_nvme()
-    told = [f"NVMe: {free / GIB:.0f} GiB free in {where}" if where else "NVMe: no drive is seen here"]
-    return found._replace(nvme_bytes=free, told=found.told + told)
+    nvme = [f"NVMe: {free / GIB:.0f} GiB free on {where}" if where else "NVMe: no drive found on this machine"]
+    return found._replace(nvme_bytes=free, notes=found.notes + nvme)
 
 
 def free_nvme() -> tuple[float, str]:
-    """Free bytes of the mounted NVMe drive that has most, and where it is mounted; 0 where there is none."""
+    """Return the most free bytes on a mounted NVMe drive and its mount point, or 0 and "" without one."""
     import psutil
 
     found = (0.0, "")
@@ -49,7 +46,7 @@ def free_nvme() -> tuple[float, str]:
     return found
 
 
-async def _look(context: ProbeContext) -> DetectedMachine:
+async def _detect(context: ProbeContext) -> DetectedMachine:
     found = await asyncio.gather(gpus_probe.collect(context), limits_probe.collect(context), return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, InspectionError):
@@ -61,27 +58,29 @@ async def _look(context: ProbeContext) -> DetectedMachine:
 
 
 def machine_from_sections(gpus: GpuSection | None, limits: LimitsSection | None) -> DetectedMachine:
-    """What the sections say of the box."""
-    told: list[str] = []
+    """Return the machine that these sections of a snapshot describe."""
+    notes: list[str] = []
     host_bytes = _host_bytes(limits)
     if host_bytes:
-        told.append(f"host memory: {host_bytes / GIB:.0f} GiB, what is free here")
+        notes.append(f"host memory: {host_bytes / GIB:.0f} GiB free on this machine")
     visible = [device.gpu for device in visible_devices(gpus)[0]] if gpus else []
     if not visible:
         return DetectedMachine(
-            0, None, None, host_bytes, ["gpus: 1, no GPU is seen here; say --gpus 8 --gpu H100", *told]
+            0, None, None, host_bytes, ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100", *notes]
         )
     free_gib = min(gpu.memory_total_bytes - gpu.memory_used_bytes for gpu in visible) / GIB
     names = sorted({gpu.name for gpu in visible})
-    told.insert(0, f"gpus: {len(visible)}, those seen here ({', '.join(names)}), {free_gib:.1f} GiB free on each")
+    notes.insert(
+        0, f"gpus: {len(visible)}, found on this machine ({', '.join(names)}), {free_gib:.1f} GiB free on each"
+    )
     links = [gpu.nvlinks for gpu in visible if gpu.nvlinks is not None]
     return DetectedMachine(
-        len(visible), visible[0].name, max(free_gib, 0.1), host_bytes, told, min(links) if links else None
+        len(visible), visible[0].name, max(free_gib, 0.1), host_bytes, notes, min(links) if links else None
     )
 
 
 def _host_bytes(limits: LimitsSection | None) -> float | None:
-    """What may still be taken of the host's memory: what is free, and of a container's limit what is left."""
+    """Return the available host memory, within the limit of a container."""
     if limits is None or not limits.memory_available_bytes:
         return None
     free = float(limits.memory_available_bytes)

@@ -1,4 +1,4 @@
-"""The box a plan is for: named, given in numbers, looked at now, or looked at before; and where each figure is from."""
+"""The machine of a plan: by name, by numbers, detected now, or from a snapshot; with a note on each derived figure."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,13 +18,15 @@ from ..types import TrainingSetup
 from . import detected
 
 SNAPSHOT_LIMIT_BYTES = 50_000_000
-PCIE_MOST_GBPS = 30.0  # of bus bandwidth, that GPUs reach over PCIe
+PCIE_MOST_GBPS = 30.0  # highest bus bandwidth that GPUs reach over PCIe
 GPU_BACKENDS = ("nccl", "rccl")
 
 
 class ClusterShape(NamedTuple):
-    """GPUs over nodes, what a program can use of one, the links, and what a host has for what is offloaded to it.
-    ``told``: a line for each figure that was not given."""
+    """GPUs over nodes, the usable memory of a GPU, the links, and the host's resources for offloading.
+
+    ``notes``: a line for each figure that was not given.
+    """
 
     gpus: int
     nodes: int
@@ -33,25 +35,25 @@ class ClusterShape(NamedTuple):
     links: Links
     host_bytes: float | None
     nvme_bytes: float | None
-    told: list[str]
+    notes: list[str]
 
 
 class MeasuredLinks(NamedTuple):
-    """What ``doctor --bench`` saw of a box: of large messages, and of small ones; in words when and how."""
+    """Links that ``doctor --bench`` measured: bandwidth of large messages, latency of small ones. ``note``: source."""
 
     intra_gbps: float
     hop_s: float
-    told: str
+    note: str
 
 
-def resolve_machine(given: Mapping[str, Any], look: Callable[[], detected.DetectedMachine]) -> ClusterShape:
-    """The box of the options. ``look`` sees what is here, and is asked where nothing is said of GPUs.
+def resolve_machine(given: Mapping[str, Any], detect: Callable[[], detected.DetectedMachine]) -> ClusterShape:
+    """Return the machine of the options. ``detect`` is called if the options do not describe GPUs.
 
     Raises:
-        UserError: An option makes no sense, or two of them do not go together.
+        UserError: An option is invalid, or two options exclude each other.
     """
     if given.get("machine") and given.get("box"):
-        raise UserError("--machine and --box: which of them?", "leave one out")
+        raise UserError("--machine and --box exclude each other", "leave one out")
     gpus, nodes, gpu = given.get("gpus"), given.get("nodes"), given.get("gpu")
     for name, count in (("gpus", gpus), ("nodes", nodes)):
         if count is not None and not 0 < count <= spec.MOST:
@@ -61,7 +63,7 @@ def resolve_machine(given: Mapping[str, Any], look: Callable[[], detected.Detect
     if given.get("machine"):
         found = _named(given["machine"], gpus, nodes, gpu)
     else:
-        found = _seen(given.get("box"), gpus, nodes, gpu, memory_gib, look)
+        found = _by_numbers(given.get("box"), gpus, nodes, gpu, memory_gib, detect)
     if found.gpu and memory_gib is None and found.gpu_memory_gib is None:
         memory_gib = resolve_gpu_name(found.gpu).memory_gib
     found = found._replace(
@@ -72,7 +74,7 @@ def resolve_machine(given: Mapping[str, Any], look: Callable[[], detected.Detect
 
 
 def machine_of_spec(setting: TrainingSetup, given: Mapping[str, Any]) -> ClusterShape:
-    """The box of a specification, with the options that it has no keys for."""
+    """Return the machine of a specification, with the options that it has no keys for."""
     host_gib = parse_gib(given.get("host_memory"), "--host-memory")
     links = default_links(setting.gpu, setting.gpu_memory_gib)
     host_bytes = host_gib * GIB if host_gib else None
@@ -83,7 +85,7 @@ def machine_of_spec(setting: TrainingSetup, given: Mapping[str, Any]) -> Cluster
 def _named(name: str, gpus: int | None, nodes: int | None, gpu: str | None) -> ClusterShape:
     server = server_catalog.get_server(name)
     if gpu:
-        raise UserError(f"--gpu beside --machine {name}", f"leave it out: the machine has {server.gpu.upper()}")
+        raise UserError(f"--gpu together with --machine {name}", f"leave it out: the machine has {server.gpu.upper()}")
     if gpus is None:
         nodes = nodes or 1
         gpus = server.gpus * nodes
@@ -95,91 +97,99 @@ def _named(name: str, gpus: int | None, nodes: int | None, gpu: str | None) -> C
     hardware = server.hardware
     links = default_links(server.gpu, hardware.memory_gib)._replace(inter_gbps=server.inter_gbps)
     drives = f", {server.nvme_gb / 1000:.1f} TB of NVMe" if server.nvme_gb else ", no NVMe drives"
-    told = [
+    notes = [
         f"{name}: {server.gpus} × {server.gpu.upper()}, {server.host_gib:.0f} GiB of host memory{drives}, "
-        f"{server.network_gbit:g} Gbit/s to other nodes (the maker's page)"
+        f"{server.network_gbit:g} Gbit/s to other nodes (vendor's specification)"
     ]
     nvme = server.nvme_gb * 1e9
-    return ClusterShape(gpus, nodes, server.gpu.upper(), hardware.memory_gib, links, server.host_gib * GIB, nvme, told)
+    return ClusterShape(gpus, nodes, server.gpu.upper(), hardware.memory_gib, links, server.host_gib * GIB, nvme, notes)
 
 
-def _seen(
+def _by_numbers(
     saved: str | None,
     gpus: int | None,
     nodes: int | None,
     gpu: str | None,
     memory_gib: float | None,
-    look: Callable[[], detected.DetectedMachine],
+    detect: Callable[[], detected.DetectedMachine],
 ) -> ClusterShape:
-    """The box by numbers; what is not said of GPUs is looked for in a saved look, or here."""
+    """Return the machine by numbers; missing ones come from a snapshot, or from this machine."""
     snapshot = load_snapshot(Path(saved)) if saved else None
-    said = gpus is not None or gpu is not None or memory_gib is not None
-    if snapshot is None and said:
-        count, told = _nodes(gpus, nodes)
-        return ClusterShape(gpus or count, count, gpu, None, default_links(gpu, memory_gib), None, None, told)
-    box = detected.machine_from_sections(snapshot.gpus, snapshot.limits) if snapshot else look()
-    whose = "those seen here" if snapshot is None else f"of the look at {snapshot.host[:60]}, {_when(snapshot)}"
-    told = [line.replace("those seen here", whose) for line in box.told]
+    given = gpus is not None or gpu is not None or memory_gib is not None
+    if snapshot is None and given:
+        count, notes = _nodes(gpus, nodes)
+        return ClusterShape(gpus or count, count, gpu, None, default_links(gpu, memory_gib), None, None, notes)
+    machine = detected.machine_from_sections(snapshot.gpus, snapshot.limits) if snapshot else detect()
+    notes = list(machine.notes)
     if snapshot:
-        told = [line.replace("what is free here", "what was free then") for line in told]
-        told = [line.replace("is seen here; say", f"in the look at {snapshot.host[:60]}; say") for line in told]
-    if said:
-        told = [line for line in told if not line.startswith("gpus:")]
-    per_node = box.gpus or 1
+        source = f"in the snapshot of {snapshot.host[:60]}, {_when(snapshot)}"
+        notes = [line.replace("on this machine", source) for line in notes]
+    if given:
+        notes = [line for line in notes if not line.startswith("gpus:")]
+    per_node = machine.gpus or 1
     if gpus is None:
         nodes = nodes or 1
         gpus = per_node * nodes
     else:
-        nodes, more = _nodes(gpus, nodes, box.gpus or spec.PER_NODE)
-        told += more
-    same = gpu is None or gpu == box.gpu
-    links = default_links(gpu or box.gpu, memory_gib or box.gpu_memory_gib, box.nvlinks if same else None)
-    if same and box.nvlinks == 0 and gpus > nodes:
-        told.append("link within a node: PCIe, no NVLink is seen")
+        nodes, more = _nodes(gpus, nodes, machine.gpus or spec.PER_NODE)
+        notes += more
+    same = gpu is None or gpu == machine.gpu
+    links = default_links(gpu or machine.gpu, memory_gib or machine.gpu_memory_gib, machine.nvlinks if same else None)
+    if same and machine.nvlinks == 0 and gpus > nodes:
+        notes.append("link within a node: PCIe, no NVLink found")
     found = ClusterShape(
-        gpus, nodes, gpu or box.gpu, box.gpu_memory_gib if same else None, links, box.host_bytes, None, told
+        gpus,
+        nodes,
+        gpu or machine.gpu,
+        machine.gpu_memory_gib if same else None,
+        links,
+        machine.host_bytes,
+        None,
+        notes,
     )
-    found = found._replace(nvme_bytes=box.nvme_bytes)
+    found = found._replace(nvme_bytes=machine.nvme_bytes)
     return _with_bench(found, snapshot) if snapshot else found
 
 
 def _with_bench(found: ClusterShape, snapshot: Snapshot) -> ClusterShape:
     section = snapshot.allreduce
     if section is None:
-        return found._replace(told=[*found.told, "links: not measured in that look; ddpwizard doctor --bench does"])
+        return found._replace(
+            notes=[*found.notes, "links: not measured in that snapshot; ddpwizard doctor --bench measures them"]
+        )
     bench = links_from_bench(section, _when(snapshot))
     if bench is None:
-        return found._replace(told=[*found.told, "links: the all-reduce of that look did not go through"])
+        return found._replace(notes=[*found.notes, "links: the all-reduce of that snapshot failed"])
     if section.backend not in GPU_BACKENDS:
-        what = f"the all-reduce of that look ran between CPUs, over {section.backend}: it says nothing of GPUs"
-        return found._replace(told=[*found.told, f"links: {what}"])
+        what = f"the all-reduce of that snapshot ran on CPUs, over {section.backend}, and does not apply to GPUs"
+        return found._replace(notes=[*found.notes, f"links: {what}"])
     links = found.links._replace(intra_gbps=bench.intra_gbps, intra_latency_s=bench.hop_s, measured=True)
-    return found._replace(links=links, told=[*found.told, bench.told])
+    return found._replace(links=links, notes=[*found.notes, bench.note])
 
 
 def links_from_bench(section: AllreduceSection, when: str) -> MeasuredLinks | None:
-    """The bus bandwidth of the largest message and the time of a hop, from an all-reduce that went through."""
+    """Return the bus bandwidth of the largest message and the latency of a hop, or None without a successful
+    all-reduce.
+    """
     rows = [row for row in section.rows if row.correct and row.busbw_gbps > 0 and row.ranks > 1 and row.seconds > 0]
     if not rows:
         return None
     best = max(rows, key=lambda row: row.bytes).busbw_gbps
     hop_s = _hop_s(min(rows, key=lambda row: row.bytes))
-    words = f"measured {when} over {section.backend} with {section.ranks} ranks"
-    return MeasuredLinks(
-        best, hop_s, f"link within a node: {best:.3g} GB/s and {hop_s * 1e6:.3g} µs for each hop, {words}"
-    )
+    source = f"measured {when} over {section.backend} with {section.ranks} ranks"
+    return MeasuredLinks(best, hop_s, f"link within a node: {best:.3g} GB/s and {hop_s * 1e6:.3g} µs per hop, {source}")
 
 
 def _hop_s(smallest: BenchRow) -> float:
-    """One of the hops of a ring of small messages, two passes around it."""
+    """Return the latency of one hop in a ring with small messages, which take two passes."""
     return max((smallest.seconds - START_S) / (2 * (smallest.ranks - 1)), 1e-7)
 
 
 def load_snapshot(path: Path) -> Snapshot:
-    """A look that was saved by ``doctor --save``.
+    """Read a snapshot written by ``doctor --save``.
 
     Raises:
-        UserError: It cannot be read, or is none.
+        UserError: It cannot be read, or is no snapshot.
     """
     next_step = "give a file written by ddpwizard doctor --bench --save"
     return snapshots.read_snapshot(read_regular_file(path, SNAPSHOT_LIMIT_BYTES, next_step), str(path))
@@ -197,26 +207,26 @@ def _with_links(found: ClusterShape, given: Mapping[str, Any]) -> ClusterShape:
         value = given.get(option)
         if value is not None and not (math.isfinite(value) and 0 < value < 1e6):
             raise UserError(f"--{option.replace('_', '-')} is {value:g}", "give GB/s, such as 90")
-    links, told, gpu = found.links, list(found.told), gpu_catalog.find_gpu(found.gpu, found.gpu_memory_gib)
+    links, notes, gpu = found.links, list(found.notes), gpu_catalog.find_gpu(found.gpu, found.gpu_memory_gib)
     if given.get("intra_gbps") is not None:
         links = links._replace(intra_gbps=given["intra_gbps"])
     elif found.gpus > found.nodes and not links.measured:
-        guessed = "" if gpu else f", a guess: {f'{found.gpu} is not known' if found.gpu else 'no GPU is named'}"
-        told.append(f"link within a node: {links.intra_gbps:g} GB/s{guessed}")
+        guessed = "" if gpu else f", assumed: {f'{found.gpu} is not known' if found.gpu else 'no GPU is named'}"
+        notes.append(f"link within a node: {links.intra_gbps:g} GB/s{guessed}")
     if given.get("inter_gbps") is not None:
         links = links._replace(inter_gbps=given["inter_gbps"])
     elif given.get("machine"):
-        told += [f"link between nodes: {links.inter_gbps:g} GB/s"] if found.nodes > 1 else []
+        notes += [f"link between nodes: {links.inter_gbps:g} GB/s"] if found.nodes > 1 else []
     else:
         network = server_catalog.assume_network(found.gpu, found.gpu_memory_gib, found.gpus // found.nodes or 1)
         links = links._replace(inter_gbps=network.gbps)
-        after = "; times over nodes depend on it: --inter-gbps or --machine says it"
-        told += [f"link between nodes: {network.gbps:g} GB/s{network.after}{after}"] if found.nodes > 1 else []
-    return found._replace(links=links, told=told)
+        after = "; times across nodes depend on it: give --inter-gbps or --machine"
+        notes += [f"link between nodes: {network.gbps:g} GB/s{network.after}{after}"] if found.nodes > 1 else []
+    return found._replace(links=links, notes=notes)
 
 
 def default_links(gpu: str | None, memory_gib: float | None, nvlinks: int | None = None) -> Links:
-    """The links where nothing is said of them and no machine is known; ``nvlinks``: how many are seen."""
+    """Return the default links of a GPU; ``nvlinks``: the number of links found."""
     hardware = gpu_catalog.find_gpu(gpu, memory_gib)
     intra = hardware.intra_gbps if hardware else gpu_catalog.INTRA_GBPS
     intra = min(intra, gpu_catalog.INTRA_GBPS) if nvlinks == 0 else intra
@@ -224,17 +234,17 @@ def default_links(gpu: str | None, memory_gib: float | None, nvlinks: int | None
 
 
 def _nodes(gpus: int | None, nodes: int | None, per_node: int = spec.PER_NODE) -> tuple[int, list[str]]:
-    """The nodes, and where they were not said and are several, how many are taken."""
+    """Return the number of nodes, and a note if it was derived and is more than one."""
     if nodes is not None or gpus is None or (most := spec.nodes_for(gpus, per_node)) == 1:
         return nodes or 1, []
     return most, [f"nodes: {most}, {gpus // most} GPUs each"]
 
 
 def resolve_gpu_name(gpu: str) -> gpu_catalog.GpuSpec:
-    """The GPU of a name.
+    """Return the GPU of a name.
 
     Raises:
-        UserError: It is none that is known, or several.
+        UserError: It is unknown or ambiguous.
     """
     try:
         return gpu_catalog.get_gpu(gpu)
@@ -244,7 +254,7 @@ def resolve_gpu_name(gpu: str) -> gpu_catalog.GpuSpec:
 
 
 def parse_gib(text: str | None, option: str) -> float | None:
-    """``80GB`` and ``24GiB`` as GiB; a bare number is GB, as on the box.
+    """Parse ``80GB`` or ``24GiB`` as GiB; a number without unit is GB, as on data sheets.
 
     Raises:
         UserError: It is neither.

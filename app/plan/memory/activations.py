@@ -1,9 +1,9 @@
-"""What the forward pass leaves behind for the backward pass, and the peak of the loss, in bytes per GPU.
+"""Activation memory: bytes per GPU that the forward pass saves for the backward pass, and the peak of the loss.
 
-Each formula counts the tensors that autograd keeps of a block as transformers 4.57 and torchtitan write it: the inputs
-of norms and matrix products, queries, keys, values and output of attention, what the activation function needs. Those
-counts were made with torch 2.13 under a FakeTensorMode (``tests/plan/test_kept.py`` counts again) and agree with
-Korthikanti et al. (arXiv 2205.05198, equations 1 to 6) where their block is the same.
+Each formula counts the tensors that autograd saves for a block as transformers 4.57 and torchtitan write it: the inputs
+of norms and matrix products, queries, keys, values and output of attention, and what the activation function needs. The
+counts were made with torch 2.13 under a FakeTensorMode (``tests/plan/memory/test_activations.py`` repeats them) and
+agree with Korthikanti et al. (arXiv 2205.05198, equations 1 to 6) where their block is the same.
 """
 
 from functools import lru_cache
@@ -20,65 +20,70 @@ from ..types import Model, TrainingOptions, TrainingSetup
 from .token_counts import LayerGroup, average_per_layer, batch_tokens, layer_tokens, target_tokens, vision_setting
 
 # In fp32 (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
-# logits. A compiled loss keeps the logits as they come and their gradient: 4 bytes where they come in 16 bit, as in
-# torchtitan, 8 in fp32, as in torchtune without chunks. In 8 chunks the log-softmax of all stays, with one chunk's
-# gradients; compiled, one chunk in fp32. A fused linear loss has chunks of about as many logits as tokens times
+# logits. A compiled loss keeps the logits as computed and their gradient: 4 bytes per logit in 16 bit, as in
+# torchtitan, 8 in fp32, as in torchtune without chunks. In 8 chunks the log-softmax of all chunks stays, with the
+# gradients of one; compiled, one chunk in fp32. A fused linear loss has chunks of about as many logits as tokens times
 # hidden size (Liger's ``fused_linear_cross_entropy``).
 FP32_LOGITS_COPIES = {"eager": 3, "compiled": 1.5, "chunked": 1 + 1 / 8, "fused-linear": 0.0}
 CHUNKED_COMPILED = 1 / 8
-# What the loop still holds of the model's output in the backward pass, bytes per logit, besides those copies:
-# torchtitan deletes it; a loop around transformers holds it as it was computed (its Trainer drops it). FSDP1's time was
-# that of transformers before 4.45, whose output holds the logits in fp32.
+# Bytes per logit of the model's output that the training loop still holds in the backward pass, in addition to those
+# copies: torchtitan deletes it; a loop around transformers holds it as computed (its Trainer drops it). FSDP1 dates
+# from transformers before 4.45, whose output holds the logits in fp32.
 HELD_LOGITS_BYTES = {"fsdp2": 0, "hsdp": 0, "fsdp1": 4}
-ADAPTER_MASK = 1  # byte of dropout before an adapter, which most recipes have (PEFT's examples, ms-swift: 0.05 to 0.1)
+ADAPTER_MASK = 1  # bytes of a dropout mask before an adapter, which most recipes have (PEFT, ms-swift: 0.05 to 0.1)
 
 
 def has_known_shape(model: Model) -> bool:
-    """Whether the shape is known that activations are computed from."""
+    """Return whether the sizes that activations are computed from are known."""
     return bool(model.layers and model.hidden)
 
 
 def compute_dtype_bytes(train: TrainingOptions) -> int:
-    """Bytes of an element as it is computed with."""
+    """Return the bytes per element of the compute precision."""
     return 4 if train.dtype == "fp32" else 2
 
 
 def uses_autocast(setting: TrainingSetup) -> bool:
-    """Whether torch.autocast computes in 16 bit on fp32 weights; sharding strategies cast the weights themselves."""
+    """Return whether torch.autocast computes in 16 bit on fp32 weights (sharding strategies cast the weights
+    themselves).
+    """
     strategy = setting.layout
     whole = strategy.kind == "single" or strategy.replicates or strategy.sharding == "NO_SHARD"
     return whole and (setting.train.dtype or "").endswith("-mixed")
 
 
 def lengths_vary(train: TrainingOptions) -> bool:
-    """Whether batches may differ in shape: adapters are trained on examples as they are, unless it is said that they
-    are packed or of fixed length. What trains all parameters mostly packs them."""
+    """Return whether batches may differ in shape.
+
+    Adapters are trained on examples of their own length unless packed or fixed-length data is specified; full training
+    mostly packs them.
+    """
     return bool(train.lora) and not train.packed and "fixed" not in (train.data or "")
 
 
 def pads_to_longest(train: TrainingOptions) -> bool:
-    """Whether each batch is padded to the longest of its sequences, which is another length each time."""
+    """Return whether each batch is padded to its longest sequence, so that its length differs each time."""
     return lengths_vary(train) and (train.micro_batch or 1) > 1
 
 
 def recomputes_activations(train: TrainingOptions) -> bool:
-    """Whether blocks, or a part of them, are computed once more in the backward pass."""
+    """Return whether blocks, or a part of them, are recomputed in the backward pass."""
     return train.act_ckpt not in (None, "none")
 
 
 def residual_stream_bytes(setting: TrainingSetup) -> int:
-    """Bytes of an element of the residual stream, which autocast leaves in fp32."""
+    """Return the bytes per element of the residual stream, which autocast leaves in fp32."""
     return 4 if uses_autocast(setting) else compute_dtype_bytes(setting.train)
 
 
 def block_input_bytes(setting: TrainingSetup) -> float:
-    """The input of one block."""
+    """Return the bytes of the input of one block."""
     return layer_tokens(setting) * residual_stream_bytes(setting) * (setting.model.hidden or 0)
 
 
 @lru_cache(maxsize=256)
 def block_activation_bytes(setting: TrainingSetup) -> float:
-    """What one block keeps when nothing is recomputed, on average, without what its adapters keep."""
+    """Return the average bytes that one block saves without recomputation and without its adapters."""
     crossed = (
         2 * attention_width(setting.model) * compute_dtype_bytes(setting.train)
     )  # keys and values of the encoder's tokens
@@ -90,7 +95,7 @@ def block_activation_bytes(setting: TrainingSetup) -> float:
 
 
 def _of_token_bytes(setting: TrainingSetup, kind: LayerGroup) -> float:
-    """What a block keeps of one token, without attention's scores."""
+    """Return the bytes that a block saves for one token, without attention scores."""
     crosses = kind.attended > 0
     if setting.train.compile:
         return _compiled_bytes(setting) + _masks_bytes(setting, crosses) + _experts_bytes(setting)
@@ -105,8 +110,9 @@ def _of_token_bytes(setting: TrainingSetup, kind: LayerGroup) -> float:
 
 
 def _norms_bytes(setting: TrainingSetup, crosses: bool) -> float:
-    """Of norms, per token: before each part of a block, of what goes into it where the family has such, and what is
-    scaled or gated at the hidden size."""
+    """Return the bytes per token saved for norms: those before each part of a block, those of its outputs where the
+    family has them, and tensors that are scaled or gated at the hidden size.
+    """
     model, width = setting.model, compute_dtype_bytes(setting.train)
     written = block_layout(model)
     hidden = (model.hidden or 0) * (written.norms + crosses)
@@ -122,9 +128,12 @@ def _norms_bytes(setting: TrainingSetup, crosses: bool) -> float:
 
 
 def _norm_bytes(setting: TrainingSetup, width: int) -> int:
-    """Of one norm, for each element of ``width`` bytes. LayerNorm keeps its input. RMSNorm as transformers writes it
-    keeps an fp32 copy of it, T5's the input besides, and where the weight is trained what is normalised: in fp32 where
-    the family multiplies the weight in fp32. Cohere's LayerNorm keeps its fp32 input twice."""
+    """Return the bytes saved for one norm per element of ``width`` bytes.
+
+    LayerNorm saves its input. RMSNorm as transformers writes it saves an fp32 copy of it, T5's also the input, and with
+    a trained weight the normalised values: in fp32 if the family multiplies the weight in fp32. Cohere's LayerNorm
+    saves its fp32 input twice.
+    """
     trained = not setting.train.lora
     match block_layout(setting.model).norm:
         case "layer":
@@ -140,9 +149,12 @@ def _norm_bytes(setting: TrainingSetup, width: int) -> int:
 
 
 def _products_bytes(setting: TrainingSetup, crosses: bool) -> float:
-    """Of matrix products on norms' outputs, per token: their input, for the gradient of their weight. A frozen one
-    needs none, but those of bitsandbytes in 4 bit and of DeepSpeed's stage 3 keep it (``MatMul4Bit``;
-    ``LinearFunctionForZeroStage3``, 0.19). Under autocast each product keeps a 16-bit cast of its own."""
+    """Return the bytes per token saved for matrix products on the outputs of norms.
+
+    Each saves its input for the gradient of its weight. A frozen weight needs none, but bitsandbytes in 4 bit and
+    DeepSpeed stage 3 save it (``MatMul4Bit``; ``LinearFunctionForZeroStage3``, 0.19). Under autocast each product saves
+    its own 16-bit cast.
+    """
     model, train = setting.model, setting.train
     hidden, width = model.hidden or 0, compute_dtype_bytes(train)
     inputs = block_layout(model).products + crosses
@@ -154,10 +166,13 @@ def _products_bytes(setting: TrainingSetup, crosses: bool) -> float:
 
 
 def _attention_bytes(setting: TrainingSetup, crosses: bool) -> float:
-    """Per token: queries, keys, values, and the output, which fused attention keeps itself. Keys and values are spread
-    to all heads before (torchtitan, torchtune and transformers' SDPA with a mask do so); where none is spread, values
-    may be a view of one product with queries and keys, which stays with them beside the rotated ones. Queries and
-    output of attention to an encoder come besides."""
+    """Return the bytes per token saved for attention: queries, keys, values, and the output, which fused attention
+    saves.
+
+    Keys and values are expanded to all heads first (by torchtitan, torchtune and transformers' SDPA with a mask). If
+    none is expanded, values may be a view of one product with queries and keys, which is then saved in addition to the
+    rotated ones. Queries and output of cross-attention are added.
+    """
     model, train = setting.model, setting.train
     written = block_layout(model)
     tensors = 6.0 if crosses else 2 * (1 + written.value_share)
@@ -168,9 +183,12 @@ def _attention_bytes(setting: TrainingSetup, crosses: bool) -> float:
 
 
 def _middle_bytes(setting: TrainingSetup) -> float:
-    """Of the feed-forward part, per token: what its activation function needs, and its output for the gradient of the
-    last weight. SiLU's and GELU's input; of a gate also both factors; ReLU needs its output alone. A function that is
-    written out keeps more: GELU's three, which autocast computes in fp32, as it does powers."""
+    """Return the bytes per token saved in the feed-forward part.
+
+    That is what its activation function needs, and its output for the gradient of the last weight: the input of SiLU
+    and GELU; with a gate also both factors; for ReLU its output alone. A function written in elementary operations
+    saves more: GELU three tensors, which autocast computes in fp32, as it does powers.
+    """
     model, train = setting.model, setting.train
     written = block_layout(model)
     needed = 3 if has_gated_mlp(model) else 1
@@ -180,8 +198,11 @@ def _middle_bytes(setting: TrainingSetup) -> float:
 
 
 def _masks_bytes(setting: TrainingSetup, crosses: bool) -> float:
-    """Masks of dropout after each part of a block, per token: a byte for each element; and inside of T5's feed-forward
-    part its mask, with what dropout leaves where the ReLU before needs its own output (``T5DenseActDense``)."""
+    """Return the bytes per token of dropout masks after each part of a block, one byte per element.
+
+    T5's feed-forward part has another mask inside, and saves the output of that dropout because the ReLU before it
+    needs its own output (``T5DenseActDense``).
+    """
     model, train = setting.model, setting.train
     if not train.dropout or (has_gated_mlp(model) and not is_encoder_decoder(model)):
         return 0.0
@@ -191,15 +212,20 @@ def _masks_bytes(setting: TrainingSetup, crosses: bool) -> float:
 
 
 def _experts_bytes(setting: TrainingSetup) -> float:
-    """Per token: its copies that go to experts, and what comes back before it is weighted. The experts' middles are in
-    ``intermediate``, which counts those that a token passes through."""
+    """Return the bytes per token of the copies sent to experts and of their outputs before weighting.
+
+    The inner tensors of experts are in ``intermediate``, which counts those that a token passes through.
+    """
     model = setting.model
     return 2 * (model.experts_per_token or 0) * (model.hidden or 0) * compute_dtype_bytes(setting.train)
 
 
 def _compiled_bytes(setting: TrainingSetup) -> float:
-    """What a compiled block keeps, per token: norms and activation functions are computed again from eight tensors of
-    the hidden size and the feed-forward part's three (torch 2.13's min-cut partitioner); seven and two where frozen."""
+    """Return the bytes per token that a compiled block saves.
+
+    Norms and activation functions are recomputed from eight tensors of the hidden size and three of the feed-forward
+    part (torch 2.13's min-cut partitioner); from seven and two if weights are frozen.
+    """
     model, width = setting.model, compute_dtype_bytes(setting.train)
     hidden, inner = model.hidden or 0, model.intermediate or 0
     wider = 4 * (attention_width(model) - hidden)
@@ -210,7 +236,7 @@ def _compiled_bytes(setting: TrainingSetup) -> float:
 
 
 def adapter_activation_bytes(setting: TrainingSetup) -> float:
-    """The inputs of one block's adapters, which keep them in 16 bit (fp32 on an fp32 base), with masks of dropout."""
+    """Return the bytes of the inputs of one block's adapters, in 16 bit (fp32 on an fp32 base), with dropout masks."""
     if not setting.train.lora:
         return 0.0
     inputs = adapter_input_width(setting.model, setting.train.lora)
@@ -218,10 +244,11 @@ def adapter_activation_bytes(setting: TrainingSetup) -> float:
 
 
 def attention_score_bytes(setting: TrainingSetup) -> float:
-    """Attention scores of one block, on average, where attention is not fused: ``heads * seq_len`` for each token.
+    """Return the average bytes of attention scores of one block: ``heads * seq_len`` per token unless attention is
+    fused.
 
-    Their softmax, in fp32 under autocast and in many of transformers' models, and its 16-bit copy that is multiplied;
-    with dropout its mask and output; and the tanh that caps them.
+    Saved are the softmax, in fp32 under autocast and in many models of transformers, and its 16-bit copy for the
+    product; with dropout also its mask and output; and the tanh of capped scores.
     """
     train, written = setting.train, block_layout(setting.model)
     if train.attention != "eager":
@@ -235,19 +262,19 @@ def attention_score_bytes(setting: TrainingSetup) -> float:
 
 
 def stored_activation_bytes(setting: TrainingSetup) -> float:
-    """What all blocks keep until their backward pass."""
+    """Return the bytes that all blocks save until their backward pass."""
     return main_activation_bytes(setting) + vision_activation_bytes(setting)
 
 
 def vision_activation_bytes(setting: TrainingSetup) -> float:
-    """What the blocks keep that see pictures: nothing where adapters are trained, which are the language model's."""
+    """Return the bytes that the blocks of the vision tower save: none if adapters of the language model are trained."""
     seen = None if setting.train.lora else vision_setting(setting)
     return main_activation_bytes(seen) if seen else 0.0
 
 
 @lru_cache(maxsize=256)
 def main_activation_bytes(setting: TrainingSetup) -> float:
-    """What the blocks keep that see text, or of a vision model all."""
+    """Return the bytes that the text blocks save, or all blocks of a vision model."""
     train = setting.train
     layers, inputs = float(setting.model.layers or 0), block_input_bytes(setting)
     if train.act_ckpt == "full":
@@ -264,16 +291,18 @@ def main_activation_bytes(setting: TrainingSetup) -> float:
 
 
 def _selected(setting: TrainingSetup) -> float:
-    """Elements per token of a block that torchtitan's policy keeps: every second matrix product (of seven: queries,
-    values, gate, and the last), attention's output and the block's input. Compiled, the last product is not kept, as
-    nothing needs it."""
+    """Return the elements per token of a block that torchtitan's selective policy saves.
+
+    Those are every second matrix product (of seven: queries, values, gate, and the last), the output of attention and
+    the input of the block. The compiled policy does not save the last product, which nothing needs.
+    """
     model = setting.model
     hidden = model.hidden or 0
     return (3 if setting.train.compile else 4) * hidden + kv_width(model) + (model.intermediate or 0)
 
 
 def recomputed_block_bytes(setting: TrainingSetup) -> float:
-    """What one block keeps again that is computed once more: the largest, of text or of pictures."""
+    """Return the bytes saved again for the largest block that is recomputed, of text or of vision."""
     if not recomputes_activations(setting.train):
         return 0.0
     seen = None if setting.train.lora else vision_setting(setting)
@@ -284,8 +313,11 @@ def recomputed_block_bytes(setting: TrainingSetup) -> float:
 
 
 def activation_gradient_bytes(setting: TrainingSetup) -> float:
-    """The gradients that flow through a block in its backward pass: of the two factors of a gate with what they are
-    made from (where the weights are frozen, three are left, as none is used up for a weight's gradient)."""
+    """Return the bytes of gradients that flow through a block in its backward pass.
+
+    They are those of the two factors of a gate with the tensors they are computed from. With frozen weights three are
+    left, as none is used up for the gradient of a weight.
+    """
     model, train = setting.model, setting.train
     hidden, inner = model.hidden or 0, model.intermediate or 0
     elements = (
@@ -298,7 +330,9 @@ def activation_gradient_bytes(setting: TrainingSetup) -> float:
 
 @lru_cache(maxsize=256)
 def logits_bytes(setting: TrainingSetup) -> float:
-    """The logits and their copies at the peak of the loss: as computed, and in fp32 (log-softmax, gradients)."""
+    """Return the bytes of logits and their copies at the peak of the loss: as computed, and in fp32 (log-softmax,
+    gradients).
+    """
     model, train = setting.model, setting.train
     count = target_tokens(setting) * (model.vocab or 0)
     if "no LM head" in model.note:
@@ -311,7 +345,7 @@ def logits_bytes(setting: TrainingSetup) -> float:
 
 
 def held_bytes_per_logit(setting: TrainingSetup) -> int:
-    """Bytes per logit besides those copies: what the loop holds, or what chunks are of."""
+    """Return the bytes per logit in addition to those copies: held by the loop, or the source of chunks."""
     loss, width = setting.train.loss or "eager", compute_dtype_bytes(setting.train)
     if loss == "eager":
         return HELD_LOGITS_BYTES.get(setting.layout.kind, width)

@@ -1,7 +1,7 @@
-"""What each part of a peak is the product of: the formulas of the memory model with their numbers filled in.
+"""The products that each part of a peak consists of: the formulas of the memory model with their numbers filled in.
 
-The numbers are those of ``states``, ``activations`` and ``working``; the terms of a part add up to that part of the
-candidate's breakdown. A part that none of its ways adds up to is shown whole, and not as something it is not.
+The numbers are those of ``model_states``, ``activations`` and ``temporaries``; the terms of a part add up to that part
+of the candidate's breakdown. A part that no decomposition adds up to is shown as one term.
 """
 
 import math
@@ -21,13 +21,13 @@ from .model_states import (
     weights_with_grads,
 )
 
-CLOSE = 1e-3  # of a part: what is left may be rounding
-REST = "what no term here takes apart"
+CLOSE = 1e-3  # relative difference that may be rounding
+REST = "other"
 KEPT = {
-    "none": "what each block keeps",
-    "full": "the input of each block",
-    "selective-op": "the outputs that are kept",
-    "selective-layer": "of every second block the input, of the others all",
+    "none": "saved by each block",
+    "full": "input of each block",
+    "selective-op": "saved outputs",
+    "selective-layer": "input of every second block, all of the others",
 }
 LOGITS = {
     "eager": "logits, their log-softmax and gradients",
@@ -39,7 +39,7 @@ PHASES = {"loss": "at the end of the forward pass", "backward": "in the backward
 
 
 def breakdown_terms(setting: TrainingSetup, found: Candidate) -> list[Term]:
-    """The products that the peak of a candidate is made of, part for part."""
+    """Return the products that the peak of a candidate consists of, part by part."""
     shown: list[Term] = []
     for part, size_bytes in msgspec.structs.asdict(found.breakdown).items():
         if size_bytes > 0:
@@ -48,7 +48,7 @@ def breakdown_terms(setting: TrainingSetup, found: Candidate) -> list[Term]:
 
 
 def _adding_up(part: str, size_bytes: float, ways: list[list[Term]]) -> list[Term]:
-    """Of several ways to make up a part, the first that does; where none does, nothing is taken apart."""
+    """Return the first decomposition of a part that adds up to it; without one, the whole part as one term."""
     for way in ways:
         made = [term._replace(part=part) for term in way if term.bytes > 0]
         if abs(size_bytes - sum(term.bytes for term in made)) <= CLOSE * size_bytes:
@@ -57,7 +57,7 @@ def _adding_up(part: str, size_bytes: float, ways: list[list[Term]]) -> list[Ter
 
 
 def _ways(part: str, setting: TrainingSetup, found: Candidate) -> list[list[Term]]:
-    """What a part can be, as the moment of the peak is one or another."""
+    """Return the possible decompositions of a part, which depend on the phase of the peak."""
     match part:
         case "params":
             return [_params(setting)]
@@ -92,9 +92,9 @@ def _params(setting: TrainingSetup) -> list[Term]:
     frozen = model.params if train.lora else model.params - trained
     tables = embedding_params(model) if train.quant else 0.0
     return [
-        _sharded("weights that are trained", trained, _name(setting), bytes_per_parameter(train).weight, over),
-        _sharded("weights that are frozen", frozen - tables, "frozen weights", frozen_weight_bytes(train), over),
-        _sharded("what stays in 16 bit", tables, "weights of embedding and head", 2, over),
+        _sharded("trained weights", trained, _name(setting), bytes_per_parameter(train).weight, over),
+        _sharded("frozen weights", frozen - tables, "frozen weights", frozen_weight_bytes(train), over),
+        _sharded("weights kept in 16 bit", tables, "weights of embedding and head", 2, over),
     ]
 
 
@@ -102,7 +102,7 @@ def _grads(setting: TrainingSetup) -> list[Term]:
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[1]
     count, name = weights_with_grads(setting), _name(setting)
     if width := unsharded_grad_bytes(setting):
-        return [_sharded("gradients, whole until the last micro-batch", count, name, width, 1)]
+        return [_sharded("gradients, unsharded until the last micro-batch", count, name, width, 1)]
     return [_sharded("gradients", count, name, bytes_per_parameter(setting.train).grad, over)]
 
 
@@ -126,16 +126,16 @@ def _sharded(what: str, count: float, name: str, width: float, over: int) -> Ter
 
 
 def _product(what: str, whole: float, factors: list[Factor], last: str, *more: Factor) -> list[Term]:
-    """A term of ``whole`` bytes whose last factor is what the others leave; none where there is nothing."""
+    """Return a term of ``whole`` bytes whose last factor is derived from the others, or no term for 0 bytes."""
     others = math.prod(each.value for each in (*factors, *more))
     return [Term("", what, (*factors, Factor(whole / others, last), *more))] if whole and others else []
 
 
 def _kept(setting: TrainingSetup) -> list[Term]:
-    """What all blocks keep: of tokens, of each layer, so many copies of the hidden size."""
+    """Return the terms of saved activations: tokens, layers, and tensors of the hidden size."""
     model, train = setting.model, setting.train
     whole, scores = activations.main_activation_bytes(setting), activations.attention_score_bytes(setting)
-    tower = Term("", "what the vision tower keeps", (Factor(activations.vision_activation_bytes(setting), "MiB"),))
+    tower = Term("", "saved by the vision tower", (Factor(activations.vision_activation_bytes(setting), "MiB"),))
     layers = [_tokens(setting), Factor(float(model.layers or 0), "layers")]
     if not activations.recomputes_activations(train) and scores and not train.act_offload:
         share = whole / (activations.block_activation_bytes(setting) + activations.adapter_activation_bytes(setting))
@@ -156,7 +156,7 @@ def _tokens(setting: TrainingSetup) -> Factor:
 
 def _one_block(setting: TrainingSetup) -> list[Term]:
     whole = activations.block_activation_bytes(setting)
-    return _copies("what is left of one block", whole, [_tokens(setting)], setting)
+    return _copies("rest of one block", whole, [_tokens(setting)], setting)
 
 
 def _loss(setting: TrainingSetup) -> list[Term]:
@@ -167,7 +167,7 @@ def _loss(setting: TrainingSetup) -> list[Term]:
 def _autocast(setting: TrainingSetup) -> list[Term]:
     whole = temporaries.autocast_bytes(setting)
     return _product(
-        "16-bit copies that autocast keeps",
+        "16-bit copies of autocast",
         whole,
         [Factor(temporaries.autocast_weight_count(setting), "weights")],
         "bytes",
@@ -175,7 +175,7 @@ def _autocast(setting: TrainingSetup) -> list[Term]:
 
 
 def _gathered(setting: TrainingSetup) -> list[Term]:
-    """Weights and gradients that are whole for a while, and buckets."""
+    """Return the terms of weights and gradients that are temporarily unsharded, and of buckets."""
     train, strategy = setting.train, setting.layout
     if temporaries.shards_weights(setting):
         return _blocks(setting)
@@ -189,22 +189,22 @@ def _gathered(setting: TrainingSetup) -> list[Term]:
 
 
 def _weight(setting: TrainingSetup) -> Factor:
-    """Of a weight while it is whole."""
+    """Return the factor for the bytes of an unsharded weight."""
     train = setting.train
     return Factor(frozen_weight_bytes(train) if train.lora else float(activations.compute_dtype_bytes(train)), "bytes")
 
 
 def _whole(setting: TrainingSetup, blocks: int) -> list[Term]:
-    """Weights that FSDP has put together: so many blocks, embedding and head, or all of them."""
+    """Return the terms of weights that FSDP has gathered: ``blocks`` blocks, embedding and head, or all of them."""
     model, strategy, weight = setting.model, setting.layout, _weight(setting)
     block = Factor(block_params(model), "weights of a block")
     tables = Factor(embedding_params(model), "weights of embedding and head")
     width = Factor(activations.compute_dtype_bytes(setting.train), "bytes")
     found = [
         Term("", "blocks in use", (Factor(blocks, "blocks"), block, weight)),
-        Term("", "embedding and head, whole", (tables, width)),
+        Term("", "embedding and head, gathered", (tables, width)),
     ]
-    every = Term("", "weights that stay whole", (Factor(model.params, "weights"), weight))
+    every = Term("", "weights that stay gathered", (Factor(model.params, "weights"), weight))
     if strategy.sharding == "SHARD_GRAD_OP" or strategy.reshard_after_forward is False:
         return [every] if every.bytes > sum(term.bytes for term in found) else found
     ranks = _ranks(int(strategy.reshard_after_forward or 1))
@@ -213,16 +213,16 @@ def _whole(setting: TrainingSetup, blocks: int) -> list[Term]:
 
 
 def _blocks(setting: TrainingSetup) -> list[Term]:
-    """What FSDP has whole in the backward pass, with the gradients of a block on their way."""
+    """Return the terms of blocks gathered in the backward pass, with the gradients of one block in reduction."""
     model, train, weight = setting.model, setting.train, _weight(setting)
     block = Factor(block_params(model), "gradients of a block")
     reduced = Factor(
         0 if train.lora else activations.compute_dtype_bytes(train) + bytes_per_parameter(train).grad, "bytes"
     )
-    found = [*_whole(setting, 2), Term("", "gradients before they are split", (block, reduced))]
+    found = [*_whole(setting, 2), Term("", "gradients before reduction", (block, reduced))]
     if setting.layout.cpu_offload:
         staged = (Factor(2, "blocks"), block._replace(what="weights of a block"), weight, *_ranks(setting.gpus))
-        found.append(Term("", "shards on their way", staged))
+        found.append(Term("", "shards in transfer", staged))
     return found
 
 
@@ -235,18 +235,18 @@ def _deepspeed(setting: TrainingSetup) -> list[Term]:
     if strategy.stage != 3:
         times = [] if strategy.overlap_comm is False else [Factor(2, "buffers")]
         return [
-            Term("", "buckets that gradients are reduced in", (reduce, two, *times)),
-            Term("", "bucket that weights are gathered in", (gather, two)),
+            Term("", "reduce buckets", (reduce, two, *times)),
+            Term("", "all-gather bucket", (gather, two)),
         ]
     largest = max(block_params(model), embedding_params(model) / (1 if model.tied else 2))
     live = min(temporaries.DEEPSPEED_LIVE + largest, model.params)
     if temporaries.is_persistent(setting):
         live, largest = model.params, 0.0
     return [
-        Term("", "modules that are whole", (Factor(live, "weights"), weight)),
-        Term("", "what the largest is gathered into", (Factor(largest, "weights"), weight)),
-        Term("", "fetched ahead", (Factor(temporaries.DEEPSPEED_PREFETCH, "weights"), weight)),
-        Term("", "bucket that gradients are reduced in", (reduce, two)),
+        Term("", "gathered modules", (Factor(live, "weights"), weight)),
+        Term("", "buffer for the largest", (Factor(largest, "weights"), weight)),
+        Term("", "prefetched", (Factor(temporaries.DEEPSPEED_PREFETCH, "weights"), weight)),
+        Term("", "reduce bucket", (reduce, two)),
     ]
 
 
@@ -259,8 +259,8 @@ def _in_backward(setting: TrainingSetup) -> list[Term]:
     tokens = [_tokens(setting)]
     again, flow = activations.recomputed_block_bytes(setting), activations.activation_gradient_bytes(setting)
     return [
-        *_copies("the block that is computed once more", again, tokens, setting),
-        *_copies("gradients that flow through a block", flow, tokens, setting),
+        *_copies("recomputed block", again, tokens, setting),
+        *_copies("gradients inside a block", flow, tokens, setting),
         Term("", "weights unpacked from 4 bit", (Factor(temporaries.dequantized_bytes(setting), "MiB"),)),
     ]
 
@@ -268,11 +268,11 @@ def _in_backward(setting: TrainingSetup) -> list[Term]:
 def _in_step(setting: TrainingSetup) -> list[Term]:
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[2]
     whole, trained = temporaries.optimizer_step_bytes(setting), temporaries.trained_params(setting)
-    what = "gradients in fp32" if setting.layout.kind == "deepspeed" else "what the optimizer's step makes"
+    what = "gradients in fp32" if setting.layout.kind == "deepspeed" else "temporaries of the optimizer step"
     width = whole * over / trained if trained else 0.0
     if width >= 1:
         return [_sharded(what, trained, _name(setting), width, over)]
-    return _product(what, whole, [Factor(whole / 4, "values at a time")], "bytes")  # not of all at once
+    return _product(what, whole, [Factor(whole / 4, "values at a time")], "bytes")  # a group at a time
 
 
 def _outside(setting: TrainingSetup) -> list[Term]:
@@ -283,4 +283,4 @@ def _outside(setting: TrainingSetup) -> list[Term]:
 
 def _gaps(found: Candidate) -> list[Term]:
     allocated = Factor(found.peak_allocated_bytes_per_gpu, "GiB allocated")
-    return _product("what PyTorch's allocator holds besides", found.breakdown.gaps, [allocated], "of it in gaps")
+    return _product("reserved in addition by PyTorch's allocator", found.breakdown.gaps, [allocated], "of it in gaps")

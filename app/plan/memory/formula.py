@@ -1,4 +1,4 @@
-"""A product with its numbers filled in, as a person reads it: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
+"""A product with its numbers filled in, in readable form: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
 
 import math
 from typing import NamedTuple
@@ -9,8 +9,10 @@ UNITS = {"MiB": MIB, "GiB": GIB}
 
 
 class Factor(NamedTuple):
-    """A number of a product and what it counts; ``divides``: the product is divided by it. One of bytes that ``what``
-    names in MiB or GiB is shown in them."""
+    """A number of a product and what it counts.
+
+    ``divides``: the product is divided by it. If ``what`` names MiB or GiB, bytes are shown in that unit.
+    """
 
     value: float
     what: str = ""
@@ -22,7 +24,7 @@ class Factor(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One product. ``part``: the field of the breakdown it belongs to; ``what``: what it is, in words."""
+    """One product. ``part``: the field of the breakdown it belongs to; ``what``: its description."""
 
     part: str
     what: str
@@ -30,12 +32,12 @@ class Term(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        """The product."""
+        """The value of the product."""
         return math.prod(1 / each.value if each.divides else each.value for each in self.factors)
 
     @property
     def formula(self) -> str:
-        """``8.03 B weights × 4 bytes ÷ 8 ranks``."""
+        """The product as text: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
         said = str(self.factors[0])
         for each in self.factors[1:]:
             said += f" {'÷' if each.divides else '×'} {each}"
@@ -43,7 +45,7 @@ class Term(NamedTuple):
 
 
 def short_number(value: float) -> str:
-    """A number to four digits: ``8.03 B``, ``128,256``, ``1.12``, ``25.2 M``."""
+    """Format a number with four digits: ``8.03 B``, ``128,256``, ``1.12``, ``25.2 M``."""
     for unit, size in (("B", 1e9), ("M", 1e6)):
         if value >= size:
             return f"{value / size:,.4g} {unit}" if value < 1e4 * size else f"{value / size:,.0f} {unit}"

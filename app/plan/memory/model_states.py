@@ -1,4 +1,4 @@
-"""Model states: what one GPU keeps of parameters, gradients and optimizer, in bytes.
+"""Model states: bytes per GPU of parameters, gradients and optimizer states.
 
 Sources: ZeRO (arXiv 1910.02054, section 3), PyTorch FSDP (arXiv 2304.11277), DeepSpeed 0.19 stage docs, bitsandbytes'
 8-bit optimizers (arXiv 2110.02861), Adafactor (arXiv 1804.04235), QLoRA (arXiv 2305.14314).
@@ -15,13 +15,13 @@ NF4_DOUBLE_QUANT_BYTES = 0.5 + 0.127 / 8
 GPTQ_INT4_BYTES = 0.5 + 2.5 / 128  # 4 bit; 16-bit scale and 4-bit zero point for 128 weights
 # Two moments, with a 32-bit scale for each 256 values (bitsandbytes' ``optim/optimizer.py``; 2,048 in older ones).
 EIGHT_BIT_STATE_BYTES = 2 * (1 + 4 / 256)
-ADAFACTOR_BYTES = 2 * 4 / 2048  # a row and a column instead of a matrix, of a square one of that width
-SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: buffers of the optimizer, elements of each at most
-FETCH_BUFFER, MAX_IN_CPU = 1e8, 1e9  # elements of its parameters
+ADAFACTOR_BYTES = 2 * 4 / 2048  # one row and one column instead of a matrix, for a square one of width 2,048
+SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: optimizer buffers, and the most elements of each
+FETCH_BUFFER, MAX_IN_CPU = 1e8, 1e9  # elements of a parameter buffer; elements that stay in host memory
 
 
 class BytesPerParameter(NamedTuple):
-    """Bytes per trained parameter: weight, gradient, optimizer state (with a master copy, where one is kept)."""
+    """Bytes per trained parameter: weight, gradient, optimizer state (including a master copy, if any)."""
 
     weight: float
     grad: float
@@ -29,7 +29,7 @@ class BytesPerParameter(NamedTuple):
 
 
 class ModelStates(NamedTuple):
-    """Bytes per GPU, and on the host for each."""
+    """Bytes of model states per GPU, and the host memory that goes with each GPU."""
 
     params: float
     grads: float
@@ -43,7 +43,7 @@ class ModelStates(NamedTuple):
 
 @lru_cache(maxsize=256)
 def bytes_per_parameter(train: TrainingOptions) -> BytesPerParameter:
-    """The bytes per trained parameter of a precision and an optimizer.
+    """Return the bytes per trained parameter of a precision and an optimizer.
 
     Adapters on a 16-bit base ("bf16" with LoRA) are kept in fp32: PEFT's ``autocast_adapter_dtype``.
     """
@@ -55,7 +55,7 @@ def bytes_per_parameter(train: TrainingOptions) -> BytesPerParameter:
 
 
 def optimizer_bytes_per_parameter(train: TrainingOptions, width: int) -> float:
-    """Optimizer state per parameter, where its moments are ``width`` bytes wide."""
+    """Return the bytes of optimizer state per parameter with moments of ``width`` bytes."""
     width = _moment_width(train, width)
     return {
         "adamw": 2.0 * width,
@@ -77,7 +77,7 @@ def _moment_width(train: TrainingOptions, usual: int) -> int:
 
 
 def frozen_weight_bytes(train: TrainingOptions) -> float:
-    """Bytes per weight of a frozen linear layer."""
+    """Return the bytes per weight of a frozen linear layer."""
     quantised = {"nf4": NF4_BYTES, "nf4-dq": NF4_DOUBLE_QUANT_BYTES, "gptq-int4": GPTQ_INT4_BYTES}
     if train.quant:
         return quantised[train.quant]
@@ -86,8 +86,10 @@ def frozen_weight_bytes(train: TrainingOptions) -> float:
 
 @lru_cache(maxsize=256)
 def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, int, int]:
-    """Over how many ranks parameters, gradients and optimizer states are split; hybrid sharding splits within a node
-    where no other size is said."""
+    """Return the number of ranks over which parameters, gradients and optimizer states are sharded.
+
+    Hybrid sharding shards within a node unless another size is given.
+    """
     if strategy.kind == "deepspeed":
         stage = strategy.stage or 0
         return ranks if stage == 3 else 1, ranks if stage >= 2 else 1, ranks if stage >= 1 else 1
@@ -106,7 +108,7 @@ def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, i
 
 @lru_cache(maxsize=256)
 def model_states(setting: TrainingSetup) -> ModelStates:
-    """What a rank keeps between two steps, on its GPU and on the host."""
+    """Return the bytes that a rank keeps between two steps, on its GPU and on the host."""
     model, train, strategy = setting.model, setting.train, setting.layout
     per = bytes_per_parameter(train)
     over_params, over_grads, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
@@ -133,19 +135,22 @@ def model_states(setting: TrainingSetup) -> ModelStates:
 
 
 def optimizer_state_bytes(setting: TrainingSetup) -> float:
-    """Bytes per trained weight of optimizer states. Of DeepSpeed's flat partitions Adafactor factors nothing: there the
-    squared gradient is whole, in fp32 (seen with DeepSpeed 0.19)."""
+    """Return the bytes of optimizer states per trained weight.
+
+    In DeepSpeed's flat partitions Adafactor cannot factor anything: its squared gradients are whole, in fp32 (observed
+    with DeepSpeed 0.19).
+    """
     usual = bytes_per_parameter(setting.train).optimizer
     is_flat = setting.layout.kind == "deepspeed" and setting.train.optimizer == "adafactor"
     return usual - ADAFACTOR_BYTES + 4.0 if is_flat else usual
 
 
 def unsharded_grad_bytes(setting: TrainingSetup) -> float:
-    """Bytes per weight of gradients that are accumulated before they are split, 0 where each micro-batch splits them.
+    """Return the bytes per weight of gradients that are accumulated unsharded, or 0 if each micro-batch reduces them.
 
-    FSDP's ``no_sync`` does so, which Accelerate, the Trainer of transformers and Lightning's Fabric enter by themselves
-    unless told otherwise (``sync_each_batch``, Accelerate 1.15). FSDP1 adds them up in the precision of the pass (torch
-    2.13, ``_runtime_utils.py``), FSDP2 in that in which they are reduced, and only where a loop asks for it.
+    FSDP's ``no_sync`` accumulates them so; Accelerate, the Trainer of transformers and Lightning's Fabric use it by
+    default (``sync_each_batch``, Accelerate 1.15). FSDP1 accumulates them in the compute precision (torch 2.13,
+    ``_runtime_utils.py``), FSDP2 in the reduce precision, and only if the training loop requests it.
     """
     train, strategy = setting.train, setting.layout
     splits = strategy.kind != "fsdp1" if strategy.sync_each_batch is None else strategy.sync_each_batch
@@ -155,22 +160,24 @@ def unsharded_grad_bytes(setting: TrainingSetup) -> float:
 
 
 def weights_with_grads(setting: TrainingSetup) -> float:
-    """How many weights have a gradient."""
+    """Return the number of weights that have a gradient."""
     trained = trained_params(setting.model, setting.train)
     return trained + setting.model.params if shares_flat_parameter(setting) else trained
 
 
 def shares_flat_parameter(setting: TrainingSetup) -> bool:
-    """Whether adapters lie in one flat parameter of FSDP1 with the frozen weights of their block, as they may where all
-    is of one precision. The gradient is then as large as the whole (torch 2.13, ``_flat_param.py``). PEFT wraps
-    adapters for themselves, as its own are in fp32 or the base in 4 bit."""
+    """Return whether adapters share a flat parameter of FSDP1 with the frozen weights of their block.
+
+    That is possible if all have one precision. The gradient then has the size of the whole flat parameter (torch 2.13,
+    ``_flat_param.py``). PEFT wraps adapters separately, as its own are in fp32 or the base is in 4 bit.
+    """
     train, strategy = setting.train, setting.layout
     alike = (train.dtype or "").endswith("-pure") and not train.quant
     return bool(train.lora) and alike and strategy.kind == "fsdp1" and strategy.sharding != "NO_SHARD"
 
 
 def _of_tables(setting: TrainingSetup) -> float:
-    """What Muon's partner, AdamW, keeps besides of embedding and head, as Muon is for the matrices of blocks alone."""
+    """Return the additional bytes of AdamW states for embedding and head: Muon handles only matrices of blocks."""
     train = setting.train
     if train.optimizer != "muon" or train.lora:
         return 0.0
@@ -179,20 +186,28 @@ def _of_tables(setting: TrainingSetup) -> float:
 
 
 def _swapping_bytes(shard: float) -> float:
-    """What a rank keeps on the host of an optimizer on a drive: the default of four fp32 buffers, each for a part of
-    its ``shard`` elements (DeepSpeed 0.19, ``swap_tensor/optimizer_utils.py``)."""
+    """Return the host bytes of an optimizer on NVMe: by default four fp32 buffers, each for a part of its ``shard``
+    elements.
+
+    Source: DeepSpeed 0.19, ``swap_tensor/optimizer_utils.py``.
+    """
     return SWAP_BUFFERS * 4 * min(shard, SUB_GROUP)
 
 
 def _fetching_bytes(params: float) -> float:
-    """What it keeps there of parameters on a drive: the default of five 16-bit buffers, and ``max_in_cpu`` elements
-    that stay (``swap_tensor/partitioned_param_swapper.py``)."""
+    """Return the host bytes of parameters on NVMe: by default five 16-bit buffers, and ``max_in_cpu`` elements that
+    stay.
+
+    Source: DeepSpeed 0.19, ``swap_tensor/partitioned_param_swapper.py``.
+    """
     return min(params, 2 * MAX_IN_CPU) + 5 * 2 * FETCH_BUFFER
 
 
 def _as_estimated(setting: TrainingSetup, strategy: Strategy, largest_layer: float) -> ModelStates:
-    """What DeepSpeed's own estimators say (0.19, ``deepspeed/runtime/zero/stage3.py`` and ``stage_1_and_2.py``): they
-    count the whole gathered largest layer of stage 3, and fp32 gradients before they are split."""
+    """Return what DeepSpeed's own estimators give (0.19, ``runtime/zero/stage3.py`` and ``stage_1_and_2.py``).
+
+    They count the whole largest gathered layer of stage 3, and fp32 gradients before sharding.
+    """
     params, ranks = setting.model.params, setting.gpus
     if strategy.stage == 3:
         gathered = 4 * largest_layer

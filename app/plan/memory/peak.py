@@ -1,4 +1,4 @@
-"""The peak of a rank: the highest of three moments, as PyTorch allocates it, reserves it, and the driver shows it."""
+"""Peak memory of a rank, the highest of three phases: allocated, reserved, and as the driver reports it."""
 
 from typing import Literal, NamedTuple
 
@@ -9,27 +9,27 @@ from ..types import Band, Breakdown, Candidate, Strategy, TrainingSetup
 from . import activations, temporaries
 from .model_states import ModelStates, model_states
 
-# Reserved over allocated, on the high side of what is published: of all together 1.12 to 1.24 (torchtitan, fsdp_qlora),
-# of which states, in blocks of their own, take little. FSDP2 waits for its streams before it frees and leaves fewer
-# gaps than FSDP1 does (torchtitan's docs/fsdp.md; its own figures: 1.13 to 1.22).
+# Reserved over allocated, at the high end of published figures: 1.12 to 1.24 of everything (torchtitan, fsdp_qlora), of
+# which states, in blocks of their own, have little. FSDP2 waits for its streams before it frees and leaves fewer gaps
+# than FSDP1 (torchtitan's docs/fsdp.md; its own figures: 1.13 to 1.22).
 STATE_SLACK = 1.05
 LOW, USUAL, HIGH = 1.02, 1.28, 1.40
 STREAMS_WAITED_FOR = 1.22
 EXPANDABLE = 1.05  # usual with expandable_segments
-# The loss's copies are few, large and of one size: each takes the place of the one before. Where streams of their own
-# gather and reduce, they share the usual gaps; where batches are padded to another length each time, they hardly find
-# a place again (from one source alone, ms-swift's benchmark with batches of 2 and 4: 3 times what is allocated).
+# The copies of the loss are few, large and of one size: each reuses the block of the one before. If other streams
+# gather and reduce, they share the usual gaps; if batches are padded to different lengths, they rarely find a free
+# block (from one source, ms-swift's benchmark with batches of 2 and 4: 3 times the allocated size).
 ONE_STREAM, UNEQUAL = 1.05, 3.0
-UNEQUAL_LIKELY = 1.8  # for the band of one sequence per batch: all of one length, or not (1.5 to 2.6 for ms-swift)
-# Near the limit PyTorch gives its gaps back before it gives up: what counts there is what is allocated.
+UNEQUAL_LIKELY = 1.8  # for the band of one sequence per batch, of equal length or not (1.5 to 2.6 for ms-swift)
+# Near the limit PyTorch frees its gaps before it runs out of memory: only allocated memory counts there.
 TIGHT, SAFE = 1.02, 1.10
-SPARE = 0.05  # of the GPU, free besides where it surely fits
+SPARE = 0.05  # share of the GPU that stays free in a configuration that surely fits
 
 Phase = Literal["loss", "backward", "step"]
 
 
 class PhaseMemory(NamedTuple):
-    """What PyTorch has allocated at one moment, bytes; the fields are those of the breakdown."""
+    """Bytes that PyTorch has allocated in one phase; the fields are those of the breakdown."""
 
     params: float
     grads: float
@@ -41,7 +41,7 @@ class PhaseMemory(NamedTuple):
 
 
 class FixedMemory(NamedTuple):
-    """What is in memory whatever the micro-batch is, bytes. ``before``: gradients that are there in a forward pass."""
+    """Bytes that do not depend on the micro-batch. ``before``: gradients that exist during the forward pass."""
 
     states: ModelStates
     before: float
@@ -55,7 +55,7 @@ class FixedMemory(NamedTuple):
 
 
 def fixed_memory(setting: TrainingSetup) -> FixedMemory:
-    """What a setting has in common with those of another micro-batch."""
+    """Return the memory that all micro-batch sizes of a setting have in common."""
     train, kept = setting.train, model_states(setting)
     kept = kept._replace(grads=0.0) if train.optimizer_in_bwd else kept
     in_buckets = setting.layout.replicates and setting.layout.gradient_as_bucket_view  # which are never freed
@@ -74,7 +74,7 @@ def fixed_memory(setting: TrainingSetup) -> FixedMemory:
 
 
 def estimate_candidate(setting: TrainingSetup) -> Candidate:
-    """The figures of a complete setting with its strategy."""
+    """Return the memory figures of a complete setting with its strategy."""
     common = fixed_memory(setting)
     moments = _moments(setting, common)
     phase = max(moments, key=lambda name: sum(moments[name]))
@@ -104,7 +104,7 @@ def estimate_candidate(setting: TrainingSetup) -> Candidate:
 
 
 def excess_bytes(setting: TrainingSetup, common: FixedMemory) -> float:
-    """How much more than a GPU has it needs to fit surely; negative where that much is left."""
+    """Return by how many bytes a setting exceeds what surely fits, or a negative number for free memory."""
     held = [_held(each) for each in _moments(setting, common).values()]
     slack = _slacks(setting)[0]
     allocated = max(each.allocated for each in held)
@@ -117,7 +117,7 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
 
 
 class _Held(NamedTuple):
-    """What is allocated at one moment, bytes: in all, what stays, and the loss."""
+    """Bytes allocated in one phase: in total, by model states, and by the loss."""
 
     allocated: float
     still: float
@@ -129,7 +129,7 @@ def _held(moment: PhaseMemory) -> _Held:
 
 
 def _reserved_bytes(held: list[_Held], slack: float, loss_slack: float) -> float:
-    """What PyTorch's allocator holds at the moment at which it holds most; ``slack``: of what comes and goes."""
+    """Return the most that PyTorch's allocator reserves; ``slack``: reserved over allocated for temporary tensors."""
     return max(
         still * STATE_SLACK + loss * loss_slack + (allocated - still - loss) * slack for allocated, still, loss in held
     )
@@ -140,16 +140,18 @@ def _expandable(setting: TrainingSetup) -> bool:
 
 
 def _slacks(setting: TrainingSetup) -> tuple[float, float]:
-    """Reserved over allocated of what comes and goes: usually, and at most."""
+    """Return the usual and the highest ratio of reserved over allocated memory for temporary tensors."""
     if _expandable(setting):
         return EXPANDABLE, USUAL
     if activations.lengths_vary(setting.train) and not activations.recomputes_activations(setting.train):
-        return HIGH, HIGH  # each batch keeps tensors of another size
+        return HIGH, HIGH  # each batch saves tensors of another size
     return (STREAMS_WAITED_FOR if setting.layout.is_fully_shard else USUAL), HIGH
 
 
 def _loss_slack(setting: TrainingSetup, usual: float) -> float:
-    """Reserved over allocated, of the logits and their copies. Expandable segments take blocks of any size again."""
+    """Return reserved over allocated memory of the logits and their copies; expandable segments reuse blocks of any
+    size.
+    """
     if _expandable(setting):
         return usual
     if activations.pads_to_longest(setting.train):
@@ -158,7 +160,7 @@ def _loss_slack(setting: TrainingSetup, usual: float) -> float:
 
 
 def _on_this_gpu(memory_gib: float | None, allocated: float, reserved: float, outside: float) -> float:
-    """What is reserved on a GPU of that size, or would have to be: where it is full, gaps are given back."""
+    """Return the bytes reserved on a GPU of that size: if it is full, the allocator frees its gaps."""
     if memory_gib is None:
         return reserved
     room = memory_gib * GIB - outside
@@ -168,7 +170,7 @@ def _on_this_gpu(memory_gib: float | None, allocated: float, reserved: float, ou
 def judge_fit(
     memory_gib: float | None, allocated: float, reserved: float, outside: float
 ) -> bool | Literal["tight"] | None:
-    """Whether it fits; "tight" where only hardly."""
+    """Return whether it fits, "tight" if only just, or None if the GPU's memory is unknown."""
     if memory_gib is None:
         return None
     room = memory_gib * GIB - outside
@@ -177,7 +179,7 @@ def judge_fit(
 
 
 def peak_parts_text(found: Candidate) -> str:
-    """What the figure on the GPU is made of, GiB; the parts add up to it."""
+    """Format the parts of the peak on the GPU in GiB; the parts add up to it."""
     sizes = {part: round(size / GIB, 1) for part, size in msgspec.structs.asdict(found.breakdown).items()}
     whole = round(found.device_used_bytes_per_gpu / GIB, 1)
     sizes["gaps"] = 0.0
@@ -187,7 +189,7 @@ def peak_parts_text(found: Candidate) -> str:
 
 
 def strategy_name(strategy: Strategy) -> str:
-    """How a strategy is called."""
+    """Return the display name of a strategy."""
     offloaded = _offloaded(strategy)
     if strategy.kind == "deepspeed":
         return f"ZeRO-{strategy.stage or 0}{offloaded}"
@@ -205,10 +207,10 @@ def _offloaded(strategy: Strategy) -> str:
 
 
 def _moments(setting: TrainingSetup, common: FixedMemory) -> dict[Phase, PhaseMemory]:
-    """What is in memory at the peak of the loss, in the backward pass, and in the optimizer's step.
+    """Return the memory at the peak of the loss, of the backward pass, and of the optimizer step.
 
-    Through the backward pass activations go and gradients come, both evenly: it is highest with its first block, with
-    its last, or after that, where FSDP reduces embedding and head.
+    During the backward pass activations are freed and gradients created, both evenly: memory is highest at its first
+    block, at its last, or after that, when FSDP reduces embedding and head.
     """
     params, grads, optimizer, _ = common.states
     gathered, autocast = common.gathered, common.autocast

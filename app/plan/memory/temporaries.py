@@ -1,4 +1,4 @@
-"""What communication, gathered weights and the optimizer step need besides the states, in bytes per GPU.
+"""Temporary memory: bytes per GPU for communication, gathered weights and the optimizer step.
 
 Sources: torch 2.13 (`torch/distributed/fsdp/_fully_shard`, `torch/nn/parallel/distributed.py`, `torch/optim/adam.py`),
 DeepSpeed 0.19 configuration docs (bucket sizes and their defaults).
@@ -17,30 +17,30 @@ from .model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
 DEEPSPEED_BUCKET = 5e8  # elements; the default of reduce_bucket_size and allgather_bucket_size
 DEEPSPEED_LIVE = 1e9  # stage3_max_live_parameters
 DEEPSPEED_PREFETCH = 5e7  # stage3_prefetch_bucket_size
-DEEPSPEED_SUB_GROUP = 1e9  # elements of one optimizer step of stage 3
-STEP_COPIES = 1.0  # of its shard that foreach Adam makes: the square root (torch 2.13; 2.1 in Lightning's table)
-LOOP_TENSORS = 3  # of its largest tensor that Adam makes which steps tensor for tensor (torch 2.13), as in the backward
+DEEPSPEED_SUB_GROUP = 1e9  # elements per optimizer step of stage 3
+STEP_COPIES = 1.0  # copies of its shard that foreach Adam makes: the square root (torch 2.13; 2.1 in Lightning's table)
+LOOP_TENSORS = 3  # copies of its largest tensor that the for-loop Adam makes (torch 2.13), also in the backward pass
 ADAFACTOR_TENSORS = 2  # in fp32: the squared gradient and the update (transformers' Adafactor)
-CONTEXT_BYTES = 1.0 * GIB  # CUDA context and cuBLAS workspace (0.5 to 1.3 GiB seen)
-CONTEXT_BYTES_OF = {"v100": 1343 * MIB}  # transformers' performance guide (4.26) measured it by itself
-# GPUs of torch 1's time, whose zero_grad left the gradients in memory (2.0 turned set_to_none on): with it the nine
-# figures of that guide come out, without it those that keep their activations are 10 % under.
+CONTEXT_BYTES = 1.0 * GIB  # CUDA context and cuBLAS workspace (0.5 to 1.3 GiB observed)
+CONTEXT_BYTES_OF = {"v100": 1343 * MIB}  # measured separately by transformers' performance guide (4.26)
+# GPUs from the time of torch 1, whose zero_grad kept the gradients in memory (2.0 enabled set_to_none): with them the
+# nine figures of that guide are reproduced, without them those that keep activations are 10 % too low.
 OF_TORCH_1 = {"p100", "v100"}
-# Of a weight that is unpacked: its 16-bit copy, and while it is made, what its 4-bit values are shifted and scaled in
-# (bitsandbytes' kernel needs nothing more; AutoGPTQ 0.4 unpacks to int32 and int16, then multiplies in 16 bit).
+# Bytes per unpacked weight: its 16-bit copy, and the temporaries in which 4-bit values are shifted and scaled
+# (bitsandbytes' kernel needs none; AutoGPTQ 0.4 unpacks to int32 and int16, then multiplies in 16 bit).
 UNPACKED_BYTES = {"nf4": 2, "nf4-dq": 2, "gptq-int4": 4 + 2 + 2 + 2}
-NCCL_BYTES = 0.75 * GIB  # one set of communicators (0.3 to 1.5 GiB seen)
+NCCL_BYTES = 0.75 * GIB  # one set of communicators (0.3 to 1.5 GiB observed)
 
 
 @lru_cache(maxsize=256)
 def trained_params(setting: TrainingSetup) -> float:
-    """Parameters that have a gradient."""
+    """Return the number of parameters that have a gradient."""
     return parameter_counts.trained_params(setting.model, setting.train)
 
 
 @lru_cache(maxsize=256)
 def gathered_bytes(setting: TrainingSetup) -> float:
-    """Weights that are whole for a while: gathered blocks, gradients before they are scattered, buckets."""
+    """Return the bytes of temporarily unsharded weights: gathered blocks, gradients before reduction, buckets."""
     train, strategy = setting.train, setting.layout
     if shards_weights(setting):
         return _fsdp(setting)
@@ -52,23 +52,25 @@ def gathered_bytes(setting: TrainingSetup) -> float:
         return back + (
             0.0 if strategy.gradient_as_bucket_view else trained_params(setting) * bytes_per_parameter(train).grad
         )
-    # FSDP1 without sharding reduces the gradients of a block where they are, or in another precision.
+    # FSDP1 without sharding reduces the gradients of a block in place, or in another precision.
     return back or (block_params(setting.model) * _reduced_bytes(setting) if strategy.sharding == "NO_SHARD" else 0.0)
 
 
 def shards_weights(setting: TrainingSetup) -> bool:
-    """Whether FSDP splits the weights over ranks."""
+    """Return whether FSDP shards the weights over ranks."""
     strategy = setting.layout
     return strategy.is_fsdp and setting.gpus > 1 and strategy.sharding != "NO_SHARD"
 
 
 def _whole_bytes(setting: TrainingSetup) -> float:
-    """Bytes of a weight while it is whole."""
+    """Return the bytes per gathered weight."""
     return frozen_weight_bytes(setting.train) if setting.train.lora else float(compute_dtype_bytes(setting.train))
 
 
 def _reduced_bytes(setting: TrainingSetup) -> float:
-    """Bytes of a gradient on its way: whole, and as it is reduced, in fp32 where weights are; 0 where none is."""
+    """Return the bytes per gradient in reduction: unsharded, and in the reduce precision (fp32 if weights are); 0 if
+    none is.
+    """
     train = setting.train
     if train.lora:
         return 0.0
@@ -76,10 +78,10 @@ def _reduced_bytes(setting: TrainingSetup) -> float:
 
 
 def _fsdp(setting: TrainingSetup) -> float:
-    """Blocks in use and fetched ahead, the gradients of one on their way, and embedding and head, which stay whole."""
+    """Return the bytes of blocks in use and prefetched, the gradients of one in reduction, and embedding and head."""
     model, strategy, weight = setting.model, setting.layout, _whole_bytes(setting)
     block = block_params(model)
-    staged = 2 * block * weight / setting.gpus if strategy.cpu_offload else 0.0  # shards on their way
+    staged = 2 * block * weight / setting.gpus if strategy.cpu_offload else 0.0  # shards in transfer
     return _with_kept(setting, 2 * block * weight + _root_bytes(setting)) + block * _reduced_bytes(setting) + staged
 
 
@@ -88,17 +90,21 @@ def _root_bytes(setting: TrainingSetup) -> float:
 
 
 def gathered_at_loss_bytes(setting: TrainingSetup) -> float:
-    """What of the gathered weights is whole at the peak of the loss: with FSDP2 embedding, head and the last block, and
-    what stays whole (FSDP1 frees blocks later, as it records streams); of others all, as DDP's buckets are there from
-    its construction on."""
+    """Return the bytes of gathered weights at the peak of the loss.
+
+    With FSDP2 these are embedding, head, the last block and what is not resharded (FSDP1 frees blocks later, as it
+    records streams); otherwise all, as DDP creates its buckets at construction.
+    """
     if setting.layout.is_fully_shard and shards_weights(setting):
         return _with_kept(setting, block_params(setting.model) * _whole_bytes(setting) + _root_bytes(setting))
     return gathered_bytes(setting)
 
 
 def backward_end_bytes(setting: TrainingSetup) -> float:
-    """What FSDP holds at the end of the backward pass: embedding and head whole, with their gradients on their way, of
-    which this rank's shard is not there yet."""
+    """Return the bytes that FSDP holds at the end of the backward pass.
+
+    Embedding and head are gathered and their gradients in reduction; this rank's shard of them does not exist yet.
+    """
     if not shards_weights(setting):
         return 0.0
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[1]
@@ -107,9 +113,12 @@ def backward_end_bytes(setting: TrainingSetup) -> float:
 
 
 def head_grad_bytes(setting: TrainingSetup) -> float:
-    """The gradient of the output head, which comes while a loss in parts is still in memory; a fused linear loss makes
-    it in the forward pass. After a loss in one part it counts as far as it is larger than that loss, which is gone by
-    then. It is whole where the gradients of others are split later."""
+    """Return the bytes of the output head's gradient while the loss is still in memory.
+
+    A loss in parts is still in memory when that gradient is computed; a fused linear loss computes it in the forward
+    pass. After a loss in one part, which is freed by then, only the difference in size counts. The gradient is whole if
+    others are sharded later.
+    """
     model, train = setting.model, setting.train
     if train.lora or "no LM head" in model.note:
         return 0.0
@@ -118,7 +127,7 @@ def head_grad_bytes(setting: TrainingSetup) -> float:
 
 
 def _with_kept(setting: TrainingSetup, gathered: float) -> float:
-    """Those gathered weights with what stays from the forward to the backward pass: all, or larger shards."""
+    """Return ``gathered`` and the weights that stay gathered until the backward pass: all, or larger shards."""
     strategy, whole = setting.layout, setting.model.params * _whole_bytes(setting)
     if strategy.sharding == "SHARD_GRAD_OP" or strategy.reshard_after_forward is False:
         return max(gathered, whole)
@@ -131,25 +140,28 @@ def _deepspeed(setting: TrainingSetup, trained: float, weight: float) -> float:
     reduce_bucket = min(strategy.reduce_bucket_size or DEEPSPEED_BUCKET, trained)
     gather_bucket = min(strategy.allgather_bucket_size or DEEPSPEED_BUCKET, trained)
     if strategy.stage == 3:
-        # Modules that are whole, up to the limit, the largest beyond it, and the flat buffer that is gathered into.
+        # Gathered modules up to the limit, the largest beyond it, and the flat buffer that receives them.
         largest = max(block_params(setting.model), embedding_params(setting.model) / (1 if setting.model.tied else 2))
         live = min(DEEPSPEED_LIVE + largest, setting.model.params)
         if is_persistent(setting):
             live, largest = setting.model.params, 0.0
         return (live + largest + DEEPSPEED_PREFETCH) * weight + reduce_bucket * 2
-    # Two buffers where one is filled while the other is sent; DeepSpeed's and transformers' examples all have it on.
+    # Two buffers if one is filled while the other is sent; the examples of DeepSpeed and transformers enable it.
     overlapping = 1 if strategy.overlap_comm is False else 2
     return reduce_bucket * 2 * overlapping + gather_bucket * 2
 
 
 def is_persistent(setting: TrainingSetup) -> bool:
-    """Whether what ZeRO-3 fetches from the host stays until its backward pass: so on one GPU, seen in the figures of
-    PEFT's README (7.0, 17 and 14 GiB). Between several ranks each module is split again after its forward pass."""
+    """Return whether weights that ZeRO-3 fetches from the host stay on the GPU until their backward pass.
+
+    They do on one GPU, as the figures of PEFT's README show (7.0, 17 and 14 GiB). With several ranks each module is
+    sharded again after its forward pass.
+    """
     return bool(setting.layout.offload_param) and setting.gpus == 1 and not recomputes_activations(setting.train)
 
 
 def optimizer_step_bytes(setting: TrainingSetup) -> float:
-    """What the optimizer step makes for itself."""
+    """Return the bytes of temporaries in the optimizer step."""
     train, strategy = setting.train, setting.layout
     if strategy.steps_on_host:
         return 0.0
@@ -169,7 +181,7 @@ def optimizer_step_bytes(setting: TrainingSetup) -> float:
 
 
 def _largest_trained(setting: TrainingSetup) -> float:
-    """Elements of the largest trained matrix: of the embedding, or of a block."""
+    """Return the number of elements of the largest trained matrix: the embedding, or one of a block."""
     model = setting.model
     if not model.hidden:
         return model.largest_layer or model.params
@@ -178,13 +190,16 @@ def _largest_trained(setting: TrainingSetup) -> float:
 
 
 def autocast_bytes(setting: TrainingSetup) -> float:
-    """The 16-bit copies of fp32 weights that are kept during the forward pass: by torch.autocast of those that are
-    trained, by each product of frozen ones, unless it is computed again. Quantised weights have none."""
+    """Return the bytes of 16-bit copies of fp32 weights that are kept during the forward pass.
+
+    torch.autocast keeps copies of trained weights, each product one of a frozen weight unless it is recomputed.
+    Quantised weights have none.
+    """
     return 2 * autocast_weight_count(setting)
 
 
 def autocast_weight_count(setting: TrainingSetup) -> float:
-    """Of how many weights there are such copies."""
+    """Return the number of weights that have such copies."""
     if not uses_autocast(setting):
         return 0.0
     frozen_have_none = setting.train.quant or recomputes_activations(setting.train)
@@ -192,20 +207,20 @@ def autocast_weight_count(setting: TrainingSetup) -> float:
 
 
 def dequantized_bytes(setting: TrainingSetup) -> float:
-    """The quantised weight that is in use, unpacked; autograd keeps those of a block that AutoGPTQ unpacks."""
+    """Return the bytes of the unpacked quantised weight in use; autograd saves those that AutoGPTQ unpacks."""
     quant = setting.train.quant
     kept = 2 * block_params(setting.model) if quant == "gptq-int4" else 0.0
     return kept + (largest_matrix(setting.model) * UNPACKED_BYTES[quant] if quant else 0.0)
 
 
 def keeps_last_gradients(setting: TrainingSetup) -> bool:
-    """Whether the gradients of the last step are still there in a forward pass."""
+    """Return whether the gradients of the last step still exist in the forward pass."""
     whole = setting.layout.kind == "single" or setting.layout.replicates
     return whole and not OF_TORCH_1.isdisjoint(name_words(setting.gpu or ""))
 
 
 @lru_cache(maxsize=256)
 def non_torch_bytes(setting: TrainingSetup) -> float:
-    """What is in use on the GPU outside of PyTorch's allocator."""
+    """Return the bytes in use on the GPU outside of PyTorch's allocator."""
     named = next((name for name in name_words(setting.gpu or "") if name in CONTEXT_BYTES_OF), "")
     return CONTEXT_BYTES_OF.get(named, CONTEXT_BYTES) + (NCCL_BYTES if setting.gpus > 1 else 0.0) + 32 * MIB

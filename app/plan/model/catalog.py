@@ -1,6 +1,6 @@
-"""Well-known models by their published shapes: the ``config.json`` beside the weights of each on huggingface.co.
+"""Well-known models by their published shapes: the ``config.json`` next to the weights of each on huggingface.co.
 
-Parameters are counted from these by ``hf_config``; a test holds them against the counts published with the weights.
+``hf_config`` counts their parameters; a test compares them with the counts published with the weights.
 """
 
 import re
@@ -17,7 +17,7 @@ Config = dict[str, Any]
 def _decoder(
     family: str, hidden: int, inner: int, layers: int, heads: int, keys: int, vocab: int, **more: object
 ) -> Config:
-    """``hidden_size``, ``intermediate_size``, layers, heads, key-value heads, ``vocab_size``; the head is not tied."""
+    """Build a decoder's config; the output head is not tied to the embedding."""
     return {
         "model_type": family,
         "hidden_size": hidden,
@@ -54,7 +54,7 @@ def _t5(hidden: int, inner: int, head: int, heads: int, layers: int) -> Config:
 
 
 TIED = {"tie_word_embeddings": True}
-GATED_T5 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}  # T5 1.1, which FLAN's are
+GATED_T5 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}  # T5 1.1, on which FLAN-T5 is based
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
 DEEPSEEK_V3 = (
@@ -72,7 +72,7 @@ QWEN = {
     "Qwen2.5-32B": _decoder("qwen2", 5120, 27648, 64, 40, 8, 152064),
     "Qwen2.5-72B": _decoder("qwen2", 8192, 29568, 80, 64, 8, 152064),
 }
-QWEN_2 = ("Qwen2.5-0.5B", "Qwen2.5-1.5B", "Qwen2.5-7B", "Qwen2.5-72B")  # which have the sizes of Qwen2
+QWEN_2 = ("Qwen2.5-0.5B", "Qwen2.5-1.5B", "Qwen2.5-7B", "Qwen2.5-72B")  # with the sizes of Qwen2
 LLAMA_8B = _decoder("llama", 4096, 14336, 32, 32, 8, 128256)
 LLAMA_70B = _decoder("llama", 8192, 28672, 80, 64, 8, 128256)
 CONFIGS: dict[str, Config] = {
@@ -141,9 +141,11 @@ MODELS: dict[str, Model] = {name.lower(): model_from_config(config, name)[0] for
 
 
 def find_known_model(name: str) -> Model | None:
-    """The model a name means: any case, with or without its maker (``meta-llama/Llama-3.1-8B-Instruct``)."""
+    """Return the model of a name in any case, with or without its maker (``meta-llama/Llama-3.1-8B-Instruct``), or
+    None.
+    """
     plain = name.strip().lower().rpartition("/")[2].removeprefix("meta-")
-    if "distill" in plain:  # a model of another shape, after its teacher's name
+    if "distill" in plain:  # a model of another shape, named after its teacher
         return None
     fitting = [key for key in MODELS if plain == key or (plain.startswith(key) and not plain[len(key)].isalnum())]
     if fitting:
@@ -153,10 +155,10 @@ def find_known_model(name: str) -> Model | None:
 
 @lru_cache(maxsize=256)
 def _words(name: str) -> list[str]:
-    """Words and numbers of a name, however they are set apart: ``llama 3.1 8b``, ``llama3.1-8b``."""
+    """Return the words and numbers of a name, however they are separated: ``llama 3.1 8b``, ``llama3.1-8b``."""
     return re.findall(r"[a-z]+|[0-9.]+", name)
 
 
 def closest_models(name: str) -> list[str]:
-    """The names that are most like one that is not known, as one writes them; some famous ones where none is."""
+    """Return the known names closest to an unknown one, or some famous ones if none is close."""
     return nearest(name.strip().rpartition("/")[2].removeprefix("Meta-"), CONFIGS) or FAMOUS

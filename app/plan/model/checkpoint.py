@@ -1,7 +1,7 @@
-"""A model's shape from the tensors of its checkpoint: parameters exactly, the rest as far as names and shapes tell.
+"""A model's shape from the tensors of its checkpoint: exact parameters, the rest as far as names and shapes show it.
 
-Names as transformers, Llama's own code, GPT-NeoX, timm and torchtitan give them. What they do not tell (heads, experts
-per token) comes from a ``config.json`` beside the checkpoint, where there is one.
+Names as in transformers, Llama's own code, GPT-NeoX, timm and torchtitan. What tensors do not show (heads, experts per
+token) comes from a ``config.json`` next to the checkpoint, if any.
 """
 
 import re
@@ -20,7 +20,7 @@ EXPERT = re.compile(r"\bexperts\.(\d+)\.")
 TOGETHER = re.compile(r"\bexperts\.(gate_up_proj|gate_and_up_proj|up_proj|w1)(_blocks)?$")  # all experts in one tensor
 ROUTER = re.compile(r"\.(gate|router|router\.(layer|classifier|gate))\.weight$")  # a row for each expert
 SHARED = re.compile(r"\.shared_experts?\.(up_proj|gate_up_proj|w1)\.weight$")
-# Experts that a token passes through, where nothing tells: of few (Mixtral, Phi-3.5-MoE; DBRX has 4), and of many
+# Assumed experts per token if nothing shows them: for few experts (Mixtral, Phi-3.5-MoE; DBRX has 4), and for many
 # (Qwen3, OLMoE, DeepSeek V3; Qwen1.5-MoE and gpt-oss have 4, DeepSeek V2 6).
 FEW, OF_FEW, OF_MANY = 16, 2, 8
 EMBEDDING = re.compile(r"(^|[._])(embed_tokens|wte|word_embeddings|shared|tok_embeddings|embed_in|token_embd)\.weight$")
@@ -34,25 +34,25 @@ UP = re.compile(
     r"\.(up_proj|gate_up_proj|gate_and_up_proj|w1|wi|wi_0|fc1|c_fc|dense_h_to_4h|fc_in|lin1|intermediate\.dense)"
     r"(\.weight)?$"
 )
-# What is saved beside the weights: places and masks, and the scales of quantised ones.
+# Tensors saved in addition to weights: positions and masks, and the scales of quantised weights.
 NO_WEIGHT = re.compile(
     r"(rotary_emb\.inv_freq|position_ids|masked_bias|num_batches_tracked|running_(mean|var)|qzeros|scales|g_idx"
     r"|(nested_)?(absmax|quant_map)|quant_state\..*|(weight|input)_scale(_inv)?|e_score_correction_bias)$"
 )
 ADAPTER = re.compile(r"\.lora_[AB]\.")
-PACKED_IN_INT32, PACKED_IN_BYTE = 8, 2  # 4-bit weights of one number: GPTQ and AWQ; bitsandbytes and MXFP4
+PACKED_IN_INT32, PACKED_IN_BYTE = 8, 2  # 4-bit weights per element: GPTQ and AWQ; bitsandbytes and MXFP4
 
 
 def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
-    """The model of a checkpoint, and what had to be assumed.
+    """Read the model of a checkpoint. Return it with the assumptions made.
 
     Raises:
-        UserError: It cannot be read, or holds no model.
+        UserError: It cannot be read, or contains no model.
     """
     tensors = safetensors_header.read_tensors(path)
     directory = path if path.is_dir() else path.parent
     if sum(bool(ADAPTER.search(name)) for name in tensors) * 2 > len(tensors):
-        raise UserError(f"{path} holds adapters, not the model they belong to", "name the model, and --lora R")
+        raise UserError(f"{path} contains adapters, not the model they belong to", "name the model, and --lora R")
     name = directory.absolute().name if path.is_dir() or path.name.startswith("model") else path.stem
     config = directory / "config.json"
     if not config.exists():
@@ -61,28 +61,26 @@ def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
         shape, told = hf_config.read_config(config)
     except UserError as error:
         model, told = model_from_tensors(tensors, name)
-        return model, [f"config.json beside it is not understood: {error.message}", *told]
+        return model, [f"config.json next to it cannot be used: {error.message}", *told]
     return _with_config(tensors, shape, name, told)
 
 
 def _with_config(
     tensors: Mapping[str, TensorInfo], shape: Model, name: str, told: list[str]
 ) -> tuple[Model, list[str]]:
-    """The parameters of the header, the rest from the config."""
+    """Combine the parameters of the header with the shape of the config."""
     _, embedded = _largest(tensors, EMBEDDING)
     of_this = embedded is not None and embedded.shape == [shape.vocab, shape.hidden]
     counted, more = _params(tensors, shape.tied and of_this)
     if abs(counted - shape.params) > 0.01 * counted:
-        more.append(
-            f"params: {counted:,} are in the checkpoint, config.json gives {shape.params:,.0f}; the first count"
-        )
+        more.append(f"params: {counted:,} in the checkpoint, {shape.params:,.0f} by config.json; the first is used")
     active = shape.active_params * counted / shape.params if shape.active_params else None
     model = msgspec.structs.replace(shape, params=float(counted), active_params=active, name=shape.name or name)
     return model, [*more, *told]
 
 
 def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tuple[Model, list[str]]:
-    """The model of these tensors, and what had to be assumed."""
+    """Return the model of these tensors and the assumptions made."""
     embedding, embedded = _largest(tensors, EMBEDDING)
     head, _ = _largest(tensors, HEAD)
     counted, told = _params(tensors, False)
@@ -93,11 +91,11 @@ def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tup
     _, norm = _largest(inside, QUERY_NORM, dimensions=1)
     head_dim = norm.shape[0] if norm else _likely_head(hidden, query, key)
     if query and head_dim and not norm:
-        told.append(f"heads: {query // head_dim} of {head_dim}, a guess, as a checkpoint does not tell them")
+        told.append(f"heads: {query // head_dim} of {head_dim}, assumed, as a checkpoint does not contain them")
     experts, seen_as = _experts(inside, hidden)
     used = min(experts, OF_FEW if experts <= FEW else OF_MANY)
     if experts:
-        told.append(f"experts: {experts} in a layer, {seen_as}; a token passes through {used}, a guess")
+        told.append(f"experts: {experts} in a layer, {seen_as}; {used} per token, assumed")
     of_experts = {name: tensor for name, tensor in inside.items() if ".experts." in name}
     inner = _inner_of_experts(of_experts, hidden, experts) if experts else _inner(inside, hidden)
     pair = bool(blocks) and len(blocks) > 1
@@ -122,13 +120,15 @@ def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tup
     missing = [field for field in ("layers", "hidden", "vocab", "intermediate") if getattr(model, field) is None]
     if missing:
         told.append(
-            f"{', '.join(missing)}: not seen in the names of the tensors; give them, or a config.json beside it"
+            f"{', '.join(missing)}: not found in the names of the tensors; give them, or put a config.json next to it"
         )
     return model, told
 
 
 def _experts(inside: Mapping[str, TensorInfo], hidden: int | None) -> tuple[int, str]:
-    """Experts of a layer, and what shows them: their numbers, their common tensor, or the rows of their router."""
+    """Return the experts of a layer and what shows them: their indices, their common tensor, or the rows of their
+    router.
+    """
     if numbers := {found[1] for name in inside if (found := EXPERT.search(name))}:
         return len(numbers), "as their tensors are numbered"
     if together := _together(inside)[1]:
@@ -139,13 +139,13 @@ def _experts(inside: Mapping[str, TensorInfo], hidden: int | None) -> tuple[int,
 
 
 def _together(inside: Mapping[str, TensorInfo]) -> tuple[str, TensorInfo | None]:
-    """The tensor that holds a matrix of all experts; of weights in 4 bit it has a dimension more."""
+    """Return the tensor that contains a matrix of all experts; 4-bit weights have an additional dimension."""
     name, tensor = _largest(inside, TOGETHER, dimensions=3)
     return (name, tensor) if tensor else _largest(inside, TOGETHER, dimensions=4)
 
 
 def _inner_of_experts(of_experts: Mapping[str, TensorInfo], hidden: int | None, experts: int) -> int | None:
-    """Width of the feed-forward part of one expert."""
+    """Return the width of the feed-forward part of one expert."""
     name, tensor = _together(of_experts)
     if tensor is None:
         inner = _inner(of_experts, hidden)
@@ -155,7 +155,7 @@ def _inner_of_experts(of_experts: Mapping[str, TensorInfo], hidden: int | None, 
 
 
 def _params(tensors: Mapping[str, TensorInfo], tied: bool) -> tuple[int, list[str]]:
-    """Parameters of a model, and what was left out of them. ``tied``: head and embedding are one."""
+    """Return the parameters of a model and notes on what was left out. ``tied``: head and embedding are one."""
     counted, packed = 0, 0
     for name, tensor in tensors.items():
         if NO_WEIGHT.search(name) or (name.endswith(".attn.bias") and len(tensor.shape) == 4):
@@ -179,14 +179,16 @@ def _params(tensors: Mapping[str, TensorInfo], tied: bool) -> tuple[int, list[st
 def _largest(
     tensors: Mapping[str, TensorInfo], pattern: re.Pattern[str], dimensions: int = 2
 ) -> tuple[str, TensorInfo | None]:
-    """The largest tensor of that name."""
+    """Return the name and entry of the largest tensor that matches."""
     fitting = [(name, t) for name, t in tensors.items() if pattern.search(name) and len(t.shape) == dimensions]
     return max(fitting, key=lambda found: found[1].count, default=("", None))
 
 
 def _blocks(tensors: Mapping[str, TensorInfo]) -> tuple[tuple[str, ...], int]:
-    """Under which names the repeated blocks lie, and how many there are: those with most weights, and of an
-    encoder-decoder both rows."""
+    """Return the name prefixes of the repeated blocks and their number.
+
+    They are the blocks with most weights; an encoder-decoder has two prefixes.
+    """
     sizes: dict[str, int] = {}
     numbers: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
@@ -202,7 +204,7 @@ def _blocks(tensors: Mapping[str, TensorInfo]) -> tuple[tuple[str, ...], int]:
 
 
 def _rows(tensor: TensorInfo | None, hidden: int | None) -> int | None:
-    """The side of a matrix that is not the hidden size; that, where both are."""
+    """Return the side of a matrix that is not the hidden size (the hidden size if both are)."""
     if tensor is None or not hidden or hidden not in tensor.shape:
         return None
     first, second = tensor.shape
@@ -210,7 +212,7 @@ def _rows(tensor: TensorInfo | None, hidden: int | None) -> int | None:
 
 
 def _likely_head(hidden: int | None, query: int | None, key: int | None) -> int | None:
-    """The size of a head where nothing tells it: what large models have, and small ones."""
+    """Return the assumed size of a head: that of large models, or of small ones."""
     if not hidden or not query:
         return None
     sizes = (128, 64) if hidden >= 2048 else (64, 32)
@@ -218,12 +220,12 @@ def _likely_head(hidden: int | None, query: int | None, key: int | None) -> int 
 
 
 def _narrowest(inside: Mapping[str, TensorInfo]) -> int | None:
-    """The hidden size, where there is no embedding: the smallest side of the blocks' matrices."""
+    """Return the hidden size of a model without embedding: the smallest side of the blocks' matrices."""
     return min((min(t.shape) for t in inside.values() if len(t.shape) == 2 and min(t.shape) > 1), default=None)
 
 
 def _inner(inside: Mapping[str, TensorInfo], hidden: int | None) -> int | None:
-    """Width of the feed-forward part."""
+    """Return the width of the feed-forward part."""
     name, tensor = _largest(inside, UP)
     if tensor is None or not hidden:
         return None

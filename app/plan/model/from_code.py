@@ -1,4 +1,4 @@
-"""A model's shape from the user's own code: built on the meta device, in a child of the user's interpreter."""
+"""A model's shape from the user's own code, built on the meta device in a child process of the user's interpreter."""
 
 import json
 import math
@@ -18,14 +18,14 @@ AGENT = Path(__file__).parent.parent.parent / "agents" / "model_shape.py"
 LIMIT_S = 60.0
 BY_HAND = "try it by hand in the same interpreter"
 ON_META = "it is built without values, on the meta device: give its --config or a --checkpoint instead"
-SAME = 0.05  # of the parameters: adapters or a head for a task may come on top
+SAME = 0.05  # of the parameters: adapters or a task head may be added
 OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 NONE: Arguments = ((), {})
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter: its shape, bytes of an element, and whether it has a gradient."""
+    """One parameter: its shape, bytes per element, and whether it has a gradient."""
 
     shape: list[int]
     bytes: int
@@ -38,7 +38,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent tells of a model. ``layers``: how often its largest repeated ``block`` is there."""
+    """The agent's description of a model. ``layers``: the number of its largest repeated ``block``."""
 
     problem: str = ""
     name: str = ""
@@ -57,15 +57,16 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names_function(spec: str) -> bool:
-    """Whether it is written as ``package.module:function``."""
+    """Return whether ``spec`` has the form ``package.module:function``."""
     module, colon, name = spec.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
 def check_factory(factory: str) -> None:
-    """
+    """Check the form of a factory.
+
     Raises:
-        UserError: It is not written as ``package.module:function``.
+        UserError: It is not of the form ``package.module:function``.
     """
     if not names_function(factory):
         raise UserError(f"{factory} names no function", "give it as package.module:build_model")
@@ -74,12 +75,12 @@ def check_factory(factory: str) -> None:
 async def inspect_factory(
     factory: str, python: str, directory: Path, arguments: Arguments = NONE, limit_s: float = LIMIT_S
 ) -> ModelShape:
-    """Build ``package.module:factory`` in ``directory`` with that interpreter, from these arguments. Libraries are told
-    to download nothing.
+    """Build ``package.module:factory`` in ``directory`` with that interpreter and these arguments; downloads are
+    refused.
 
     Raises:
-        UserError: It is no such thing, or building the model failed.
-        CouldNotLook: The child did not answer in time, or died.
+        UserError: It is not of that form, or building the model failed.
+        InspectionError: The child did not answer in time, or died.
     """
     check_factory(factory)
     command = [python, str(AGENT), factory, json.dumps(arguments)]
@@ -97,8 +98,11 @@ async def inspect_factory(
 
 
 def model_from_shape(shape: ModelShape) -> Model:
-    """The shape as the planner takes it. Of a transformers model its config says more than its modules: experts, wide
-    heads; it is believed where it gives as many parameters as there are."""
+    """Return the planner's model of a shape.
+
+    The config of a transformers model shows more than its modules (experts, wide heads); it is used if its number of
+    parameters matches.
+    """
     params = float(sum(parameter.count for parameter in shape.params))
     told = _by_config(shape)
     if told and abs(told.params - params) <= SAME * params:
@@ -127,13 +131,15 @@ def _by_config(shape: ModelShape) -> Model | None:
 
 
 def frozen_share(shape: ModelShape) -> float:
-    """What share of the weights has no gradient."""
+    """Return the share of the weights that have no gradient."""
     return sum(each.count for each in shape.params if not each.trained) / sum(each.count for each in shape.params)
 
 
 def fsdp2_elements(shape: ModelShape, ranks: int, rank: int = 0) -> int:
-    """Elements of all parameters that one rank keeps under FSDP2: rows of each, split as torch.chunk does
-    (torch 2.13, ``FSDPParam._init_sharded_param``)."""
+    """Return the elements that one rank keeps of all parameters under FSDP2.
+
+    Rows of each are split as torch.chunk does (torch 2.13, ``FSDPParam._init_sharded_param``).
+    """
     kept = 0
     for parameter in shape.params:
         rows = parameter.shape[0] if parameter.shape else 1

@@ -1,6 +1,6 @@
-"""How transformers writes the blocks of its families (5.23), as far as their backward pass needs other tensors for it.
+"""How transformers (5.23) writes the blocks of its families, as far as that changes the tensors saved for backward.
 
-``tests/plan/test_kept_families.py`` counts on its modules what each of them keeps.
+``tests/plan/memory/test_activations_by_family.py`` compares with its modules.
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ from ..types import BlockLayout
 from .hf_fields import Config, first_nonzero
 
 _LLAMA = BlockLayout(norm="rms", wide_softmax=True)
-_PLAIN = BlockLayout(norm="layer")  # with a softmax as attention is computed
+_PLAIN = BlockLayout(norm="layer")  # with a softmax in the compute precision
 _WIDE = BlockLayout(norm="layer", wide_softmax=True)
 _T5 = BlockLayout(norm="rms-t5")
-_PARALLEL: dict[str, Any] = {"norms": 1, "products": 1}  # attention and feed-forward part of the same input
+_PARALLEL: dict[str, Any] = {"norms": 1, "products": 1}  # attention and feed-forward part use the same input
 
 
 def _of(base: BlockLayout, **more: Any) -> BlockLayout:
@@ -23,7 +23,7 @@ def _of(base: BlockLayout, **more: Any) -> BlockLayout:
 
 LAYOUTS: dict[str, BlockLayout] = dict.fromkeys(("llama", "mistral", "mixtral", "qwen2"), _LLAMA)
 LAYOUTS |= {
-    "qwen2_moe": _of(_LLAMA, others=1),  # what the gate of its shared expert weights
+    "qwen2_moe": _of(_LLAMA, others=1),  # the product that the gate of its shared expert weights
     "qwen3": _of(_LLAMA, normed_heads=True),
     "qwen3_moe": _of(_LLAMA, normed_heads=True),
     "gemma": _of(_LLAMA, norm="rms-fp32"),
@@ -48,7 +48,7 @@ LAYOUTS |= {
     "phi": _of(_WIDE, **_PARALLEL, copied=True),
     "cohere": _of(_WIDE, norm="layer-fp32", **_PARALLEL),
     "vit": _WIDE,
-    "dinov2": _of(_PLAIN, others=2),  # what is scaled after both parts
+    "dinov2": _of(_PLAIN, others=2),  # products that are scaled after both parts
     "clip_vision_model": _WIDE,
     "siglip_vision_model": _WIDE,
     "idefics2_vision": _WIDE,
@@ -62,16 +62,17 @@ LAYOUTS |= {
 }
 LAYOUTS |= dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"), _PLAIN)
 LAYOUTS |= dict.fromkeys(("t5", "mt5", "umt5"), _T5)
-# Activation functions that transformers writes out (``activations.py``): the tensors they keep besides their input.
+# Activation functions that transformers writes in elementary operations (``activations.py``): saved tensors in addition
+# to their input.
 WRITTEN_OUT = {"gelu_new": 3, "quick_gelu": 1}
-# What a family has where its config does not say it.
+# Activation functions of families whose config does not name one.
 ACTIVATIONS = {"gpt2": "gelu_new", "gptj": "gelu_new", "phi": "gelu_new"}
 ACTIVATIONS |= {"mt5": "gated-gelu", "umt5": "gated-gelu"}
 ACTIVATIONS |= {"clip_vision_model": "quick_gelu", "qwen2_vl_vision": "quick_gelu"}
 
 
 def family_layout(config: Config, family: str) -> BlockLayout:
-    """The layout of a family, with what its config changes; that of Llama for one that is not known."""
+    """Return the layout of a family with the changes of its config; that of Llama for an unknown family."""
     found = LAYOUTS.get(family, _LLAMA)
     written = WRITTEN_OUT.get(_activation(config, family), 0)
     more: dict[str, Any] = {"inner": found.inner + written, "inner_fp32": written == WRITTEN_OUT["gelu_new"]}
@@ -91,7 +92,7 @@ def family_layout(config: Config, family: str) -> BlockLayout:
 
 
 def latent_head_size(config: Config) -> int:
-    """Size of a head's queries and keys under latent attention (arXiv 2405.04434); 0 where there is none."""
+    """Return the size of a head's queries and keys under latent attention (arXiv 2405.04434), or 0 without it."""
     return (
         first_nonzero(config, "qk_nope_head_dim") + first_nonzero(config, "qk_rope_head_dim")
         if config.get("kv_lora_rank")

@@ -1,4 +1,4 @@
-"""The class of the layer that transformers' model of a family repeats (5.23; a test compares with its modules)."""
+"""Classes of the layers that models of transformers (5.23) repeat, by family; a test compares with its modules."""
 
 _DECODERS = {
     "llama": "Llama",

@@ -1,7 +1,7 @@
 """A model's shape and number of parameters from its Hugging Face ``config.json``.
 
-Exact for the families that ``hf_counts`` knows; another one is counted as a Llama-like decoder, and that is told, as
-are fields that nothing is made of.
+Exact for the families that ``hf_counts`` knows. Another family is counted as a Llama-like decoder; a note says so, and
+names fields that were not used.
 """
 
 import json
@@ -23,9 +23,9 @@ from .hf_fields import MOST, Config, first_nonzero, first_present, is_tied
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"
 SHOWN = 6
-POSITIONS = {"gpt2": 1024, "bert": 512, "electra": 512, "distilbert": 512}  # of those that keep a table of them
+POSITIONS = {"gpt2": 1024, "bert": 512, "electra": 512, "distilbert": 512}  # of families with a table of positions
 TEXT, VISION = ("text_config", "llm_config", "language_config"), "vision_config"
-# Fields without weights: tokens, generation, start values, how attention counts places, bookkeeping.
+# Fields without weights: tokens, generation, initial values, position encoding, bookkeeping.
 OF_NO_WEIGHT = re.compile(
     r"_token(_id|_index|s)?s?$|token_id$|^_|rope|rotary|drop|init|_std$|eps(ilon)?$|_act(_fn)?$|activation|dtype$"
     r"|^transformers|architectures|auto_map|use_cache|^output_|return_dict|^is_|^id2label|^label2id|problem_type"
@@ -38,13 +38,13 @@ OF_NO_WEIGHT = re.compile(
     r"|^gate_|^clip_qkv$|max_source|max_target|decoder_attention_heads|slow_but_exact|^reshape_|projection_dim"
     r"|bidirectional|sinusoidal|^hidden_act|^vision_feature|^finetuning|^num_hidden_layers$"
 )
-# Language models inside of others, which are built as these.
+# Language models inside of others, which are built in the same way.
 ALIASES = {"qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2"}
 ALIASES |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
 
 
 class TrackedConfig(Mapping[str, Any]):
-    """A config that remembers which of its fields were asked for."""
+    """A config that records which of its fields were read."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -62,31 +62,31 @@ class TrackedConfig(Mapping[str, Any]):
 
 
 def read_config(path: Path) -> tuple[Model, list[str]]:
-    """The model of a ``config.json`` (or of a directory with one), and what had to be assumed.
+    """Read the model of a ``config.json`` (or of a directory with one). Return it with the assumptions made.
 
     Raises:
-        UserError: It cannot be read, is none, or a field is no sensible number.
+        UserError: It cannot be read, is no config, or a field is no sensible number.
     """
     file = path / "config.json" if _is_directory(path) else path
     content = read_regular_file(file, LIMIT_BYTES, NEXT_STEP)
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} is no JSON: {error}", NEXT_STEP) from error
+        raise UserError(f"{file} is not JSON: {error}", NEXT_STEP) from error
     if not isinstance(config, dict):
-        raise UserError(f"{file} holds no object", NEXT_STEP)
+        raise UserError(f"{file} does not contain a JSON object", NEXT_STEP)
     return model_from_config(config, name=str(config.get("_name_or_path") or file.absolute().parent.name)[:80])
 
 
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # one above it may not be read; a null byte in it
+    except (OSError, ValueError):  # a parent may be unreadable; a null byte in the path
         return False
 
 
 def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]:
-    """The model of a parsed config; of one for text and pictures, both parts.
+    """Return the model of a parsed config and the assumptions made; both parts of a vision-language model.
 
     Raises:
         UserError: A field is missing or no sensible number.
@@ -115,47 +115,48 @@ def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]
     told = as_which
     if of_class:
         words = ", ".join(f"{field} {value}" for field, value in of_class.items())
-        told.append(f"{words}: not in the config, so as transformers has it")
+        told.append(f"{words}: not in the config, so transformers' default is used")
     if "quantization_config" in config:
         seen.asked.add("quantization_config")
         method = str((config.get("quantization_config") or {}).get("quant_method") or "")
         word = "gptq-int4" if method == "gptq" else "nf4"
-        told.append(f"quantization_config: left aside; --quant {word} says that the base is kept in 4 bit")
+        told.append(f"quantization_config: ignored; --quant {word} keeps the base in 4 bit")
     left = sorted(
         field for field, value in config.items() if value and field not in seen.asked and not OF_NO_WEIGHT.search(field)
     )
     if left:
         more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
         names = ", ".join(field[:40] for field in left[:SHOWN])
-        told.append(f"nothing of {names}{more}: no known field of a config")
+        told.append(f"{names}{more}: unknown fields of the config, ignored")
     return model, told
 
 
 def _as_known(config: Config, family: str) -> tuple[Config, str, list[str]]:
-    """A config, its family, and what is told of one that is not known."""
+    """Return a config, its family, and notes on an unknown family."""
     if family in hf_counts.FAMILIES or family in hf_vision.COUNTS:
         return config, family, []
     lead = f"model_type {family[:40] or 'missing'}: counted as"
     if found := hf_unknown_family.related_family(config):
-        return config, found, [f"{lead} {found}, which it is like"]
+        return config, found, [f"{lead} {found}, which is similar"]
     names = hf_unknown_family.renamed_expert_fields(config)
-    told = [f"{lead} a Llama-like decoder, which may be far off; a function that builds it is exact"]
+    told = [f"{lead} a Llama-like decoder, which may be inaccurate; a function that builds the model is exact"]
     usual = {field: value for field, value in config.items() if field not in names}
     return usual | {new: config[old] for old, new in names.items()}, family, told
 
 
 def fill_part_defaults(part: Config, where: str) -> tuple[Config, list[str]]:
-    """A part with what its family's config class has where nothing is said: transformers leaves that out of parts.
-    ``where``: the part in words."""
+    """Fill in the defaults of a part's config class, which transformers leaves out of parts. ``where``: the part's
+    name.
+    """
     usual = hf_counts.DEFAULTS.get(str(part.get("model_type") or ""), {})
     missing = {field: value for field, value in usual.items() if part.get(field) is None}
     words = ", ".join(f"{field} {value}" for field, value in missing.items())
     inside = {field: value for field, value in part.items() if field not in (*TEXT, VISION)}
-    return inside | missing, [f"{words}: not in {where}, so as transformers has it"] if missing else []
+    return inside | missing, [f"{words}: not in {where}, so transformers' default is used"] if missing else []
 
 
 def _of_class(config: Config, family: str) -> dict[str, int]:
-    """Sizes of attention that are not in the config, and are not what the others give where they are left out."""
+    """Return sizes of attention that the config lacks and that do not follow from its other sizes."""
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     share = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
     following = {"num_key_value_heads": heads, "head_dim": share}
@@ -167,7 +168,7 @@ def _of_class(config: Config, family: str) -> dict[str, int]:
 
 
 def _several(config: Config, text: Config, inner: str, name: str, told: list[str]) -> tuple[Model, list[str]]:
-    """A model of several parts: its language model, and a vision tower whose family is known."""
+    """Return a model of several parts: its language model, and a vision tower of a known family."""
     model, more = model_from_config({field: value for field, value in text.items() if value is not None}, name)
     vision = config.get(VISION)
     if not isinstance(vision, dict):
@@ -175,7 +176,7 @@ def _several(config: Config, text: Config, inner: str, name: str, told: list[str
     family = hf_vision.vision_family(vision, str(config.get("model_type") or ""))
     if family not in (*hf_counts.VISION, *hf_vision.COUNTS):
         named = family[:40] or "no model_type"
-        return model, [f"vision_config ({named}): not known, so nothing of it is counted", *told, *more]
+        return model, [f"vision_config ({named}): not known, so it is not counted", *told, *more]
     vision, of_vision = fill_part_defaults(vision | {"model_type": family}, VISION)
     said = {field: value for field, value in vision.items() if value is not None}
     tower = _model(hf_vision.with_common_names(said, family), family)
@@ -186,8 +187,8 @@ def _several(config: Config, text: Config, inner: str, name: str, told: list[str
 
 def _seen(tower: Model, family: str) -> str:
     pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if hf_vision.has_variable_size(family) else ""
-    patches = f"a picture{pixels} is {tower.positions:,} patches to it"
-    return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; what joins it to the text is not counted"
+    patches = f"an image{pixels} has {tower.positions:,} patches"
+    return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; its projection to the text is not counted"
 
 
 def _model(config: Config, name: str) -> Model:
@@ -200,13 +201,13 @@ def _model(config: Config, name: str) -> Model:
     if decoders:
         layers += decoders
     elif "head_dim" not in config and hidden % heads:
-        raise UserError(f"hidden_size {hidden} is no multiple of num_attention_heads {heads}", "correct the config")
+        raise UserError(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}", "correct the config")
     keys = first_present(config, "num_key_value_heads", "num_kv_heads", default=heads)
     if family == "falcon" and config.get("multi_query", True) and not config.get("new_decoder_architecture"):
         keys = 1
     if heads % keys:
         raise UserError(
-            f"num_attention_heads {heads} is no multiple of num_key_value_heads {keys}", "correct the config"
+            f"num_attention_heads {heads} is not a multiple of num_key_value_heads {keys}", "correct the config"
         )
     found = hf_counts.count_parameters(config, family)
     experts, used = _experts(config)
@@ -245,7 +246,9 @@ def _model(config: Config, name: str) -> Model:
 
 
 def _max_positions(config: Config, family: str) -> int | None:
-    """Tokens of the longest sequence; T5's positions are relative, and RoBERTa's table begins at the third place."""
+    """Return the tokens of the longest sequence. T5's positions are relative, and RoBERTa's table begins at the third
+    row.
+    """
     if family in ("t5", "mt5", "umt5"):
         return None
     names = ("n_positions", "max_position_embeddings", "n_ctx")
@@ -256,14 +259,14 @@ def _max_positions(config: Config, family: str) -> int | None:
 
 
 def _experts(config: Config) -> tuple[int | None, int | None]:
-    """Experts of a layer, and how many of them a token passes through."""
+    """Return the experts of a layer, and how many of them a token passes through."""
     experts = first_nonzero(config, "num_local_experts", "num_experts", "n_routed_experts")
     used = first_present(config, "num_experts_per_tok", "experts_per_token", default=1)
     return (experts, min(used, experts)) if experts > 1 else (None, None)
 
 
 def _inner(config: Config, hidden: int, family: str, experts: int | None) -> int:
-    """Width of the feed-forward part that a token passes through."""
+    """Return the width of the feed-forward part that a token passes through."""
     names = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "encoder_ffn_dim", "hidden_dim")
     if family == "dinov2":
         inner = hidden * first_present(config, "mlp_ratio", default=4)

@@ -1,8 +1,8 @@
-"""How many parameters a model has that a Hugging Face config describes, by family.
+"""Number of parameters of the model that a Hugging Face config describes, by family.
 
-Each function counts what transformers' modules hold (5.23; ``tests/plan/test_hf_counts.py`` builds them on the meta
-device and compares): decoders and encoder-decoders with their language-model head, encoders and vision models without a
-head for a task.
+Each function counts the parameters of transformers' modules (5.23; ``tests/plan/model/test_hf_counts.py`` builds them
+on the meta device and compares): decoders and encoder-decoders with their language-model head, encoders and vision
+models without a task head.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from .hf_fields import Config, first_nonzero, first_present, is_tied, ungated_bl
 
 
 class ParameterCount(NamedTuple):
-    """Parameters, and those that one token passes through: fewer where it is sent to some of the experts."""
+    """Parameters, and those that one token passes through: fewer with experts."""
 
     params: int
     active: int
 
 
 def count_parameters(config: Config, family: str) -> ParameterCount:
-    """The parameters of a family; one that is not known is counted as a Llama-like decoder.
+    """Count the parameters of a family; an unknown one is counted as a Llama-like decoder.
 
     Raises:
         UserError: A field is missing or no sensible number.
@@ -33,7 +33,7 @@ def count_parameters(config: Config, family: str) -> ParameterCount:
 
 
 class DecoderSizes(NamedTuple):
-    """What decoders have in common."""
+    """Sizes that all decoders have."""
 
     hidden: int
     layers: int
@@ -74,7 +74,7 @@ def _with_head(sizes: DecoderSizes, layers: int, last_norm: int, config: Config,
 
 
 def _llama(config: Config) -> ParameterCount:
-    """Llama and its kin: no biases unless told, experts beside a router where there are any."""
+    """Count Llama and similar models: no biases unless configured; experts with a router, if any."""
     family = str(config.get("model_type", ""))
     sizes = _sizes(config, HEAD.get(family, 0))
     hidden = sizes.hidden
@@ -101,7 +101,7 @@ def _llama(config: Config) -> ParameterCount:
 
 
 def _experts(config: Config, hidden: int, experts: int) -> ParameterCount:
-    """The feed-forward part of a layer with experts: they, their router, and what all tokens pass through."""
+    """Count the feed-forward part of a layer with experts: experts, router, and what all tokens pass through."""
     inner = first_present(config, "moe_intermediate_size", "intermediate_size")
     always = experts * hidden
     if shared := first_nonzero(config, "shared_expert_intermediate_size"):
@@ -112,8 +112,10 @@ def _experts(config: Config, hidden: int, experts: int) -> ParameterCount:
 
 
 def _sparse_layers(config: Config, layers: int) -> int:
-    """How many layers have experts (Qwen's MoE: each ``decoder_sparse_step``-th, without ``mlp_only_layers``; others
-    without the first ones)."""
+    """Return how many layers have experts.
+
+    Qwen's MoE: each ``decoder_sparse_step``-th, without ``mlp_only_layers``; others: all but the first ones.
+    """
     layers = max(0, layers - first_nonzero(config, "first_k_dense_replace"))
     step, dense = first_present(config, "decoder_sparse_step", default=1), config.get("mlp_only_layers") or []
     if layers > 10_000 or not isinstance(dense, list):
@@ -122,8 +124,10 @@ def _sparse_layers(config: Config, layers: int) -> int:
 
 
 def _deepseek(config: Config) -> ParameterCount:
-    """DeepSeek V2 and V3: latent attention (arXiv 2405.04434), first layers dense; without the extra layer that
-    predicts one token more, which transformers leaves out."""
+    """Count DeepSeek V2 and V3: latent attention (arXiv 2405.04434), dense first layers.
+
+    The extra layer that predicts one more token is not counted; transformers leaves it out.
+    """
     sizes = _sizes(config, 64)
     hidden, heads = sizes.hidden, sizes.heads
     rope, nope = first_present(config, "qk_rope_head_dim"), first_present(config, "qk_nope_head_dim")
@@ -286,14 +290,14 @@ FAMILIES |= {
     "clip_vision_model": hf_encoders.clip_vision,
     "siglip_vision_model": hf_encoders.siglip_vision,
 }
-# By the name that transformers' classes begin with, in lower case: ``qwen3moe`` of ``Qwen3MoeConfig``.
+# By the name that transformers' classes begin with, in lower case: ``qwen3moe`` for ``Qwen3MoeConfig``.
 OF_CLASS_NAME = {family.replace("_", ""): family for family in FAMILIES}
 PLAIN_MLP = (
     *("gpt2", "gptj", "gpt_neox", "opt", "bloom", "falcon", "starcoder2", "phi", "bart", "dinov2"),
     *(*ENCODERS, "vit", "clip_vision_model", "siglip_vision_model", "mllama_vision_model"),
     *("qwen2_vl_vision", "qwen3_vl_vision", "idefics2_vision", "idefics3_vision", "smolvlm_vision"),
 )
-# What the config class of a family has (transformers 5.23), for parts of a config that leave it out.
+# Defaults of a family's config class (transformers 5.23), for parts of a config that leave them out.
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 DEFAULTS: dict[str, dict[str, int]] = {
     "llama": dict(zip((*SIZES, "vocab_size"), (4096, 11008, 32, 32, 32000), strict=True)),
@@ -302,8 +306,8 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "clip_vision_model": dict(zip((*SIZES, "patch_size"), (768, 3072, 12, 12, 32), strict=True)),
     "siglip_vision_model": dict(zip((*SIZES, "patch_size"), (768, 3072, 12, 12, 16), strict=True)),
 } | hf_vision.DEFAULTS
-# The same where a family has a number of its own for these, whatever the other sizes; else they follow from them: as
-# many key-value heads as heads, and heads that share the hidden size.
+# Defaults that do not depend on other sizes. Otherwise there are as many key-value heads as heads, and heads share the
+# hidden size.
 KEYS = {"mistral": 8, "mixtral": 8, "qwen2": 32, "qwen2_moe": 16, "qwen3": 32, "qwen3_moe": 4, "gemma": 16}
 KEYS |= {"gemma2": 4, "gemma3_text": 4, "glm4": 2, "deepseek_v3": 128, "gpt_oss": 8, "starcoder2": 2, "stablelm": 32}
 HEAD = {"qwen3": 128, "gemma": 256, "gemma2": 256, "gemma3_text": 256, "glm4": 128, "gpt_oss": 64}

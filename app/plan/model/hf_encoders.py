@@ -1,10 +1,10 @@
-"""Parameters of encoders, encoder-decoders and vision models, by family; ``hf_counts`` has the list of them."""
+"""Parameters of encoders, encoder-decoders and vision models, by family; ``hf_counts`` lists them."""
 
 from .hf_fields import Config, first_present, is_tied, ungated_block, ungated_mlp
 
 
 def bert(config: Config) -> int:
-    """BERT, RoBERTa: the encoder with its pooler."""
+    """Count BERT and RoBERTa: the encoder with its pooler."""
     hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
     tables = first_present(config, "vocab_size") + first_present(config, "max_position_embeddings", default=512)
     tables += first_present(config, "type_vocab_size", default=2)
@@ -42,14 +42,14 @@ def t5(config: Config) -> int:
     encoder = layers * (attention + feed_forward + 2 * hidden)
     decoder = decoders * (2 * attention + feed_forward + 3 * hidden)
     each = first_present(config, "relative_attention_num_buckets", default=32) * first_present(config, "num_heads")
-    umt5 = config.get("model_type") == "umt5"  # each of its layers has a table of relative positions, not the first
+    umt5 = config.get("model_type") == "umt5"  # each layer has a table of relative positions, not only the first
     biases = each * (layers + decoders if umt5 else 2)
     table = first_present(config, "vocab_size") * hidden
     return encoder + decoder + biases + 2 * hidden + table * (1 if is_tied(config, "t5") else 2)
 
 
 def has_gated_t5_mlp(config: Config) -> bool:
-    """Whether T5's feed-forward part has a gate (T5 1.1, Flan-T5); mT5's and UMT5's have one unless told."""
+    """Return whether T5's feed-forward part has a gate (T5 1.1, Flan-T5); mT5 and UMT5 have one by default."""
     usual = "relu" if config.get("model_type") == "t5" else "gated-gelu"
     return "gated" in str(config.get("feed_forward_proj", usual))
 
@@ -65,13 +65,13 @@ def bart(config: Config) -> int:
 
 
 def vit(config: Config) -> int:
-    """The encoder with its pooler, without a classifier."""
+    """Count the encoder with its pooler, without a classifier."""
     hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
     block = ungated_block(hidden, first_present(config, "intermediate_size"))
     if not config.get("qkv_bias", True):
         block -= 3 * hidden
     pooler = first_present(config, "pooler_output_size", default=hidden)
-    tables = (patch_count(config) + 2) * hidden  # positions of the patches and of the class, and the class itself
+    tables = (patch_count(config) + 2) * hidden  # positions of patches and class token, and the class token
     return _patch(config, True) + tables + layers * block + 2 * hidden + hidden * pooler + pooler
 
 
@@ -84,8 +84,8 @@ def dinov2(config: Config) -> int:
     else:
         feed_forward = ungated_mlp(hidden, inner)
     block = 4 * hidden * hidden + (4 if config.get("qkv_bias", True) else 1) * hidden + feed_forward
-    block += 4 * hidden + 2 * hidden  # norms, and what scales its layers
-    return _patch(config, True) + (patch_count(config) + 3) * hidden + layers * block + 2 * hidden  # and a mask
+    block += 4 * hidden + 2 * hidden  # norms, and the scales of its layers
+    return _patch(config, True) + (patch_count(config) + 3) * hidden + layers * block + 2 * hidden  # with a mask token
 
 
 def clip_vision(config: Config) -> int:
@@ -97,7 +97,7 @@ def clip_vision(config: Config) -> int:
 def siglip_vision(config: Config) -> int:
     hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
     block = ungated_block(hidden, first_present(config, "intermediate_size"))
-    pooling = block - 2 * hidden + hidden if config.get("vision_use_head", True) else 0  # one norm, and what asks
+    pooling = block - 2 * hidden + hidden if config.get("vision_use_head", True) else 0  # one norm, and the query
     return _patch(config, True) + patch_count(config) * hidden + layers * block + 2 * hidden + pooling
 
 
@@ -107,5 +107,5 @@ def _patch(config: Config, bias: bool) -> int:
 
 
 def patch_count(config: Config) -> int:
-    """Patches of a picture."""
+    """Return the number of patches of an image."""
     return (first_present(config, "image_size", default=224) // first_present(config, "patch_size")) ** 2

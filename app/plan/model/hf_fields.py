@@ -1,4 +1,4 @@
-"""Fields of a Hugging Face config, checked, and the parts of a block that many families share, counted."""
+"""Checked fields of a Hugging Face config, and counts of block parts that many families share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from ...errors import UserError
 
 Config = Mapping[str, Any]
-MOST = 10_000_000  # of a field
+MOST = 10_000_000  # largest value of a field
 
-# Whose config ties the head to the embedding where it says nothing.
+# Families whose config ties the head to the embedding by default.
 TIED = (
     *("gpt2", "bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "t5", "umt5", "bart", "bloom"),
     *("opt", "falcon", "cohere", "starcoder2", "gemma", "gemma2", "gemma3_text"),
@@ -16,10 +16,10 @@ TIED = (
 
 
 def first_present(config: Config, *names: str, default: int | None = None) -> int:
-    """The first of these fields that is there.
+    """Return the first of these fields that is present.
 
     Raises:
-        UserError: It is no positive whole number, or none is there and there is no default.
+        UserError: It is no positive whole number, or none is present and there is no default.
     """
     for name in names:
         value = config.get(name)
@@ -33,7 +33,7 @@ def first_present(config: Config, *names: str, default: int | None = None) -> in
 
 
 def first_nonzero(config: Config, *names: str) -> int:
-    """The first of these fields that is there and not 0, else 0.
+    """Return the first of these fields that is present and not 0, else 0.
 
     Raises:
         UserError: It is no positive whole number.
@@ -42,15 +42,15 @@ def first_nonzero(config: Config, *names: str) -> int:
 
 
 def is_tied(config: Config, family: str) -> bool:
-    """Whether the output head is the token embedding; what is not said is as the family's config has it."""
+    """Return whether the output head is the token embedding; the default is that of the family's config class."""
     return bool(config.get("tie_word_embeddings", family in TIED))
 
 
 def ungated_mlp(hidden: int, inner: int, bias: bool = True) -> int:
-    """A feed-forward part without a gate."""
+    """Count a feed-forward part without a gate."""
     return 2 * hidden * inner + (inner + hidden if bias else 0)
 
 
 def ungated_block(hidden: int, inner: int, bias: bool = True) -> int:
-    """Attention of full width, a plain feed-forward part, and two norms with a bias."""
+    """Count attention of full width, a feed-forward part without a gate, and two norms with a bias."""
     return 4 * hidden * hidden + (4 * hidden if bias else 0) + ungated_mlp(hidden, inner, bias) + 4 * hidden

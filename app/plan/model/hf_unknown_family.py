@@ -1,10 +1,10 @@
-"""A config of a family that is not known: as which known one it may be counted, and its fields by their usual names."""
+"""A config of an unknown family: the known family to count it as, and its fields by their usual names."""
 
 from .hf_counts import OF_CLASS_NAME
 from .hf_fields import Config
 
 LATENT = "deepseek_v3"  # the family with latent attention (arXiv 2405.04434)
-# Of experts, by the name that Llama's kin have first; others as Ernie, Hunyuan, GLM and Kimi write them.
+# Fields of experts, by the name that Llama-like models use first; other names as in Ernie, Hunyuan, GLM and Kimi.
 SAME = {
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("experts_per_token", "moe_topk", "moe_k", "num_experts_per_token"),
@@ -14,7 +14,7 @@ SAME = {
 
 
 def related_family(config: Config) -> str:
-    """The known family whose class is named, or whose attention it has with experts; empty where there is none."""
+    """Return the known family whose class is named, or that has the same attention with experts, or ""."""
     named = config.get("architectures")
     first = str(named[0]) if isinstance(named, list) and named else ""
     of_class = OF_CLASS_NAME.get(first.partition("For")[0].removesuffix("Model").lower(), "")
@@ -24,7 +24,7 @@ def related_family(config: Config) -> str:
 
 
 def renamed_expert_fields(config: Config) -> dict[str, str]:
-    """The fields of experts that have another name than the usual one, with that."""
+    """Map fields of experts with unusual names to the usual ones."""
     found: dict[str, str] = {}
     for usual, others in SAME.items():
         if config.get(usual) is None and (other := next((name for name in others if config.get(name)), None)):

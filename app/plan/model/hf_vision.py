@@ -1,6 +1,6 @@
-"""The vision towers of models for text and pictures: their parameters, and into how many patches they take a picture.
+"""Vision towers of vision-language models: their parameters, and their number of patches per image.
 
-Parameters are those of transformers' modules (5.23), with what joins the patches of Qwen's towers to the text.
+Parameters are those of transformers' modules (5.23), including what merges the patches of Qwen's towers into the text.
 """
 
 import math
@@ -9,24 +9,24 @@ from collections.abc import Callable
 from . import hf_encoders
 from .hf_fields import Config, first_nonzero, first_present, ungated_block, ungated_mlp
 
-# Where the vision part names no family of its own: by that of the whole, or by what older configs had there.
+# Family of a vision part that names none: by the family of the whole model, or as older configs had it.
 OF_WHOLE = {"qwen2_vl": "qwen2_vl_vision", "qwen2_5_vl": "qwen2_5_vl_vision", "qwen3_vl": "qwen3_vl_vision"}
 OF_WHOLE |= {"mllama": "mllama_vision_model", "idefics2": "idefics2_vision", "idefics3": "idefics3_vision"}
 OF_WHOLE |= {"smolvlm": "smolvlm_vision", "mistral3": "pixtral", "gemma3": "siglip_vision_model"}
 OF_WHOLE |= {"paligemma": "siglip_vision_model", "llava": "clip_vision_model", "llava_next": "clip_vision_model"}
 QWEN = ("qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision")
-# Side of a picture, in pixels, for towers that take pictures of any size.
+# Side of an image in pixels, for towers that take images of any size.
 ANY_SIZE = 448
 
 
 def vision_family(vision: Config, whole_family: str) -> str:
-    """The family of a vision part."""
+    """Return the family of a vision part."""
     family = str(vision.get("model_type") or whole_family)
     return OF_WHOLE.get(family, family)
 
 
 def with_common_names(config: Config, family: str) -> Config:
-    """A tower's config with the names that most families have for its sizes."""
+    """Return a tower's config with the field names that most families use for its sizes."""
     found = dict(config)
     if family in QWEN:
         of_old = family == "qwen2_vl_vision"
@@ -44,8 +44,10 @@ def with_common_names(config: Config, family: str) -> Config:
 
 
 def tokens_per_image(config: Config, family: str) -> int:
-    """What a tower makes of one picture: a token for each patch, and one for the whole where it has one. Llama's takes
-    up to four tiles, each filled up to a multiple of eight (``MllamaVisionModel``)."""
+    """Return a tower's tokens per image: one per patch, and one for the whole image if the tower has one.
+
+    Llama's tower takes up to four tiles, each padded to a multiple of eight (``MllamaVisionModel``).
+    """
     seen = hf_encoders.patch_count(config)
     if family == "mllama_vision_model":
         return first_present(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8
@@ -53,7 +55,7 @@ def tokens_per_image(config: Config, family: str) -> int:
 
 
 def has_variable_size(family: str) -> bool:
-    """Whether its config does not say how large pictures are."""
+    """Return whether the config of a family does not contain the image size."""
     return family in QWEN
 
 
@@ -112,7 +114,7 @@ COUNTS: dict[str, Callable[[Config], int]] = {
     "mllama_vision_model": _mllama,
     "pixtral": _pixtral,
 }
-# What the config class of a tower has where its part of a config leaves it out.
+# Defaults of a tower's config class, for configs that leave them out.
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 OF_QWEN = ("depth", "num_heads", "patch_size", "hidden_size")
 IDEFICS = {"intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32}

@@ -1,4 +1,4 @@
-"""The parts of a transformer, counted from its shape."""
+"""Parameters of the parts of a transformer, counted from its shape."""
 
 import re
 from functools import lru_cache
@@ -8,37 +8,37 @@ from ..types import BlockLayout, Lora, Model, TrainingOptions
 
 
 def kv_width(model: Model) -> float:
-    """Elements of keys (or values) per token: key-value heads times the size of a head."""
+    """Return the elements of keys (or values) per token: key-value heads times head size."""
     hidden, heads = model.hidden or 0, model.heads or 1
     return (model.kv_heads or heads) * (model.head_dim or hidden / heads)
 
 
 def parameter_count_text(params: float, billions: str = ".3g") -> str:
-    """``8.03 B``, ``124 M``: a number of parameters."""
+    """Format a number of parameters: ``8.03 B``, ``124 M``."""
     return f"{params / 1e9:{billions}} B" if params >= 0.1e9 else f"{params / 1e6:.3g} M"
 
 
 def has_gated_mlp(model: Model) -> bool:
-    """Whether the feed-forward part has a gate beside its input projection."""
+    """Return whether the feed-forward part has a gate in addition to its input projection."""
     return model.mlp in (None, "swiglu", "geglu", "gated-gelu")
 
 
 def is_encoder_decoder(model: Model) -> bool:
-    """Whether half of the layers are an encoder's (T5 and its kin): their decoder layers attend twice."""
+    """Return whether half of the layers are an encoder's (T5 and similar); decoder layers then have cross-attention."""
     if model.kind:
         return model.kind == "encoder-decoder"
     return model.name.lower().startswith(("t5", "mt5", "mt0", "flan-t5", "bart", "mbart", "ul2"))
 
 
-# By the start of a model's name, where no config tells its family: those with rotary embeddings whose queries, keys and
-# values are one product, and those whose GELU transformers writes as five operations (``NewGELUActivation``).
+# By the start of a model's name, if no config gives its family: models with rotary embeddings whose queries, keys and
+# values are one product, and models whose GELU transformers writes as five operations (``NewGELUActivation``).
 JOINT = ("qwen-", "gpt-neox", "pythia", "falcon", "chatglm", "baichuan", "internlm2", "phi-3", "stablelm-base-alpha")
 WRITTEN_OUT = ("gpt2", "distilgpt2", "gpt-j", "gpt-neo-", "codegen")
 
 
 @lru_cache(maxsize=256)
 def block_layout(model: Model) -> BlockLayout:
-    """How its blocks are written: as its family's are, else as those of most models with such a feed-forward part."""
+    """Return the block layout of its family, or of most models with such a feed-forward part."""
     if model.layout:
         return model.layout
     name, has_gate = model.name.lower(), has_gated_mlp(model)
@@ -56,13 +56,16 @@ def block_layout(model: Model) -> BlockLayout:
 
 
 def largest_matrix(model: Model) -> float:
-    """Elements of the largest weight matrix of a block."""
+    """Return the elements of the largest weight matrix of a block."""
     return float(model.hidden or 0) * max(model.intermediate or 0, model.hidden or 0)
 
 
 def attention_width(model: Model) -> float:
-    """Elements of all heads' queries per token. T5's heads need not divide its hidden size: where no config tells, what
-    its parameters leave for attention (three per layer pair, of four matrices each) does."""
+    """Return the elements of all heads' queries per token.
+
+    T5's heads need not divide its hidden size. Without a config they follow from the parameters left for attention
+    (three attention parts per layer pair, of four matrices each).
+    """
     hidden = float(model.hidden or 0)
     if model.head_dim:
         return float(model.head_dim * (model.heads or 1))
@@ -74,7 +77,7 @@ def attention_width(model: Model) -> float:
 
 @lru_cache(maxsize=64)
 def block_params(model: Model) -> float:
-    """Parameters of one transformer block; an average where the model has unlike ones."""
+    """Return the parameters of one transformer block, on average if blocks differ."""
     if not model.layers:
         return model.largest_layer or model.params
     tower = model.tower.params if model.tower else 0.0
@@ -83,18 +86,18 @@ def block_params(model: Model) -> float:
 
 @lru_cache(maxsize=64)
 def embedding_params(model: Model) -> float:
-    """Parameters of the token embedding, and of the output head where it is not tied to it."""
+    """Return the parameters of the token embedding, and of the output head if it is not tied."""
     table = float(model.vocab or 0) * (model.hidden or 0)
     return min(model.params, table * (1 if model.tied else 2))
 
 
 def trained_params(model: Model, train: TrainingOptions) -> float:
-    """Parameters that have a gradient: the adapters', or all but the frozen share."""
+    """Return the parameters that have a gradient: those of adapters, or all but the frozen share."""
     return lora_params(model, train.lora) if train.lora else model.params * (1 - (train.frozen or 0.0))
 
 
 class LinearShape(NamedTuple):
-    """A linear layer of a block: elements per token in and out, and how often a block has one on average."""
+    """A linear layer of a block: elements per token in and out, and its average number per block."""
 
     inputs: float
     outputs: float
@@ -102,26 +105,28 @@ class LinearShape(NamedTuple):
 
 
 def adapter_input_width(model: Model, lora: Lora) -> float:
-    """Elements per token that the adapters of a block take in, each linear layer's counted for itself."""
+    """Return the elements per token that the adapters of a block take as input, counted per linear layer."""
     return _adapter_sizes(model, lora)[0]
 
 
 def lora_params(model: Model, lora: Lora) -> float:
-    """Parameters of the adapters: rank times (inputs + outputs) of each linear layer they sit on (arXiv 2106.09685)."""
+    """Return the parameters of the adapters: rank times (inputs + outputs) of each adapted layer (arXiv 2106.09685)."""
     return lora.r * _adapter_sizes(model, lora)[1] * (model.layers or 0)
 
 
 @lru_cache(maxsize=64)
 def _adapter_sizes(model: Model, lora: Lora) -> tuple[float, float]:
-    """Inputs of a block's adapted layers, and inputs and outputs together."""
+    """Return the inputs of a block's adapted layers, and their inputs and outputs together."""
     layers = adapted_linears(model, lora)
     inputs = sum(layer.often * layer.inputs for layer in layers)
     return inputs, inputs + sum(layer.often * layer.outputs for layer in layers)
 
 
 def adapted_linears(model: Model, lora: Lora) -> list[LinearShape]:
-    """The linear layers of a block that have adapters, by the names that model families give them; queries and values,
-    PEFT's choice for Llama, where no name is known."""
+    """Return the linear layers of a block that have adapters, by the names that model families give them.
+
+    Without a known name they are queries and values, PEFT's choice for Llama.
+    """
     hidden, keys, inner, heads = (
         float(model.hidden or 0),
         kv_width(model),

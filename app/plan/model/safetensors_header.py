@@ -1,4 +1,4 @@
-"""The tensors of a safetensors checkpoint by name, type and shape: only headers are read, never a weight.
+"""Names, types and shapes of the tensors in a safetensors checkpoint, read from headers without the weights.
 
 Format (safetensors 0.8, README and ``safetensors/src/tensor.rs``): eight bytes with the length of the header, little
 endian, at most 100 MB; the header, one JSON object; then the data.
@@ -37,16 +37,16 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
 
 class ShardIndex(msgspec.Struct, frozen=True):
-    """Which file holds which tensor."""
+    """An index that maps tensors to files."""
 
     weight_map: dict[str, str]
 
 
 def read_tensors(path: Path) -> dict[str, TensorInfo]:
-    """All tensors of a checkpoint: a file, an index, or a directory with one of them.
+    """Read all tensors of a checkpoint: a file, an index, or a directory with one of them.
 
     Raises:
-        UserError: There is none, a file is missing or damaged, or a header is no such thing.
+        UserError: There is none, a file is missing or damaged, or a header is invalid.
     """
     files = _files(path)
     if len(files) > MOST_FILES:
@@ -57,7 +57,7 @@ def read_tensors(path: Path) -> dict[str, TensorInfo]:
         if len(found) > MOST_TENSORS:
             raise UserError(f"{path} has more than {MOST_TENSORS:,} tensors, too many", NEXT_STEP)
     if not found:
-        raise UserError(f"{path} holds no tensors", NEXT_STEP)
+        raise UserError(f"{path} contains no tensors", NEXT_STEP)
     return found
 
 
@@ -73,18 +73,18 @@ def _files(path: Path) -> list[Path]:
     if not there:
         raise UserError(f"{path} has no .safetensors file", NEXT_STEP)
     named = [file for file in there if file.name.startswith("model")]
-    return named or there  # not also the same weights in another layout (consolidated.safetensors)
+    return named or there  # excludes the same weights in another layout (consolidated.safetensors)
 
 
 def _of_index(path: Path) -> list[Path]:
-    """The files an index names, all of them beside it."""
+    """Return the files that an index names, all of them in its directory."""
     content = read_regular_file(path, INDEX_LIMIT_BYTES, NEXT_STEP)
     try:
         names = sorted(set(msgspec.json.decode(content, type=ShardIndex).weight_map.values()))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is no index of a checkpoint: {error}", NEXT_STEP) from error
+        raise UserError(f"{path} is not an index of a checkpoint: {error}", NEXT_STEP) from error
     if outside := next((name for name in names if name in ("", ".", "..") or "/" in name or "\0" in name), None):
-        raise UserError(f"{path} names {outside[:80]!r}, which is no file beside it", NEXT_STEP)
+        raise UserError(f"{path} names {outside[:80]!r}, which is not in its directory", NEXT_STEP)
     missing = [name for name in names if not (path.parent / name).exists()]
     if missing:
         raise UserError(f"{len(missing)} of {len(names)} files are missing: {missing[0][:80]}", "complete the download")
@@ -92,7 +92,7 @@ def _of_index(path: Path) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """The tensors of one file.
+    """Read the tensors of one file.
 
     Raises:
         UserError: It cannot be read, or is no safetensors file.
@@ -103,7 +103,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         raw.pop("__metadata__", None)
         found = {name: msgspec.json.decode(entry, type=TensorInfo) for name, entry in raw.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: its header is no safetensors header: {error}", NEXT_STEP) from error
+        raise UserError(f"{path}: not a safetensors header: {error}", NEXT_STEP) from error
     for name, tensor in found.items():
         if why := _wrong(tensor):
             raise UserError(f"{path}: tensor {name[:80]!r} {why}", "get the file again")
@@ -114,7 +114,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
 
 
 def _read_header(path: Path) -> tuple[int, bytes]:
-    """The size of a file, and its header."""
+    """Return the size of a file, and its header."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UserError(f"{path} is no regular file", NEXT_STEP)
@@ -124,7 +124,7 @@ def _read_header(path: Path) -> tuple[int, bytes]:
             if head.startswith(b"version "):
                 raise UserError(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
             if len(head) < 8 or not 2 <= length <= min(HEADER_LIMIT_BYTES, size - 8):
-                raise UserError(f"{path} is no safetensors file: it says its header has {length:,} bytes", NEXT_STEP)
+                raise UserError(f"{path} is not a safetensors file: its header would have {length:,} bytes", NEXT_STEP)
             return size, file.read(length)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", NEXT_STEP) from error
@@ -133,7 +133,7 @@ def _read_header(path: Path) -> tuple[int, bytes]:
 
 
 def _wrong(tensor: TensorInfo) -> str:
-    """What is wrong with an entry, in words; empty where nothing is."""
+    """Describe what is wrong with an entry, or return ""."""
     if tensor.dtype not in BITS:
         return f"is of type {tensor.dtype[:20]!r}, which is not known"
     if len(tensor.shape) > MOST_DIMENSIONS or any(not 0 <= size < 2**48 for size in tensor.shape):

@@ -1,9 +1,9 @@
-"""How long the arithmetic of a step takes on one GPU: matrix products, attention, and what only moves memory.
+"""Compute time of a step on one GPU: matrix products, attention, and operations limited by memory bandwidth.
 
-An estimate by two limits of the GPU, its matrix products and its memory (a roofline, Williams et al. 2009): so narrow
-layers, short batches and eager attention reach a smaller share of the peak. Checked against the 209 rates that
-llm-foundry publishes (``scripts/train/benchmarking``, A100 and H100, 125 M to 70 B parameters): the median error is
-5 %, nine of ten are within 15 %; torchtitan's for Llama 3 on both are within 12 %.
+An estimate from two limits of the GPU, its matrix products and its memory (a roofline, Williams et al. 2009): narrow
+layers, short batches and eager attention therefore reach a smaller share of the peak. Checked against the 209 rates
+that llm-foundry publishes (``scripts/train/benchmarking``, A100 and H100, 125 M to 70 B parameters): the median error
+is 5 %, nine of ten are within 15 %; torchtitan's rates for Llama 3 on both are within 12 %.
 
 Sources: 6 FLOPs per parameter and token (arXiv 2001.08361), attention and recomputation (arXiv 2205.05198),
 FlashAttention-2 (arXiv 2307.08691: its forward kernels reach 50 to 73 % of an A100's peak).
@@ -21,21 +21,21 @@ from ..model.parameter_counts import has_gated_mlp, is_encoder_decoder
 from ..types import Model, TrainingSetup
 from .communication import Links
 
-ATTENTION_SHARE = 0.5  # of a step's products' rate, by fused attention with its causal blocks and its backward pass
-# How often what a block keeps for its backward pass goes through memory, from the operations of a Llama block: it is
+ATTENTION_SHARE = 0.5  # of the rate of matrix products: causal fused attention, forward and backward
+# Memory passes over the tensors that a block saves for its backward pass, from the operations of a Llama block: each is
 # written and read once, then read with its gradients; recomputed, it is written and read again.
 FORWARD_PASSES, BACKWARD_PASSES = 2, 4
-LOSS_BYTES = 18.0  # moved for each logit: 12 in fp32 that are kept, half of them twice
-EAGER_S = 1e-5  # about, for PyTorch to start one operation
-OPERATIONS = 40  # about, of a block's forward pass; twice of it backward
-# What torch's checkpoint computes again: all but the block's last product, where it stops early (its default since 2.1
+LOSS_BYTES = 18.0  # moved per logit: 12 in fp32 that are kept, half of them twice
+EAGER_S = 1e-5  # approximate time in which PyTorch launches one operation
+OPERATIONS = 40  # approximate number in a block's forward pass; twice as many backward
+# Share that torch's checkpoint recomputes: all but the block's last product, as it stops early (the default since 2.1
 # without re-entering), and with a selective policy every second product (torchtitan's).
 SELECTIVE = 0.5
-STEP_PASSES = {"fused": 1.0, "foreach": 2.0}  # an optimizer goes through memory: in one kernel, or in many
+STEP_PASSES = {"fused": 1.0, "foreach": 2.0}  # memory passes of an optimizer: in one kernel, or in many
 
 
 class ComputeCost(NamedTuple):
-    """Seconds of one GPU for one micro-batch, and for the optimizer's step."""
+    """Seconds of one GPU for one micro-batch, and for the optimizer step."""
 
     forward_s: float
     backward_s: float
@@ -47,7 +47,7 @@ class ComputeCost(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> ComputeCost:
-    """The arithmetic of a complete setting, with what its strategy makes each GPU do twice or alone."""
+    """Return the compute cost of a complete setting, including what its strategy makes each GPU do twice or alone."""
     model = setting.model
     rate = matmul_flops_per_s(setting, gpu, links)
     memory = gpu.memory_gbps * 1e9
@@ -70,7 +70,7 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
 
 
 def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
-    """Operations per second that matrix products reach over a step. PyTorch multiplies fp32 as such, not in TF32."""
+    """Return the operations per second of matrix products over a step (without TF32, PyTorch's default)."""
     if setting.train.dtype == "fp32":
         return gpu.fp32_tflops * 1e12 * gpu.steady_share
     measured = links.matmul_tflops if links else None
@@ -78,13 +78,16 @@ def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None
 
 
 def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
-    """The data sheet's rate at the setting's precision."""
+    """Return the data sheet's rate at the setting's precision."""
     return (gpu.fp32_tflops if setting.train.dtype == "fp32" else gpu.tflops) * 1e12
 
 
 def matmul_flops(setting: TrainingSetup) -> float:
-    """Of the forward pass of one micro-batch: two for each weight a token passes through. The table of the input is
-    looked up, not multiplied."""
+    """Return the FLOPs of matrix products in the forward pass of one micro-batch: two per weight a token passes
+    through.
+
+    The input embedding is a lookup, not a product.
+    """
     model, seen = setting.model, vision_setting(setting)
     table = 0.0 if model.tied else float(model.vocab or 0) * (model.hidden or 0)
     passed = (model.active_params or model.params) - (model.tower.params if model.tower else 0.0)
@@ -93,8 +96,10 @@ def matmul_flops(setting: TrainingSetup) -> float:
 
 
 def attention_flops(setting: TrainingSetup) -> float:
-    """Of the forward pass of one micro-batch: scores and values. A decoder needs half of them, and a fused kernel
-    computes no more."""
+    """Return the FLOPs of attention in the forward pass of one micro-batch: scores and values.
+
+    A decoder needs half of them, and a fused kernel computes no more.
+    """
     model, train = setting.model, setting.train
     whole = 4.0 * (model.layers or 0) * (model.hidden or 0) * (train.seq_len or 0) * batch_tokens(train)
     causal = not is_encoder_decoder(model) and model.kind not in ("encoder", "vision") and train.attention != "eager"
@@ -102,14 +107,16 @@ def attention_flops(setting: TrainingSetup) -> float:
 
 
 def model_flops(setting: TrainingSetup) -> float:
-    """Of one rank in one optimizer step, each operation once: what a rate of use (MFU) counts."""
+    """Return the FLOPs of one rank in one optimizer step, each operation once, as model FLOPs utilisation (MFU) counts
+    them.
+    """
     forward = matmul_flops(setting), attention_flops(setting)
     backward = forward[0] * (1 + trained_params(setting) / setting.model.params) + 2 * forward[1]
     return (sum(forward) + backward) * (setting.train.grad_accum or 1)
 
 
 def _again(setting: TrainingSetup) -> tuple[float, float, float]:
-    """What is computed once more: shares of the products, of attention, and of what a block keeps."""
+    """Return what is recomputed: shares of the products, of attention, and of the saved tensors of a block."""
     once = _in_blocks(setting.model) * (1 - _last_product(setting.model))
     match setting.train.act_ckpt:
         case "full":
@@ -123,28 +130,28 @@ def _again(setting: TrainingSetup) -> tuple[float, float, float]:
 
 
 def _in_blocks(model: Model) -> float:
-    """What share of the products is in the blocks, and not in the head."""
+    """Return the share of the products that is in the blocks, not in the head."""
     head = float(model.vocab or 0) * (model.hidden or 0)
     passed = model.active_params or model.params
     return max(0.5, 1 - head / max(passed - (0 if model.tied else head), head, 1.0))
 
 
 def _last_product(model: Model) -> float:
-    """The share of a block's products that its last one has, out of the feed-forward part."""
+    """Return the share of a block's products that its last one has, the output of the feed-forward part."""
     hidden, inner = float(model.hidden or 0), float(model.intermediate or 0)
     whole = 4 * hidden * hidden + (3 if has_gated_mlp(model) else 2) * hidden * inner
     return hidden * inner / whole if whole else 0.0
 
 
 def _weight_bytes(setting: TrainingSetup) -> float:
-    """Weights are read once for a pass, which takes longest with few tokens; quantised ones are written out before."""
+    """Return the seconds to read all weights once, the limit with few tokens; quantised ones are unpacked first."""
     if setting.train.quant:
         return setting.model.params * (frozen_weight_bytes(setting.train) + 2 + 2)
     return setting.model.params * (4.0 if setting.train.dtype == "fp32" else 2.0)
 
 
 def _step_s(setting: TrainingSetup, memory: float) -> float:
-    """Weights, gradients and states are read, weights and states written."""
+    """Return the seconds of an optimizer step, which reads weights, gradients and states, and writes two of them."""
     strategy, train = setting.layout, setting.train
     if strategy.steps_on_host:
         return 0.0

@@ -1,6 +1,6 @@
-"""How long an optimizer step takes: arithmetic, and the communication that does not hide behind it.
+"""Duration of an optimizer step: compute, and the communication that does not overlap with it.
 
-An estimate. Messages are as large as each framework makes them: DDP's buckets of 25 MiB (torch 2.13), a block of FSDP,
+An estimate. Messages have the sizes that each framework uses: DDP's buckets of 25 MiB (torch 2.13), a block of FSDP,
 DeepSpeed's buckets (0.19). Volumes: ZeRO (arXiv 1910.02054, section 7), FSDP (arXiv 2304.11277). Offloading:
 ZeRO-Offload (arXiv 2101.06840), ZeRO-Infinity (arXiv 2104.07857).
 """
@@ -22,9 +22,9 @@ from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ri
 from .compute import ComputeCost, compute_cost
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
-BLOCKS = 20  # where the number of layers is not known
-NVME_GBPS = 3.0  # one drive for data centres (3.2 read, 3.0 written in DeepSpeed's issue 998), where nothing is known
-# What an optimizer on the host moves of its memory on a node: half of what eight channels of DDR4-3200 can.
+BLOCKS = 20  # if the number of layers is unknown
+NVME_GBPS = 3.0  # default: one data-centre drive (3.2 read, 3.0 written in DeepSpeed's issue 998)
+# Host memory bandwidth of an optimizer on a node: half of what eight channels of DDR4-3200 can do.
 HOST_MEMORY_GBPS = 100.0
 STEP_BYTES = 28 + 2  # per parameter: Adam reads weight, gradient, both moments; writes all but the gradient, and 16 bit
 # torch's Adam on the host is 5 to 7 times slower than DeepSpeed's (deepspeed.ai/tutorials/zero-offload).
@@ -33,8 +33,11 @@ NVME_STEP_BYTES = 2 * 12 + 2 * 4  # moments and master weights are read and writ
 
 
 class StepTime(NamedTuple):
-    """Seconds of one optimizer step, and bytes a rank sends in it. ``host_s``: what offloading adds; ``drive_s`` and
-    ``adam_s``: how much of it is an NVMe drive's, and the optimizer's on the host."""
+    """Seconds of one optimizer step, and bytes that a rank sends in it.
+
+    ``host_s``: added by offloading; ``drive_s`` and ``adam_s``: the parts of it for an NVMe drive, and for the
+    optimizer on the host.
+    """
 
     compute_s: float
     exposed_s: float
@@ -49,14 +52,14 @@ class StepTime(NamedTuple):
 
 
 class CommunicationCost(NamedTuple):
-    """What a strategy sends in a step: seconds that nothing hides, and bytes of one rank."""
+    """What a strategy sends in a step: seconds that do not overlap with compute, and bytes of one rank."""
 
     exposed_s: float
     sent_bytes: float
 
 
 def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool = True) -> StepTime:
-    """The time of one optimizer step of a complete setting.
+    """Return the time of one optimizer step of a complete setting.
 
     ``no_sync``: DDP reduces gradients with the last micro-batch only.
     """
@@ -68,7 +71,7 @@ def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool 
 
 
 def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
-    """The arithmetic alone: every operation once, the optimizer's step shared by all, no wait, nothing offloaded."""
+    """Return the compute time alone: every operation once, the optimizer step sharded, no waiting, no offloading."""
     strategy = msgspec.structs.replace(setting.layout, kind="fsdp2", cpu_offload=False, offload_optimizer=None)
     if setting.gpus == 1:
         strategy = msgspec.structs.replace(strategy, kind="single")
@@ -81,7 +84,7 @@ def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
 
 @lru_cache(maxsize=256)
 def communication_bytes(setting: TrainingSetup) -> tuple[float, float]:
-    """What a rank sends per optimizer step, in bytes: in the forward and backward passes, and after them."""
+    """Return the bytes that a rank sends per optimizer step: in the forward and backward passes, and after them."""
     strategy, ranks = setting.layout, setting.gpus
     if ranks == 1:
         return 0.0, 0.0
@@ -107,17 +110,17 @@ def communication_bytes(setting: TrainingSetup) -> tuple[float, float]:
 
 
 def sent_grad_bytes(train: TrainingOptions) -> float:
-    """Of a gradient on its way: reduced in fp32, but where everything is 16 bit."""
+    """Return the bytes per gradient on the network: fp32, unless everything is 16 bit."""
     return 2.0 if (train.dtype or "").endswith(("-deepspeed", "-pure")) else 4.0
 
 
 def sent_weight_bytes(train: TrainingOptions) -> float:
-    """Of a weight on its way to those that compute with it."""
+    """Return the bytes per weight on the network."""
     return frozen_weight_bytes(train) if train.quant else float(compute_dtype_bytes(train))
 
 
 def _gathers_from(setting: TrainingSetup, inside: int) -> int:
-    """From how many ranks the backward pass gathers a block; 1 where it is still whole."""
+    """Return the number of ranks from which the backward pass gathers a block, or 1 if it is still gathered."""
     kept = setting.layout.reshard_after_forward
     if kept is False or setting.layout.sharding == "SHARD_GRAD_OP":
         return 1
@@ -138,7 +141,9 @@ def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links, no_sync: bool
 
 
 def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
-    """DDP's buckets go behind the backward pass, all but the last: the input's table, or a bucket."""
+    """Return the exposed seconds of DDP: all buckets overlap with the backward pass but the last, the embedding or a
+    bucket.
+    """
     group, size = CollectiveGroup(setting.gpus, setting.nodes), trained_params(setting) * sent_grad_bytes(setting.train)
     buckets = max(1, ceil(size / DDP_BUCKET_BYTES))
     all_s = buckets * all_reduce_s(size / buckets, group, links)
@@ -148,7 +153,7 @@ def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
 
 
 def _after_s(setting: TrainingSetup, links: Links) -> float:
-    """ZeroRedundancyOptimizer sends each rank's share of the parameters to all others, one tensor after another."""
+    """Return the seconds in which ZeroRedundancyOptimizer broadcasts each rank's share, one parameter at a time."""
     if setting.layout.kind != "zero-optimizer":
         return 0.0
     tensors = 9 * (setting.model.layers or BLOCKS)
@@ -157,11 +162,14 @@ def _after_s(setting: TrainingSetup, links: Links) -> float:
 
 
 def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
-    """ZeRO-1 and 2: buckets are reduced behind the backward pass, unless overlap is off; then the parameters are
-    gathered, with nothing to hide behind."""
+    """Return the exposed seconds of ZeRO-1 and 2.
+
+    Buckets are reduced during the backward pass unless overlap is off; then the parameters are gathered, without
+    overlap.
+    """
     strategy, group = setting.layout, CollectiveGroup(setting.gpus, setting.nodes)
     trained = trained_params(setting)
-    if not trained:  # adapters of a model whose layers are not known
+    if not trained:  # adapters of a model with an unknown number of layers
         return 0.0
     per_bucket = min(strategy.reduce_bucket_size or DEEPSPEED_BUCKET, trained)
     buckets = max(1, ceil(trained / per_bucket))
@@ -178,8 +186,11 @@ def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> f
 
 
 def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
-    """FSDP and ZeRO-3 gather the next block while one computes, and reduce the one before: what takes longer than the
-    block waits. The first gather and the last reduction have nothing to hide behind."""
+    """Return the exposed seconds of FSDP and ZeRO-3.
+
+    They gather the next block while one computes, and reduce the one before: what takes longer than the block is
+    exposed. The first gather and the last reduction do not overlap.
+    """
     model, strategy, train = setting.model, setting.layout, setting.train
     blocks = model.layers or BLOCKS
     inside = shard_counts(strategy, setting.gpus, setting.nodes)[0]
@@ -209,7 +220,7 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
 
 
 def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links) -> tuple[float, float, float]:
-    """Seconds that offloading adds: of the link to the host, of the optimizer there, of a drive."""
+    """Return the seconds that offloading adds: the link to the host, the optimizer there, and a drive."""
     strategy, train = setting.layout, setting.train
     optimizer = "cpu" if strategy.cpu_offload else strategy.offload_optimizer
     params = "cpu" if strategy.cpu_offload else strategy.offload_param

@@ -1,4 +1,4 @@
-"""Change a text by edits, leaving every other character as it was, and show the change as a diff."""
+"""Apply edits to a text and leave every other character unchanged."""
 
 from collections.abc import Iterable
 
@@ -6,16 +6,16 @@ from ...training_script.edits import Edit
 
 
 class OverlappingEdits(Exception):
-    """Two edits want to change the same characters."""
+    """Two edits change the same characters."""
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """``text`` with the edits applied, which all count in the original; the same edit given twice counts once.
+    """Return ``text`` with the edits applied. Offsets refer to the original; duplicates count once.
 
-    Insertions at one place keep the order they were given in.
+    Insertions at one place keep their order.
 
     Raises:
-        Overlap: Edits overlap, or reach beyond the text.
+        OverlappingEdits: Edits overlap, or reach beyond the text.
     """
     ordered = sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end))
     parts: list[str] = []

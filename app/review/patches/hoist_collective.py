@@ -1,13 +1,15 @@
-"""The patch for DW401: take a collective, and what it needs, out of a test on the rank; side effects stay under it.
+"""The patch for DW401: move a collective and what it needs out of a condition on the rank; side effects stay under it.
 
-The body of the test is split into runs that keep their order: statements the collective rests on move out to the level
-of the test, all others stay under (a copy of) it. Refused wherever that would change more than which ranks do the work.
+The body of the branch is split into runs that keep their order: statements that the collective depends on move out to
+the level of the condition, all others stay under (a copy of) it. Refused if more would change than which ranks do the
+work.
 """
 
 import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from ...training_script.collectives import POINT_TO_POINT
 from ...training_script.rank_conditions import UnknownParts
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
 from ..collective_calls import CollectiveCall
@@ -18,17 +20,16 @@ from .hoist_edits import BodyPiece, NoPatch, branch_edits
 FIX = "hoist-collective"
 LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
 LOOP_EXITS = (ast.Break, ast.Continue)
-# Calls whose answer does not depend on what one rank alone has.
+# Calls whose result does not depend on data of one rank.
 SAME_EVERYWHERE = re.compile(
     r"len|isinstance|hasattr|getattr|int|float|bool|str|min|max|abs|range|is_initialized|is_available|get_world_size"
     r"|device_count|parse_args|get|getenv"
 )
-POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"}
 BLOCKS = (ast.For, ast.With, ast.If)
 
 
 def hoist_collective(script: Script, guard: ast.If, events: list[CollectiveCall]) -> Patch:
-    """The patch that lets every rank reach ``events``, all in the body of ``guard``; display-only where refused."""
+    """Return the patch that lets every rank reach ``events``, all in the body of ``guard``; display-only if refused."""
     try:
         return _Hoist(script, guard, events).patch()
     except NoPatch as why:
@@ -57,22 +58,22 @@ class _Hoist:
             edits=branch_edits(self.source, self.guard, pieces, self.rank_test, self.uniform_test),
         )
 
-    # ---- may it be done
+    # ---- refusals
 
     def _split_test(self) -> tuple[str, str]:
-        """The parts of the test that look at the rank, and those that are the same everywhere."""
+        """Return the parts of the condition that depend on the rank, and those that are the same on every rank."""
         test, source, ranks = self.guard.test, self.source, self.script.tests
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        ranked = [part for part in parts if ranks.mentions(part)]
-        uniform = [part for part in parts if not ranks.mentions(part)]
+        ranked = [part for part in parts if ranks.depends(part)]
+        uniform = [part for part in parts if not ranks.depends(part)]
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(test)):
-            raise NoPatch("the test assigns a name")
-        atoms = UnknownParts({})
+            raise NoPatch("the condition assigns a name")
+        unknown = UnknownParts({})
         for part in ranked:
-            ranks.truth(part, 0, atoms)
-        if atoms.met:
+            ranks.truth(part, 0, unknown)
+        if unknown.met:
             raise NoPatch(
-                f"the test mixes the rank with `{min(atoms.met)}`: say by hand when every rank should call it"
+                f"the condition mixes the rank with `{min(unknown.met)}`: decide by hand when every rank should call it"
             )
         for part in uniform:
             self._refuse_what_may_differ(part)
@@ -82,12 +83,12 @@ class _Hoist:
     def _refuse_what_cannot_move(self, events: list[CollectiveCall]) -> None:
         guard, source = self.guard, self.source
         if guard.orelse:
-            raise NoPatch("the test has an else branch: take the collective out of both by hand")
+            raise NoPatch("the condition has an else branch: move the collective out of both by hand")
         if source.code(guard).startswith("elif"):
-            raise NoPatch("the test is an elif: take the collective out by hand")
+            raise NoPatch("the condition is an elif: move the collective out by hand")
         for event in events:
             if sum(condition.by_rank for condition in event.path) > 1:
-                raise NoPatch("the collective stands under more than one test on the rank")
+                raise NoPatch("the collective is under more than one condition on the rank")
             for above in self._above(event.call):
                 if isinstance(above, ast.If):
                     self._refuse_what_may_differ(above.test)
@@ -96,51 +97,51 @@ class _Hoist:
                 if isinstance(node, LEAVING) or (
                     isinstance(node, LOOP_EXITS) and not any(isinstance(a, LOOPS) for a in self._above(node))
                 ):
-                    raise NoPatch(f"line {node.lineno} leaves the branch: take the collective out by hand")
+                    raise NoPatch(f"line {node.lineno} leaves the branch: move the collective out by hand")
         for function in self.through:
             for node in nodes_of_body(function):
                 if isinstance(node, ast.Call) and writes_output(node):
                     raise NoPatch(
                         f"{function.name}() also writes (line {node.lineno}), and would on every rank: "
-                        "take the collective out of it, keep the writing under the test"
+                        "move the collective out of it, keep the writing under the condition"
                     )
 
     def _check_moved(self) -> None:
-        """Refuse where a moved statement rests on, or later decides, what only some ranks have."""
+        """Refuse if a moved statement depends on, or later decides, what only some ranks have."""
         bound_by = {name for node in self.moved for name in _stores(node)}
         for call in (n for node in self.moved for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Call)):
             if called_name(call)[1] in POINT_TO_POINT:
-                raise NoPatch(f"the collective rests on what one rank sends or receives (line {call.lineno})")
+                raise NoPatch(f"the collective depends on data that one rank sends or receives (line {call.lineno})")
         for node in self.moved:
             for name in (
                 n for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
             ):
                 if name.id not in bound_by and self._only_by_rank(name):
-                    raise NoPatch(f"`{name.id}` is only there on some ranks")
+                    raise NoPatch(f"`{name.id}` exists only on some ranks")
         function = self.script.names.enclosing_function(self.guard) or self.source.tree
         inside = set(ast.walk(self.guard))
         for node in nodes_of_body(function):
             test = node.test if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) else None
-            if test is None or node in inside or self.script.tests.mentions(test):
+            if test is None or node in inside or self.script.tests.depends(test):
                 continue
             for name in ast.walk(test):
                 if not (isinstance(name, ast.Name) and name.id in bound_by):
                     continue
                 if any(binding.at not in inside for binding in self.script.names.bindings(name)):
-                    raise NoPatch(f"line {test.lineno} decides by `{name.id}`, which every rank would have then")
+                    raise NoPatch(f"line {test.lineno} depends on `{name.id}`, which every rank would then have")
 
     def _above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around ``node``, up to the branch."""
+        """Yield the nodes around ``node``, up to the branch."""
         parent = self.source.parents[node]
         while parent is not self.guard:
             yield parent
             parent = self.source.parents[parent]
 
     def _refuse_what_may_differ(self, test: ast.expr, depth: int = 3) -> None:
-        """Refuse where ranks may answer ``test`` differently: by the rank, by their data, by what they find on disk."""
+        """Refuse if ``test`` may differ between ranks: by the rank, by their data, or by files."""
         for node in ast.walk(test):
             if isinstance(node, (ast.Name, ast.Attribute)) and self._by_rank(node):
-                raise NoPatch(f"`{ast.unparse(node)}` in a test is not the same on every rank")
+                raise NoPatch(f"`{ast.unparse(node)}` in a condition is not the same on every rank")
             if isinstance(node, ast.Call) and not SAME_EVERYWHERE.fullmatch(called_name(node)[1]):
                 raise NoPatch(f"`{ast.unparse(node)}` decides, and may differ between ranks")
             if isinstance(node, ast.Name) and not isinstance(self.source.parents.get(node), ast.Attribute) and depth:
@@ -149,9 +150,9 @@ class _Hoist:
                         self._refuse_what_may_differ(binding.value, depth - 1)
 
     def _by_rank(self, node: ast.expr) -> bool:
-        """Whether what ``node`` stands for was bound under a test on the rank, or from the rank."""
+        """Return whether ``node`` was bound under a condition on the rank, or from the rank."""
         return any(
-            self._guarded(binding.at) or (binding.value is not None and self.script.tests.mentions(binding.value))
+            self._guarded(binding.at) or (binding.value is not None and self.script.tests.depends(binding.value))
             for binding in self.script.names.bindings(node)
         )
 
@@ -160,18 +161,18 @@ class _Hoist:
         return bool(bindings) and all(self._guarded(binding.at) for binding in bindings)
 
     def _guarded(self, node: ast.AST) -> bool:
-        """Whether ``node`` stands under a test on the rank (in a branch of an if)."""
+        """Return whether ``node`` is in a branch of an ``if`` that depends on the rank."""
         child, parent = node, self.source.parents.get(node)
         while parent is not None and not isinstance(parent, FUNCTIONS):
-            if isinstance(parent, ast.If) and child is not parent.test and self.script.tests.mentions(parent.test):
+            if isinstance(parent, ast.If) and child is not parent.test and self.script.tests.depends(parent.test):
                 return True
             child, parent = parent, self.source.parents.get(parent)
         return False
 
-    # ---- what moves
+    # ---- statements that move
 
     def _split(self, body: Sequence[ast.stmt]) -> list[BodyPiece]:
-        """Which statements move, from the last to the first, so that what a moved one needs moves too."""
+        """Decide which statements move, last to first, so that what a moved statement needs moves too."""
         pieces = [self._piece(stmt) for stmt in reversed(body)]
         return pieces[::-1]
 
@@ -191,22 +192,22 @@ class _Hoist:
         )
         if simple:
             raise NoPatch(
-                f"line {effects[0].lineno} does something one rank should do alone, and the collective needs it"
+                f"line {effects[0].lineno} has an effect that only one rank should have, and the collective needs it"
             )
         if any(node in effects for head in _heads(stmt) for node in ast.walk(head)):
-            raise NoPatch(f"line {stmt.lineno} does something one rank should do alone, around the collective")
+            raise NoPatch(f"line {stmt.lineno} has an effect that only one rank should have, around the collective")
         if any(isinstance(node, LOOP_EXITS) for node in nodes_of_body(stmt)):
-            raise NoPatch(f"the loop at line {stmt.lineno} is left early: take the collective out by hand")
+            raise NoPatch(f"the loop at line {stmt.lineno} ends early: move the collective out by hand")
         for head in _heads(stmt):
             self._move(head)
-        while True:  # a loop may need below what it sets above
+        while True:  # a loop may need at its end what it sets at its start
             before = set(self.needed)
             inner = self._split(stmt.body)  # type: ignore[attr-defined]
             if before == self.needed:
                 return BodyPiece(stmt, True, inner)
 
     def _binds(self, node: ast.AST) -> set[str]:
-        """Dotted names that ``node`` sets, or may change by a method or by a function it gives them to."""
+        """Return the dotted names that ``node`` sets, or may change by a method or by a function that gets them."""
         found = _stores(node)
         for child in (node, *nodes_of_body(node)):
             if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Call)) or is_side_effect(child.value):
@@ -234,7 +235,7 @@ def _heads(stmt: ast.stmt) -> list[ast.AST]:
 
 
 def _reads(node: ast.AST) -> set[str]:
-    """The longest dotted names that are read in ``node``."""
+    """Return the longest dotted names that are read in ``node``."""
     found: set[str] = set()
     inner: set[ast.AST] = set()
     for child in ast.walk(node):
@@ -248,7 +249,7 @@ def _reads(node: ast.AST) -> set[str]:
 
 
 def _stores(node: ast.AST) -> set[str]:
-    """Dotted names that ``node`` sets."""
+    """Return the dotted names that ``node`` sets."""
     found: set[str] = set()
     for child in (node, *nodes_of_body(node)):
         if isinstance(child, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(child.ctx, (ast.Store, ast.Del)):

@@ -1,4 +1,4 @@
-"""The text edits that split a branch into runs: what moves out of it, and what stays under (a copy of) its test."""
+"""Text edits that split a branch into runs: statements that move out, and those under (a copy of) its condition."""
 
 import ast
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from ...training_script.source import ScriptSource
 
 
 class NoPatch(Exception):
-    """Why no patch is made."""
+    """No patch is possible; the message gives the reason."""
 
 
 class BodyPiece(NamedTuple):
-    """A statement of the body: moved out whole, kept under the test whole, or split into ``inner``."""
+    """A statement of the body: moved out, kept under the condition, or split into ``inner``."""
 
     stmt: ast.stmt
     moved: bool
@@ -36,7 +36,7 @@ def branch_edits(
 
 
 class _Lines:
-    """The new indentation of each line of the branch, and the tests put between them."""
+    """The new indentation of each line of the branch, and the conditions inserted between them."""
 
     def __init__(self, source: ScriptSource, outer: str, unit: str, rank_test: str) -> None:
         self.source, self.unit, self.rank_test = source, unit, rank_test
@@ -47,7 +47,7 @@ class _Lines:
         source = self.source
         floor = source.header_end(guard)
         if uniform_test:
-            # The branch stays where it is, under the rest of its test; what one rank does alone goes one level in.
+            # The branch stays, under the rest of its condition; what only one rank does goes one level deeper.
             self.made.append(source.replace(guard.test, uniform_test))
             self._shift(pieces, floor, kept=1, moved=0)
         elif not pieces[0].moved:
@@ -61,7 +61,7 @@ class _Lines:
         return self.made
 
     def _shift(self, pieces: list[BodyPiece], floor: int, *, kept: int, moved: int, under: bool = False) -> None:
-        """Shift each piece by its number of levels; ``under``: the test stands right above already."""
+        """Shift each piece by its number of levels; ``under``: the condition is right above already."""
         for piece in pieces:
             first = self.source.first_line_with_comments(piece.stmt, floor)
             last = piece.stmt.end_lineno or piece.stmt.lineno

@@ -1,8 +1,8 @@
 """DW401: a collective that only some ranks reach.
 
-Looked at: collectives under a test on the rank, in the function itself or one call below it, and behind a ``return``,
-``continue`` or ``break`` under such a test. Silent where the other ranks reach the same collective elsewhere ("rank 0
-first" pairs, an else branch, leader and worker), where a group is given, and wherever the text does not tell.
+Covers collectives under a condition on the rank, in the function itself or one call below it, and behind a ``return``,
+``continue`` or ``break`` under such a condition. Silent if the other ranks reach the same collective elsewhere ("rank 0
+first" pairs, an else branch, leader and worker), if a group is given, and if the text does not determine it.
 """
 
 import ast
@@ -28,7 +28,7 @@ KNOWN_METHODS = re.compile(
 
 
 def check(script: Script) -> list[Violation]:
-    """Every place in the script where some ranks enter a collective and others do not."""
+    """Return every place in the script where some ranks enter a collective and others do not."""
     events = CollectiveCalls(script)
     suspects: list[CollectiveCall] = []
     for body in function_bodies(script):
@@ -44,7 +44,7 @@ def check(script: Script) -> list[Violation]:
 
 
 def _findings(script: Script, suspects: list[CollectiveCall]) -> list[Violation]:
-    """One finding for each branch, with all the collectives on it."""
+    """Return one finding for each branch, with all the collectives on it."""
     places: dict[tuple[ast.stmt, str], list[CollectiveCall]] = defaultdict(list)
     for event in suspects:
         condition = _decides(event)
@@ -86,49 +86,49 @@ def _finding(script: Script, guard: ast.stmt, place: str, events: list[Collectiv
 
 def _patch(script: Script, guard: ast.stmt, place: str, events: list[CollectiveCall]) -> Patch:
     if place.startswith("after"):
-        return no_patch(FIX, "the branch that leaves has to be turned round: guard the work, let every rank go on")
+        return no_patch(FIX, "invert the branch that leaves: put the work under the condition and let every rank go on")
     if place != "body" or not isinstance(guard, ast.If):
-        return no_patch(FIX, "the test stands inside an expression or on another branch: take the call out by hand")
+        return no_patch(FIX, "the condition is part of an expression or of another branch: move the call out by hand")
     return hoist_collective(script, guard, events)
 
 
 def _decides(event: CollectiveCall) -> BranchCondition:
-    """The outermost test on the rank that divides the ranks at ``event``."""
+    """Return the outermost condition on the rank that divides the ranks at ``event``."""
     return next(condition for condition in event.path if condition.by_rank)
 
 
 # ---- who reaches what
 
 
-def _reach(script: Script, event: CollectiveCall, atoms: UnknownParts) -> set[int]:
+def _reach(script: Script, event: CollectiveCall, unknown: UnknownParts) -> set[int]:
     ranks = set(RANKS)
     for condition in event.path:
         if condition.by_rank:
-            ranks &= {rank for rank in RANKS if _passes(script, condition, rank, atoms)}
+            ranks &= {rank for rank in RANKS if _passes(script, condition, rank, unknown)}
     return ranks
 
 
-def _passes(script: Script, condition: BranchCondition, rank: int, atoms: UnknownParts) -> bool:
-    said = [script.tests.truth(test, rank, atoms) == wanted for test, wanted in condition.tests]
-    return all(said) != condition.negated
+def _passes(script: Script, condition: BranchCondition, rank: int, unknown: UnknownParts) -> bool:
+    fulfilled = [script.tests.truth(test, rank, unknown) == wanted for test, wanted in condition.tests]
+    return all(fulfilled) != condition.negated
 
 
 def _reaches(script: Script, events: list[CollectiveCall]) -> Iterable[list[set[int]]]:
-    """For every way the unknown parts of the tests can be: the ranks that reach each event."""
-    atoms = UnknownParts({})
+    """Yield, for each combination of the unknown parts of the tests, the ranks that reach each event."""
+    unknown = UnknownParts({})
     for event in events:
-        _reach(script, event, atoms)
-    for values in truth_assignments(atoms.met):
+        _reach(script, event, unknown)
+    for values in truth_assignments(unknown.met):
         yield [_reach(script, event, UnknownParts(values)) for event in events]
 
 
 def _divides(script: Script, events: list[CollectiveCall]) -> bool:
-    """Whether, some way, some ranks reach one of the events and others none."""
+    """Return whether, for some combination, some ranks reach one of the events and others none."""
     return any(0 < len(set().union(*reached)) < len(RANKS) for reached in _reaches(script, events))
 
 
 def _paired(script: Script, events: list[CollectiveCall]) -> bool:
-    """Whether events on different branches together can be reached by every rank, though none of them is by itself."""
+    """Return whether events on different branches can together be reached by every rank, though no single one is."""
     if len({(_decides(event).guard, _decides(event).place) for event in events}) < 2:
         return False
     everyone = set(RANKS)
@@ -136,7 +136,7 @@ def _paired(script: Script, events: list[CollectiveCall]) -> bool:
 
 
 def _unpaired(script: Script, suspects: list[CollectiveCall]) -> list[CollectiveCall]:
-    """Without those that another function of the file answers (``__enter__`` and ``__exit__``, send and receive)."""
+    """Drop those that another function of the file pairs with (``__enter__`` and ``__exit__``, send and receive)."""
     by_kind: dict[str, list[CollectiveCall]] = defaultdict(list)
     for event in suspects:
         by_kind[event.kind].append(event)
@@ -144,7 +144,7 @@ def _unpaired(script: Script, suspects: list[CollectiveCall]) -> list[Collective
 
 
 def _answered(script: Script, events: CollectiveCalls, event: CollectiveCall) -> bool:
-    """Whether the ranks that do not come here run something else that may hold the same collective."""
+    """Return whether the ranks that do not reach this run something else that may make the same collective."""
     return any(
         _may_make(script, events, call, event.kind)
         for stmt in _other_side(script, _decides(event))
@@ -164,7 +164,7 @@ def _other_side(script: Script, condition: BranchCondition) -> list[ast.stmt]:
 
 
 def _rest(script: Script, stmt: ast.stmt) -> list[ast.stmt]:
-    """The statements behind ``stmt`` in its block."""
+    """Return the statements behind ``stmt`` in its block."""
     parent = script.source.parents[stmt]
     for name in ("body", "orelse", "finalbody"):
         block = getattr(parent, name, [])
@@ -178,7 +178,7 @@ def _may_make(script: Script, events: CollectiveCalls, call: ast.Call, kind: str
     if made := collective_name(call, names):
         return made == kind
     if function := names.function(call):
-        return kind in events.perhaps(function)
+        return kind in events.possible_calls(function)
     full = names.qualified(call.func)
     if full:
         return full.partition(".")[0] not in KNOWN_MODULES
@@ -191,7 +191,7 @@ def _may_make(script: Script, events: CollectiveCalls, call: ast.Call, kind: str
 
 
 def _who(script: Script, event: CollectiveCall) -> tuple[str, str]:
-    """Who comes here and who does not, in words."""
+    """Return which ranks reach the collective and which do not, in words."""
     for reached in _reaches(script, [event]):
         here = reached[0]
         if not 0 < len(here) < len(RANKS):

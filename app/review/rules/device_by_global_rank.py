@@ -1,16 +1,17 @@
 """DW101: a CUDA device chosen by the global rank.
 
-Only where the script shows that the number is the global rank (RANK, ``dist.get_rank()``, ``process_index``), not where
-a name merely suggests it. Silent in scripts that are made for one node: there both numbers are the same.
+Only if the script shows that the number is the global rank (RANK, ``dist.get_rank()``, ``process_index``), not if only
+a name suggests it. Silent in scripts for one node: there both numbers are the same.
 """
 
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ...launchers.rank_environment import LOCAL_RANK_OF
 from ...training_script.edits import Edit
 from ...training_script.names import Names
-from ...training_script.rank_conditions import WORLD_SIZE
+from ...training_script.rank_names import WORLD_SIZE
 from ...training_script.rank_values import RankValue
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
@@ -18,18 +19,13 @@ from ..rule_context import Patch, Script, Violation, no_patch
 
 FIX = "use-local-rank"
 WHY_UNSAFE = "other code may rely on the device having the number of the global rank"
-LOCAL_VARIABLE = {
-    "RANK": "LOCAL_RANK",
-    "SLURM_PROCID": "SLURM_LOCALID",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-}
 DEVICE_NAMES = {"device", "device_id", "current_device", "cuda_device", "device_index", "gpu_id"}
 NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
 def check(script: Script) -> list[Violation]:
-    """One finding for each function that uses the global rank as a device."""
+    """Return one finding for each function that uses the global rank as a device."""
     if _for_one_node(script):
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, RankValue]]] = defaultdict(list)
@@ -64,7 +60,7 @@ def _finding(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Violat
 
 
 def _device_places(script: Script) -> Iterator[ast.expr]:
-    """Every expression that stands where the number of a CUDA device is meant."""
+    """Yield every expression that is used as the number of a CUDA device."""
     names = script.names
     for node, _ in list(names.scope_of.items()):
         match node:
@@ -105,7 +101,7 @@ def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
     elif full.startswith("torch."):
         given = [call_argument(call, "device")]
     for value in given:
-        # A variable that is a device by its name is looked at where it is set.
+        # A variable named like a device is checked where it is assigned.
         if value is not None and not _device_name(value):
             yield value
 
@@ -119,7 +115,7 @@ def _device_name(expr: ast.expr) -> bool:
 
 
 def _for_one_node(script: Script) -> bool:
-    """Whether the script itself says that it runs on one node, so that the global rank is the local one."""
+    """Return whether the script runs on one node only, so that the global rank is the local rank."""
     names = script.names
     for node in ast.walk(script.source.tree):
         match node:
@@ -160,10 +156,10 @@ def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
             continue
         local = _local_rank_at(script, place)
         if local is None:
-            variable = LOCAL_VARIABLE.get(rank.variable or "RANK")
+            variable = LOCAL_RANK_OF.get(rank.variable or "RANK")
             if script.names.spawned or variable is None:
                 return no_patch(
-                    FIX, "no launcher is known to set LOCAL_RANK here: pass the index of the process on its node"
+                    FIX, "no known launcher sets LOCAL_RANK here: pass the index of the process on its node"
                 )
             os_, edit = _os_module(script)
             quote = '"' if _inside_f_string(script, place) != '"' else "'"
@@ -172,12 +168,12 @@ def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
         edits.append(script.source.replace(place, local))
     for edit, (place, _) in zip([e for e in edits if e.start != e.end], places, strict=False):
         if ast.unparse(place).replace('"', "'") != script.source.text[edit.start : edit.end].replace('"', "'"):
-            return no_patch(FIX, f"the expression at line {place.lineno} is written in a way no patch is made for")
+            return no_patch(FIX, f"the form of the expression at line {place.lineno} is not supported by the patch")
     return Patch(id=FIX, safety="unsafe", why_unsafe=WHY_UNSAFE, edits=edits)
 
 
 def _inside_f_string(script: Script, place: ast.expr) -> str:
-    """The quote of the f-string around ``place``, or ""."""
+    """Return the quote of the f-string around ``place``, or ""."""
     parent = script.source.parents[place]
     while isinstance(parent, (ast.expr, ast.FormattedValue)) and not isinstance(parent, ast.JoinedStr):
         parent = script.source.parents[parent]
@@ -187,7 +183,7 @@ def _inside_f_string(script: Script, place: ast.expr) -> str:
 
 
 def _local_rank_at(script: Script, place: ast.expr) -> str | None:
-    """A variable that surely holds the local rank where ``place`` stands; one read from LOCAL_RANK first."""
+    """Return a variable that certainly holds the local rank at ``place``, preferring one read from LOCAL_RANK."""
     names = script.names
     scope: Scope | None = names.scope_of[place]
     while scope:
@@ -198,7 +194,7 @@ def _local_rank_at(script: Script, place: ast.expr) -> str | None:
             at = bindings[0].at
             found = names.lookup(name, names.scope_of[place])
             if not found or found[0] is not bindings:
-                continue  # hidden by a nearer name
+                continue  # shadowed
             rank = script.ranks.rank(at if isinstance(at, ast.arg) else bindings[0].value or at)
             if isinstance(at, ast.arg):
                 rank = _spawn_index(script, at)
@@ -218,8 +214,11 @@ def _spawn_index(script: Script, at: ast.arg) -> RankValue | None:
 
 
 def _holds_at(script: Script, at: ast.AST, place: ast.expr, scope: Scope) -> bool:
-    """Whether what ``at`` binds is bound whenever ``place`` runs: a parameter, or an earlier statement of a block
-    around ``place`` (for a function: any statement of the module's own)."""
+    """Return whether the binding ``at`` exists whenever ``place`` runs.
+
+    This holds for parameters and for earlier statements of a block around ``place`` (inside a function, for every
+    statement at module level).
+    """
     if isinstance(at, ast.arg):
         return True
     parents = script.source.parents
@@ -236,7 +235,7 @@ def _holds_at(script: Script, at: ast.AST, place: ast.expr, scope: Scope) -> boo
 
 
 def _os_module(script: Script) -> tuple[str, Edit | None]:
-    """The name the module ``os`` has, and the edit that imports it where it has none."""
+    """Return the name of the module ``os``, and the edit that imports it if it is missing."""
     for name, bindings in script.names.module.bindings.items():
         for binding in bindings:
             if isinstance(binding.at, ast.Import) and any(
@@ -247,7 +246,7 @@ def _os_module(script: Script) -> tuple[str, Edit | None]:
 
 
 def _import_edit(script: Script, code: str) -> Edit:
-    """The edit that puts an import where it may stand: before the first other import, behind ``__future__``."""
+    """Return the edit that inserts an import before the first other import, behind ``__future__``."""
     body = script.source.tree.body
     for stmt in body:
         if isinstance(stmt, (ast.Import, ast.ImportFrom)) and getattr(stmt, "module", "") != "__future__":

@@ -1,8 +1,8 @@
 """DW203: a shuffling DistributedSampler whose epoch is never set.
 
 Followed from the sampler to the DataLoader, the loop that trains on it and the loop around that. Silent for evaluation,
-for ``shuffle=False``, for loaders somebody else prepares (Accelerate, Fabric, Trainer), and wherever a ``set_epoch``
-cannot be told apart from the one that is missing.
+for ``shuffle=False``, for loaders that a library prepares (Accelerate, Fabric, Trainer), and if a ``set_epoch`` may be
+the missing one.
 """
 
 import ast
@@ -26,7 +26,7 @@ WHY_UNSAFE = "the order of the data changes, so a run is not comparable with ear
 
 
 def check(script: Script) -> list[Violation]:
-    """Every sampler of the script that shuffles and whose epoch nobody sets."""
+    """Return every shuffling sampler whose epoch is never set."""
     shuffling = [
         node
         for node in ast.walk(script.source.tree)
@@ -53,7 +53,7 @@ def _finding(script: Script, sampler: ast.Call, use: EpochLoop) -> Violation:
         line=sampler.lineno,
         column=script.source.column(sampler),
         end_line=sampler.end_lineno or sampler.lineno,
-        message=f"nobody calls set_epoch on this sampler in the epoch loop at line {use.epochs.lineno}: "
+        message=f"set_epoch of this sampler is not called in the epoch loop at line {use.epochs.lineno}: "
         "every epoch has the same order",
         confidence=0.9,
         patch=_patch(script, sampler, use),
@@ -75,7 +75,7 @@ def _shuffles(script: Script, sampler: ast.Call) -> bool:
 
 
 def _for_evaluation(script: Script, sampler: ast.Call) -> bool:
-    """Whether the names around the sampler say that it is not for training."""
+    """Return whether the names around the sampler suggest that it is not for training."""
     stmt: ast.AST = sampler
     while isinstance(stmt, (ast.expr, ast.keyword)):
         stmt = script.source.parents[stmt]
@@ -85,21 +85,21 @@ def _for_evaluation(script: Script, sampler: ast.Call) -> bool:
     return any(EVALUATION.search(name.rpartition(".")[2]) for name in named)
 
 
-# ---- what is set already
+# ---- calls of set_epoch
 
 
 def _set_already(script: Script) -> tuple[set[ast.AST], bool]:
-    """The samplers whose epoch is set somewhere, and whether one is set that cannot be told."""
+    """Return the samplers whose epoch is set, and whether one is set that cannot be identified."""
     known: set[ast.AST] = set()
     for node in ast.walk(script.source.tree):
         if isinstance(node, ast.Constant) and node.value == "set_epoch":
             return known, True
         if not (isinstance(node, ast.Attribute) and node.attr == "set_epoch"):
             continue
-        told = set(find_samplers(script, node.value))
-        if not told:
+        samplers = set(find_samplers(script, node.value))
+        if not samplers:
             return known, True
-        known |= told
+        known |= samplers
     return known, False
 
 
@@ -110,7 +110,7 @@ def _patch(script: Script, sampler: ast.Call, use: EpochLoop) -> Patch:
     loop, source = use.epochs, script.source
     first = loop.body[0]
     if not source.alone(first) or first.lineno <= source.header_end(loop) or first.lineno == loop.lineno:
-        return no_patch(FIX, "the body of the loop stands on the line of its head: give it lines of its own")
+        return no_patch(FIX, "the body of the loop is on the line of its header: put it on lines of its own")
     edits = []
     epoch = _counter(script, loop)
     if epoch == "_" and isinstance(loop, (ast.For, ast.AsyncFor)):
@@ -118,10 +118,12 @@ def _patch(script: Script, sampler: ast.Call, use: EpochLoop) -> Patch:
         target = loop.target if isinstance(loop.target, ast.Name) else loop.target.elts[0]  # type: ignore[attr-defined]
         edits.append(source.replace(target, epoch))
     if not epoch:
-        return no_patch(FIX, "the loop counts no epochs: count its rounds, and call set_epoch with the count in each")
+        return no_patch(
+            FIX, "the loop does not count epochs: count its iterations, and pass the count to set_epoch in each"
+        )
     expr, certain = _sampler_at(script, sampler, use)
     if not expr:
-        return no_patch(FIX, "the sampler cannot be reached from the loop: hand it in, and call set_epoch there")
+        return no_patch(FIX, "the sampler is not accessible in the loop: pass it in, and call set_epoch there")
     indent = source.indent(first.lineno)
     line = source.header_end(loop) + 1
     call = f"{expr}.set_epoch({epoch})"
@@ -141,7 +143,7 @@ def _unit(script: Script, loop: Loop, indent: str) -> str:
 
 
 def _counter(script: Script, loop: Loop) -> str:
-    """The text of what counts the epochs, or ""."""
+    """Return the code of the epoch counter, or ""."""
     if isinstance(loop, ast.While):
         tested = {n.id for n in ast.walk(loop.test) if isinstance(n, ast.Name)}
         for node in nodes_of_body(loop):
@@ -165,7 +167,7 @@ def _free(script: Script, loop: Loop, name: str) -> str:
 
 
 def _sampler_at(script: Script, sampler: ast.Call, use: EpochLoop) -> tuple[str, bool]:
-    """An expression for the sampler that is bound where the loop stands, and whether it surely is one with an epoch."""
+    """Return an expression for the sampler that is bound at the loop, and whether it certainly has an epoch."""
     names = script.names
     scope = names.scope_of[use.epochs]
     for name in scope.bindings:
@@ -201,7 +203,7 @@ def _sampler_at(script: Script, sampler: ast.Call, use: EpochLoop) -> tuple[str,
 
 
 def _only(script: Script, probe: ast.Name, sampler: ast.Call) -> bool:
-    """Whether a name stands for this sampler, or for none."""
+    """Return whether a name stands for this sampler or for None only."""
     leaves = script.names.origins(probe)
     return sampler in leaves and all(leaf is sampler or isinstance(leaf, ast.Constant) for leaf in leaves)
 
@@ -211,7 +213,7 @@ def _same_block(script: Script, at: ast.AST, loop: Loop) -> bool:
 
 
 def _conditional(script: Script, sampler: ast.Call) -> bool:
-    """Whether the sampler is made only under a condition."""
+    """Return whether the sampler is created only under a condition."""
     parent = script.source.parents.get(sampler)
     while parent is not None and not isinstance(parent, FUNCTIONS):
         if isinstance(parent, (ast.If, ast.IfExp, ast.Try)):

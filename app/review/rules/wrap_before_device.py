@@ -1,7 +1,7 @@
 """DW201: DDP around a model that is not on its device yet.
 
 Two forms: the model is moved after the wrap (``DDP(net); net.to(device)``), or ``device_ids`` is given and the model,
-made in this script, is moved nowhere. Silent where the model may have been moved already, or made on its device.
+created in this script, is never moved. Silent if the model may have been moved already or created on its device.
 """
 
 import ast
@@ -13,13 +13,13 @@ from ..model_device import Placement, is_device_move, model_placement, node_posi
 from ..rule_context import Patch, Script, Violation, no_patch
 
 FIX = "move-before-wrap"
-LATER = "the model moves earlier than it did: what stands in between sees it on its device"
+LATER = "the model moves earlier than before: the code in between finds it on its device"
 INSERTED = "the patch takes the device from device_ids"
 DDP = re.compile(r"torch\.nn\.parallel\.(?:distributed\.)?DistributedDataParallel")
 
 
 def check(script: Script) -> list[Violation]:
-    """Every DDP wrap in the script that comes before the move to the device."""
+    """Return every DDP wrap in the script that comes before the move to the device."""
     found = [_judge(script, node) for node in ast.walk(script.source.tree) if isinstance(node, ast.Call)]
     return [finding for finding in found if finding]
 
@@ -56,7 +56,7 @@ def _found(script: Script, wrap: ast.Call, message: str, place: Placement, patch
 
 
 def _move_after(script: Script, wrap: ast.Call) -> ast.Call | None:
-    """The move of the wrapped model: around the wrap itself, or a later statement for the name it is given."""
+    """Return the later move of the wrapped model, around the wrap itself or as a statement of its own, or None."""
     parents = script.source.parents
     above = parents.get(wrap)
     around = parents.get(above) if isinstance(above, ast.Attribute) else None
@@ -76,7 +76,7 @@ def _move_after(script: Script, wrap: ast.Call) -> ast.Call | None:
 
 
 def _statement(script: Script, move: ast.Call) -> ast.Expr | ast.Assign | None:
-    """The statement that ``X.to(device)`` or ``X = X.to(device)`` is."""
+    """Return the statement of ``X.to(device)`` or ``X = X.to(device)``, or None."""
     stmt = script.source.parents.get(move)
     if isinstance(stmt, ast.Expr):
         return stmt
@@ -89,7 +89,7 @@ def _statement(script: Script, move: ast.Call) -> ast.Expr | ast.Assign | None:
 
 
 def _move_up(script: Script, wrap: ast.Call, model: ast.expr, move: ast.Call) -> Patch:
-    """The patch that moves the model first, with the text of the late move."""
+    """Return the patch that moves the model first, with the text of the late move."""
     source = script.source
     assert isinstance(move.func, ast.Attribute)
     tail = source.text[source.end(move.func.value) : source.end(move)]
@@ -100,12 +100,12 @@ def _move_up(script: Script, wrap: ast.Call, model: ast.expr, move: ast.Call) ->
     stmt = _statement(script, move)
     assert stmt
     if not isinstance(model, (ast.Name, ast.Attribute, ast.Call)):
-        return no_patch(FIX, "the model is written as an expression: give it a name, move it, then wrap it")
+        return no_patch(FIX, "the model is an expression: assign it to a name, move it, then wrap it")
     block, holder = _common_block(script, wrap, stmt)
     if not source.alone(stmt) or (holder and not source.alone(holder)):
         return no_patch(FIX, "the move or the wrap shares its line with other statements")
     if not holder:
-        return no_patch(FIX, f"line {stmt.lineno} stands in another block: move the model above the wrap by hand")
+        return no_patch(FIX, f"line {stmt.lineno} is in another block: move the model above the wrap by hand")
     between = block[block.index(holder) : block.index(stmt)]
     needed = {n.id for n in ast.walk(move) if isinstance(n, ast.Name)} - {
         dotted_name(move.func.value).partition(".")[0]
@@ -114,7 +114,7 @@ def _move_up(script: Script, wrap: ast.Call, model: ast.expr, move: ast.Call) ->
     if needed & bound:
         return no_patch(FIX, f"`{min(needed & bound)}` is set only after the wrap: set it, and move the model, above")
     if _made_in(script, model, wrap, holder):
-        return no_patch(FIX, "the model is made in the block of the wrap: move it there, before the wrap")
+        return no_patch(FIX, "the model is created in the block of the wrap: move it there, before the wrap")
     if not dotted_name(model):
         edits = [Edit(source.end(model), source.end(model), tail), _without(script, stmt)]
         adjacent = len(between) == 1
@@ -128,7 +128,7 @@ def _move_up(script: Script, wrap: ast.Call, model: ast.expr, move: ast.Call) ->
 
 
 def _made_in(script: Script, model: ast.expr, wrap: ast.Call, holder: ast.stmt) -> bool:
-    """Whether the model is bound, before the wrap, only in the statement that holds the wrap."""
+    """Return whether the model is bound, before the wrap, only in the statement that holds the wrap."""
     inside = set(ast.walk(holder))
     return any(
         binding.at in inside and binding.value and node_position(binding.value) < node_position(wrap)
@@ -138,7 +138,7 @@ def _made_in(script: Script, model: ast.expr, wrap: ast.Call, holder: ast.stmt) 
 
 
 def _common_block(script: Script, wrap: ast.Call, stmt: ast.stmt) -> tuple[list[ast.stmt], ast.stmt | None]:
-    """The block ``stmt`` stands in, and the statement of it, before ``stmt``, that holds the wrap."""
+    """Return the block of ``stmt`` and its earlier statement that holds the wrap, or None."""
     parent = script.source.parents[stmt]
     for name in ("body", "orelse", "finalbody"):
         block = getattr(parent, name, [])
@@ -149,5 +149,5 @@ def _common_block(script: Script, wrap: ast.Call, stmt: ast.stmt) -> tuple[list[
 
 
 def _without(script: Script, stmt: ast.stmt) -> Edit:
-    """The edit that takes a statement out (it is not the only one of its block: the wrap stands there too)."""
+    """Return the edit that removes a statement. Its block is not empty then: it also holds the wrap."""
     return script.source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno)

@@ -1,6 +1,6 @@
-"""Reads dumps in a process of its own, which a hostile one can make end, but not the machine's memory.
+"""Read dumps in a child process, so that a hostile dump can end that process but not exhaust the machine's memory.
 
-Standard input: a JSON list of path and rank. Standard output: per file the length of an answer (8 bytes) and the
+Standard input: a JSON list of (path, rank). Standard output: for each file the length of the answer (8 bytes) and the
 answer as msgpack.
 """
 
@@ -17,7 +17,7 @@ MOST_MEMORY_BYTES = 6_000_000_000
 
 
 def main() -> None:
-    """Answer for each file, in order."""
+    """Write an answer for each file, in order."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = MOST_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MOST_MEMORY_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))

@@ -1,4 +1,4 @@
-"""All records of a job side by side: who belongs to which group, and what each rank did in it, by sequence number."""
+"""The records of all ranks in one table: members of each group, and the calls of each rank by sequence number."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -10,13 +10,13 @@ from ..types import Call, RankRecord
 GroupKey = tuple[str, tuple[int, ...]]
 Signature = tuple[str, tuple[int, ...] | None, str | None]
 WORLD_NAMES = ("0", "default_pg")
-# Which of its tensors must be equal on all ranks; of the others the sizes may differ.
+# Collectives whose outputs must be equal on all ranks; the inputs may differ in size.
 EQUAL_OUTPUTS = {"scatter", "broadcast_oop"}
 NO_SIZES = {"barrier", "all_reduce_barrier", "all_to_all", "all_to_allv", "coalesced"}
 
 
 class RankCalls:
-    """The collectives of one rank in one group, in order: sequence numbers, signatures, and where they stand."""
+    """The collectives of one rank in one group, in order: sequence numbers, signatures and record entries."""
 
     __slots__ = ("entries", "seqs", "signatures")
 
@@ -24,12 +24,12 @@ class RankCalls:
         self.entries, self.seqs, self.signatures = entries, seqs, signatures
 
     def entry(self, seq: int) -> int | None:
-        """The record's entry of that sequence number."""
+        """Return the record entry with this sequence number, or None."""
         at = self._at(seq)
         return None if at is None else self.entries[at]
 
     def signature(self, seq: int) -> int | None:
-        """What was called under that sequence number."""
+        """Return the signature of the call with this sequence number, or None."""
         at = self._at(seq)
         return None if at is None else self.signatures[at]
 
@@ -39,7 +39,7 @@ class RankCalls:
 
 
 class CollectiveTable:
-    """What the analysis reads. ``silent`` are the ranks of the job that left no record."""
+    """The calls of all ranks by group and sequence number. ``silent``: the ranks of the job that left no record."""
 
     def __init__(self, records: list[RankRecord], world_size: int | None = None) -> None:
         self.records = {record.rank: record for record in sorted(records, key=lambda record: record.rank)}
@@ -52,11 +52,11 @@ class CollectiveTable:
         self.world_size = max([world_size or 0, *(rank + 1 for rank in [*self.records, *named])])
         self.keys = {rank: [self._key(rank, g) for g in range(len(r.groups))] for rank, r in self.records.items()}
         self.titles: dict[GroupKey, str] = {}
-        self.lanes: dict[GroupKey, dict[int, RankCalls]] = defaultdict(dict)
+        self.calls_by_rank: dict[GroupKey, dict[int, RankCalls]] = defaultdict(dict)
         self.signatures: dict[Signature, int] = {}
-        self._recorded: dict[GroupKey, list[int]] = {}
-        self._least: dict[GroupKey, int] = {}
-        self._absent: dict[tuple[GroupKey, int], tuple[int, ...]] = {}
+        self._with_record: dict[GroupKey, list[int]] = {}
+        self._last_common_seq: dict[GroupKey, int] = {}
+        self._not_entered: dict[tuple[GroupKey, int], tuple[int, ...]] = {}
         self._finished: dict[tuple[GroupKey, int], list[int]] = {}
         self.p2p: dict[int, list[int]] = {}  # rank -> its entries that are point-to-point
         users: dict[GroupKey, set[int]] = defaultdict(set)
@@ -64,17 +64,17 @@ class CollectiveTable:
             for key, group in zip(self.keys[rank], record.groups, strict=True):
                 self.titles.setdefault(key, group.title)
                 users[key].add(rank)
-            self._lay_out(rank, record)
+            self._add_calls(rank, record)
         self.members = {key: self._members(key, used) for key, used in users.items()}
         self.silent = sorted(set(range(self.world_size)) - set(self.records))
 
     def _key(self, rank: int, group: int) -> GroupKey:
-        """A name may stand for different groups on different ranks; then the members tell them apart."""
+        """Return the key of a rank's group. It holds the members too: ranks may use one name for different groups."""
         this = self.records[rank].groups[group]
         if this.ranks:
             return this.name, tuple(this.ranks)
-        sound = [members for members in self._configured.get(this.name, ()) if rank in members]
-        return this.name, min(sound) if sound else ()
+        configured = [members for members in self._configured.get(this.name, ()) if rank in members]
+        return this.name, min(configured) if configured else ()
 
     def _members(self, key: GroupKey, used: set[int]) -> list[int]:
         name, ranks = key
@@ -84,7 +84,7 @@ class CollectiveTable:
             return list(range(self.world_size))
         return sorted(used)
 
-    def _lay_out(self, rank: int, record: RankRecord) -> None:
+    def _add_calls(self, rank: int, record: RankRecord) -> None:
         entries: list[list[int]] = [[] for _ in record.groups]
         p2p: list[int] = []
         into = [p2p if call.p2p else entries[call.group] for call in record.calls]
@@ -95,67 +95,71 @@ class CollectiveTable:
         for key, these in zip(self.keys[rank], entries, strict=True):
             if these:
                 seqs = [record.seq[at] for at in these]
-                self.lanes[key][rank] = RankCalls(these, seqs, [signed[record.call[at]] for at in these])
+                self.calls_by_rank[key][rank] = RankCalls(these, seqs, [signed[record.call[at]] for at in these])
 
     @cached_property
     def p2p_groups(self) -> set[GroupKey]:
-        """Groups with point-to-point calls: their counts of what was enqueued mix two numberings."""
+        """Groups with point-to-point calls: their enqueued count mixes two sequences of numbers."""
         return {
             self.keys[rank][call.group] for rank, record in self.records.items() for call in record.calls if call.p2p
         }
 
     def call(self, rank: int, entry: int) -> Call:
-        """What an entry called."""
+        """Return the call of an entry."""
         record = self.records[rank]
         return record.calls[record.call[entry]]
 
-    def position(self, rank: int, key: GroupKey) -> int:
-        """The last collective of the group the rank has entered; -1 where it has entered none that is known."""
-        lane = self.lanes[key].get(rank)
-        if lane:
-            return lane.seqs[-1]
+    def last_entered_seq(self, rank: int, key: GroupKey) -> int:
+        """Return the last collective of the group that the rank is known to have entered, or -1."""
+        rank_calls = self.calls_by_rank[key].get(rank)
+        if rank_calls:
+            return rank_calls.seqs[-1]
         record = self.records[rank]
         if key in self.keys[rank] and key not in self.p2p_groups:
             enqueued = record.groups[self.keys[rank].index(key)].enqueued
             return -1 if enqueued is None else enqueued
         return -1
 
-    def recorded(self, key: GroupKey) -> list[int]:
-        """The members of a group that left a record."""
-        if key not in self._recorded:
-            self._recorded[key] = [rank for rank in self.members[key] if rank in self.records]
-        return self._recorded[key]
+    def ranks_with_record(self, key: GroupKey) -> list[int]:
+        """Return the members of a group that left a record."""
+        if key not in self._with_record:
+            self._with_record[key] = [rank for rank in self.members[key] if rank in self.records]
+        return self._with_record[key]
 
-    def least(self, key: GroupKey) -> int:
-        """The last collective of the group that all its members with a record have entered."""
-        if key not in self._least:
-            self._least[key] = min((self.position(rank, key) for rank in self.recorded(key)), default=-1)
-        return self._least[key]
+    def last_common_seq(self, key: GroupKey) -> int:
+        """Return the last collective that all members with a record have entered."""
+        if key not in self._last_common_seq:
+            self._last_common_seq[key] = min(
+                (self.last_entered_seq(rank, key) for rank in self.ranks_with_record(key)), default=-1
+            )
+        return self._last_common_seq[key]
 
-    def absent(self, key: GroupKey, seq: int) -> tuple[int, ...]:
-        """The members with a record that have not entered a collective."""
-        if self.least(key) >= seq:
+    def ranks_not_entered(self, key: GroupKey, seq: int) -> tuple[int, ...]:
+        """Return the members with a record that have not entered a collective."""
+        if self.last_common_seq(key) >= seq:
             return ()
-        if (key, seq) not in self._absent:
-            self._absent[key, seq] = tuple(rank for rank in self.recorded(key) if self.position(rank, key) < seq)
-        return self._absent[key, seq]
+        if (key, seq) not in self._not_entered:
+            self._not_entered[key, seq] = tuple(
+                rank for rank in self.ranks_with_record(key) if self.last_entered_seq(rank, key) < seq
+            )
+        return self._not_entered[key, seq]
 
     def finished(self, key: GroupKey, seq: int) -> list[int]:
-        """The members with a record that have finished a collective."""
+        """Return the members with a record that have finished a collective."""
         if (key, seq) not in self._finished:
-            self._finished[key, seq] = [rank for rank in self.recorded(key) if self.done(rank, key, seq)]
+            self._finished[key, seq] = [rank for rank in self.ranks_with_record(key) if self.done(rank, key, seq)]
         return self._finished[key, seq]
 
     def done(self, rank: int, key: GroupKey, seq: int) -> bool:
-        """Whether the rank has finished it, as far as is known."""
-        lane = self.lanes[key].get(rank)
-        at = lane.entry(seq) if lane else None
+        """Return whether the rank is known to have finished a collective."""
+        rank_calls = self.calls_by_rank[key].get(rank)
+        at = rank_calls.entry(seq) if rank_calls else None
         if at is not None:
             return self.records[rank].states[at] == "d"
-        return self.position(rank, key) >= seq
+        return self.last_entered_seq(rank, key) >= seq
 
     def title(self, key: GroupKey) -> str:
-        """How people know the group."""
+        """Return the readable name of a group."""
         title, (name, ranks) = self.titles.get(key, ""), key
         if title not in ("", "undefined"):
             return title
@@ -163,9 +167,9 @@ class CollectiveTable:
 
 
 def call_signature(call: Call) -> Signature:
-    """What must be equal on all ranks: the operation, how many elements, and the data type.
+    """Return what must be equal on all ranks: the operation, the numbers of elements, and the data type.
 
-    Shapes may differ where the number of elements does not; of uneven operations only the kind is compared.
+    Shapes may differ if the numbers of elements are equal. Operations with uneven sizes are compared by name only.
     """
     op = call.op
     if op in NO_SIZES:

@@ -1,7 +1,7 @@
-"""Flight Recorder dumps from files: pickle or JSON, NCCL or gloo, versions 2.0 to 2.10.
+"""Load Flight Recorder dumps from files: pickle or JSON, NCCL or gloo, versions 2.0 to 2.10.
 
-A dump is foreign data. What cannot be read is named as a problem; nothing in a dump is ever run. The format is that of
-torch 2.13, seen on dumps of gloo jobs (2.10) and of an NCCL job (2.9).
+A dump is untrusted data: nothing in it is executed, and unreadable parts are reported as problems. The format is that
+of torch 2.13, checked with dumps of gloo jobs (2.10) and of an NCCL job (2.9).
 """
 
 import gc
@@ -24,30 +24,32 @@ __all__ = ["Records", "host_in_name", "load_records", "parse_json_record", "rank
 
 WORKERS = 2
 MOST_DEATHS = 5
-WORKERS_FROM_BYTES = 10_000_000  # below, all is read before two processes have started
+WORKERS_FROM_BYTES = 10_000_000  # below, starting child processes takes longer than reading
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from ddpwizard.app.triage.flight_recorder import child; child.main()"
 )
 MOST_BYTES = 1_000_000_000
 RANK_AT_END = re.compile(r"(?<!\d)(\d{1,6})(?:\.(?:json|pkl|pickle|bin|dump))?$")
-# What commonly stands in a dump's name beside the host.
-WORDS = re.compile(r"(?:nccl|comm|lib|trace|rank|dump|fr|flight|recorder|debug|info|gloo|torch|tmp|r)?", re.IGNORECASE)
+# Common parts of a dump's file name other than the host.
+NAME_WORDS = re.compile(
+    r"(?:nccl|comm|lib|trace|rank|dump|fr|flight|recorder|debug|info|gloo|torch|tmp|r)?", re.IGNORECASE
+)
 NO_DUMPS = {".log", ".txt", ".md", ".py", ".csv", ".yaml", ".yml", ".out", ".err", ".html", ".gz", ".zip", ".tar"}
 Chooser = Callable[[Path], int | None]
 
 
 class LoadedFile(msgspec.Struct, frozen=True):
-    """What came of one file."""
+    """The record in a file, or why there is none."""
 
     record: RankRecord | None = None
     problem: str = ""
 
 
 def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None) -> Records:
-    """The records in these files and directories, one per rank; each problem names its file.
+    """Load the records in these files and directories, one per rank. Each problem names its file.
 
-    ``choose_rank`` is asked for the rank of a file whose name does not end with one.
+    ``choose_rank`` returns the rank of a file whose name does not end with one.
     """
     given = [Path(path) for path in paths]
     files, problems = _files(given)
@@ -58,7 +60,7 @@ def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None
             rank = choose_rank(path)
         size = path.stat().st_size
         if rank is None:
-            problems.append(f"{path}: its name does not end with the rank's number")
+            problems.append(f"{path}: the file name does not end with the rank's number")
         elif size > MOST_BYTES:
             problems.append(f"{path}: larger than any dump ({size} bytes)")
         else:
@@ -66,13 +68,13 @@ def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None
     if sum(size for _, _, size in wanted) < WORKERS_FROM_BYTES:
         read = [load_file(path, rank) for path, rank, _ in wanted]
     else:
-        read = _read_apart(wanted)
+        read = _load_in_children(wanted)
     records: dict[int, RankRecord] = {}
     for (path, _, _), each in zip(wanted, read, strict=True):
         if each.record is None:
             problems.append(f"{path}: {each.problem}")
         elif each.record.rank in records:
-            problems.append(f"{path}: rank {each.record.rank} was read from {records[each.record.rank].source} already")
+            problems.append(f"{path}: rank {each.record.rank} was already read from {records[each.record.rank].source}")
         else:
             records[each.record.rank] = each.record
     folder = str(given[0].absolute()) if given else ""
@@ -80,31 +82,33 @@ def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None
 
 
 def load_file(path: Path, rank: int, limited: bool = False) -> LoadedFile:
-    """One file. ``limited``: this process may only use so much memory."""
+    """Load one file. ``limited``: this process runs under a memory limit."""
     try:
         data = path.read_bytes()
         return LoadedFile(parse_dump(data, rank, host=host_in_name(path), source=str(path.absolute()), limited=limited))
     except DumpError as error:
         return LoadedFile(problem=str(error))
     except OSError as error:
-        return LoadedFile(problem=error.strerror or "it cannot be opened")
+        return LoadedFile(problem=error.strerror or "cannot be opened")
 
 
 def rank_in_name(path: Path) -> int | None:
-    """The number a dump's name ends with."""
+    """Return the number at the end of a dump's file name, or None."""
     found = RANK_AT_END.search(path.name)
     return int(found[1]) if found else None
 
 
 def host_in_name(path: Path) -> str:
-    """The host in a name such as ``nccl_trace_node-07_rank_12``, "" where there is none."""
+    """Return the host in a file name such as ``nccl_trace_node-07_rank_12``, or ""."""
     stem = RANK_AT_END.sub("", path.name)
-    parts = [part for part in re.split(r"_+|\.+", stem) if not WORDS.fullmatch(part.strip("-")) and part.strip("-")]
+    parts = [
+        part for part in re.split(r"_+|\.+", stem) if not NAME_WORDS.fullmatch(part.strip("-")) and part.strip("-")
+    ]
     return parts[-1].strip("-") if parts and re.search(r"[A-Za-z]", parts[-1]) else ""
 
 
 def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """The files that may be dumps, by name; of a directory all that lie in it but logs and the like."""
+    """Return the files that may be dumps, sorted by name. Logs and other text files in a directory are skipped."""
     files: list[Path] = []
     problems: list[str] = []
     for path in paths:
@@ -115,41 +119,41 @@ def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
             elif path.is_file():
                 files.append(path)
             else:
-                problems.append(f"{path}: there is no such file or directory")
+                problems.append(f"{path}: no such file or directory")
         except OSError as error:
             problems.append(f"{path}: {error.strerror}")
     return sorted(dict.fromkeys(files)), problems
 
 
-def _read_apart(wanted: list[tuple[Path, int, int]]) -> list[LoadedFile]:
-    """Read in processes of their own, side by side; the answers in the order of the files."""
+def _load_in_children(wanted: list[tuple[Path, int, int]]) -> list[LoadedFile]:
+    """Load files in parallel child processes; the answers are in the order of the files."""
     shares = [list(range(first, len(wanted), WORKERS)) for first in range(WORKERS)]
     read: list[LoadedFile | None] = [None] * len(wanted)
 
     def work(share: list[int]) -> None:
         left, deaths = share, 0
         while left and deaths < MOST_DEATHS:
-            answers = _ask_worker([(str(wanted[at][0].absolute()), wanted[at][1]) for at in left])
+            answers = _run_child([(str(wanted[at][0].absolute()), wanted[at][1]) for at in left])
             for at, answer in zip(left, answers, strict=False):
                 read[at] = answer
             left = left[len(answers) :]
-            if left:  # it died of this one
-                read[left[0]] = LoadedFile(problem="refused: reading it takes more memory than a dump needs")
+            if left:  # the child process died at this file
+                read[left[0]] = LoadedFile(problem="refused: reading it needs more memory than a dump does")
                 left, deaths = left[1:], deaths + 1
 
     collecting = gc.isenabled()
-    gc.disable()  # millions of numbers and no cycles
+    gc.disable()  # millions of numbers without reference cycles
     try:
         with ThreadPoolExecutor(WORKERS) as threads:
             list(threads.map(work, shares))
     finally:
         if collecting:
             gc.enable()
-    return [each or LoadedFile(problem="it was not read") for each in read]
+    return [each or LoadedFile(problem="not read") for each in read]
 
 
-def _ask_worker(files: list[tuple[str, int]]) -> list[LoadedFile]:
-    """What a fresh process reads, up to the file that ended it."""
+def _run_child(files: list[tuple[str, int]]) -> list[LoadedFile]:
+    """Return what a new child process reads, up to the file at which it died."""
     command = [sys.executable, "-I", "-c", BOOT, json.dumps([entry for entry in sys.path if entry])]
     done = subprocess.run(
         command, input=msgspec.json.encode(files), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False

@@ -1,4 +1,4 @@
-"""Where ranks of a group called different things under the same sequence number: the first such place."""
+"""Find the first sequence number of each group under which its ranks made different calls."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -8,12 +8,15 @@ import msgspec
 from .collectives_by_seq import CollectiveTable, GroupKey, RankCalls
 from .types import FindingKind
 
-LOOK_AHEAD = 32  # calls within which another order or a skipped call is recognised
+LOOK_AHEAD = 32  # calls after the mismatch that are compared to recognise another order or a skipped call
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """``parties``: ranks that did the same, the largest first. ``skipped``: the culprits left out a call (1) or made
-    one more (-1), and go on like the others after it."""
+    """Different calls of one group under the same sequence number.
+
+    ``parties``: sets of ranks that made the same call, the largest first. ``skipped``: the culprits left out one call
+    (1) or made an extra one (-1), and agree with the others after it.
+    """
 
     group: GroupKey
     seq: int
@@ -25,31 +28,35 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
 
 
-def find_mismatches(board: CollectiveTable) -> list[Mismatch]:
-    """The first difference of each group, the earliest first."""
-    found = [each for key, lanes in board.lanes.items() if (each := _first(board, key, lanes))]
+def find_mismatches(table: CollectiveTable) -> list[Mismatch]:
+    """Return the first mismatch of each group, the earliest first."""
+    found = [
+        each
+        for key, calls_by_rank in table.calls_by_rank.items()
+        if (each := _first_mismatch(table, key, calls_by_rank))
+    ]
     return sorted(found, key=lambda each: (each.at_ns, each.group, each.seq))
 
 
-def _first(board: CollectiveTable, key: GroupKey, lanes: dict[int, RankCalls]) -> Mismatch | None:
-    ranks = sorted(lanes, key=lambda rank: (-len(lanes[rank].seqs), rank))
+def _first_mismatch(table: CollectiveTable, key: GroupKey, calls_by_rank: dict[int, RankCalls]) -> Mismatch | None:
+    ranks = sorted(calls_by_rank, key=lambda rank: (-len(calls_by_rank[rank].seqs), rank))
     seq: int | None = None
     classes: list[RankCalls] = []
     for rank in ranks:
-        lane = lanes[rank]
+        rank_calls = calls_by_rank[rank]
         for known in classes:
-            differs = _differ(known, lane)
-            if differs is not None:
-                seq = differs if seq is None else min(seq, differs)
-            elif known.seqs[0] <= lane.seqs[0] and known.seqs[-1] >= lane.seqs[-1]:
+            seq_of_pair = _first_difference(known, rank_calls)
+            if seq_of_pair is not None:
+                seq = seq_of_pair if seq is None else min(seq, seq_of_pair)
+            elif known.seqs[0] <= rank_calls.seqs[0] and known.seqs[-1] >= rank_calls.seqs[-1]:
                 break
         else:
-            classes.append(lane)
+            classes.append(rank_calls)
     if seq is None:
         return None
     parties: dict[int, list[int]] = defaultdict(list)
-    for rank in sorted(lanes):
-        called = lanes[rank].signature(seq)
+    for rank in sorted(calls_by_rank):
+        called = calls_by_rank[rank].signature(seq)
         if called is not None:
             parties[called].append(rank)
     if len(parties) < 2:
@@ -58,9 +65,13 @@ def _first(board: CollectiveTable, key: GroupKey, lanes: dict[int, RankCalls]) -
     most = len(ordered[0][1])
     tied = len(ordered[1][1]) == most
     culprits = sorted(rank for at, (_, party) in enumerate(ordered) for rank in party if tied or at)
-    one, other = lanes[ordered[0][1][0]], lanes[ordered[1][1][0]]
-    kind, skipped = _kind(board, one, other, seq)
-    at_ns = [board.records[rank].created_ns[at] for rank in lanes if (at := lanes[rank].entry(seq)) is not None]
+    one, other = calls_by_rank[ordered[0][1][0]], calls_by_rank[ordered[1][1][0]]
+    kind, skipped = _classify(table, one, other, seq)
+    at_ns = [
+        table.records[rank].created_ns[at]
+        for rank in calls_by_rank
+        if (at := calls_by_rank[rank].entry(seq)) is not None
+    ]
     return Mismatch(
         group=key,
         seq=seq,
@@ -73,8 +84,8 @@ def _first(board: CollectiveTable, key: GroupKey, lanes: dict[int, RankCalls]) -
     )
 
 
-def _differ(one: RankCalls, other: RankCalls) -> int | None:
-    """The first sequence number both have and under which they called different things."""
+def _first_difference(one: RankCalls, other: RankCalls) -> int | None:
+    """Return the first common sequence number with different calls, or None."""
     first, last = max(one.seqs[0], other.seqs[0]), min(one.seqs[-1], other.seqs[-1])
     a, b = bisect_left(one.seqs, first), bisect_left(other.seqs, first)
     length = min(last - first + 1, len(one.seqs) - a, len(other.seqs) - b)
@@ -87,14 +98,14 @@ def _differ(one: RankCalls, other: RankCalls) -> int | None:
     return min((seq for seq, called in mine.items() if theirs.get(seq, called) != called), default=None)
 
 
-def _by_number(lane: RankCalls) -> dict[int, int]:
-    """The first of several under one number, as parts of a coalesced call are."""
-    return dict(zip(reversed(lane.seqs), reversed(lane.signatures), strict=True))
+def _by_number(rank_calls: RankCalls) -> dict[int, int]:
+    """Return the first signature of each sequence number: parts of a coalesced call share one."""
+    return dict(zip(reversed(rank_calls.seqs), reversed(rank_calls.signatures), strict=True))
 
 
-def _kind(board: CollectiveTable, one: RankCalls, other: RankCalls, seq: int) -> tuple[FindingKind, int]:
-    names = list(board.signatures)
-    usual, odd = _from(one, seq), _from(other, seq)
+def _classify(table: CollectiveTable, one: RankCalls, other: RankCalls, seq: int) -> tuple[FindingKind, int]:
+    names = list(table.signatures)
+    usual, odd = _signatures_from(one, seq), _signatures_from(other, seq)
     (op, sizes, _), (odd_op, odd_sizes, _) = names[usual[0]], names[odd[0]]
     for length in range(2, min(len(usual), len(odd), LOOK_AHEAD) + 1):
         if Counter(usual[:length]) == Counter(odd[:length]):
@@ -108,6 +119,6 @@ def _kind(board: CollectiveTable, one: RankCalls, other: RankCalls, seq: int) ->
     return "op", 0
 
 
-def _from(lane: RankCalls, seq: int) -> list[int]:
-    at = bisect_left(lane.seqs, seq)
-    return lane.signatures[at : at + LOOK_AHEAD]
+def _signatures_from(rank_calls: RankCalls, seq: int) -> list[int]:
+    at = bisect_left(rank_calls.seqs, seq)
+    return rank_calls.signatures[at : at + LOOK_AHEAD]

@@ -1,4 +1,4 @@
-"""A dump as plain containers made a ``RankRecord``: columns of small numbers, and each distinct call once."""
+"""Convert a decoded dump into a ``RankRecord``: columns of numbers, and each distinct call once."""
 
 import re
 import time
@@ -13,11 +13,11 @@ from ...training_script.frame import StackFrame
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.frames import user_frames
 from ..types import Call, ProcessGroup, RankRecord
-from .safe_unpickle import DumpError, is_pickle, unpickle, unpickle_safely
+from .safe_unpickle import DumpError, check_pickle, is_pickle, unpickle
 
 T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-# Key of an entry -> what stands for it where an older version lacks it, or it is None.
+# Key of an entry -> its value if an older version lacks the key or it is None.
 DEFAULTS: dict[str, Any] = {
     "process_group": ("", ""),
     "profiling_name": "",
@@ -43,7 +43,7 @@ MOST_RANKS = 1_000_000
 MOST_TEXT = 4000
 RANKS = re.compile(r"\d+")
 PAIR = re.compile(r" \d+(?:->|<-)\d+$")
-# The backend's word for it -> torch.distributed's.
+# The backend's name of a collective -> torch.distributed's.
 PUBLIC = {
     "_all_gather_base": "all_gather_into_tensor",
     "_allgather_base": "all_gather_into_tensor",
@@ -73,7 +73,7 @@ class _Config(msgspec.Struct):
 
 
 class _Shape(msgspec.Struct, array_like=True):
-    """What equal calls have in common, in the order of ``SHAPE``."""
+    """The fields that equal calls share, in the order of ``SHAPE``."""
 
     group: tuple[str, str]
     name: str
@@ -102,57 +102,58 @@ class _Dump(msgspec.Struct):
 def parse_dump(
     data: bytes, rank: int, *, host: str = "", source: str = "", taken_at: float | None = None, limited: bool = False
 ) -> RankRecord:
-    """One dump, of either form. ``limited``: this process may use only so much memory, so that need not be checked.
+    """Parse a dump, pickle or JSON. ``limited``: this process runs under a memory limit, so claims are not checked.
 
     Raises:
-        Unreadable: The text says why.
+        DumpError: The dump cannot be read.
     """
     if is_pickle(data):
-        content = unpickle(data if limited else unpickle_safely(data))
+        content = unpickle(data if limited else check_pickle(data))
         if not isinstance(content, dict):
             raise DumpError("not a Flight Recorder dump")
         entries = content.pop("entries", [])
-        dump = _shaped(lambda: msgspec.convert(content, _Dump, strict=False))
+        dump = _checked(lambda: msgspec.convert(content, _Dump, strict=False))
     else:
-        dump = _shaped(lambda: msgspec.json.decode(data, type=_Dump, strict=False))
+        dump = _checked(lambda: msgspec.json.decode(data, type=_Dump, strict=False))
         entries = dump.entries
     number = tuple(int(part) for part in re.findall(r"\d{1,9}", dump.version)[:2])
     if number < OLDEST or number[0] > NEWEST_MAJOR:
-        raise DumpError(f"dump version {_plain(dump.version)[:20] or 'missing'}: 2.0 to 2.10 can be read")
+        raise DumpError(f"dump version {_printable(dump.version)[:20] or 'missing'}: 2.0 to 2.10 can be read")
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise DumpError("not a Flight Recorder dump (its entries are no list of entries)")
+        raise DumpError("not a Flight Recorder dump (its entries are not a list of dictionaries)")
     if len(entries) > MOST_ENTRIES:
-        raise DumpError(f"refused: it claims more than {MOST_ENTRIES} entries")
-    return _shaped(lambda: _record(dump, entries, rank, host, source, taken_at))
+        raise DumpError(f"refused: more than {MOST_ENTRIES} entries")
+    return _checked(lambda: _record(dump, entries, rank, host, source, taken_at))
 
 
 def parse_json_record(data: bytes, rank: int, host: str = "", taken_at: float | None = None) -> RankRecord:
-    """What a live rank's worker server answers (``fr_trace_json``); it holds no frames. ``taken_at``: when, now if not
-    given.
+    """Parse the answer of a live rank's worker server (``fr_trace_json``), which holds no frames.
+
+    ``taken_at``: time of the answer [default: now].
 
     Raises:
-        Unreadable: It is no such answer.
+        DumpError: The answer is not a record.
     """
     if is_pickle(data):
-        raise DumpError("the answer is no JSON")
+        raise DumpError("the answer is not JSON")
     return parse_dump(data, rank, host=host, taken_at=time.time() if taken_at is None else taken_at)
 
 
-def _shaped(make: Callable[[], T]) -> T:
+def _checked(make: Callable[[], T]) -> T:
     try:
         return make()
     except DumpError:
         raise
     except Exception as error:
         cut = "truncated" in str(error)
-        said = _plain(str(error)) or type(error).__name__
-        raise DumpError("the file is cut off" if cut else f"not a Flight Recorder dump ({said[:200]})") from None
+        reason = _printable(str(error)) or type(error).__name__
+        raise DumpError("the file is cut off" if cut else f"not a Flight Recorder dump ({reason[:200]})") from None
 
 
 def _record(
     dump: _Dump, entries: list[dict[str, Any]], rank: int, host: str, source: str, taken_at: float | None
 ) -> RankRecord:
-    """Entries that are equal but for their number and time are looked at once: there are few kinds of them."""
+    """Build the record. Entries that differ only in sequence number and time are parsed once: there are few kinds."""
     if any(each.get(key) is None for each in (*entries[:1], *entries[-1:]) for key in DEFAULTS):
         entries = [
             {key: each[key] if each.get(key) is not None else DEFAULTS[key] for key in DEFAULTS} for each in entries
@@ -166,7 +167,7 @@ def _record(
     ]
     groups: dict[tuple[str, str], int] = {}
     ids: dict[int, int] = {}
-    made: list[Call] = []
+    calls: list[Call] = []
     places: dict[tuple[int, ...], tuple[str, str, str, str]] = {}
     call_of: dict[int, int] = {}
     state_of: dict[int, str] = {}
@@ -176,30 +177,30 @@ def _record(
             places[stack] = _place(tuple(map(_frame, frames[at][:MOST_FRAMES])))
         group = groups.setdefault(shape.group, len(groups))
         ids[shape.group_id] = group
-        call_of[at] = len(made)
-        made.append(_call(shapes[at], group, places[stack]))
+        call_of[at] = len(calls)
+        calls.append(_call(shapes[at], group, places[stack]))
         done = shape.retired or shape.state == "completed"
         state_of[at] = "d" if done else "s" if shape.state == "started" else "e"
     call_column = [call_of[at] for at in which]
     states = [state_of[at] for at in which]
     seq = [
-        each["p2p_seq_id"] if made[call].p2p else each["collective_seq_id"]
+        each["p2p_seq_id"] if calls[call].p2p else each["collective_seq_id"]
         for each, call in zip(entries, call_column, strict=True)
     ]
-    if any(each.op.endswith("coalesced") for each in made):
-        _end_as_one(made, call_column, seq, states)
+    if any(each.op.endswith("coalesced") for each in calls):
+        _set_part_states(calls, call_column, seq, states)
     names = [_shape(shapes[at]).name for at in kinds.values()]
     backend = next((name.partition(":")[0] for name in names if ":" in name), "")
     return RankRecord(
         rank=rank,
         host=host,
         source=source,
-        version=_plain(dump.version),
-        backend=_plain(backend),
-        library=_plain(dump.comm_lib_version or dump.nccl_version),
+        version=_printable(dump.version),
+        backend=_printable(backend),
+        library=_printable(dump.comm_lib_version or dump.nccl_version),
         taken_at=taken_at,
         groups=_groups(dump, groups, ids, rank, counts=backend != "gloo"),
-        calls=made,
+        calls=calls,
         call=call_column,
         seq=_numbers(seq),
         created_ns=_numbers([each["time_created_ns"] for each in entries]),
@@ -219,7 +220,7 @@ def _shape(encoded: bytes) -> _Shape:
 @lru_cache(maxsize=10_000)
 def _call(encoded: bytes, group: int, place: tuple[str, str, str, str]) -> Call:
     shape = _shape(encoded)
-    name = _plain(shape.name)
+    name = _printable(shape.name)
     op = name.partition(":")[2] or name
     bare = PAIR.sub("", op)
     collective, where, function, via = place
@@ -230,8 +231,8 @@ def _call(encoded: bytes, group: int, place: tuple[str, str, str, str]) -> Call:
         collective=public if shape.p2p and bare != "coalesced" else collective or public,
         inputs=shape.inputs,
         outputs=shape.outputs,
-        input_types=[_plain(kind) for kind in shape.input_types],
-        output_types=[_plain(kind) for kind in shape.output_types],
+        input_types=[_printable(kind) for kind in shape.input_types],
+        output_types=[_printable(kind) for kind in shape.output_types],
         p2p=shape.p2p,
         where=where,
         function=function,
@@ -241,9 +242,11 @@ def _call(encoded: bytes, group: int, place: tuple[str, str, str, str]) -> Call:
 
 @lru_cache(maxsize=10_000)
 def _place(raw: tuple[tuple[str, str, int] | None, ...]) -> tuple[str, str, str, str]:
-    """The collective as the user called it, ``path:line``, the function, and what came between. Most ranks of a job
-    come through the same places."""
-    stack = [StackFrame(_plain(frame[0]), _plain(frame[1]), frame[2]) for frame in raw if frame]
+    """Return the collective as the user called it, ``path:line``, the function, and the library call in between.
+
+    Cached because most ranks of a job share the same locations.
+    """
+    stack = [StackFrame(_printable(frame[0]), _printable(frame[1]), frame[2]) for frame in raw if frame]
     mine = user_frames(stack)
     collective, via = collective_of(stack)
     inner = mine[-1] if mine else None
@@ -259,25 +262,25 @@ def _frame(raw: object) -> tuple[str, str, int] | None:
     return None
 
 
-def _end_as_one(calls: list[Call], call: list[int], seq: list[int], states: list[str]) -> None:
-    """The parts of a coalesced call are never told done by themselves: they are when the whole is."""
-    whole: dict[tuple[int, int], str] = {}
+def _set_part_states(calls: list[Call], call: list[int], seq: list[int], states: list[str]) -> None:
+    """Give the parts of a coalesced call the state of the whole call: the parts are never recorded as completed."""
+    state_of_whole: dict[tuple[int, int], str] = {}
     for at in range(len(call) - 1, -1, -1):
         this = calls[call[at]]
         place = (this.group, seq[at])
         if this.op.endswith("coalesced"):
-            whole[place] = states[at]
-        elif place in whole:
-            states[at] = whole[place]
+            state_of_whole[place] = states[at]
+        elif place in state_of_whole:
+            states[at] = state_of_whole[place]
 
 
 def _groups(
     dump: _Dump, used: dict[tuple[str, str], int], ids: dict[int, int], rank: int, counts: bool
 ) -> list[ProcessGroup]:
-    """The groups the entries name, in the order of their indices, then those that only the configuration knows.
+    """Return the groups named by entries, in the order of their indices, then those only in the configuration.
 
-    The status of a group is found by the rank's own number of it; where no entry tells that, by order: both are
-    numbered as the groups were made. On gloo (``counts`` is False) the status counts other things than entries do.
+    The status of a group is found by the rank's own number of the group; if no entry has it, by order, since both are
+    numbered in order of creation. On gloo (``counts`` is False) the status counts other events than entries.
     """
     known = {name for name, _ in used}
     names = [*used, *((name, each.desc) for name, each in dump.pg_config.items() if name and name not in known)]
@@ -292,8 +295,8 @@ def _groups(
         at = status.get(number_of.get(name, -1)) if counts else None
         found.append(
             ProcessGroup(
-                name=_plain(name),
-                title=_plain(title or (config.desc if config else "")),
+                name=_printable(name),
+                title=_printable(title or (config.desc if config else "")),
                 ranks=_members(config, rank),
                 enqueued=at.last_enqueued_collective if at else None,
                 completed=at.last_completed_collective if at else None,
@@ -303,14 +306,14 @@ def _groups(
 
 
 def _members(config: _Config | None, rank: int) -> list[int]:
-    """Empty where the configuration cannot be sound: it leaves out the very rank that wrote it, or names one that no
-    job is large enough for."""
+    """Return the members, or [] if the configuration is invalid: without the rank that wrote it, or with a rank larger
+    than any job has."""
     if config is None:
         return []
     ranks = config.ranks if isinstance(config.ranks, list) else [int(n[:9]) for n in RANKS.findall(config.ranks)]
     return sorted(set(ranks)) if rank in ranks and min(ranks) >= 0 and max(ranks) < MOST_RANKS else []
 
 
-def _plain(text: str) -> str:
-    """Text that can be shown and written: no control characters, no half of a character, not too long."""
+def _printable(text: str) -> str:
+    """Return text that is safe to show: printable characters only, and not too long."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:MOST_TEXT])

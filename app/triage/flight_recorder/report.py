@@ -1,4 +1,4 @@
-"""What the records say in the terms of triage: rows per rank, a verdict, a report."""
+"""Turn Flight Recorder records into triage results: rank rows, a verdict, a report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,22 +42,24 @@ SHOWN_FINDINGS = 3
 
 
 def report_from_records(records: Records) -> JobReport:
-    """The report of a job that only its dumps tell of.
+    """Build the report of a job from its dumps alone.
 
     Raises:
         UserError: None of the dumps could be read.
     """
     if not records.records:
         first = records.problems[0] if records.problems else f"no file in {records.folder}"
-        raise UserError(f"no Flight Recorder dump could be read: {first}", "name the folder the ranks dumped into")
+        raise UserError(
+            f"no Flight Recorder dump could be read: {first}", "give the folder into which the ranks wrote their dumps"
+        )
     found = analyse_records(records.records)
-    unread = {
+    unreadable = {
         rank: text for text in records.problems if (rank := rank_in_name(Path(text.partition(": ")[0]))) is not None
     }
     known = {record.rank: record for record in records.records}
     latest_s = max((max(record.created_ns, default=0) for record in records.records), default=0) / 1e9
     rows = [
-        row_from_record(known[rank], latest_s) if rank in known else _absent(rank, unread.get(rank))
+        row_from_record(known[rank], latest_s) if rank in known else _absent(rank, unreadable.get(rank))
         for rank in range(found.world_size)
     ]
     nodes = sorted({record.host for record in records.records if record.host})
@@ -78,7 +80,7 @@ def report_from_records(records: Records) -> JobReport:
         collective=None,
         where=None,
         branch=None,
-        why="By their records the ranks have finished all they called, and called the same.",
+        why="According to the records all ranks made the same calls and have finished them.",
         confidence=0.3,
     )
     return JobReport(
@@ -92,9 +94,9 @@ def report_from_records(records: Records) -> JobReport:
 
 
 def verdict_from_records(observed: Observation) -> Verdict | None:
-    """What the records of a live job add; None where they hold nothing against anybody.
+    """Return the verdict from the records of a live job, or None if they show no disagreement.
 
-    A rank that is behind is only said to be so: why, its stack or its end tells.
+    A rank that is behind gets no cause here: its stack or its death shows the cause.
     """
     if not observed.records:
         return None
@@ -111,23 +113,25 @@ def verdict_from_records(observed: Observation) -> Verdict | None:
 
 
 def add_record_to_row(row: RankRow, record: RankRecord) -> RankRow:
-    """A row of a live rank with what its record knows: the group, the sequence number, since when."""
-    told = row_from_record(record)
-    if told.seq is None or row.state not in ("waiting", "blocked_io", "stopped"):
+    """Return the row of a live rank with the group, sequence number and waiting time from its record."""
+    recorded = row_from_record(record)
+    if recorded.seq is None or row.state not in ("waiting", "blocked_io", "stopped"):
         return row
     return msgspec.structs.replace(
         row,
-        collective=row.collective or told.collective,
-        group=told.group,
-        seq=told.seq,
-        since_s=told.since_s if told.since_s is not None else row.since_s,
-        since_from="recorder" if told.since_s is not None else row.since_from,
+        collective=row.collective or recorded.collective,
+        group=recorded.group,
+        seq=recorded.seq,
+        since_s=recorded.since_s if recorded.since_s is not None else row.since_s,
+        since_from="recorder" if recorded.since_s is not None else row.since_from,
     )
 
 
 def row_from_record(record: RankRecord, now_s: float | None = None) -> RankRow:
-    """A rank as its record shows it: in its first call that is not done, or in none. ``now_s``: the time of the last
-    that any rank is known to have done, where it is not known when the record was taken."""
+    """Return the row of a rank from its record: in its first call that is not done, or in none.
+
+    ``now_s``: the time of the last call of any rank, used if the record has no time of its own.
+    """
     at = next(record.pending, None)
     last = len(record.call) - 1 if at is None else at
     call = record.calls[record.call[last]] if record.call else None
@@ -184,9 +188,9 @@ def _verdict(found: RecorderVerdict) -> Verdict | None:
 
 
 def _where(finding: Finding) -> str | None:
-    """The culprit's line, as far as the record knows: for one that is absent, the last it communicated at."""
-    theirs = [side.where for side in finding.sides if set(side.ranks) & set(finding.culprits) and side.where]
-    return next(iter([*theirs, *(side.where for side in finding.sides if side.where)]), None)
+    """Return the culprit's line, or None; for a rank that is absent, the line of its last recorded call."""
+    of_culprits = [side.where for side in finding.sides if set(side.ranks) & set(finding.culprits) and side.where]
+    return next(iter([*of_culprits, *(side.where for side in finding.sides if side.where)]), None)
 
 
 def _words(first: Sequence[Finding], follow: int) -> str:
@@ -196,5 +200,5 @@ def _words(first: Sequence[Finding], follow: int) -> str:
             text += f" {named(side.ranks)} last communicated at {Path(side.where).name}."
             break
     if follow:
-        text += f" {follow} more {'wait follows' if follow == 1 else 'waits follow'} from that."
+        text += f" {follow} more {'wait is a consequence' if follow == 1 else 'waits are consequences'} of that."
     return text

@@ -1,4 +1,4 @@
-"""The bytes of a dump as plain containers: a pickle that names no code, or JSON."""
+"""Decode a dump safely: JSON, or a pickle restricted to plain data."""
 
 import io
 import pickle
@@ -6,36 +6,38 @@ import re
 
 NAMES_CODE = set(b"cRibo\x81\x82\x83\x84\x92\x93PQ\x97\x98")  # opcodes that import, call or build an object
 PLAIN = re.compile(rb"(?s:[}\](ueast012\x85-\x89N\x8f\x90\x91\x94]+|[hKq].|M..|[Jj].{4}|r..[\x00-\x3f]\x00|G.{8})*")
-# Opcodes that are followed by a length of so many bytes, and by that much.
+# Opcodes followed by a length field -> its width in bytes; that many bytes of data follow.
 AFTER_LENGTH = {0x58: 4, 0x54: 4, 0x42: 4, 0x8B: 4, 0x8C: 1, 0x55: 1, 0x43: 1, 0x8A: 1, 0x8D: 8, 0x8E: 8, 0x96: 8}
 STOP, FRAME, LONGS = 0x2E, 0x95, (0x8A, 0x8B)
 NUMBER_BYTES = 32
 
 
 class DumpError(ValueError):
-    """A dump that cannot be read; the text says why, in words that follow the file's name and a colon."""
+    """A dump that cannot be read. The text is the reason, to be shown after the file name and a colon."""
 
 
 class _Plain(pickle.Unpickler):
-    """Containers and scalars alone."""
+    """Accepts containers and scalars only."""
 
     def find_class(self, module: str, name: str, /) -> object:
         raise DumpError(f"refused: it names {module[:80]}.{name[:80]}, which a dump never does")
 
 
 def unpickle(data: bytes) -> object:
-    """The content of a pickle; nothing in it is run. Needs memory by the size a hostile pickle claims: for processes
-    with a limit, or after ``checked``.
+    """Return the content of a pickle without executing anything in it.
+
+    A hostile pickle may claim any amount of memory: call this in a process with a memory limit, or after
+    ``check_pickle``.
 
     Raises:
-        Unreadable: It is none, is cut off, or names code.
+        DumpError: The data is not a pickle, is truncated, or names code.
     """
     try:
         return _Plain(io.BufferedReader(io.BytesIO(data), 1 << 20)).load()
     except DumpError:
         raise
     except MemoryError:
-        raise DumpError("refused: it asks for more memory than a dump needs") from None
+        raise DumpError("refused: it claims more memory than a dump needs") from None
     except (EOFError, pickle.UnpicklingError) as error:
         cut = isinstance(error, EOFError) or "truncated" in str(error)
         raise DumpError("the file is cut off" if cut else f"not a pickle of plain data ({error})") from None
@@ -43,11 +45,11 @@ def unpickle(data: bytes) -> object:
         raise DumpError(f"not a pickle of plain data ({type(error).__name__})") from None
 
 
-def unpickle_safely(data: bytes) -> bytes:
-    """The same pickle, once it is known to hold nothing but plain data and to claim no more memory than it has bytes.
+def check_pickle(data: bytes) -> bytes:
+    """Return the pickle unchanged if it holds only plain data and claims no more memory than it has bytes.
 
     Raises:
-        Unreadable: It holds something else.
+        DumpError: It holds anything else.
     """
     at, end = 2, len(data)
     while at < end:
@@ -70,15 +72,15 @@ def unpickle_safely(data: bytes) -> bytes:
 
 
 def is_pickle(data: bytes) -> bool:
-    """Whether the bytes begin as a pickle does (else JSON, which begins with a brace).
+    """Return whether the bytes begin like a pickle; False if like a JSON object.
 
     Raises:
-        Unreadable: They begin as neither.
+        DumpError: They begin like neither.
     """
     if not data:
         raise DumpError("the file is empty")
     if data[:1] == b"\x80":
         return True
     if data[:64].lstrip()[:1] != b"{":
-        raise DumpError("neither a pickle nor JSON, so no Flight Recorder dump")
+        raise DumpError("neither a pickle nor JSON: not a Flight Recorder dump")
     return False

@@ -1,4 +1,4 @@
-"""The Flight Recorder records of a job, and the findings of their comparison."""
+"""The Flight Recorder records of a job, and the findings of comparing them."""
 
 from typing import Literal
 
@@ -7,23 +7,23 @@ import msgspec
 from ..types import RankRecord
 
 FindingKind = Literal[
-    "missing",  # ranks that have not entered what the others of their group wait in
-    "silent",  # ranks that left no record though others wait for them
-    "op",  # at the same place in the group's order, different operations
+    "missing",  # ranks that have not entered a collective that the others of their group wait in
+    "silent",  # ranks that left no record and that others wait for
+    "op",  # different operations under the same sequence number
     "order",  # the same operations in another order
     "size",  # the same operation on other sizes
     "dtype",  # the same operation on another data type
     "wrong_group",  # the operation the others wait in, entered in another group
     "p2p",  # sends and receives that wait for each other
     "group_cycle",  # ranks that go through several groups in different orders
-    "extra",  # a few ranks entered what most of their group never did
-    "unfinished",  # everybody else has finished what these ranks still wait in
+    "extra",  # a few ranks entered a collective that most of their group never did
+    "unfinished",  # ranks that still wait in a collective that all others have finished
     "together",  # every rank of a group is in the same operation, and it does not end
 ]
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of a job. ``problems`` say which file could not be read and why."""
+    """The records of a job. ``problems``: the files that could not be read, and why."""
 
     records: list[RankRecord]
     problems: list[str] = []
@@ -31,8 +31,8 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MismatchSide(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks that did the same. ``collective`` is None for those that did nothing of the kind; their ``where`` is then
-    the last place the record knows."""
+    """Ranks that made the same call. ``collective`` is None if they made none; ``where`` is then the location of their
+    last recorded call."""
 
     ranks: list[int]
     collective: str | None
@@ -43,8 +43,10 @@ class MismatchSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong between ranks. ``group`` is how people know it, ``group_name`` the backend's word for it.
-    ``follows``: these ranks only wait because of another finding."""
+    """A disagreement between ranks. ``group`` is the readable name, ``group_name`` the backend's.
+
+    ``follows``: these ranks wait only because of another finding.
+    """
 
     kind: FindingKind
     group: str
@@ -60,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecorderVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What all records say together: the findings, what came first at the front, and who is to blame for it."""
+    """The result of comparing all records: the culprits, and the findings, root causes first."""
 
     culprits: list[int]
     findings: list[Finding]

@@ -1,7 +1,7 @@
-"""What is looked for in the logs of a job, beside what the knowledge base knows.
+"""Log patterns of distributed jobs, in addition to those of the knowledge base.
 
-The words are those of torch 2.13 on gloo (run here); for NCCL those of torch's ProcessGroupNCCL.cpp (2.13 and before)
-and TraceUtils.h, and of NCCL's init.cc, bootstrap.cc and transport/generic.cc (2.18, 2.21, 2.27 and 2.30).
+The wording is that of torch 2.13 on gloo (from real runs); for NCCL that of torch's ProcessGroupNCCL.cpp (2.13 and
+earlier) and TraceUtils.h, and of NCCL's init.cc, bootstrap.cc and transport/generic.cc (2.18, 2.21, 2.27 and 2.30).
 """
 
 from ...logs.patterns import Pattern
@@ -123,7 +123,7 @@ PATTERNS: tuple[tuple[LogEventKind, str, str], ...] = (
 )
 PREFIX = "job:"
 KIND_OF: dict[str, LogEventKind] = {f"{PREFIX}{index}": kind for index, (kind, _, _) in enumerate(PATTERNS)}
-NEEDLES = [
+LOG_PATTERNS = [
     Pattern(f"{PREFIX}{index}", literal, pattern, "exit" if kind == "exit" else "note", evidence=False)
     for index, (kind, literal, pattern) in enumerate(PATTERNS)
 ]

@@ -1,11 +1,11 @@
-"""What the logs say of one rank: how it ended, which line and which collective it was in."""
+"""Facts about one rank in the logs: how it ended, its line in the user's code, and its collective."""
 
+from ...logs.timeline import ENDED_BY_LAUNCHER
 from .. import phrases
 from ..types import JobLog, LogEvent, Observation
 
-ENDED_BY_LAUNCHER = (-15, 143)
 NOTICED = ("watchdog", "peer-closed", "gloo-timeout", "mismatch", "store-timeout", "nccl-error", "absent", "size")
-# c10d's names of operations (OpType) as torch.distributed's functions are called.
+# c10d's names of operations (OpType) -> names of torch.distributed's functions.
 OPERATIONS = {
     "ALLREDUCE": "all_reduce",
     "ALLREDUCE_COALESCED": "all_reduce_coalesced",
@@ -26,48 +26,50 @@ OPERATIONS = {
 }
 
 
-def ended_by_own_failure(fact: LogEvent) -> bool:
-    """Whether a process that a fact tells of has failed or was killed, and not by its launcher."""
-    return int(fact.values.get("code", "1")) not in (*ENDED_BY_LAUNCHER, 0)
+def ended_by_own_failure(event: LogEvent) -> bool:
+    """Return whether the process of an exit event failed or was killed, and not by its launcher."""
+    return int(event.values.get("code", "1")) not in (*ENDED_BY_LAUNCHER, 0)
 
 
 def death_event(log: JobLog, rank: int) -> LogEvent | None:
-    """What says that a rank has ended by a failure of its own: its traceback, or its exit code."""
-    own = [fact for fact in log.of("traceback") if fact.rank == rank and "follows" not in fact.values]
-    ended = [fact for fact in log.of("exit", "root-cause") if fact.rank == rank and ended_by_own_failure(fact)]
-    noticed = any(fact.rank == rank for fact in log.of(*NOTICED))
+    """Return the event with which a rank ended by a failure of its own: its traceback or its exit code."""
+    own = [event for event in log.of("traceback") if event.rank == rank and "follows" not in event.values]
+    ended = [event for event in log.of("exit", "root-cause") if event.rank == rank and ended_by_own_failure(event)]
+    noticed = any(event.rank == rank for event in log.of(*NOTICED))
     return next(iter(own or ([] if noticed else ended)), None)
 
 
 def user_line(log: JobLog, rank: int) -> str | None:
-    """``path:line`` of the user's innermost frame in a rank's traceback."""
-    places = [fact.values["location"] for fact in log.of("traceback") if fact.rank == rank and fact.values["location"]]
+    """Return ``path:line`` of the user's innermost frame in a rank's traceback, or None."""
+    places = [
+        event.values["location"] for event in log.of("traceback") if event.rank == rank and event.values["location"]
+    ]
     return places[0].partition(" in ")[0] if places else None
 
 
 def collective_of_rank(log: JobLog, rank: int) -> str | None:
-    """The collective that a rank was in, by torch.distributed's name."""
-    for fact in log.of("traceback", "mismatch", "watchdog"):
-        if fact.rank == rank and (name := fact.values.get("collective")):
+    """Return the collective that a rank was in, by its torch.distributed name, or None."""
+    for event in log.of("traceback", "mismatch", "watchdog"):
+        if event.rank == rank and (name := event.values.get("collective")):
             return name
-        if fact.rank == rank and (operation := fact.values.get("op")):
+        if event.rank == rank and (operation := event.values.get("op")):
             return OPERATIONS.get(operation, operation.strip("_").lower())
     return None
 
 
 def death_text(log: JobLog, rank: int) -> str:
-    """How a rank has ended, as a sentence."""
-    fact = death_event(log, rank)
-    if fact is None:
+    """Return a sentence on how a rank ended."""
+    event = death_event(log, rank)
+    if event is None:
         return f"Rank {rank} has failed."
-    if fact.kind == "traceback":
-        return f"Rank {rank} failed: {fact.text.partition('   at ')[0].strip()}{_at(user_line(log, rank))}."
-    code = int(fact.values.get("code", "1"))
-    return f"Rank {rank} {'was ended by signal ' + str(-code) if code < 0 else f'ended with exit code {code}'}."
+    if event.kind == "traceback":
+        return f"Rank {rank} failed: {event.text.partition('   at ')[0].strip()}{_at(user_line(log, rank))}."
+    code = int(event.values.get("code", "1"))
+    return f"Rank {rank} {'was killed by signal ' + str(-code) if code < 0 else f'ended with exit code {code}'}."
 
 
 def is_alive(observed: Observation, rank: int) -> bool:
-    """Whether a process of this rank was seen to live, whatever its log says."""
+    """Return whether a process of this rank was observed alive, whatever its log contains."""
     return any(
         seen.process.rank == rank and seen.samples and seen.samples[-1].process_state not in ("", "Z")
         for seen in observed.seen
@@ -75,13 +77,13 @@ def is_alive(observed: Observation, rank: int) -> bool:
 
 
 def known_world_size(log: JobLog, observed: Observation) -> int:
-    """How many ranks there are, as far as the log or the look at the job knows."""
-    known = [row.rank for row in log.ranks] + [fact.rank for fact in log.facts if fact.rank is not None]
+    """Return the number of ranks known from the log or the observation of the job."""
+    known = [row.rank for row in log.ranks] + [event.rank for event in log.facts if event.rank is not None]
     return max(log.world_size or 0, observed.job.world_size, max(known, default=0) + 1)
 
 
 def call_text(operation: str, shape: str, dtype: str) -> str:
-    """``all_reduce ([4], float)``."""
+    """Return a call such as ``all_reduce ([4], float)``."""
     name = OPERATIONS.get(operation, operation.strip("_").lower())
     details = ", ".join(part for part in (shape, dtype.lower()) if part)
     return f"{name} ({details})" if details else name

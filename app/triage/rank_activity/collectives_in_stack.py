@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...training_script.communication_calls import COLLECTIVES
+from ...training_script.collectives import WAITING_CALLS
 from ...training_script.frame import StackFrame
 from .frames import function_name, inner_frames
 
@@ -15,42 +15,43 @@ FUNCTIONAL = "/torch/distributed/_functional_collectives.py"
 GRADIENTS = "gradient all-reduce (DDP)"
 
 
-# What torch calls on the user's behalf: file, function -> torch.distributed's name of it, and how people know it.
+# Collectives that torch issues on the user's behalf: file, function -> name in torch.distributed, descriptive name.
 IMPLIED = {
     ("/torch/autograd/graph.py", "_engine_run_backward"): ("all_reduce", GRADIENTS),
     ("/torch/autograd/__init__.py", "backward"): ("all_reduce", GRADIENTS),
-    ("/torch/nn/parallel/distributed.py", "_sync_buffers"): ("broadcast", "DDP's broadcast of buffers"),
+    ("/torch/nn/parallel/distributed.py", "_sync_buffers"): ("broadcast", "DDP's buffer broadcast"),
     ("/torch/distributed/utils.py", "_sync_module_states"): ("broadcast", "DDP's broadcast of the model"),
     ("/torch/distributed/utils.py", "_verify_param_shape_across_processes"): (
         "all_gather",
-        "DDP's comparison of the models",
+        "DDP's comparison of parameter shapes",
     ),
     ("/torch/distributed/tensor/_redistribute.py", "redistribute_local_tensor"): ("all_gather_into_tensor", ""),
 }
 
 
-# The same for whole features: a part of the path, the function (or any) -> how people know it; the outermost counts.
+# The same for features: a part of the path, the function ("": any) -> descriptive name. The outermost match counts.
 FEATURES = (
-    ("/torch/distributed/checkpoint/state_dict", "get_model_state_dict", "the gathering of the state dict"),
-    ("/torch/distributed/checkpoint/state_dict", "get_optimizer_state_dict", "the gathering of the state dict"),
-    ("/torch/distributed/checkpoint/state_dict", "get_state_dict", "the gathering of the state dict"),
-    ("/torch/distributed/checkpoint/", "save", "the saving of a distributed checkpoint"),
-    ("/torch/distributed/checkpoint/", "load", "the loading of a distributed checkpoint"),
-    ("/torch/distributed/fsdp/_state_dict_utils.py", "", "FSDP's gathering of the state dict"),
-    ("/torch/distributed/tensor/_api.py", "full_tensor", "the gathering of a sharded tensor"),
+    ("/torch/distributed/checkpoint/state_dict", "get_model_state_dict", "the state dict gathering"),
+    ("/torch/distributed/checkpoint/state_dict", "get_optimizer_state_dict", "the state dict gathering"),
+    ("/torch/distributed/checkpoint/state_dict", "get_state_dict", "the state dict gathering"),
+    ("/torch/distributed/checkpoint/", "save", "the distributed checkpoint save"),
+    ("/torch/distributed/checkpoint/", "load", "the distributed checkpoint load"),
+    ("/torch/distributed/fsdp/_state_dict_utils.py", "", "FSDP's state dict gathering"),
+    ("/torch/distributed/tensor/_api.py", "full_tensor", "the all-gather of a sharded tensor"),
     ("/torch/nn/utils/clip_grad.py", "", "the norm of sharded gradients"),
-    ("/torch/distributed/fsdp/", "post_backward", "FSDP's reduction of gradients"),
-    ("/torch/distributed/fsdp/", "pre_forward", "FSDP's gathering of parameters"),
-    ("/torch/distributed/fsdp/", "unshard", "FSDP's gathering of parameters"),
-    ("/torch/distributed/algorithms/join.py", "", "the Join of uneven inputs"),
-    ("/torch/distributed/optim/", "consolidate_state_dict", "the gathering of the optimizer's state"),
+    ("/torch/distributed/fsdp/", "post_backward", "FSDP's gradient reduction"),
+    ("/torch/distributed/fsdp/", "pre_forward", "FSDP's parameter all-gather"),
+    ("/torch/distributed/fsdp/", "unshard", "FSDP's parameter all-gather"),
+    ("/torch/distributed/algorithms/join.py", "", "the Join context manager for uneven inputs"),
+    ("/torch/distributed/optim/", "consolidate_state_dict", "the optimizer state gathering"),
 )
 
 
 def collective_of(stack: Sequence[StackFrame]) -> tuple[str | None, str]:
-    """The collective the innermost frames are in, by torch.distributed's public name, and how it came about.
+    """Return the collective that the innermost frames are in, by its torch.distributed name, and its descriptive name.
 
-    Of several (``broadcast_object_list`` calls ``broadcast``) the one the caller wrote. ``stack`` is innermost first.
+    If one collective calls another (``broadcast_object_list`` calls ``broadcast``), return the one the user called.
+    ``stack`` is innermost first.
     """
     inner = inner_frames(stack)
     for frame in reversed(inner):
@@ -59,7 +60,7 @@ def collective_of(stack: Sequence[StackFrame]) -> tuple[str | None, str]:
     if functional := next((frame for frame in reversed(inner) if frame.path.endswith(FUNCTIONAL)), None):
         public = functional.function.lstrip("_")
         name = {"all_gather_tensor": "all_gather_into_tensor"}.get(public, public)
-        return (name if name in COLLECTIVES else _redistributed(inner)), _feature(inner)
+        return (name if name in WAITING_CALLS else _redistribution_collective(inner)), _feature(inner)
     for frame in reversed(inner):
         for (path, function), (name, via) in IMPLIED.items():
             if function_name(frame) == function and frame.path.endswith(path):
@@ -69,12 +70,12 @@ def collective_of(stack: Sequence[StackFrame]) -> tuple[str | None, str]:
 
 def _feature(inner: Sequence[StackFrame]) -> str:
     for frame in reversed(inner):
-        for path, function, known_as in FEATURES:
+        for path, function, feature in FEATURES:
             if path in frame.path and function in ("", function_name(frame)):
-                return known_as
+                return feature
     return ""
 
 
-def _redistributed(inner: Sequence[StackFrame]) -> str:
-    """What a sharded tensor's change of layout calls: gathered for the state dict, reduced for a norm."""
+def _redistribution_collective(inner: Sequence[StackFrame]) -> str:
+    """Return the collective of a sharded tensor's layout change: a gather for a state dict, a reduction for a norm."""
     return "all_reduce" if any("_reduce" in frame.function for frame in inner) else "all_gather_into_tensor"

@@ -1,4 +1,4 @@
-"""Stack frames: which belong to the user's code."""
+"""Separate the frames of the user's code from those of installed packages."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ NOT_THE_USERS = re.compile(
 )
 
 
-NOT_OURS_EITHER = re.compile(
+NOT_A_PROGRAM = re.compile(
     r"/lib(64)?/python3(\.\d+)?/(?!(site|dist)-packages/)|/torch/|^<(?!string>|stdin>|ipython-input|cell)|/s?bin/[^/.]+$"
 )
 
@@ -20,12 +20,12 @@ SPAWNED = "/multiprocessing/spawn.py"
 
 
 def function_name(frame: StackFrame) -> str:
-    """The name of a frame's function without its class, which is shown from Python 3.11 on."""
+    """Return the name of a frame's function without the class name, which Python 3.11 and later include."""
     return frame.function.rpartition(".")[2]
 
 
 def inner_frames(stack: Sequence[StackFrame]) -> list[StackFrame]:
-    """The frames below the user's innermost one (``stack`` is innermost first)."""
+    """Return the frames called from the user's innermost one (``stack`` is innermost first)."""
     inner: list[StackFrame] = []
     for frame in stack:
         if not NOT_THE_USERS.search(frame.path):
@@ -35,19 +35,22 @@ def inner_frames(stack: Sequence[StackFrame]) -> list[StackFrame]:
 
 
 def user_frames(stack: Sequence[StackFrame]) -> list[StackFrame]:
-    """The user's own frames, outermost first; where all code is installed code, that program's own."""
-    mine = [frame for frame in reversed(stack) if not NOT_THE_USERS.search(frame.path)]
-    if mine:
-        return mine[1:] if _is_spawner(mine[0], stack) else mine
-    installed = [frame for frame in reversed(stack) if not NOT_OURS_EITHER.search(frame.path)]
+    """Return the frames of the user's code, outermost first.
+
+    If all code is installed code, these are the frames of the installed program.
+    """
+    frames = [frame for frame in reversed(stack) if not NOT_THE_USERS.search(frame.path)]
+    if frames:
+        return frames[1:] if _is_spawn_line(frames[0], stack) else frames
+    installed = [frame for frame in reversed(stack) if not NOT_A_PROGRAM.search(frame.path)]
     return [frame for frame in installed if _package(frame) == _package(installed[0])]
 
 
-def _is_spawner(frame: StackFrame, stack: Sequence[StackFrame]) -> bool:
-    """Whether this is the line by which multiprocessing starts a process: nobody wrote it."""
+def _is_spawn_line(frame: StackFrame, stack: Sequence[StackFrame]) -> bool:
+    """Return whether this is the generated line by which multiprocessing starts a process."""
     return frame.path == "<string>" and any(inner.path.endswith(SPAWNED) for inner in stack)
 
 
 def _package(frame: StackFrame) -> str:
-    """The installed package a frame's file belongs to."""
+    """Return the installed package that a frame's file belongs to."""
     return re.split(r"/(?:site|dist)-packages/", frame.path)[-1].split("/")[0]

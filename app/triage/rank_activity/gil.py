@@ -1,8 +1,9 @@
-"""Which thread keeps Python's lock (the GIL) from the others of its process, over all looks.
+"""Find the thread that holds the GIL in every sample and keeps it from the other threads of its process.
 
-A wait of Python's own gives the lock back, and code written in Python gives it to who asks within 5 ms
-(``sys.getswitchinterval``). Who has it in every look, at one place, is in a call into C that keeps it: at work there,
-or asleep. Who wants it asks every 5 ms (CPython, Python/ceval_gil.c, ``take_gil``), which shows in its switches.
+Blocking calls of Python's own release the GIL, and Python code hands it to a requesting thread within 5 ms
+(``sys.getswitchinterval``). A thread that holds it in every sample, at one place, is therefore in a C call that keeps
+it: computing there, or asleep. A thread that wants the GIL asks every 5 ms (CPython, Python/ceval_gil.c, ``take_gil``),
+which shows in its context switches.
 """
 
 from collections.abc import Sequence
@@ -11,41 +12,41 @@ from typing import NamedTuple
 from ...training_script.frame import StackFrame
 from ..types import Sample, ThreadStack
 
-ASKS_PER_S = 50.0  # at least, of a thread that wants the lock; 200 where the machine is not busy
-ASLEEP = "S"  # who waits for a disk ("D") may just be read from it
+GIL_REQUESTS_PER_S = 50.0  # at least, of a thread that wants the GIL; 200 on an idle machine
+ASLEEP = "S"  # a thread in state "D" may be reading from the disk
 
 
 class GilHolder(NamedTuple):
-    """A thread that keeps the lock. ``name`` is empty for the main thread; ``asking`` names those that want it."""
+    """A thread that keeps the GIL. ``name`` is empty for the main thread."""
 
     name: str
     frames: list[StackFrame]
     asleep: bool
-    asking: list[str]
+    waiting_threads: list[str]  # the names of the threads that request the GIL
 
 
-def gil_holder(looks: Sequence[Sample]) -> GilHolder | None:
-    """The thread that had the lock in every look without getting any further; None where there is none."""
-    if len(looks) < 2:
+def gil_holder(samples: Sequence[Sample]) -> GilHolder | None:
+    """Return the thread that held the GIL in every sample at the same place, or None if there is none."""
+    if len(samples) < 2:
         return None
-    owners = [next((thread for thread in _threads(look) if thread.owns_gil), None) for look in looks]
+    owners = [next((thread for thread in _threads(sample) if thread.owns_gil), None) for sample in samples]
     last = owners[-1]
     if last is None or not last.frames or any(_place(owner) != _place(last) for owner in owners):
         return None
     asleep = all(owner is not None and owner.process_state == ASLEEP for owner in owners)
-    return GilHolder(last.name, last.frames, asleep, _asking(looks[0], looks[-1], last))
+    return GilHolder(last.name, last.frames, asleep, _waiting_threads(samples[0], samples[-1], last))
 
 
-def _threads(look: Sample) -> list[ThreadStack]:
-    return [ThreadStack("", look.stack, look.process_state, look.switches, look.owns_gil), *look.others]
+def _threads(sample: Sample) -> list[ThreadStack]:
+    return [ThreadStack("", sample.stack, sample.process_state, sample.switches, sample.owns_gil), *sample.others]
 
 
 def _place(thread: ThreadStack | None) -> object:
     return (thread.name, thread.frames) if thread else None
 
 
-def _asking(first: Sample, last: Sample, owner: ThreadStack) -> list[str]:
-    """The threads that stand where they stood, and asked for the lock all the time."""
+def _waiting_threads(first: Sample, last: Sample, owner: ThreadStack) -> list[str]:
+    """Return the threads that stayed at the same place and requested the GIL all the time."""
     before = {thread.name: thread for thread in _threads(first)}
     span_s = max(last.at - first.at, 1e-3)
     return [
@@ -54,5 +55,5 @@ def _asking(first: Sample, last: Sample, owner: ThreadStack) -> list[str]:
         if thread.name != owner.name
         and thread.name in before
         and thread.frames == before[thread.name].frames
-        and (thread.switches - before[thread.name].switches) / span_s >= ASKS_PER_S
+        and (thread.switches - before[thread.name].switches) / span_s >= GIL_REQUESTS_PER_S
     ]

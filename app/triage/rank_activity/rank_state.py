@@ -1,4 +1,4 @@
-"""Where each rank stands, from its samples: the user's own frames, the collective it is in, and whether it moved."""
+"""The state of each rank, from its samples: the frames of the user's code, the collective, signs of progress."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import msgspec
 from ...jobs.types import Job
 from ...launchers.rank_environment import local_world_size
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from ..types import Observation, ProcessSamples, RankRow, Sample
 from .collectives_in_stack import GRADIENTS, collective_of
 from .frames import function_name, inner_frames, user_frames
@@ -21,83 +21,89 @@ from .outside_collectives import (
     wait_outside_collectives,
     waits_for_busy_child,
 )
-from .progress import STOPPED_OR_GONE, display_state, has_progressed, still_at_one_place, still_for_s
+from .progress import display_state, has_progressed, still_at_one_place, still_for_s
 from .starved_queue import starved_queue
 from .wait_reasons import CLIENTS, HOLDS_GIL, WAITS_FOR_CHILD, WAITS_FOR_NETWORK, WAITS_FOR_QUEUE, WaitReason
-
-__all__ = ["STOPPED_OR_GONE", "RankState", "collective_of", "rank_states", "user_frames"]
 
 GPU_MARK = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
 GPU_QUEUE = "work queued on the GPU"
 
 
 class RankState(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank as the verdict sees it. ``frames`` are the user's, outermost first; ``via`` says how a collective that
-    the user did not write came about; ``doing`` what it waits for outside of any, where that can be told."""
+    """The state of one rank as the rules see it. ``frames`` are the user's, outermost first.
+
+    ``via`` names the feature that issued a collective the user did not write; ``wait_reason`` is what the rank waits
+    for outside any collective, if known.
+    """
 
     row: RankRow
-    seen: ProcessSamples | None  # None: no such process was found
+    observed: ProcessSamples | None  # None: no process of this rank was found
     frames: list[StackFrame]
     collective: str | None
     via: str
-    moved: bool
-    doing: WaitReason | None = None
+    has_progressed: bool
+    wait_reason: WaitReason | None = None
 
     @property
     def rank(self) -> int:
         return self.row.rank
 
     @property
-    def waits(self) -> bool:
-        """In a collective, and nothing moved."""
-        return self.collective is not None and not self.moved and self.row.state in ("waiting", "blocked_io")
+    def is_waiting(self) -> bool:
+        """In a collective, without progress."""
+        return self.collective is not None and not self.has_progressed and self.row.state in ("waiting", "blocked_io")
 
     @property
-    def leaves(self) -> bool:
-        """On its way out of Python, or taking its process group down."""
-        return self.collective == "destroy_process_group" or bool(self.doing and self.doing.kind == "exit")
+    def is_exiting(self) -> bool:
+        """Leaving Python, or destroying its process group."""
+        return self.collective == "destroy_process_group" or bool(self.wait_reason and self.wait_reason.kind == "exit")
 
     @property
     def place(self) -> tuple[str | None, str, str | None]:
-        """Ranks with equal places stand at the same point of the program."""
+        """Equal for ranks at the same point of the program."""
         return self.collective, self.via, self.row.where
 
 
-def rank_states(observed: Observation, sources: ParsedFiles) -> list[RankState]:
-    """Every rank of the job, the missing ones too, in order."""
+def rank_states(observed: Observation, sources: ScriptFiles) -> list[RankState]:
+    """Return the state of every rank of the job, including missing ones, in order."""
     job = observed.job
-    found = [_stand(job, seen, sources) for seen in observed.seen]
-    left = [_is_left_over(stand) for stand in found]
-    if not all(left):
-        found = [_ended(stand) if is_left else stand for stand, is_left in zip(found, left, strict=True)]
-    present = {stand.rank for stand in found}
-    elsewhere = states_on_other_hosts(observed)
-    found += [_absent(job, rank, rank in elsewhere) for rank in range(job.world_size) if rank not in present]
-    return sorted(found, key=lambda stand: stand.rank)
+    found = [_rank_state(job, seen, sources) for seen in observed.seen]
+    leftover = [_is_leftover_child(state) for state in found]
+    if not all(leftover):
+        found = [
+            _dead_rank_state(state) if is_leftover else state
+            for state, is_leftover in zip(found, leftover, strict=True)
+        ]
+    present = {state.rank for state in found}
+    elsewhere = ranks_on_uninspected_hosts(observed)
+    found += [_absent_rank_state(job, rank, rank in elsewhere) for rank in range(job.world_size) if rank not in present]
+    return sorted(found, key=lambda state: state.rank)
 
 
-def _is_left_over(stand: RankState) -> bool:
-    """Whether the process that carries a rank's variables is one that the rank had started itself: it outlived it."""
-    if stand.seen is None or stand.seen.process.rank_from != "environ" or stand.collective:
+def _is_leftover_child(state: RankState) -> bool:
+    """Return whether the process with a rank's variables is a child of that rank which has outlived it."""
+    if state.observed is None or state.observed.process.rank_from != "environ" or state.collective:
         return False
-    stack = stand.seen.samples[-1].stack if stand.seen.samples else []
+    stack = state.observed.samples[-1].stack if state.observed.samples else []
     return any(
         frame.path.endswith("/multiprocessing/process.py") and function_name(frame) == "_bootstrap" for frame in stack
     )
 
 
-def _ended(stand: RankState) -> RankState:
-    """A rank of which only a process that it had started is left."""
-    note = f"it has ended; a process it had started (pid {stand.row.pid}) is left"
+def _dead_rank_state(state: RankState) -> RankState:
+    """Return the state of a dead rank of which only a child process is left."""
+    note = f"it has ended; a process it had started (pid {state.row.pid}) is left"
     row = msgspec.structs.replace(
-        stand.row, state="dead", where=None, function=None, collective=None, since_s=None, note=note
+        state.row, state="dead", where=None, function=None, collective=None, since_s=None, note=note
     )
-    return RankState(row=row, seen=stand.seen, frames=[], collective=None, via="", moved=False)
+    return RankState(row=row, observed=state.observed, frames=[], collective=None, via="", has_progressed=False)
 
 
-def states_on_other_hosts(observed: Observation) -> set[int]:
-    """The ranks of hosts that were not looked at, as torchrun's variables place them (those of one host are numbered
-    in a row)."""
+def ranks_on_uninspected_hosts(observed: Observation) -> set[int]:
+    """Return the ranks of hosts that were not inspected, according to torchrun's variables.
+
+    The ranks of one host are numbered consecutively.
+    """
     job = observed.job
     everybody, here = set(range(job.world_size)), set[int]()
     for process in (seen.process for seen in observed.seen):
@@ -111,34 +117,36 @@ def states_on_other_hosts(observed: Observation) -> set[int]:
     return set()
 
 
-def _stand(job: Job, seen: ProcessSamples, sources: ParsedFiles) -> RankState:
-    process, looks = seen.process, seen.samples
-    last = looks[-1] if looks else None
-    has_moved = has_progressed(looks[-2:])
-    shown = display_state(looks, has_moved, process.started_at)
-    kept = _kept(looks)
-    stack = [*kept.frames, *last.stack] if kept and kept.name and last else relevant_stack(last) if last else []
-    frames = _from_breakpoint(stack, user_frames(stack), sources)
+def _rank_state(job: Job, observed: ProcessSamples, sources: ScriptFiles) -> RankState:
+    process, samples = observed.process, observed.samples
+    last = samples[-1] if samples else None
+    progressed = has_progressed(samples[-2:])
+    shown = display_state(samples, progressed, process.started_at)
+    holder = _blocking_gil_holder(samples)
+    stack = relevant_stack(last) if last else []
+    if holder and holder.name and last:
+        stack = [*holder.frames, *last.stack]
+    frames = _frames_at_breakpoint(stack, user_frames(stack), sources)
     collective, via = _collective(stack, frames, bool(last and last.gpu), sources)
-    if via == GRADIENTS and (has_moved or job.world_size == 1):
-        collective, via = None, ""  # a backward pass at work computes
+    if via == GRADIENTS and (progressed or job.world_size == 1):
+        collective, via = None, ""  # a backward pass that makes progress computes
     found: WaitReason | None = None
     if last and collective is None:
-        found, asks_again = wait_outside_collectives(last, stack, frames, has_moved, sources)
-        if has_moved and asks_again and still_at_one_place(looks):
-            has_moved, shown = False, "waiting"
-    if kept and not (found and found.kind == "exit"):
+        found, polls = wait_outside_collectives(last, stack, frames, progressed, sources)
+        if progressed and polls and still_at_one_place(samples):
+            progressed, shown = False, "waiting"
+    if holder and not (found and found.kind == "exit"):
         found = HOLDS_GIL
-        if kept.asleep:
-            has_moved, shown = False, "waiting"
+        if holder.asleep:
+            progressed, shown = False, "waiting"
     if found == WAITS_FOR_CHILD and any(
-        Path(word).name in CLIENTS for child in seen.children for word in child.command[:1]
+        Path(word).name in CLIENTS for child in observed.children for word in child.command[:1]
     ):
         found = WAITS_FOR_NETWORK
-    if waits_for_busy_child(seen, found, sources):
-        has_moved, shown = True, "running" if shown == "waiting" else shown
+    if waits_for_busy_child(observed, found, sources):
+        progressed, shown = True, "running" if shown == "waiting" else shown
     if last and found == WAITS_FOR_QUEUE and frames and not is_multiprocess_queue(stack):
-        found = starved_queue(last, frames, sources, seen.output) or found
+        found = starved_queue(last, frames, sources, observed.output) or found
     if found and found.kind == "lock" and (loop := awaits_user_iterator(frames, sources)):
         found = WaitReason("loader", f"{found.what}, which should give the next item to {loop}")
     inner = frames[-1] if frames else None
@@ -146,33 +154,45 @@ def _stand(job: Job, seen: ProcessSamples, sources: ParsedFiles) -> RankState:
         rank=process.rank if process.rank is not None else 0,
         local_rank=process.local_rank,
         pid=process.pid,
-        host=seen.host,
+        host=observed.host,
         state=shown,
         where=f"{inner.path}:{inner.line}" if inner else None,
         function=inner.function if inner else None,
         collective=collective,
-        since_s=None if has_moved else still_for_s(looks),
+        since_s=None if progressed else still_for_s(samples),
         since_from="samples",
-        note=(last.problem if last else "") or via or (f"waits {found.what}" if found and not has_moved else ""),
+        note=(last.problem if last else "") or via or (f"waits {found.what}" if found and not progressed else ""),
     )
-    return RankState(row=row, seen=seen, frames=frames, collective=collective, via=via, moved=has_moved, doing=found)
+    return RankState(
+        row=row,
+        observed=observed,
+        frames=frames,
+        collective=collective,
+        via=via,
+        has_progressed=progressed,
+        wait_reason=found,
+    )
 
 
-def _kept(looks: Sequence[Sample]) -> GilHolder | None:
-    """The thread that keeps Python's lock from others, or from going on at all. A sleep with the lock in hand is no
-    work where no GPU is in use (CUDA's own calls sleep too)."""
-    kept = gil_holder(looks)
-    if kept is None or collective_of(kept.frames)[0] or not user_frames(kept.frames):
+def _blocking_gil_holder(samples: Sequence[Sample]) -> GilHolder | None:
+    """Return the thread that keeps the GIL from other threads, or sleeps with it.
+
+    To sleep with the GIL is a fault only if no GPU is in use: CUDA's own calls sleep too.
+    """
+    holder = gil_holder(samples)
+    if holder is None or collective_of(holder.frames)[0] or not user_frames(holder.frames):
         return None
-    idles = kept.asleep and not looks[-1].gpu
-    counts = "" in kept.asking if kept.name else bool(kept.asking) or idles
-    return kept if counts else None
+    if holder.name:  # not the main thread: it must keep the main thread waiting
+        blocks = "" in holder.waiting_threads
+    else:
+        blocks = bool(holder.waiting_threads) or (holder.asleep and not samples[-1].gpu)
+    return holder if blocks else None
 
 
 def _collective(
-    stack: Sequence[StackFrame], frames: Sequence[StackFrame], gpu: bool, sources: ParsedFiles
+    stack: Sequence[StackFrame], frames: Sequence[StackFrame], gpu: bool, sources: ScriptFiles
 ) -> tuple[str | None, str]:
-    """The collective a stack stands in: by its frames, or by the handle that its line waits for."""
+    """Return the collective a stack is in, from its frames or from the handle that its source line waits for."""
     collective, via = collective_of(stack)
     if collective or not frames or stack[0] != frames[-1]:
         return collective, via
@@ -184,8 +204,10 @@ def _collective(
     return None, ""
 
 
-def _from_breakpoint(stack: Sequence[StackFrame], frames: list[StackFrame], sources: ParsedFiles) -> list[StackFrame]:
-    """The user's frames, the innermost at the ``breakpoint()`` that has it in Python's debugger."""
+def _frames_at_breakpoint(
+    stack: Sequence[StackFrame], frames: list[StackFrame], sources: ScriptFiles
+) -> list[StackFrame]:
+    """Return the user's frames, with the innermost moved to the ``breakpoint()`` line if it is in Python's debugger."""
     if not frames or not any(frame.path.endswith(("/bdb.py", "/pdb.py")) for frame in inner_frames(stack)):
         return frames
     inner = frames[-1]
@@ -193,12 +215,12 @@ def _from_breakpoint(stack: Sequence[StackFrame], frames: list[StackFrame], sour
     return [*frames[:-1], msgspec.structs.replace(inner, line=line)] if line else frames
 
 
-def _absent(job: Job, rank: int, elsewhere: bool) -> RankState:
+def _absent_rank_state(job: Job, rank: int, elsewhere: bool) -> RankState:
     row = RankRow(
         rank=rank,
         host="" if elsewhere or job.asked else job.host,
         state="unreadable" if elsewhere and not job.asked else "missing",
         since_from="samples",
-        note="not started" if job.asked else "on another host" if elsewhere else "no process of this rank lives here",
+        note="not started" if job.asked else "on another host" if elsewhere else "no process of this rank was found",
     )
-    return RankState(row=row, seen=None, frames=[], collective=None, via="", moved=False)
+    return RankState(row=row, observed=None, frames=[], collective=None, via="", has_progressed=False)

@@ -1,7 +1,7 @@
-"""What a rank that stands still waits for, told from its innermost frames and the source line it stands on.
+"""Find out what a blocked rank waits for, from its innermost frames and the source line it is at.
 
-A call into C (``lock.acquire()``, ``input()``, ``work.wait()``) has no Python frame: there the line itself is read.
-The frames of torch are those of torch 2.13, looked at in real jobs.
+A C call (``lock.acquire()``, ``input()``, ``work.wait()``) has no Python frame: its source line is read instead.
+The frames of torch are those of torch 2.13, observed in real jobs.
 """
 
 import re
@@ -15,7 +15,7 @@ WaitKind = Literal["loader", "person", "service", "lock", "gil", "feeder", "file
 
 
 class WaitReason(NamedTuple):
-    """What a rank waits for outside of any collective; ``what`` ends the sentence "it waits …"."""
+    """The reason why a rank waits outside any collective; ``what`` completes the sentence "it waits …"."""
 
     kind: WaitKind
     what: str
@@ -26,9 +26,9 @@ WAITS_FOR_QUEUE = WaitReason("lock", "for an item in a queue")
 UNTIL_SLEEP_ENDS = "until its sleep is over"
 WAITS_FOR_NETWORK = WaitReason("service", "for an answer from another machine")
 WAITS_FOR_CHILD = WaitReason("lock", "for a process it started")
-HOLDS_GIL = WaitReason("gil", "in a call into C that keeps Python's lock (the GIL): none of its other threads can run")
+HOLDS_GIL = WaitReason("gil", "in a C call that holds the GIL: none of its other threads can run")
 CLIENTS = ("curl", "wget", "aws", "gsutil", "gcloud", "azcopy", "rclone", "rsync", "scp", "ssh", "git", "hf", "nc")
-# A part of the path, the function (or any) -> what it is. Read from the innermost frame outwards; the first counts.
+# Part of the path, function ("": any) -> wait reason. The first match counts for a frame.
 FRAMES: tuple[tuple[str, str, WaitReason], ...] = (
     *(
         (path, "", WaitReason("person", f"{PERSON}, in a debugger"))
@@ -53,29 +53,29 @@ FRAMES: tuple[tuple[str, str, WaitReason], ...] = (
             *("/fsspec/", "/s3fs/", "/gcsfs/", "/clearml/", "/telnetlib.py", "/poplib.py", "/websockets/"),
         )
     ),
-    ("/threading.py", "_shutdown", WaitReason("exit", "for its other threads to end, on the way out")),
+    ("/threading.py", "_shutdown", WaitReason("exit", "for its other threads to end, while the process exits")),
     (
         "/multiprocessing/util.py",
         "_exit_function",
-        WaitReason("exit", "for a process it started to end, on the way out"),
+        WaitReason("exit", "for a process it started to end, while the process exits"),
     ),
     (
         "/concurrent/futures/thread.py",
         "_python_exit",
-        WaitReason("exit", "for its other threads to end, on the way out"),
+        WaitReason("exit", "for its other threads to end, while the process exits"),
     ),
     ("/subprocess.py", "", WAITS_FOR_CHILD),
     ("/multiprocessing/queues.py", "", WAITS_FOR_QUEUE),
     ("/queue.py", "", WAITS_FOR_QUEUE),
-    ("/multiprocessing/connection.py", "", WaitReason("lock", "for another process of its own")),
-    ("/multiprocessing/", "", WaitReason("lock", "for another process of its own")),
-    ("/concurrent/futures/", "", WaitReason("lock", "for a task of its own")),
-    ("/logging/__init__.py", "acquire", WaitReason("lock", "for the lock of a logger")),
-    ("<frozen importlib._bootstrap>", "acquire", WaitReason("lock", "for the lock of an import")),
+    ("/multiprocessing/connection.py", "", WaitReason("lock", "for another of its own processes")),
+    ("/multiprocessing/", "", WaitReason("lock", "for another of its own processes")),
+    ("/concurrent/futures/", "", WaitReason("lock", "for one of its own tasks")),
+    ("/logging/__init__.py", "acquire", WaitReason("lock", "for a logger's lock")),
+    ("<frozen importlib._bootstrap>", "acquire", WaitReason("lock", "for the import lock")),
     ("/filelock/", "", WaitReason("lock", "for a lock file")),
     ("/portalocker/", "", WaitReason("lock", "for a lock file")),
     ("/fasteners/", "", WaitReason("lock", "for a lock file")),
-    ("/asyncio/", "", WaitReason("lock", "for a task of its own")),
+    ("/asyncio/", "", WaitReason("lock", "for one of its own tasks")),
     ("/selectors.py", "", WaitReason("lock", "for an event")),
     ("/threading.py", "join", WaitReason("lock", "for another thread to end")),
     ("/threading.py", "_wait_for_tstate_lock", WaitReason("lock", "for another thread to end")),
@@ -83,9 +83,9 @@ FRAMES: tuple[tuple[str, str, WaitReason], ...] = (
     ("/torch/serialization.py", "", WaitReason("files", "for a file")),
     ("/shutil.py", "", WaitReason("files", "for a file")),
 )
-SAYS_MORE = {"person": 4, "exit": 3, "loader": 2, "service": 1}  # of several kinds in one stack
+PRIORITY = {"person": 4, "exit": 3, "loader": 2, "service": 1}  # if one stack has several kinds
 
-# The line of the user's innermost frame, where what it calls shows no frame of its own.
+# The source line of the user's innermost frame, if what it calls has no frame of its own.
 LINES: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
     (re.compile(r"\b(input|breakpoint|raw_input)\("), WaitReason("person", f"{PERSON} to type")),
     (re.compile(r"\bstdin\b"), WaitReason("person", f"{PERSON} to type")),
@@ -113,23 +113,23 @@ LINES: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
     (re.compile(r"\bsleep\("), WaitReason("sleep", UNTIL_SLEEP_ENDS)),
     (re.compile(r"\bstore\w*\.(get|wait)\(", re.I), WaitReason("store", "for a key that another rank must set")),
 )
-# The kernel function a thread sleeps in (Linux 6.18), where neither frame nor line tell.
+# The kernel function a thread sleeps in (Linux 6.18), if neither frames nor source line match.
 KERNEL: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
     (re.compile(r"nfs|rpc_wait|fuse|ceph|cl_sync|ldlm|smb|cifs"), WaitReason("service", "for a file server to answer")),
     (re.compile(r"n_tty_read"), WaitReason("person", f"{PERSON} to type")),
-    (re.compile(r"futex"), WaitReason("lock", "for a lock or another thread of its own")),
+    (re.compile(r"futex"), WaitReason("lock", "for a lock or another of its own threads")),
     (re.compile(r"pipe_(read|write)|wait_for_partner"), WaitReason("lock", "for the other end of a pipe")),
-    (re.compile(r"do_wait"), WaitReason("lock", "for a process of its own")),
+    (re.compile(r"do_wait"), WaitReason("lock", "for one of its own processes")),
     (re.compile(r"tcp_|inet_csk|sk_wait|unix_stream|skb_wait"), WAITS_FOR_NETWORK),
     (re.compile(r"nanosleep"), WaitReason("sleep", UNTIL_SLEEP_ENDS)),
 )
-LONG_SLEEP_S = 60.0  # longer than a step may take
+LONG_SLEEP_S = 60.0  # longer than a training step should take
 SLEEP = re.compile(r"\bsleep\(\s*(\d[\d_]*\.?\d*)\s*\)")
-POLLING = WaitReason("dormant", "in a loop that sleeps and looks again")
-POLLED_FOR: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
+POLLING = WaitReason("dormant", "in a loop that sleeps and checks again")
+POLLED_VALUES: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
     (
         re.compile(r"exists\(|is_file\(|isfile\(|is_dir\(|isdir\(|listdir\(|glob\(|\.stat\("),
-        WaitReason("service", "for a file that somebody else must write"),
+        WaitReason("service", "for a file that another process must write"),
     ),
     (
         re.compile(r"url|http|socket|request|connect|response|status|ready", re.I),
@@ -137,52 +137,55 @@ POLLED_FOR: tuple[tuple[re.Pattern[str], WaitReason], ...] = (
     ),
     (
         re.compile(r"is_set\(|locked\(|empty\(|qsize\(|is_alive\(|\.poll\(|done\(|acquire\("),
-        WaitReason("lock", "for another thread or process of its own"),
+        WaitReason("lock", "for another of its own threads or processes"),
     ),
 )
 
 
 def wait_reason(stack: Sequence[StackFrame], text: str) -> WaitReason | None:
-    """What the innermost frames wait for, where they tell. ``text``: the source line of the user's innermost frame."""
+    """Return what the innermost frames wait for, or None if not known.
+
+    ``text``: the source line of the user's innermost frame.
+    """
     inner = inner_frames(stack)
-    told = [found for frame in inner if (found := _of_frame(frame))]
-    if told:  # the outermost says most: a queue that waits for a lock is a queue
-        return max(reversed(told), key=lambda one: SAYS_MORE.get(one.kind, 0))
+    reasons = [found for frame in inner if (found := _frame_reason(frame))]
+    if reasons:  # prefer the outermost match: a queue that waits for its lock is reported as a queue
+        return max(reversed(reasons), key=lambda reason: PRIORITY.get(reason.kind, 0))
     if any("/torch/utils/data/" in frame.path for frame in stack):
         return WaitReason("loader", "for its data loader")
-    if inner and not _is_thin(inner):
+    if inner and not _has_only_wrappers(inner):
         return None
     return next((found for pattern, found in LINES if pattern.search(text)), None)
 
 
 def kernel_wait_reason(waits_in: str) -> WaitReason | None:
-    """What a thread waits for by the kernel function it sleeps in."""
+    """Return what a thread waits for, judging by the kernel function it sleeps in."""
     return next((found for pattern, found in KERNEL if pattern.search(waits_in)), None)
 
 
 def polled_value(text: str) -> WaitReason | None:
-    """What a loop asks for again and again, by the text of its condition and body."""
-    return next((found for pattern, found in POLLED_FOR if pattern.search(text)), None)
+    """Return what a polling loop waits for, judging by the text of its condition and body."""
+    return next((found for pattern, found in POLLED_VALUES if pattern.search(text)), None)
 
 
 def sleeps_for_s(text: str) -> float | None:
-    """How long the sleep on a line lasts, where a number says so."""
+    """Return the duration of the sleep on a source line, or None if it is not a constant."""
     found = SLEEP.search(text)
     return float(found[1].replace("_", "")) if found else None
 
 
 def is_idle(stack: Sequence[StackFrame]) -> bool:
-    """Whether a thread beside the main one visibly waits: for a lock, a queue, an event."""
-    return bool(stack) and _of_frame(stack[0]) is not None
+    """Return whether a thread other than the main one is known to wait: for a lock, a queue, an event."""
+    return bool(stack) and _frame_reason(stack[0]) is not None
 
 
-def _of_frame(frame: StackFrame) -> WaitReason | None:
+def _frame_reason(frame: StackFrame) -> WaitReason | None:
     for path, function, found in FRAMES:
         if path in frame.path and function in ("", function_name(frame)) and NOT_THE_USERS.search(frame.path):
             return found
     return None
 
 
-def _is_thin(inner: Sequence[StackFrame]) -> bool:
-    """Whether the frames are mere wrappers (a context manager's, a decorator's) around what the line calls."""
+def _has_only_wrappers(inner: Sequence[StackFrame]) -> bool:
+    """Return whether all frames are wrappers (context managers, decorators) around what the source line calls."""
     return all(frame.path.endswith(("/contextlib.py", "/functools.py", "/codecs.py")) for frame in inner)

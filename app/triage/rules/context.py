@@ -1,39 +1,44 @@
-"""What the rules look at: the ranks, sorted by what can be said of them; and how a rule says its verdict."""
+"""Context passed to every rule: ranks grouped by state, plus helpers that build verdicts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from ...training_script.line_queries import ParsedFiles
+from ...training_script.line_queries import ScriptFiles
 from .. import phrases
 from ..rank_activity.rank_state import RankState
 from ..types import JobState, Observation, Verdict
 from .divergence import Branch
 
 INIT = "init_process_group"
-PATIENCE_S = 8.0  # a start-up that is younger may simply not be done
-TIED = 0.45  # the most that is sure of a tie
-GONE = ("missing", "dead", "zombie")
+PATIENCE_S = 8.0  # a younger job may simply not have finished its start-up
+TIED = 0.45  # the highest confidence if two sides are equally likely to be the culprits
+ABSENT = ("missing", "dead", "zombie")
 
 
 class JobContext:
-    """The ranks of one job. ``age_s`` is that of the youngest process. ``idle``: alive, not moving, in no collective;
-    ``leaving``: on their way out of Python, or taking their process group down."""
+    """The ranks of one job, grouped by state.
 
-    def __init__(self, observed: Observation, stands: list[RankState], sources: ParsedFiles) -> None:
-        self.observed, self.job, self.sources, self.stands = observed, observed.job, sources, stands
+    ``absent``: missing or dead; ``alive``: all others with a readable stack, which are either ``progressing``,
+    ``exiting`` (leaving Python or destroying their process group), ``waiting`` (in a collective) or ``idle`` (without
+    progress, in no collective). ``age_s`` is the age of the youngest process.
+    """
+
+    def __init__(self, observed: Observation, rank_states: list[RankState], sources: ScriptFiles) -> None:
+        self.observed, self.job, self.sources, self.rank_states = observed, observed.job, sources, rank_states
         ages = [
             seen.samples[-1].at - seen.process.started_at
             for seen in observed.seen
             if seen.process.started_at and seen.samples
         ]
         self.age_s = min(ages, default=PATIENCE_S)
-        self.gone = [stand for stand in stands if stand.row.state in GONE]
-        self.unread = [stand for stand in stands if stand.row.state == "unreadable"]
-        self.living = [stand for stand in stands if stand.row.state not in (*GONE, "unreadable")]
-        self.moving = [stand for stand in self.living if stand.moved]
-        self.leaving = [stand for stand in self.living if not stand.moved and stand.leaves]
-        self.waiting = [stand for stand in self.living if stand.waits and not stand.leaves]
-        self.idle = [stand for stand in self.living if not stand.moved and not stand.waits and not stand.leaves]
+        self.absent = [state for state in rank_states if state.row.state in ABSENT]
+        self.unreadable = [state for state in rank_states if state.row.state == "unreadable"]
+        self.alive = [state for state in rank_states if state.row.state not in (*ABSENT, "unreadable")]
+        self.progressing = [state for state in self.alive if state.has_progressed]
+        blocked = [state for state in self.alive if not state.has_progressed]
+        self.exiting = [state for state in blocked if state.is_exiting]
+        self.waiting = [state for state in blocked if state.is_waiting and not state.is_exiting]
+        self.idle = [state for state in blocked if not state.is_waiting and not state.is_exiting]
 
     @property
     def world_size(self) -> int:
@@ -43,37 +48,38 @@ class JobContext:
 Rule = Callable[[JobContext], Verdict | None]
 
 
-def rank_numbers(group: Sequence[RankState]) -> list[int]:
-    """The ranks of some stands."""
-    return [stand.rank for stand in group]
+def rank_numbers(states: Sequence[RankState]) -> list[int]:
+    """Return the rank numbers of some rank states."""
+    return [state.rank for state in states]
 
 
-def at_one_place(group: Sequence[RankState]) -> list[RankState]:
-    """Those at the place of the first."""
-    return [stand for stand in group if stand.place == group[0].place]
+def at_one_place(states: Sequence[RankState]) -> list[RankState]:
+    """Return those that are at the same place as the first."""
+    return [state for state in states if state.place == states[0].place]
 
 
-def groups_by(group: Sequence[RankState], key: Callable[[RankState], object]) -> list[list[RankState]]:
-    """Ranks with the same key together, the largest group first."""
+def groups_by(states: Sequence[RankState], key: Callable[[RankState], object]) -> list[list[RankState]]:
+    """Group ranks by a key, the largest group first."""
     found: dict[object, list[RankState]] = defaultdict(list)
-    for stand in group:
-        found[key(stand)].append(stand)
+    for state in states:
+        found[key(state)].append(state)
     return sorted(found.values(), key=lambda each: (-len(each), each[0].rank))
 
 
-def waiting_sentence(group: Sequence[RankState]) -> str:
-    """``Ranks 1–3 wait in barrier at train.py:103``."""
-    return f"{phrases.ranks_phrase(rank_numbers(group), 'wait')} in {phrases.places_text(group)}"
+def waiting_sentence(states: Sequence[RankState]) -> str:
+    """Return ``Ranks 1–3 wait in barrier at train.py:103``."""
+    return f"{phrases.ranks_phrase(rank_numbers(states), 'wait')} in {phrases.places_text(states)}"
 
 
-def waiting_by_place(group: Sequence[RankState]) -> str:
-    """``Rank 0 waits in barrier at train.py:103; ranks 1, 2 wait in …``: by place."""
-    text = "; ".join(phrases.mid_sentence(waiting_sentence(one)) for one in groups_by(group, lambda stand: stand.place))
+def waiting_by_place(states: Sequence[RankState]) -> str:
+    """Return ``Rank 0 waits in barrier at train.py:103; ranks 1, 2 wait in …``, one clause a place."""
+    groups = groups_by(states, lambda state: state.place)
+    text = "; ".join(phrases.mid_sentence(waiting_sentence(group)) for group in groups)
     return text[:1].upper() + text[1:]
 
 
 def confirmed_branch(branch: Branch | None) -> Branch | None:
-    """The branch, where it is known to have parted the ranks."""
+    """Return the branch if it is certain that it separated the ranks."""
     return branch if branch and branch.sure else None
 
 
@@ -86,7 +92,10 @@ def hang_verdict(
     branch: Branch | None = None,
     waiting: Sequence[RankState] = (),
 ) -> Verdict:
-    """``where`` and ``collective`` are the first culprit's, or, where there is none to see, those of who waits."""
+    """Build a verdict for a hung job.
+
+    ``where`` and ``collective`` are those of the first culprit or, if there is none, of the first waiting rank.
+    """
     return make_verdict(
         "hung", why, confidence, findings, cause=cause, culprits=culprits, branch=branch, waiting=waiting
     )
@@ -103,9 +112,9 @@ def make_verdict(
     branch: Branch | None = None,
     waiting: Sequence[RankState] = (),
 ) -> Verdict:
-    """A verdict in any state."""
+    """Build a verdict for a job in any state."""
     first = next(iter(culprits or waiting), None)
-    collectives = [stand.collective for stand in (*culprits, *waiting) if stand.collective]
+    collectives = [each.collective for each in (*culprits, *waiting) if each.collective]
     return Verdict(
         state=state,
         cause=cause,

@@ -1,4 +1,4 @@
-"""Rules for ranks that are no more, stopped, unreadable, or on their way out."""
+"""Rules for ranks that are dead, stopped, unreadable or exiting."""
 
 from collections.abc import Sequence
 
@@ -8,172 +8,169 @@ from ..types import ProcessDeath, Verdict
 from .context import INIT, JobContext, at_one_place, hang_verdict, make_verdict, rank_numbers, waiting_sentence
 from .divergence import Branch, deciding_condition, early_exits
 
-SEEN_TO_DIE = 0.95
-GONE_ONLY = 0.75  # it may have ended of its own accord
-DONE_BEFORE = 0.7
+DEATH_KNOWN = 0.95
+ONLY_ABSENT = 0.75  # the rank may have ended regularly
+FINISHED_EARLY = 0.7
 
 
-def all_dead(scene: JobContext) -> Verdict | None:
-    """No rank lives."""
-    if scene.living or scene.unread or not scene.observed.seen:
+def all_dead(context: JobContext) -> Verdict | None:
+    """No rank is alive."""
+    if context.alive or context.unreadable or not context.observed.seen:
         return None
-    deaths = sorted(scene.observed.deaths, key=lambda death: (death.at is None, death.at or 0.0))
-    text = "No rank of this job lives any more."
+    deaths = sorted(context.observed.deaths, key=_time_of_death)
+    text = "No rank of this job is alive."
     if deaths:
-        text += f" The first that is known to have ended: {_told(deaths[0])}."
+        text += f" The first known death: {_death_text(deaths[0])}."
     return make_verdict("dead", text, 0.95, ["job.rank-dead", *_findings(deaths)])
 
 
-def ranks_stopped(scene: JobContext) -> Verdict | None:
-    """A signal or a debugger holds ranks."""
-    held = [stand for stand in scene.living if stand.row.state == "stopped"]
-    if not held:
+def ranks_stopped(context: JobContext) -> Verdict | None:
+    """Ranks are stopped by a signal or a debugger."""
+    stopped = [state for state in context.alive if state.row.state == "stopped"]
+    if not stopped:
         return None
-    who, where = phrases.ranks_phrase(rank_numbers(held), "are stopped"), phrases.short_place(held[0].row.where)
+    who, where = phrases.ranks_phrase(rank_numbers(stopped), "are stopped"), phrases.short_place(stopped[0].row.where)
     text = f"{who} by a signal or a debugger at {where}."
-    if scene.waiting:
-        text += f" {waiting_sentence(scene.waiting)}."
-    return hang_verdict("rank-paused", held, text, 0.95, ["job.rank-stopped"], waiting=scene.waiting)
+    if context.waiting:
+        text += f" {waiting_sentence(context.waiting)}."
+    return hang_verdict("rank-paused", stopped, text, 0.95, ["job.rank-stopped"], waiting=context.waiting)
 
 
-def stacks_unreadable(scene: JobContext) -> Verdict | None:
-    """No stack could be had."""
-    if scene.living or not scene.unread:
+def stacks_unreadable(context: JobContext) -> Verdict | None:
+    """No stack could be read."""
+    if context.alive or not context.unreadable:
         return None
-    why = scene.unread[0].row.note.removeprefix("stack: ")
+    why = context.unreadable[0].row.note.removeprefix("stack: ")
     return make_verdict("unknown", f"No rank's stack could be read: {why}.", 0.1)
 
 
-def stuck_in_shutdown(scene: JobContext) -> Verdict | None:
-    """Ranks that do not get out of Python, or of their process group, while the others are done."""
-    if not scene.leaving or scene.moving:
+def stuck_in_shutdown(context: JobContext) -> Verdict | None:
+    """Ranks do not get out of Python, or of their process group, after the others have finished."""
+    if not context.exiting or context.progressing:
         return None
-    others = [stand for stand in scene.stands if stand not in scene.leaving]
-    if scene.waiting:
-        return _left_the_others(scene)
-    text = f"{phrases.ranks_phrase(rank_numbers(scene.leaving), 'do')} not end: {_way_out(scene.leaving[0])}."
-    if others:
-        text += (
-            f" {phrases.ranks_phrase(rank_numbers(others), 'have')} ended."
-            if all(s in scene.gone for s in others)
-            else ""
-        )
-    confidence = 0.85 if scene.gone and not scene.idle else 0.6
-    return hang_verdict("exit-hang", scene.leaving, text, confidence, ["job.rank-leaving"])
+    others = [state for state in context.rank_states if state not in context.exiting]
+    if context.waiting:
+        return _exited_before_others(context)
+    text = f"{phrases.ranks_phrase(rank_numbers(context.exiting), 'do')} not exit: {_exit_text(context.exiting[0])}."
+    if others and all(state in context.absent for state in others):
+        text += f" {phrases.ranks_phrase(rank_numbers(others), 'have')} ended."
+    confidence = 0.85 if context.absent and not context.idle else 0.6
+    return hang_verdict("exit-hang", context.exiting, text, confidence, ["job.rank-leaving"])
 
 
-def _left_the_others(scene: JobContext) -> Verdict:
-    """Some are on their way out while others still wait for them in a collective."""
-    branch = deciding_condition(scene.waiting, scene.leaving, scene.world_size, scene.sources)
-    who = phrases.ranks_phrase(rank_numbers(scene.leaving), "are")
-    text = f"{who} on the way out: {_way_out(scene.leaving[0])}. {waiting_sentence(scene.waiting)}."
-    findings = ["job.rank-leaving"]
+def _exited_before_others(context: JobContext) -> Verdict:
+    """Some ranks are exiting while others still wait for them in a collective."""
+    exiting, waiting = context.exiting, context.waiting
+    branch = deciding_condition(waiting, exiting, context.world_size, context.sources)
+    who = phrases.ranks_phrase(rank_numbers(exiting), "are")
+    text = f"{who} exiting: {_exit_text(exiting[0])}. {waiting_sentence(waiting)}."
     if branch and branch.sure and branch.how != "raise":
-        waits_alone = branch.taken_by == rank_numbers(scene.waiting) and len(scene.waiting) < len(scene.leaving)
-        culprits = scene.waiting if waits_alone else scene.leaving
+        waits_alone = branch.taken_by == rank_numbers(waiting) and len(waiting) < len(exiting)
+        culprits = waiting if waits_alone else exiting
         findings = ["job.culprit-line-under-rank-test"]
-        return hang_verdict("rank-conditional-collective", culprits, text, 0.9, findings, branch, scene.waiting)
-    if (branch and branch.how == "raise") or _failed(scene.leaving):
-        text = f"{who} on the way out after an error. {waiting_sentence(scene.waiting)}."
-        return hang_verdict(
-            "rank-died-survivors-wait", scene.leaving, text, 0.85, ["job.rank-dead"], branch, scene.waiting
-        )
-    in_loop = any(scene.sources[frame.path].loops(frame.line) for frame in scene.waiting[0].frames)
-    if in_loop and len(scene.leaving) != len(scene.waiting):
-        fewer = min(scene.leaving, scene.waiting, key=len)
-        return hang_verdict("uneven-inputs", fewer, text, 0.6, ["job.loop-ended-early"], waiting=scene.waiting)
-    return hang_verdict("exit-hang", scene.leaving, text, 0.55, findings, waiting=scene.waiting)
+        return hang_verdict("rank-conditional-collective", culprits, text, 0.9, findings, branch, waiting)
+    if (branch and branch.how == "raise") or _printed_traceback(exiting):
+        text = f"{who} exiting after an error. {waiting_sentence(waiting)}."
+        return hang_verdict("rank-died-survivors-wait", exiting, text, 0.85, ["job.rank-dead"], branch, waiting)
+    in_loop = any(context.sources[frame.path].loops(frame.line) for frame in waiting[0].frames)
+    if in_loop and len(exiting) != len(waiting):
+        fewer = min(exiting, waiting, key=len)
+        return hang_verdict("uneven-inputs", fewer, text, 0.6, ["job.loop-ended-early"], waiting=waiting)
+    return hang_verdict("exit-hang", exiting, text, 0.55, ["job.rank-leaving"], waiting=waiting)
 
 
-def _failed(stands: Sequence[RankState]) -> bool:
-    """Whether the last words of these ranks are a traceback."""
-    return any("Traceback (most recent call last)" in line for s in stands if s.seen for line in s.seen.output)
+def _printed_traceback(states: Sequence[RankState]) -> bool:
+    """Return whether the last output of these ranks contains a traceback."""
+    return any(
+        "Traceback (most recent call last)" in line
+        for state in states
+        if state.observed
+        for line in state.observed.output
+    )
 
 
-def _way_out(stand: RankState) -> str:
-    what = f"it waits {stand.doing.what}" if stand.doing else f"it waits in {phrases.operation_text(stand)}"
-    return f"{what}, at {phrases.short_place(stand.row.where)}" if stand.row.where else what
+def _exit_text(state: RankState) -> str:
+    what = state.wait_reason.what if state.wait_reason else f"in {phrases.operation_text(state)}"
+    return f"it waits {what}, at {phrases.short_place(state.row.where)}" if state.row.where else f"it waits {what}"
 
 
-def some_dead(scene: JobContext) -> Verdict | None:
+def some_dead(context: JobContext) -> Verdict | None:
     """Some ranks have ended while others wait for them."""
-    waiting = scene.waiting or scene.idle
-    if not scene.gone or not waiting or scene.moving or all(stand.collective == INIT for stand in waiting):
+    waiting = context.waiting or context.idle
+    if not context.absent or not waiting or context.progressing or all(each.collective == INIT for each in waiting):
         return None
-    deaths = _deaths(scene)
-    if not scene.waiting and not deaths:
+    deaths = _deaths(context)
+    if not context.waiting and not deaths:
         return None
-    text = f"{phrases.ranks_phrase(rank_numbers(scene.gone), 'have')} ended"
-    text += f" ({_told(deaths[0])}). " if deaths else ". "
-    if scene.waiting:
-        text += f"{waiting_sentence(scene.waiting)} and will wait for ever."
+    text = f"{phrases.ranks_phrase(rank_numbers(context.absent), 'have')} ended"
+    text += f" ({_death_text(deaths[0])}). " if deaths else ". "
+    if context.waiting:
+        text += f"{waiting_sentence(context.waiting)} and will wait for ever."
     else:
-        first = scene.idle[0]
+        first, together = context.idle[0], at_one_place(context.idle)
         text += (
-            f"{phrases.ranks_phrase(rank_numbers(at_one_place(scene.idle)), 'stand')} still at "
-            f"{phrases.short_place(first.row.where)}"
+            f"{phrases.ranks_phrase(rank_numbers(together), 'are')} blocked at {phrases.short_place(first.row.where)}"
         )
-        text += (
-            f" and wait{'s' if len(at_one_place(scene.idle)) == 1 else ''} {first.doing.what}." if first.doing else "."
-        )
+        text += f", waiting {first.wait_reason.what}." if first.wait_reason else "."
     branch = None
-    if scene.waiting and not deaths:
-        branch = deciding_condition(scene.waiting, scene.gone, scene.world_size, scene.sources)
+    if context.waiting and not deaths:
+        branch = deciding_condition(context.waiting, context.absent, context.world_size, context.sources)
     if branch and branch.sure:
         if branch.how != "raise":
             findings = ["job.culprit-line-under-rank-test"]
-            return hang_verdict("rank-conditional-collective", scene.gone, text, 0.8, findings, branch, scene.waiting)
+            return hang_verdict(
+                "rank-conditional-collective", context.absent, text, 0.8, findings, branch, context.waiting
+            )
     else:
         branch = None
-    if not deaths and not branch and (verdict := _done_before(scene)):
+    if not deaths and not branch and (verdict := _finished_early(context)):
         return verdict
     findings = ["job.rank-dead", *_findings(deaths)]
-    sure = SEEN_TO_DIE if deaths else GONE_ONLY
-    return hang_verdict("rank-died-survivors-wait", scene.gone, text, sure, findings, branch, scene.waiting)
+    confidence = DEATH_KNOWN if deaths else ONLY_ABSENT
+    return hang_verdict("rank-died-survivors-wait", context.absent, text, confidence, findings, branch, context.waiting)
 
 
-def _done_before(scene: JobContext) -> Verdict | None:
-    """Ranks that ended without an error, their data done before that of the others.
+def _finished_early(context: JobContext) -> Verdict | None:
+    """Ranks ended without an error, because their data was exhausted before that of the others.
 
-    torchrun ends every rank of its node once one fails (torch 2.13, distributed/elastic/multiprocessing/api.py,
-    ``SubprocessContext._poll``): where others live, those it has collected ended with 0.
+    torchrun ends every rank of its node if one fails (torch 2.13, distributed/elastic/multiprocessing/api.py,
+    ``SubprocessContext._poll``): if others are alive, the ranks it has collected ended with exit code 0.
     """
-    job = scene.job
-    collected = all(stand.row.pid is None and stand.row.state == "missing" for stand in scene.gone)
-    if job.launcher != "torchrun" or job.launcher_pid is None or not collected or not scene.waiting:
+    job = context.job
+    collected = all(state.row.pid is None and state.row.state == "missing" for state in context.absent)
+    if job.launcher != "torchrun" or job.launcher_pid is None or not collected or not context.waiting:
         return None
-    inside = scene.waiting[0]
-    ways = early_exits(inside, scene.sources)
-    in_loop = any(scene.sources[frame.path].loops(frame.line) for frame in inside.frames)
-    if not ways and not in_loop:
+    inside = context.waiting[0]
+    exits = early_exits(inside, context.sources)
+    in_loop = any(context.sources[frame.path].loops(frame.line) for frame in inside.frames)
+    if not exits and not in_loop:
         return None
     text = (
-        f"{phrases.ranks_phrase(rank_numbers(scene.gone), 'have')} ended, without an error: torchrun "
-        "would have ended all. "
-        f"{waiting_sentence(scene.waiting)} and will wait for ever."
+        f"{phrases.ranks_phrase(rank_numbers(context.absent), 'have')} ended without an error: torchrun would have "
+        f"ended all ranks after one. {waiting_sentence(context.waiting)} and will wait for ever."
     )
-    branch = Branch(ways[0], rank_numbers(scene.gone), False) if len(ways) == 1 and not in_loop else None
+    branch = Branch(exits[0], rank_numbers(context.absent), False) if len(exits) == 1 and not in_loop else None
     findings = ["job.loop-ended-early"]
-    return hang_verdict("uneven-inputs", scene.gone, text, DONE_BEFORE, findings, branch, scene.waiting)
+    return hang_verdict("uneven-inputs", context.absent, text, FINISHED_EARLY, findings, branch, context.waiting)
 
 
-def _deaths(scene: JobContext) -> list[ProcessDeath]:
-    """What is known of the ends of the ranks that are gone, the first first."""
-    gone, pids = set(rank_numbers(scene.gone)), {stand.row.pid for stand in scene.gone} - {None}
-    known = [death for death in scene.observed.deaths if death.rank in gone or death.pid in pids]
+def _deaths(context: JobContext) -> list[ProcessDeath]:
+    """Return the known deaths of the absent ranks, the earliest first."""
+    absent, pids = set(rank_numbers(context.absent)), {state.row.pid for state in context.absent} - {None}
+    known = [death for death in context.observed.deaths if death.rank in absent or death.pid in pids]
     if not known:
-        known = [death for death in scene.observed.deaths if death.rank is None and death.how == "oom_killer"]
-    return sorted(known, key=lambda death: (death.at is None, death.at or 0.0))
+        known = [death for death in context.observed.deaths if death.rank is None and death.how == "oom_killer"]
+    return sorted(known, key=_time_of_death)
 
 
-def _told(death: ProcessDeath) -> str:
-    how = {
-        "oom_killer": "the kernel killed it for want of memory",
-        "signal": "killed by a signal",
-        "exit": "by an error",
-    }
+def _time_of_death(death: ProcessDeath) -> tuple[bool, float]:
+    """Return a sort key: deaths without a time come last."""
+    return death.at is None, death.at or 0.0
+
+
+def _death_text(death: ProcessDeath) -> str:
     who = f"rank {death.rank}" if death.rank is not None else f"pid {death.pid}"
-    return f"{who}: {how[death.how]}, says {death.where}: {death.what[:160]}"
+    return f"{who}: {phrases.DEATH_TEXT[death.how]}, according to {death.where}: {death.what[:160]}"
 
 
 def _findings(deaths: Sequence[ProcessDeath]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Why two ranks stand at different places: the condition on the rank that parted them, or a loop one of them left."""
+"""Why two ranks are at different places: a condition on the rank, or a loop that one of them has left."""
 
 import ast
 from collections.abc import Iterable, Sequence
@@ -6,16 +6,19 @@ from typing import NamedTuple
 
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
 from ...training_script.frame import StackFrame
-from ...training_script.line_queries import Loop, ParsedFiles
+from ...training_script.line_queries import Loop, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition
+from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
 
 
 class Branch(NamedTuple):
-    """The condition at ``where`` (path:line) that parted the ranks. ``taken_by`` are those it sent its own way: into
-    the block, or out of the function or loop. ``sure``: read for each rank, it parts exactly these. ``both_sides``: the
-    others are in its other block. ``how``: by what it left, where it did ("raise" for an error)."""
+    """The condition at ``where`` (path:line) that separated the ranks.
+
+    ``taken_by`` are the ranks that took the branch: into the block, or out of the function or loop. ``sure``: evaluated
+    for each rank, it separates exactly these. ``both_sides``: the others are in its other block. ``how``: how an early
+    exit leaves ("raise" for an error).
+    """
 
     where: str
     taken_by: list[int]
@@ -25,7 +28,7 @@ class Branch(NamedTuple):
 
 
 def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> int:
-    """Where two stacks (outermost first) part: the index of the first frame that differs."""
+    """Return the index of the first frame that differs between two stacks (outermost first)."""
     index = 0
     while index < min(len(one), len(other)) and one[index] == other[index]:
         index += 1
@@ -33,11 +36,11 @@ def first_divergence(one: Sequence[StackFrame], other: Sequence[StackFrame]) -> 
 
 
 def deciding_condition(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
-    """The rank test that has ``ones`` where they are and ``others`` where they are, the surest first.
+    """Return the condition that separates ``ones`` from ``others``, or None; a sure one is preferred.
 
-    The frames of both are walked from where they part inwards: an enclosing condition, one before the line that leaves
+    The frames of both are walked inwards from the first difference: an enclosing condition, an earlier one that leaves
     the function, or one that leaves the loop in which the others still are.
     """
     found = _branches(ones, others, world_size, sources)
@@ -48,9 +51,9 @@ def deciding_condition(
 
 
 def diverging_branch(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
-    """The rank test that has ``ones`` in one of its blocks and ``others`` in the other."""
+    """Return the condition that has ``ones`` in one of its blocks and ``others`` in the other, or None."""
     found = _branches(ones, others, world_size, sources)
     return next((branch for branch in found if branch.sure and _has_both_sides(branch, found)), None)
 
@@ -60,9 +63,9 @@ def _has_both_sides(one: Branch, found: Sequence[Branch]) -> bool:
 
 
 def _branches(
-    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ParsedFiles
+    ones: Sequence[RankState], others: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
-    """Every rank test that may have parted them."""
+    """Return every condition on the rank that may have separated them."""
     frames, other_frames = ones[0].frames, others[0].frames
     start = first_divergence(frames, other_frames)
     found = [
@@ -82,9 +85,11 @@ def _branches(
     return found
 
 
-def exited_loop(gone: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, str | None] | None:
-    """``path:line`` of the loop that ``inside`` is still in and that ``gone`` has left behind, or None; and of the only
-    condition that can have ended it, where it did not just run out."""
+def exited_loop(gone: RankState, inside: RankState, sources: ScriptFiles) -> tuple[str, str | None] | None:
+    """Return ``path:line`` of the loop that ``inside`` is still in and ``gone`` has left, or None.
+
+    The second value is ``path:line`` of the only condition that can have ended it early, or None.
+    """
     start = first_divergence(gone.frames, inside.frames)
     if start >= min(len(gone.frames), len(inside.frames)):
         return None
@@ -99,20 +104,20 @@ def exited_loop(gone: RankState, inside: RankState, sources: ParsedFiles) -> tup
         if after.line > (loop.end_lineno or loop.lineno):
             return _ended(within.path, loop)
         if after.line < loop.lineno and any(outer.lineno < after.line for outer in loops[index + 1 :]):
-            return _ended(within.path, loop)  # it is in the next round of a loop around this one
+            return _ended(within.path, loop)  # it is in the next iteration of an outer loop
     around = any(loop.lineno < after.line for loop in loops)
     if after.line == within.line or (after.line < within.line and not around):
         return None
-    for frame in inside.frames[start + 1 :]:  # past the call in which the other still is
+    for frame in inside.frames[start + 1 :]:  # past the call that the other is still in
         if inner := sources[frame.path].loops(frame.line):
             return _ended(frame.path, inner[-1])
     return None
 
 
 def rank_dependent_bound(
-    gone: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ParsedFiles
+    gone: Sequence[RankState], inside: Sequence[RankState], world_size: int, sources: ScriptFiles
 ) -> Branch | None:
-    """The rank test that gives ``gone`` another number of rounds of the loop in which ``inside`` still are."""
+    """Return the condition by which ``gone`` has fewer iterations of the loop that ``inside`` is in, or None."""
     frames = inside[0].frames
     start = first_divergence(gone[0].frames, frames)
     paths = {id(sources[path].module): path for path in sources.paths}
@@ -140,7 +145,7 @@ def _ended(path: str, loop: Loop) -> tuple[str, str | None]:
 
 
 def _counts(iterated: ast.expr) -> bool:
-    """Whether a loop goes over plain numbers: it takes as many rounds on every rank unless something ends it."""
+    """Return whether a loop counts plain numbers, so that the number of iterations is the same on every rank."""
     match iterated:
         case ast.Call(func=ast.Name(id="range" | "count") | ast.Attribute(attr="count")):
             return not any(isinstance(inner, ast.Call) for arg in iterated.args for inner in ast.walk(arg))
@@ -149,9 +154,11 @@ def _counts(iterated: ast.expr) -> bool:
     return False
 
 
-def skipping_condition(gone: RankState, inside: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
-    """``path:line`` of what lets ``gone`` skip the place where ``inside`` is: a handler that catches an error (True),
-    or the only condition that cuts a round of their loop short (False)."""
+def skipping_condition(gone: RankState, inside: RankState, sources: ScriptFiles) -> tuple[str, bool] | None:
+    """Return ``path:line`` of what let ``gone`` skip the place where ``inside`` is, or None.
+
+    This is an exception handler (True) or the only condition that cuts an iteration of their loop short (False).
+    """
     start = first_divergence(gone.frames, inside.frames)
     for frame in inside.frames[start:]:
         source = sources[frame.path]
@@ -173,9 +180,11 @@ def skipping_condition(gone: RankState, inside: RankState, sources: ParsedFiles)
     return None
 
 
-def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
-    """``path:line`` of the conditions before the place where ``inside`` stands that leave its functions or the process
-    without an error, and that test no rank themselves, but data (which the rank may have chosen)."""
+def early_exits(inside: RankState, sources: ScriptFiles) -> list[str]:
+    """Return ``path:line`` of earlier conditions that leave the functions of ``inside`` or the process normally.
+
+    Only conditions on data, not on the rank itself (the rank may have chosen the data).
+    """
     return [
         f"{path}:{guard.line}"
         for path, guard in _guards_from(inside.frames, 0, sources)
@@ -183,8 +192,8 @@ def early_exits(inside: RankState, sources: ParsedFiles) -> list[str]:
     ]
 
 
-def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) -> Iterable[tuple[str, Guard]]:
-    """The guards of each frame from ``start`` inwards, the innermost frame's first."""
+def _guards_from(stack: Sequence[StackFrame], start: int, sources: ScriptFiles) -> Iterable[tuple[str, Guard]]:
+    """Yield the guards of each frame from ``start`` inwards, those of the innermost frame first."""
     scopes = sources.scopes(stack)
     for index in range(len(stack) - 1, start - 1, -1):
         frame, scope = stack[index], scopes[index]
@@ -198,22 +207,22 @@ def _guards_from(stack: Sequence[StackFrame], start: int, sources: ParsedFiles) 
 def _parts(
     guard: Guard, path: str, inside: Sequence[RankState], outside: Sequence[RankState], world_size: int
 ) -> Branch | None:
-    """The branch, where the guard lets ``inside`` through and not ``outside``, as far as it can be told."""
+    """Return the branch if the guard lets ``inside`` through and not ``outside``, as far as known, else None."""
     if not depends_on_rank(guard.test, guard.scope):
         return None
-    within = [evaluate_condition(guard.test, _who(stand, world_size), guard.scope) for stand in inside]
-    without = [evaluate_condition(guard.test, _who(stand, world_size), guard.scope) for stand in outside]
+    within = [evaluate_condition(guard.test, _context(state, world_size), guard.scope) for state in inside]
+    without = [evaluate_condition(guard.test, _context(state, world_size), guard.scope) for state in outside]
     if any(value == (not guard.needs) for value in within) or any(value == guard.needs for value in without):
         return None
-    taken_by = [stand.rank for stand in (outside if guard.exits else inside)]
+    taken_by = [state.rank for state in (outside if guard.exits else inside)]
     sure = None not in within or None not in without
     return Branch(f"{path}:{guard.line}", taken_by, sure, how=guard.how)
 
 
 def _made_by_rank(
-    inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+    inside: Sequence[RankState], outside: Sequence[RankState], start: int, world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
-    """Rank tests under which what ``inside`` stand in was made or handed on: ``hooks.append(Summary())``."""
+    """Return conditions under which the object that ``inside`` is in was created (``hooks.append(Summary())``)."""
     found: list[Branch] = []
     for frame in inside[0].frames[start + 1 :]:
         names = sources[frame.path].names_around(frame.line)
@@ -228,9 +237,9 @@ def _made_by_rank(
 
 
 def _loop_exits(
-    gone: Sequence[RankState], staying: Sequence[RankState], start: int, world_size: int, sources: ParsedFiles
+    gone: Sequence[RankState], staying: Sequence[RankState], start: int, world_size: int, sources: ScriptFiles
 ) -> list[Branch]:
-    """Rank tests by which ``gone`` may have left (or cut short) a loop in which ``staying`` stand."""
+    """Return conditions on the rank by which ``gone`` may have left (or cut short) a loop that ``staying`` is in."""
     frames = staying[0].frames
     scopes = sources.scopes(frames)
     found: list[Branch] = []
@@ -239,9 +248,9 @@ def _loop_exits(
             for guard in early_exit_conditions(loop, scope):
                 branch = _parts(guard, frame.path, gone, staying, world_size)
                 if branch:
-                    found.append(branch._replace(taken_by=[stand.rank for stand in gone]))
+                    found.append(branch._replace(taken_by=[state.rank for state in gone]))
     return found
 
 
-def _who(stand: RankState, world_size: int) -> RankContext:
-    return RankContext(stand.rank, stand.row.local_rank, world_size)
+def _context(state: RankState, world_size: int) -> RankContext:
+    return RankContext(state.rank, state.row.local_rank, world_size)

@@ -1,48 +1,50 @@
-"""Who waits for whom: the group or peer each rank names in the call it stands in, and the knot that ties them."""
+"""The wait-for graph of the ranks, from the group or peer that each rank passes to the call it is in."""
 
 import ast
 from collections.abc import Mapping, Sequence
 
-from ...training_script.communication_calls import COLLECTIVES, POINT_TO_POINT
-from ...training_script.control_flow import called_function_name
-from ...training_script.definitions import FrameScope
-from ...training_script.line_queries import ParsedFile, ParsedFiles
+from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, WAITING_CALLS
+from ...training_script.frame_scope import FrameScope
+from ...training_script.line_queries import LineQueries, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
+from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
+from ...training_script.syntax import called_function_name
 from ..rank_activity.rank_state import RankState
 
 WORLD = ""
-# Where the group stands among the positional arguments, by the signatures of torch 2.13.
-GROUP_AT = {"barrier": 0, "broadcast": 2, "all_reduce": 2, "reduce": 3, "all_gather": 2, "send": 2, "recv": 2}
+GROUP_AT = {**GROUP_PLACE, "send": 2, "recv": 2}
 GROUP_KEYWORDS = ("group", "process_group", "pg")
 PEERS = ("src", "dst", "peer")
 DEPTH = 12
 
 
-def group_of(stand: RankState, world_size: int, sources: ParsedFiles) -> str:
-    """The group a rank's collective is called on, as an expression with the rank filled in; the world: empty."""
-    return _group_named(_argument(stand, sources, GROUP_KEYWORDS, GROUP_AT), _who(stand, world_size))
+def group_of(state: RankState, world_size: int, sources: ScriptFiles) -> str:
+    """Return the group of a rank's collective, as an expression with the rank filled in; "" for the world."""
+    return _group_named(_argument(state, sources, GROUP_KEYWORDS, GROUP_AT), _rank_context(state, world_size))
 
 
-def pending_for_group(stand: RankState, group: str, world_size: int, sources: ParsedFiles) -> bool:
-    """Whether a rank has a collective of that group before it, past the one it waits in: in one of the functions it is
-    in, or further on in a loop around it, and under no condition that keeps it out."""
-    who = _who(stand, world_size)
-    for frame, scope in zip(stand.frames, sources.scopes(stand.frames), strict=True):
+def pending_for_group(state: RankState, group: str, world_size: int, sources: ScriptFiles) -> bool:
+    """Return whether a rank has yet to call a collective of that group, after the one it waits in.
+
+    Such a call is in one of the functions on its stack, further on or in a loop around its line, and under no condition
+    that excludes the rank.
+    """
+    who = _rank_context(state, world_size)
+    for frame, scope in zip(state.frames, sources.scopes(state.frames), strict=True):
         source = sources[frame.path]
         rounds = {id(node) for loop in source.loops(frame.line) for node in ast.walk(loop)}
         for call in ast.walk(scope.function):
-            if not isinstance(call, ast.Call) or called_function_name(call) not in COLLECTIVES - POINT_TO_POINT:
+            if not isinstance(call, ast.Call) or called_function_name(call) not in WAITING_CALLS - POINT_TO_POINT:
                 continue
             ahead = call.lineno > frame.line or (id(call) in rounds and call.lineno != frame.line)
-            given = _given(call, called_function_name(call), scope, GROUP_KEYWORDS, GROUP_AT)
+            given = _passed_argument(call, called_function_name(call), scope, GROUP_KEYWORDS, GROUP_AT)
             if ahead and _group_named(given, who) == group and _may_reach(source, call.lineno, scope, who):
                 return True
     return False
 
 
-def _may_reach(source: ParsedFile, line: int, scope: FrameScope, who: RankContext) -> bool:
-    """Whether no condition around a line keeps a rank from it."""
+def _may_reach(source: LineQueries, line: int, scope: FrameScope, who: RankContext) -> bool:
+    """Return whether no condition around a line excludes a rank."""
     guards = [guard for guard in source.guards(line, scope) if not guard.exits]
     return not any(evaluate_condition(guard.test, who, guard.scope) == (not guard.needs) for guard in guards)
 
@@ -50,7 +52,7 @@ def _may_reach(source: ParsedFile, line: int, scope: FrameScope, who: RankContex
 def _group_named(found: tuple[ast.expr, FrameScope] | None, who: RankContext) -> str:
     if found is None:
         return WORLD
-    text = _resolved(found[0], found[1], who, DEPTH)
+    text = _resolved_text(found[0], found[1], who, DEPTH)
     return (
         WORLD
         if text in ("None", "dist.group.WORLD", "group.WORLD") or text.endswith("distributed.group.WORLD")
@@ -58,13 +60,13 @@ def _group_named(found: tuple[ast.expr, FrameScope] | None, who: RankContext) ->
     )
 
 
-def members_of(stand: RankState, world_size: int, sources: ParsedFiles) -> set[int] | None:
-    """The ranks of the group a rank's collective is called on, where the text tells them."""
-    found = _argument(stand, sources, GROUP_KEYWORDS, GROUP_AT)
+def members_of(state: RankState, world_size: int, sources: ScriptFiles) -> set[int] | None:
+    """Return the ranks in the group of a rank's collective, or None if the source does not show them."""
+    found = _argument(state, sources, GROUP_KEYWORDS, GROUP_AT)
     if found is None:
         return set(range(world_size))
-    who = _who(stand, world_size)
-    call = _followed(found[0], found[1], who, DEPTH)
+    who = _rank_context(state, world_size)
+    call = _resolve(found[0], found[1], who, DEPTH)
     match call:
         case (ast.Call(func=ast.Attribute(attr="new_group") | ast.Name(id="new_group")) as made, scope):
             listed = [*made.args[:1], *(k.value for k in made.keywords if k.arg == "ranks")]
@@ -74,10 +76,13 @@ def members_of(stand: RankState, world_size: int, sources: ParsedFiles) -> set[i
     return None
 
 
-def order_by_rank(stand: RankState, sources: ParsedFiles) -> tuple[str, bool] | None:
-    """``path:line`` of what lets the rank decide in which order a loop goes through the groups that a collective is
-    called on (each rank may be at another one): a choice by rank (True), else the loop itself (False)."""
-    found = _argument(stand, sources, GROUP_KEYWORDS, GROUP_AT)
+def order_by_rank(state: RankState, sources: ScriptFiles) -> tuple[str, bool] | None:
+    """Find what makes the order in which a loop visits the groups of a collective depend on the rank.
+
+    Return ``path:line`` of a choice by rank (and True) or else of the loop itself (and False). Each rank may be at
+    another group then.
+    """
+    found = _argument(state, sources, GROUP_KEYWORDS, GROUP_AT)
     if found is None:
         return None
     group, scope = found
@@ -87,8 +92,8 @@ def order_by_rank(stand: RankState, sources: ParsedFiles) -> tuple[str, bool] | 
             for choice, held in loop_bound_conditions(node, scope):
                 if depends_on_rank(choice.test, held):
                     paths = [path for path in sources.paths if sources[path].module is held.module]
-                    return f"{(paths or [stand.frames[-1].path])[0]}:{choice.test.lineno}", True
-            here = f"{stand.frames[-1].path}:{node.lineno}"
+                    return f"{(paths or [state.frames[-1].path])[0]}:{choice.test.lineno}", True
+            here = f"{state.frames[-1].path}:{node.lineno}"
             return (here, False) if _mentions_rank(node.iter, scope) else None
     return None
 
@@ -107,69 +112,71 @@ def _mentions_rank(node: ast.AST, scope: FrameScope, depth: int = 3) -> bool:
     return False
 
 
-def peer_of(stand: RankState, world_size: int, sources: ParsedFiles) -> int | None:
-    """The rank that a send goes to or a receive waits for, where the text tells it."""
+def peer_of(state: RankState, world_size: int, sources: ScriptFiles) -> int | None:
+    """Return the rank that a send goes to or a receive waits for, or None if the source does not show it."""
     positions = dict.fromkeys(POINT_TO_POINT, 1)
-    found = _argument(stand, sources, PEERS, positions)
-    return evaluate_integer(found[0], _who(stand, world_size), found[1]) if found else None
+    found = _argument(state, sources, PEERS, positions)
+    return evaluate_integer(found[0], _rank_context(state, world_size), found[1]) if found else None
 
 
-def mutual_waiters(stands: Sequence[RankState], world_size: int, sources: ParsedFiles) -> list[RankState]:
-    """Of some waiting ranks those that wait for each other, and for nobody else: the others only wait because of them.
-    All of them, where that cannot be told."""
-    calls = {stand.rank: _call(stand, world_size, sources) for stand in stands}
+def mutual_waiters(states: Sequence[RankState], world_size: int, sources: ScriptFiles) -> list[RankState]:
+    """Return the ranks that wait for each other and for no other rank: all others only wait because of them.
+
+    Return all ranks if there are none, or if the source does not show who waits for whom.
+    """
+    calls = {state.rank: _call(state, world_size, sources) for state in states}
     waits: dict[object, set[object]] = {}
-    for stand in stands:
-        call = calls[stand.rank]
+    for state in states:
+        call = calls[state.rank]
         if call not in waits:
-            waits[call] = {calls[rank] for rank in _waits_for(stand, calls, world_size, sources)} - {call}
-    reach = {call: _reached(call, waits) for call in waits}
-    tied = {call for call in waits if waits[call] and all(call in reach[other] for other in reach[call])}
-    return [stand for stand in stands if calls[stand.rank] in tied] or list(stands)
+            waits[call] = {calls[rank] for rank in _waits_for(state, calls, world_size, sources)} - {call}
+    if len(waits) < 3 or all(len(awaited) == len(waits) - 1 for awaited in waits.values()):
+        return list(states)  # each call waits for all others, or nothing separates them: no graph is needed
+    import networkx as nx  # takes 0.4 s to load
+
+    graph = nx.DiGraph((call, other) for call, awaited in waits.items() for other in awaited)
+    graph.add_nodes_from(waits)
+    cycles = [component for component in nx.attracting_components(graph) if len(component) > 1]
+    tied = set[object]().union(*cycles)
+    return [state for state in states if calls[state.rank] in tied] or list(states)
 
 
-def _call(stand: RankState, world_size: int, sources: ParsedFiles) -> object:
-    """What ranks that are in one call have in common; each send or receive is by itself."""
-    if stand.collective in POINT_TO_POINT:
-        return stand.rank
-    return stand.collective, group_of(stand, world_size, sources)
+def _call(state: RankState, world_size: int, sources: ScriptFiles) -> object:
+    """Return a key that ranks in the same call share; each send or receive has its own."""
+    if state.collective in POINT_TO_POINT:
+        return state.rank
+    return state.collective, group_of(state, world_size, sources)
 
 
-def _waits_for(stand: RankState, calls: Mapping[int, object], world_size: int, sources: ParsedFiles) -> set[int]:
-    """The ranks that must come before this one can go on."""
-    if stand.collective in POINT_TO_POINT:
-        peer = peer_of(stand, world_size, sources)
+def _waits_for(state: RankState, calls: Mapping[int, object], world_size: int, sources: ScriptFiles) -> set[int]:
+    """Return the ranks that this one waits for."""
+    if state.collective in POINT_TO_POINT:
+        peer = peer_of(state, world_size, sources)
         return {peer} & calls.keys() if peer is not None else set()
-    members = members_of(stand, world_size, sources)
-    return {rank for rank in (calls if members is None else members & calls.keys()) if calls[rank] != calls[stand.rank]}
-
-
-def _reached(start: object, waits: Mapping[object, set[object]]) -> set[object]:
-    seen: set[object] = set()
-    queue = [start]
-    while queue:
-        for call in waits[queue.pop()] - seen:
-            seen.add(call)
-            queue.append(call)
-    return seen
+    members = members_of(state, world_size, sources)
+    return {rank for rank in (calls if members is None else members & calls.keys()) if calls[rank] != calls[state.rank]}
 
 
 def _argument(
-    stand: RankState, sources: ParsedFiles, keywords: Sequence[str], positions: Mapping[str, int]
+    state: RankState, sources: ScriptFiles, keywords: Sequence[str], positions: Mapping[str, int]
 ) -> tuple[ast.expr, FrameScope] | None:
-    """What the user's call of the collective passes for one of the keywords, with the scope to read it in."""
-    if not stand.frames or not stand.collective or stand.via:
+    """Return the argument of the user's collective call for one of the keywords, with the scope to evaluate it in."""
+    if not state.frames or not state.collective or state.via:
         return None
-    frame = stand.frames[-1]
-    source: ParsedFile = sources[frame.path]
-    call = source.collective_call(frame.line, stand.collective)
-    return _given(call, stand.collective, sources.scopes(stand.frames)[-1], keywords, positions) if call else None
+    frame = state.frames[-1]
+    source: LineQueries = sources[frame.path]
+    call = source.collective_call(frame.line, state.collective)
+    return (
+        _passed_argument(call, state.collective, sources.scopes(state.frames)[-1], keywords, positions)
+        if call
+        else None
+    )
 
 
-def _given(
+def _passed_argument(
     call: ast.Call, collective: str, scope: FrameScope, keywords: Sequence[str], positions: Mapping[str, int]
 ) -> tuple[ast.expr, FrameScope] | None:
-    """What a call passes for one of the keywords, with the scope to read it in."""
+    """Return the argument that a call passes for one of the keywords, with the scope to evaluate it in."""
     given = next((k.value for k in call.keywords if k.arg in keywords), None)
     at = positions.get(collective)
     if (
@@ -182,13 +189,13 @@ def _given(
     return (given, scope) if given is not None else None
 
 
-def _followed(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> tuple[ast.expr, FrameScope] | None:
-    """The expression behind names, choices, lists and dictionaries, as far as the text tells."""
+def _resolve(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> tuple[ast.expr, FrameScope] | None:
+    """Follow names, conditional expressions, lists and dictionaries to the expression they stand for, if possible."""
     if depth == 0:
         return None
 
     def behind(inner: ast.expr, where: FrameScope = scope) -> tuple[ast.expr, FrameScope] | None:
-        return _followed(inner, where, who, depth - 1)
+        return _resolve(inner, where, who, depth - 1)
 
     match node:
         case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -215,30 +222,30 @@ def _followed(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -
 def _item(
     container: tuple[ast.expr, FrameScope] | None, at: int | None, who: RankContext, depth: int
 ) -> tuple[ast.expr, FrameScope] | None:
-    """One item of a list or dictionary that stands in the text."""
+    """Return one item of a list or dictionary display."""
     if container is None or at is None:
         return None
     held, scope = container
     if isinstance(held, ast.Dict):
         for key, value in zip(held.keys, held.values, strict=True):
             if key and evaluate_integer(key, who, scope) == at:
-                return _followed(value, scope, who, depth - 1)
+                return _resolve(value, scope, who, depth - 1)
         return None
     items = getattr(held, "elts", [])
-    return _followed(items[at], scope, who, depth - 1) if -len(items) <= at < len(items) else None
+    return _resolve(items[at], scope, who, depth - 1) if -len(items) <= at < len(items) else None
 
 
-def _resolved(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> str:
-    """The expression as text, with the rank filled in where it chooses."""
+def _resolved_text(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> str:
+    """Return the expression as text, with the rank filled in as an index."""
     if isinstance(node, ast.Subscript) and (at := evaluate_integer(node.slice, who, scope)) is not None:
-        return f"{_resolved(node.value, scope, who, depth - 1)}[{at}]"
-    found = _followed(node, scope, who, depth) or (node, scope)
+        return f"{_resolved_text(node.value, scope, who, depth - 1)}[{at}]"
+    found = _resolve(node, scope, who, depth) or (node, scope)
     if isinstance(found[0], ast.Subscript) and found[0] is not node and depth:
-        return _resolved(found[0], found[1], who, depth - 1)
-    if isinstance(found[0], ast.Call):  # new_group(…), get_group(…): known by the name it was given
+        return _resolved_text(found[0], found[1], who, depth - 1)
+    if isinstance(found[0], ast.Call):  # new_group(…), get_group(…): identified by the variable's name
         return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ast.unparse(found[0])
     return ast.unparse(found[0])
 
 
-def _who(stand: RankState, world_size: int) -> RankContext:
-    return RankContext(stand.rank, stand.row.local_rank, world_size)
+def _rank_context(state: RankState, world_size: int) -> RankContext:
+    return RankContext(state.rank, state.row.local_rank, world_size)

@@ -250,7 +250,7 @@ class TestAdapters:
         assert "does not do" not in content
         content = code(strategy, lora={"r": 4, "target": "q,v"})
         assert "LoraConfig(r=4, lora_alpha=8, target_modules=ADAPTED)" in content
-        assert 'ADAPTED = ["out"]  # of the example; of the plan: q_proj, v_proj' in content
+        assert 'ADAPTED = ["out"]  # of the example; the plan has: q_proj, v_proj' in content
 
     def test_frozen_weights_have_the_width_that_the_plan_counts(self) -> None:
         lora = {"r": 8}
@@ -274,7 +274,7 @@ def test_what_it_needs_is_said() -> None:
         ("ddp", "adapters"): "pip install peft\n",
     }
     for (strategy, train), line in packages.items():
-        assert f"It needs what this installs: {line}" in code(STRATEGIES[strategy], **TRAINS[train])
+        assert f"Required packages: {line}" in code(STRATEGIES[strategy], **TRAINS[train])
     for optimizer in ("adamw", "muon", "lion"):
         assert "pip install" not in code(Strategy(kind="fsdp2"), optimizer=optimizer)
 
@@ -290,7 +290,12 @@ def test_what_is_kept_for_the_backward_pass_waits_on_the_host() -> None:
 
 def test_what_the_script_does_not_do_is_said() -> None:
     content = code(Strategy(kind="fsdp2"), optimizer="adafactor", quant="nf4", loss="chunked")
-    for words in ("does not do:", "optimizer adafactor: it is AdamW here", "frozen weights in nf4", "a chunked loss"):
+    for words in (
+        "does not do:",
+        "optimizer adafactor: this script uses AdamW",
+        "frozen weights in nf4",
+        "a chunked loss",
+    ):
         assert words in content
     assert "90% of the weights frozen" in code(Strategy(kind="ddp"), frozen=0.9)
     done: dict[str, Any] = {"act_ckpt": "full", "grad_accum": 4, "dtype": "fp32", "act_offload": True, "lora": {"r": 8}}

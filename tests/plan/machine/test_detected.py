@@ -15,8 +15,8 @@ from helpers.h100_sections import LIMITS, gpu
 def test_the_fullest_gpu_counts() -> None:
     found = machine_from_sections(GpuSection(driver="570", gpus=[gpu(0, 1), gpu(1, 30), gpu(2, 0)]), LIMITS)
     assert (found.gpus, found.gpu, found.gpu_memory_gib) == (3, "NVIDIA H100 80GB HBM3", 50)
-    assert "gpus: 3, those seen here" in found.told[0]
-    assert "50.0 GiB free" in found.told[0]
+    assert "gpus: 3, found on this machine" in found.notes[0]
+    assert "50.0 GiB free" in found.notes[0]
 
 
 def test_only_those_that_a_job_sees() -> None:
@@ -30,7 +30,7 @@ def test_only_those_that_a_job_sees() -> None:
 def test_no_gpu_is_said(gpus: GpuSection | None) -> None:
     found = machine_from_sections(gpus, None)
     assert (found.gpus, found.gpu, found.gpu_memory_gib, found.host_bytes) == (0, None, None, None)
-    assert "no GPU is seen" in found.told[0]
+    assert "no GPU found" in found.notes[0]
 
 
 def test_the_limit_of_a_container_counts() -> None:
@@ -42,7 +42,7 @@ def test_the_limit_of_a_container_counts() -> None:
 def test_this_box() -> None:
     found = detect_machine(sys.executable)
     assert found.host_bytes
-    assert found.told
+    assert found.notes
     assert (found.gpus == 0) == (found.gpu_memory_gib is None)
 
 

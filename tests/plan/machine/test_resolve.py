@@ -14,7 +14,7 @@ from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snaps
 from ddpwizard.app.text.units import GIB
 from helpers.h100_sections import LIMITS, gpu
 
-NOTHING = DetectedMachine(0, None, None, None, ["gpus: 1, no GPU is seen here; say --gpus 8 --gpu H100"])
+NOTHING = DetectedMachine(0, None, None, None, ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"])
 
 
 def here() -> DetectedMachine:
@@ -31,7 +31,7 @@ class TestNamed:
         assert (found.gpus, found.nodes, found.gpu, found.gpu_memory_gib) == (8, 1, "A100-40G", 39.4)
         assert (found.host_bytes, found.nvme_bytes) == (1152 * GIB, 8e12)
         assert found.links.intra_gbps == gpu_catalog.GPUS["a100-40g"].intra_gbps
-        assert found.told[0].startswith("p4d.24xlarge: 8 × A100-40G, 1152 GiB of host memory, 8.0 TB of NVMe")
+        assert found.notes[0].startswith("p4d.24xlarge: 8 × A100-40G, 1152 GiB of host memory, 8.0 TB of NVMe")
 
     def test_several_of_them(self) -> None:
         found = resolve_machine({"machine": "Standard_ND96isr_H100_v5", "nodes": 4}, unasked)
@@ -74,7 +74,7 @@ class TestNamed:
         assert resolve_machine(given, unasked).links.inter_gbps == gbps
         assert any(
             line.startswith(f"link between nodes: {gbps:g} GB/s{after};")
-            for line in resolve_machine(given, unasked).told
+            for line in resolve_machine(given, unasked).notes
         )
 
     @pytest.mark.parametrize("name", server_catalog.SERVERS)
@@ -87,9 +87,9 @@ class TestNamed:
         ("given", "says"),
         [
             ({"machine": "abacus"}, "machine abacus: not known"),
-            ({"machine": "p5.48xlarge", "gpu": "A100"}, "--gpu beside --machine p5.48xlarge"),
+            ({"machine": "p5.48xlarge", "gpu": "A100"}, "--gpu together with --machine p5.48xlarge"),
             ({"machine": "p5.48xlarge", "gpus": 16, "nodes": 1}, "16 GPUs on 1 of p5.48xlarge: 8 × 1 = 8"),
-            ({"machine": "p5.48xlarge", "box": "box.json"}, "which of them"),
+            ({"machine": "p5.48xlarge", "box": "box.json"}, "exclude each other"),
         ],
     )
     def test_what_does_not_go_together(self, given: dict[str, Any], says: str) -> None:
@@ -104,12 +104,12 @@ class TestInNumbers:
         assert (found.gpus, found.nodes, found.links[:2]) == (16, 2, (100, 20))
         assert found.gpu_memory_gib == pytest.approx(74.5, rel=0.001)
         assert found.host_bytes == pytest.approx(1e12)
-        assert found.told == ["nodes: 2, 8 GPUs each"]
+        assert found.notes == ["nodes: 2, 8 GPUs each"]
 
     def test_the_links_of_the_gpu_where_nothing_is_said(self) -> None:
         found = resolve_machine({"gpus": 8, "gpu": "H100"}, unasked)
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
-        assert found.told == [f"link within a node: {gpu_catalog.GPUS['h100'].intra_gbps:g} GB/s"]
+        assert found.notes == [f"link within a node: {gpu_catalog.GPUS['h100'].intra_gbps:g} GB/s"]
 
     @pytest.mark.parametrize(
         ("given", "says"),
@@ -132,7 +132,7 @@ class TestInNumbers:
 class TestHere:
     def test_it_is_looked_at_where_nothing_is_said_of_gpus(self) -> None:
         box = DetectedMachine(
-            4, "NVIDIA H100 80GB HBM3", 70.0, 500 * GIB, ["gpus: 4, those seen here (H100)"], 18, 2e12
+            4, "NVIDIA H100 80GB HBM3", 70.0, 500 * GIB, ["gpus: 4, found on this machine (H100)"], 18, 2e12
         )
         found = resolve_machine({"nodes": 2}, lambda: box)
         assert (found.gpus, found.nodes, found.gpu_memory_gib) == (8, 2, 70)
@@ -140,10 +140,10 @@ class TestHere:
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
 
     def test_without_nvlink_they_talk_over_pcie(self) -> None:
-        box = DetectedMachine(2, "NVIDIA A100-SXM4-80GB", 79.0, None, ["gpus: 2, those seen here (A100)"], 0)
+        box = DetectedMachine(2, "NVIDIA A100-SXM4-80GB", 79.0, None, ["gpus: 2, found on this machine (A100)"], 0)
         found = resolve_machine({}, lambda: box)
         assert (found.links.intra_gbps, found.links.intra_latency_s) == (gpu_catalog.INTRA_GBPS, PCIE_HOP_S)
-        assert "link within a node: PCIe, no NVLink is seen" in found.told
+        assert "link within a node: PCIe, no NVLink found" in found.notes
 
     def test_no_gpu(self) -> None:
         assert resolve_machine({}, here)[:4] == (1, 1, None, None)
@@ -192,10 +192,10 @@ class TestSaved:
         assert found.links.measured
         assert found.links.intra_gbps == pytest.approx(2**30 / 5e-3 / 1e9 * 2 * 7 / 8)
         assert 0 < found.links.intra_latency_s < 30e-6
-        (line,) = [line for line in found.told if line.startswith("link")]
+        (line,) = [line for line in found.notes if line.startswith("link")]
         assert line.endswith("measured 2026-09-21 14:13 UTC over nccl with 8 ranks")
-        assert "of the look at node-a" in found.told[0]
-        assert "host memory: 48 GiB, what was free then" in found.told
+        assert "in the snapshot of node-a" in found.notes[0]
+        assert "host memory: 48 GiB free in the snapshot of node-a, 2026-09-21 14:13 UTC" in found.notes
 
     @pytest.mark.parametrize("given", [{}, {"gpus": 8, "gpu_memory": "80GB"}, {"gpu": "H100"}, {"gpus": 2}])
     @pytest.mark.parametrize("seen", [8, 0])
@@ -205,8 +205,8 @@ class TestSaved:
         found = resolve_machine({"box": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked)
         assert not found.links.measured
         assert found.links.intra_gbps >= gpu_catalog.INTRA_GBPS
-        assert any("it says nothing of GPUs" in line for line in found.told)
-        assert len([line for line in found.told if line.startswith("link within")]) <= 1
+        assert any("does not apply to GPUs" in line for line in found.notes)
+        assert len([line for line in found.notes if line.startswith("link within")]) <= 1
 
     def test_an_option_goes_before_it(self, tmp_path: Path) -> None:
         given = {"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
@@ -217,7 +217,7 @@ class TestSaved:
     def test_a_look_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
         found = resolve_machine({"box": self.saved(tmp_path, 8, section)}, unasked)
         assert not found.links.measured
-        assert any(line.startswith("links: ") for line in found.told)
+        assert any(line.startswith("links: ") for line in found.notes)
 
     def test_wrong_results_count_for_nothing(self) -> None:
         assert links_from_bench(bench("nccl", 8, ROWS, correct=False), "now") is None

@@ -1,7 +1,6 @@
 """What autograd keeps of a block, counted on transformers' own modules, and what losses and optimizer steps make for
 themselves, counted by torch: the formulas of ``activations`` and ``working`` against them."""
 
-import importlib.util
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,9 +10,8 @@ from ddpwizard.app.plan.memory.model_states import model_states, unsharded_grad_
 from ddpwizard.app.plan.model import hf_config
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
-from helpers.saved_activations import SAVED, answer
+from helpers.reference_figures import BOTH, SAVED, figures, run_script
 
-pytestmark = pytest.mark.slow
 HIDDEN, TOKENS, SEQ_LEN = 512, 1024, 512
 SIZES = {"hidden_size": HIDDEN, "num_attention_heads": 8, "vocab_size": 64}
 GATED = {"intermediate_size": 1408, "num_key_value_heads": 8}
@@ -102,11 +100,10 @@ json.dump({name: kept(case, 3) - kept(case, 2) for name, case in json.load(sys.s
 """
 
 
-@pytest.fixture(scope="module")
-def kept() -> dict[str, int]:
-    if not importlib.util.find_spec("transformers"):
-        pytest.skip("transformers is not installed")
-    return answer(SAVED + COUNT, {name: msgspec.to_builtins(case._asdict()) for name, case in CASES.items()})
+@pytest.fixture(scope="module", params=BOTH)
+def kept(request: pytest.FixtureRequest) -> dict[str, int]:
+    cases = {name: msgspec.to_builtins(case._asdict()) for name, case in CASES.items()}
+    return figures("saved_by_block", request.param, lambda: run_script(SAVED + COUNT, cases))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -218,9 +215,9 @@ json.dump({
 """
 
 
-@pytest.fixture(scope="module")
-def spikes() -> dict[str, Any]:
-    return answer(SPIKES, None)
+@pytest.fixture(scope="module", params=BOTH)
+def spikes(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return figures("temporaries", request.param, lambda: run_script(SPIKES, None))
 
 
 def _one(**train: Any) -> TrainingSetup:
@@ -279,12 +276,12 @@ json.dump(kept(3) - kept(2), sys.stdout)
 """
 
 
-def test_a_compiled_block_keeps_what_the_partitioner_keeps() -> None:
-    if not importlib.util.find_spec("transformers"):
-        pytest.skip("transformers is not installed")
+@pytest.mark.parametrize("source", BOTH)
+def test_a_compiled_block_keeps_what_the_partitioner_keeps(source: str) -> None:
     config = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4}
     config |= {"intermediate_size": 704, "vocab_size": 64}
     model, _ = hf_config.model_from_config({"num_hidden_layers": 2} | config)
     train = _trained(seq_len=256, compile=True)
     setting = fill_defaults(TrainingSetup(model=model, train=train, gpus=1, strategy=Strategy(kind="single")))[0]
-    assert activations.block_activation_bytes(setting) == pytest.approx(answer(SAVED + COMPILED, config), rel=0.02)
+    kept = figures("saved_by_compiled_block", source, lambda: run_script(SAVED + COMPILED, config))
+    assert activations.block_activation_bytes(setting) == pytest.approx(kept, rel=0.02)

@@ -9,9 +9,8 @@ from ddpwizard.app.plan.memory import activations
 from ddpwizard.app.plan.model import hf_config, hf_counts, hf_vision
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Strategy, TrainingOptions, TrainingSetup
-from helpers.saved_activations import SAVED, answer
+from helpers.reference_figures import BOTH, SAVED, figures, run_script
 
-pytestmark = pytest.mark.slow
 ROWS, LENGTH, TARGET, SMALL = 2, 128, 32, 256
 SIZES = {"hidden_size": SMALL, "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": LENGTH}
 GATED = SIZES | {"intermediate_size": 704, "num_key_value_heads": 4}
@@ -119,10 +118,10 @@ def _case(name: str) -> dict[str, Any]:
     return {"config": config, "attention": attention, "pair": pair, "sizes": [ROWS, LENGTH, TARGET]}
 
 
-@pytest.fixture(scope="module")
-def kept() -> dict[str, int]:
-    pytest.importorskip("transformers")
-    return answer(SAVED + DROPOUT + FAMILIES, {name: _case(name) for name in (*CONFIGS, *DROPPING)})
+@pytest.fixture(scope="module", params=BOTH)
+def kept(request: pytest.FixtureRequest) -> dict[str, int]:
+    cases = {name: _case(name) for name in (*CONFIGS, *DROPPING)}
+    return figures("saved_by_family", request.param, lambda: run_script(SAVED + DROPOUT + FAMILIES, cases))
 
 
 def test_no_family_is_left_out() -> None:
@@ -198,10 +197,9 @@ json.dump(told, sys.stdout)
 """
 
 
-@pytest.fixture(scope="module")
-def towers() -> dict[str, list[int]]:
-    pytest.importorskip("transformers")
-    return answer(SAVED + DROPOUT + PICTURES, TOWERS)
+@pytest.fixture(scope="module", params=BOTH)
+def towers(request: pytest.FixtureRequest) -> dict[str, list[int]]:
+    return figures("saved_by_tower", request.param, lambda: run_script(SAVED + DROPOUT + PICTURES, TOWERS))
 
 
 def _seeing(config: dict[str, Any], images: int = 1) -> tuple[TrainingSetup, list[str]]:
@@ -251,9 +249,10 @@ json.dump(saved_bytes(model, input_ids=ids, pixel_values=torch.ones(1, 3, 112, 1
 """
 
 
-def test_a_model_for_text_and_pictures_keeps_what_both_keep() -> None:
-    pytest.importorskip("transformers")
+@pytest.mark.parametrize("source", BOTH)
+def test_saved_bytes_of_text_and_vision_tower_add_up(source: str) -> None:
     vision = {"model_type": "clip_vision_model"} | TOWERS["clip_vision_model"]
     config = {"vision_config": vision, "text_config": TEXT}
-    kept = answer(SAVED + DROPOUT + LLAVA, config | {"vision_feature_layer": -1})
+    given = config | {"vision_feature_layer": -1}
+    kept = figures("saved_by_llava", source, lambda: run_script(SAVED + DROPOUT + LLAVA, given))
     assert activations.stored_activation_bytes(_seeing(config)[0]) == pytest.approx(kept, rel=0.1)

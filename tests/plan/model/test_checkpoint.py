@@ -63,7 +63,7 @@ class TestWhatItTells:
         fields = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab", "tied", "mlp")
         assert [getattr(model, name) for name in fields] == [getattr(want, name) for name in fields]
         assert model.name == "llama"
-        assert told == ["heads: 32 of 128, a guess, as a checkpoint does not tell them"]
+        assert told == ["heads: 32 of 128, assumed, as a checkpoint does not contain them"]
 
     def test_a_head_that_is_missing_is_tied(self, tmp_path: Path) -> None:
         model, _ = checkpoint.read_checkpoint(write(tmp_path / "model.safetensors", ONE_B))
@@ -102,14 +102,14 @@ class TestWhatItTells:
         (tmp_path / "config.json").write_text(json.dumps(catalog.CONFIGS["Llama-3.2-1B"]))
         model, told = checkpoint.read_checkpoint(tmp_path)
         assert model.params == 8_030_261_248
-        assert told == ["params: 8,030,261,248 are in the checkpoint, config.json gives 1,235,814,400; the first count"]
+        assert told == ["params: 8,030,261,248 in the checkpoint, 1,235,814,400 by config.json; the first is used"]
 
     def test_a_config_beside_it_that_is_none(self, tmp_path: Path) -> None:
         write(tmp_path / "model.safetensors", ONE_B)
         (tmp_path / "config.json").write_text("{}")
         model, told = checkpoint.read_checkpoint(tmp_path)
         assert model.params == 1_235_814_400
-        assert "is not understood" in told[0]
+        assert "cannot be used" in told[0]
 
     def test_places_and_masks_are_no_parameters(self, tmp_path: Path) -> None:
         beside = {"model.layers.0.self_attn.rotary_emb.inv_freq": [32], "h.0.attn.bias": [1, 1, 1024, 1024]}
@@ -139,7 +139,7 @@ class TestWhatItTells:
             model, told = checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", dense | shapes))
             assert (model.experts, model.experts_per_token, model.intermediate) == (8, 2, 2 * 96)
             assert model.params - (model.active_params or 0) == 2 * 6 * 3 * 96 * 64
-            assert f"experts: 8 in a layer, {shown}; a token passes through 2, a guess" in told
+            assert f"experts: 8 in a layer, {shown}; 2 per token, assumed" in told
 
     def test_an_expert_is_as_wide_as_it_is_beside_dense_layers_and_shared_ones(self, tmp_path: Path) -> None:
         """As DeepSeek has it: the first layer is dense and wider, and all tokens pass through one expert."""
@@ -190,13 +190,13 @@ class TestWhatIsRefused:
             ({"a": {"dtype": "Q9", "shape": [2], "data_offsets": [0, 8]}}, "is of type 'Q9'"),
             ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "ends early"),
             ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}}, "has -8 bytes"),
-            ({"a": {"dtype": "F32", "shape": ["2"], "data_offsets": [0, 8]}}, "no safetensors header"),
-            ({"a": [1]}, "no safetensors header"),
-            ([1], "no safetensors header"),
-            (b"{ ", "no safetensors header"),
-            (b"\xff\xff\xff", "no safetensors header"),
-            (b'{"a":' * 100_000, "no safetensors header"),
-            ({}, "holds no tensors"),
+            ({"a": {"dtype": "F32", "shape": ["2"], "data_offsets": [0, 8]}}, "not a safetensors header"),
+            ({"a": [1]}, "not a safetensors header"),
+            ([1], "not a safetensors header"),
+            (b"{ ", "not a safetensors header"),
+            (b"\xff\xff\xff", "not a safetensors header"),
+            (b'{"a":' * 100_000, "not a safetensors header"),
+            ({}, "contains no tensors"),
         ],
     )
     def test_a_header(self, header: Any, says: str, tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize("content", [b"", b"abc", struct.pack("<Q", 2**63), struct.pack("<Q", 200_000_000)])
     def test_what_is_no_safetensors_file(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "x.safetensors").write_bytes(content)
-        with pytest.raises(UserError, match="is no safetensors file"):
+        with pytest.raises(UserError, match="is not a safetensors file"):
             checkpoint.read_checkpoint(tmp_path / "x.safetensors")
 
     def test_a_header_of_more_than_there_may_be(self, tmp_path: Path) -> None:
         file = tmp_path / "x.safetensors"
         file.write_bytes(struct.pack("<Q", safetensors_header.HEADER_LIMIT_BYTES + 1))
         os.truncate(file, 2 * safetensors_header.HEADER_LIMIT_BYTES)
-        with pytest.raises(UserError, match="is no safetensors file"):
+        with pytest.raises(UserError, match="is not a safetensors file"):
             checkpoint.read_checkpoint(file)
 
     def test_a_pointer_of_git_lfs(self, tmp_path: Path) -> None:
@@ -234,18 +234,18 @@ class TestWhatIsRefused:
 
     def test_adapters(self, tmp_path: Path) -> None:
         shapes = {f"base.layers.0.q_proj.lora_{each}.weight": [8, 64] for each in "AB"}
-        with pytest.raises(UserError, match="holds adapters"):
+        with pytest.raises(UserError, match="contains adapters"):
             checkpoint.read_checkpoint(write(tmp_path / "adapter_model.safetensors", shapes))
 
     @pytest.mark.parametrize(
         ("index", "says"),
         [
-            ({"weight_map": {"a": "../../etc/passwd"}}, "no file beside it"),
-            ({"weight_map": {"a": "/etc/passwd"}}, "no file beside it"),
+            ({"weight_map": {"a": "../../etc/passwd"}}, "not in its directory"),
+            ({"weight_map": {"a": "/etc/passwd"}}, "not in its directory"),
             ({"weight_map": {"a": "gone.safetensors", "b": "x.safetensors"}}, "1 of 2 files are missing: gone"),
-            ({"weight_map": {"a": 7}}, "no index of a checkpoint"),
-            ({}, "no index of a checkpoint"),
-            ({"weight_map": {}}, "holds no tensors"),
+            ({"weight_map": {"a": 7}}, "not an index of a checkpoint"),
+            ({}, "not an index of a checkpoint"),
+            ({"weight_map": {}}, "contains no tensors"),
         ],
     )
     def test_an_index(self, index: Any, says: str, tmp_path: Path) -> None:

@@ -49,9 +49,7 @@ def wide(): return Net(128, 300, 8, 1, 333, False)
 def plain(): return nn.Sequential(nn.Linear(17, 5), nn.ReLU(), nn.Linear(5, 3))
 def convolutions(): return nn.Sequential(nn.Conv2d(3, 7, 3), nn.BatchNorm2d(7), nn.Conv2d(7, 13, 3))
 def sixty_billion(): return Net(8192, 28672, 64, 80, 32000, False)
-def broken(): raise RuntimeError("no weights\\nhere")
-def leaves(): raise SystemExit("bye")
-def number(): return 7
+def leaves(): raise SystemExit("bye\\nnow")
 def sleeps():
     import time
     time.sleep(1000)
@@ -63,7 +61,7 @@ def from_hub():
     return AutoModel.from_pretrained("bert-base-uncased")
 def greedy(): return bytearray(64 * 2**30)
 def partly_frozen(width, layers):
-    net = Net(width, 256, 4, layers, 1000, False)
+    net = Net(width, 256, 4, layers, 1000, True)
     net.table.requires_grad_(False)
     return net
 """
@@ -107,30 +105,22 @@ def shape_of(name: str, directory: Path, *arguments: Any) -> ModelShape:
 
 
 @pytest.mark.slow
-def test_the_shape_of_a_transformer(models: Path) -> None:
-    shape = shape_of("small", models)
+def test_the_shape_of_sixty_billion_parameters_takes_no_memory(models: Path) -> None:
+    shape = shape_of("sixty_billion", models)
     model = model_from_shape(shape)
-    assert (shape.block, model.layers, model.hidden, model.heads) == ("Block", 3, 64, 4)
-    assert (model.vocab, model.intermediate, model.tied) == (1000, 256, True)
-    block = 2 * 64 + 64 * 192 + 192 + 64 * 64 + 64 + 64 * 256 + 256 + 256 * 64 + 64
-    assert model.params == 64 * 1000 + 3 * block
-
-
-@pytest.mark.slow
-def test_sixty_billion_parameters_take_no_memory(models: Path) -> None:
-    assert model_from_shape(shape_of("sixty_billion", models)).params > 5.9e10
+    assert (shape.block, model.layers, model.hidden, model.heads) == ("Block", 80, 8192, 64)
+    assert (model.vocab, model.intermediate, model.tied) == (32000, 28672, False)
+    block = 2 * 8192 + 4 * (8192 * 8192 + 8192) + 2 * 8192 * 28672 + 28672 + 8192
+    assert model.params == 2 * 8192 * 32000 + 80 * block
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("broken", "RuntimeError: no weights"),
         ("leaves", "SystemExit: bye"),
-        ("number", "gave a int"),
-        ("absent", "has no attribute 'absent'"),
         ("downloads", "'example.com' was asked for: nothing is downloaded while a plan is made"),
-        ("from_hub", "couldn't connect to 'https://huggingface.co'"),
+        pytest.param("from_hub", "couldn't connect to 'https://huggingface.co'", marks=pytest.mark.calibration),
         ("greedy", "MemoryError"),
         ("reads", "cannot be called on meta tensors"),
     ],
@@ -168,7 +158,7 @@ def test_ctrl_c_ends_a_factory_that_never_returns(models: Path) -> None:
 @pytest.mark.slow
 def test_a_factory_with_the_arguments_of_a_script_and_what_it_freezes(models: Path) -> None:
     shape = shape_of("partly_frozen", models, 64, 5)
-    assert (shape.layers, shape.hidden, shape.vocab) == (5, 64, 1000)
+    assert (shape.layers, shape.hidden, shape.vocab, shape.tied) == (5, 64, 1000, True)
     assert frozen_share(shape) == pytest.approx(64_000 / model_from_shape(shape).params)
 
 

@@ -41,14 +41,14 @@ def test_what_a_config_leaves_out_follows_from_the_rest(hidden: int, heads: int,
     found = resolve_model({"script": str(path)}, str, print)
     assert found.model.kv_heads == heads
     assert found.model.params == model_from_config(sizes | {"model_type": "llama", "vocab_size": 32000})[0].params
-    assert "vocab_size 32000: not in the script, so as transformers has it" in found.told
+    assert "vocab_size 32000: not in the script, so transformers' default is used" in found.told
 
 
 def test_key_heads_that_a_class_sets_are_told(tmp_path: Path) -> None:
     sizes = "hidden_size=1024, num_attention_heads=16, num_hidden_layers=2, vocab_size=100, intermediate_size=64"
     found = resolve_model({"script": str(script(tmp_path, f"m = A.from_config(MistralConfig({sizes}))"))}, str, print)
     assert found.model.kv_heads == 8
-    assert "num_key_value_heads 8: not in the config, so as transformers has it" in found.told
+    assert "num_key_value_heads 8: not in the config, so transformers' default is used" in found.told
 
 
 def test_a_config_that_it_makes(tmp_path: Path) -> None:
@@ -85,11 +85,11 @@ def test_what_it_builds(text: str, want: ScriptFactory, tmp_path: Path) -> None:
         ("from net import Net\nmodel = Net(load())", "no model is found"),
         ("model = LlamaForCausalLM(LlamaConfig(**kwargs))", "no model is found"),
         ("config = MyConfig(hidden_size=3)", "no model is found"),
-        (NET + "model = Net()\nfor _ in range(9):\n    model()", "line 6 would run with an import"),
-        (NET + "def main():\n    model = Net()\nmain()", "line 8 would run with an import"),
-        ("def broken(:", "is no Python"),
-        ("model = " + "(" * 5000 + ")" * 5000, "is no Python"),
-        ("\0", "is no Python"),
+        (NET + "model = Net()\nfor _ in range(9):\n    model()", "would execute line 6"),
+        (NET + "def main():\n    model = Net()\nmain()", "would execute line 8"),
+        ("def broken(:", "train.py:1: not valid Python"),
+        ("model = " + "(" * 5000 + ")" * 5000, "train.py"),
+        ("\0", "a binary file"),
         ("x = '" + "y" * 3_000_000 + "'", "too many"),
     ],
 )

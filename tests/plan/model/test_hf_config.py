@@ -22,12 +22,12 @@ def test_an_unknown_family_is_told() -> None:
     model, assumed = model_from_config(LLAMA | {"model_type": "brand_new"})
     assert model.params == LLAMA_PARAMS
     assert len(assumed) == 1
-    assert assumed[0].startswith("model_type brand_new: counted as a Llama-like decoder, which may be far off")
+    assert assumed[0].startswith("model_type brand_new: counted as a Llama-like decoder, which may be inaccurate")
 
 
 def test_a_field_that_nothing_is_made_of_is_told() -> None:
     config = LLAMA | {"frobnicate": 3, "memory_layers": [1], "unused": None, "off": False}
-    assert model_from_config(config)[1] == ["nothing of frobnicate, memory_layers: no known field of a config"]
+    assert model_from_config(config)[1] == ["frobnicate, memory_layers: unknown fields of the config, ignored"]
 
 
 GLM = {"hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46, "num_attention_heads": 96}
@@ -59,7 +59,7 @@ def test_a_class_that_is_known_tells_the_family() -> None:
     of_class = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "other"}
     model, told = model_from_config(catalog.CONFIGS["DeepSeek-V3"] | of_class)
     assert model.params == catalog.MODELS["deepseek-v3"].params
-    assert told == ["model_type other: counted as deepseek_v3, which it is like"]
+    assert told == ["model_type other: counted as deepseek_v3, which is similar"]
 
 
 def test_what_is_no_decoder_is_refused_by_its_name() -> None:
@@ -74,7 +74,7 @@ def test_weights_that_are_quantised_are_told() -> None:
     quantised = LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}}
     model, told = model_from_config(quantised)
     assert model.params == LLAMA_PARAMS
-    assert told[0].startswith("quantization_config: left aside")
+    assert told[0].startswith("quantization_config: ignored")
 
 
 def test_grouped_queries_and_wide_heads() -> None:
@@ -121,23 +121,23 @@ def test_text_and_pictures() -> None:
     model, told = model_from_config(LLAVA)
     assert model.params == pytest.approx(7_063_427_072, rel=0.003)  # with the projector, which is not counted
     assert (model.layers, model.hidden, model.vocab, model.kind) == (32, 4096, 32064, "decoder")
-    assert told[0].startswith("vision tower: 304 M parameters; a picture is 577 patches to it")
+    assert told[0].startswith("vision tower: 304 M parameters; an image has 577 patches")
     assert "hidden_size 4096" in told[1]
 
 
 def test_a_vision_tower_that_is_not_known_is_told() -> None:
     model, told = model_from_config(LLAVA | {"vision_config": {"model_type": "eagle_eye"}})
     assert model.params == pytest.approx(6_738_939_904)
-    assert told[0] == "vision_config (eagle_eye): not known, so nothing of it is counted"
+    assert told[0] == "vision_config (eagle_eye): not known, so it is not counted"
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"num_key_value_heads": 5}, "no multiple of num_key_value_heads 5"),
+        ({"num_key_value_heads": 5}, "not a multiple of num_key_value_heads 5"),
         ({"hidden_size": -1}, "hidden_size is -1"),
         ({"hidden_size": "big"}, "hidden_size is 'big'"),
-        ({"num_attention_heads": 33}, "no multiple"),
+        ({"num_attention_heads": 33}, "not a multiple"),
         ({"num_hidden_layers": None}, "no num_hidden_layers"),
         ({"hidden_size": 1e30}, "hidden_size is 1e+30"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),

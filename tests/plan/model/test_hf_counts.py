@@ -1,14 +1,12 @@
 """Parameters by family, against the modules that transformers itself builds, on the meta device."""
 
-import json
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import pytest
 from ddpwizard.app.plan.model import hf_counts
 from ddpwizard.app.plan.model.hf_blocks import BLOCKS
 from ddpwizard.app.plan.model.hf_config import model_from_config
+from helpers.reference_figures import BOTH, figures, run_script
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
 GQA = SMALL | {"num_key_value_heads": 2, "vocab_size": 1000}
@@ -59,17 +57,18 @@ logging.disable(logging.WARNING)
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 configs, pairs, whole = json.load(sys.stdin)
-told = {}
+built = {}
 for name, given in configs.items():
     family = given["model_type"]
     kind = AutoModelForSeq2SeqLM if family in pairs else AutoModel if family in whole else AutoModelForCausalLM
     config = AutoConfig.for_model(**given)
     with torch.device("meta"):
         model = kind.from_config(config)
-    as_saved, usual = (json.loads(config.to_json_string(use_diff=each)) for each in (True, False))
+    saved, usual = (json.loads(config.to_json_string(use_diff=each)) for each in (True, False))
     classes = sorted({type(module).__name__ for module in model.modules()})
-    told[name] = [sum(p.numel() for p in model.parameters()), as_saved, usual, classes]
-json.dump(told, sys.stdout)
+    params = sum(p.numel() for p in model.parameters())
+    built[name] = {"params": params, "saved": saved, "usual": usual, "classes": classes}
+json.dump(built, sys.stdout)
 """
 
 
@@ -85,28 +84,24 @@ class Reference(NamedTuple):
 Built = dict[str, Reference]
 
 
-@pytest.fixture(scope="module")
-def built() -> Built:
-    given = json.dumps([CONFIGS, hf_counts.PAIRS, (*hf_counts.ENCODERS, *hf_counts.VISION)])
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD], input=given, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return {name: Reference(*told) for name, told in json.loads(done.stdout).items()}
+@pytest.fixture(scope="module", params=BOTH)
+def built(request: pytest.FixtureRequest) -> Built:
+    given = [CONFIGS, hf_counts.PAIRS, (*hf_counts.ENCODERS, *hf_counts.VISION)]
+    found = figures("transformers_models", request.param, lambda: run_script(BUILD, given))
+    return {name: Reference(**each) for name, each in found.items()}
 
 
-@pytest.mark.slow
 def test_counts_are_those_of_transformers(built: Built) -> None:
     counted = {name: model_from_config(each.saved)[0].params for name, each in built.items()}
     assert counted == {name: each.params for name, each in built.items()}
 
 
-@pytest.mark.slow
 def test_every_field_that_transformers_saves_is_known(built: Built) -> None:
     told = {name: model_from_config(each.usual)[1] for name, each in built.items()}
     assert told == {name: [] for name in built}
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 def test_defaults_are_those_of_transformers() -> None:
     from transformers import CONFIG_MAPPING
@@ -116,7 +111,6 @@ def test_defaults_are_those_of_transformers() -> None:
         assert usual == {field: getattr(own, field) for field in usual}, family
 
 
-@pytest.mark.slow
 def test_blocks_are_classes_of_transformers(built: Built) -> None:
     missing = {
         family: names
@@ -126,6 +120,7 @@ def test_blocks_are_classes_of_transformers(built: Built) -> None:
     assert missing == {}
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 def test_heads_of_a_class_are_those_of_transformers() -> None:
     from transformers import CONFIG_MAPPING

@@ -1,4 +1,4 @@
-"""Collects the boxes found by every rank."""
+"""Collects the detections of every rank."""
 
 import torch.distributed as dist
 

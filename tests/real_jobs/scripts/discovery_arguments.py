@@ -1,4 +1,4 @@
-"""A rank that is told its place by its arguments. Rank 0 stays away from the barrier."""
+"""A rank that gets its number from its arguments. Rank 0 stays away from the barrier."""
 
 import argparse
 import os

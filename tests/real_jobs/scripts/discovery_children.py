@@ -1,4 +1,4 @@
-"""Ranks that their parent starts with multiprocessing: no environment tells their rank. Rank 0 stays away from the
+"""Ranks that their parent starts with multiprocessing: no variable holds their rank. Rank 0 stays away from the
 barrier. Arguments: how they are started, the store, and whether they load data with workers."""
 
 import multiprocessing

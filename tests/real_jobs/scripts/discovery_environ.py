@@ -1,4 +1,4 @@
-"""A rank that is told its place by its environment. Rank 0 stays away from the barrier."""
+"""A rank that gets its number from its environment. Rank 0 stays away from the barrier."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The condition stands in main, the collective two calls further in."""
+"""The condition is in main, the collective two calls further in."""
 
 import os
 

@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 
 def is_chief():
-    """Whether this process prints."""
+    """Return True if this process prints."""
     return dist.get_rank() == 0
 
 

@@ -1,5 +1,5 @@
 """Each rank does its part of the case named on the command line and writes its Flight Recorder dump from a second
-thread while it stands.
+thread while it hangs.
 
     recorder_cases.py CASE FOLDER
 """
@@ -39,7 +39,7 @@ def dump(rank):
 
 
 def dump_at_rest(rank):
-    """Dump again and again while the main thread stands in a call that never comes back."""
+    """Dump repeatedly while the main thread is in a call that never returns."""
     while True:
         dump(rank)
         time.sleep(0.05)

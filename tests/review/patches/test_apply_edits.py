@@ -1,24 +1,22 @@
-"""Edits leave the rest of a text alone, whatever it holds."""
+"""Edits change nothing but the characters they name."""
 
 import ast
-from pathlib import Path
 
 import pytest
-from ddpwizard.app.errors import UserError
 from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits
 from ddpwizard.app.review.review import apply_fixes, review_text
 from ddpwizard.app.training_script.edits import Edit
-from ddpwizard.app.training_script.source import BOM, ScriptSource, decode_source
+from ddpwizard.app.training_script.source import BOM
 from helpers.review_snippets import KNOWLEDGE
 from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_edits_count_in_the_original() -> None:
+def test_offsets_of_edits_refer_to_the_original() -> None:
     assert apply_edits("abcdef", [Edit(4, 5, "X"), Edit(0, 1, ""), Edit(2, 2, "--")]) == "b--cdXf"
 
 
-def test_insertions_at_one_place_keep_their_order_and_are_made_once() -> None:
+def test_insertions_at_one_place_keep_their_order_without_duplicates() -> None:
     assert apply_edits("ab", [Edit(1, 1, "1"), Edit(1, 1, "2"), Edit(1, 1, "1")]) == "a12b"
 
 
@@ -51,7 +49,7 @@ STRINGS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\
     bom=st.booleans(),
     tail=st.booleans(),
 )
-def test_a_patched_script_parses_and_keeps_its_other_lines(
+def test_patched_script_parses_and_keeps_its_other_lines(
     newline: str, indent: str, name: str, comment: str, string: str, bom: bool, tail: bool
 ) -> None:
     body = [
@@ -74,57 +72,3 @@ def test_a_patched_script_parses_and_keeps_its_other_lines(
     expected[5:7] = [line[len(indent) :] for line in expected[5:7]]
     expected.insert(7, f"{indent}if rank == 0:")
     assert after == (BOM if bom else "") + newline.join(expected) + (newline if tail else "")
-
-
-@pytest.mark.parametrize(
-    ("data", "encoding"),
-    [
-        (b"x = 'a'\r\n", "utf-8"),
-        ("x = 'größe'\n".encode(), "utf-8"),
-        (b"\xef\xbb\xbfx = 1\n", "utf-8"),
-        ("# -*- coding: latin-1 -*-\nx = 'größe'\n".encode("latin-1"), "iso-8859-1"),
-        ("#!/usr/bin/python\n# vim: fileencoding=cp1252\nx = '€'\n".encode("cp1252"), "cp1252"),
-    ],
-)
-def test_a_file_is_read_with_its_own_encoding_and_back(data: bytes, encoding: str) -> None:
-    text, name = decode_source(data, Path("t.py"))
-    assert name == encoding
-    assert text.encode(name) == data
-    ScriptSource(text, "t.py")
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"x = 1\ny = '\xff'\n", "t.py:2: not utf-8 text (byte 0xff)"),
-        (b"# coding: martian\nx = 1\n", "unknown encoding"),
-        (b"# coding: ascii\nx = '\xe9'\n", "t.py:2: not ascii text"),
-    ],
-)
-def test_bytes_that_are_no_text_are_named_by_line(data: bytes, said: str) -> None:
-    with pytest.raises(UserError, match=r"t\.py") as error:
-        decode_source(data, Path("t.py"))
-    assert said in error.value.message
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x = 1\nprint 'old'\n", "t.py:2: not valid Python"),
-        ("x = '\0'\n", "binary"),
-        ("(" * 500 + ")" * 500, "t.py"),
-    ],
-)
-def test_what_is_no_python_is_named_by_line(text: str, said: str) -> None:
-    with pytest.raises(UserError) as error:
-        ScriptSource(text, "t.py")
-    assert said in error.value.message
-
-
-def test_places_count_characters_not_bytes() -> None:
-    source = ScriptSource(BOM + "größe = 1; x = größe\r\ny = 'ü'; z = größe\r\n", "t.py")
-    for stmt in source.tree.body:
-        assert isinstance(stmt, ast.Assign)
-        assert source.code(stmt.targets[0]) in ("größe", "x", "y", "z")
-    assert source.column(source.tree.body[1]) == 12
-    assert source.line(1) == "größe = 1; x = größe"

@@ -1,4 +1,4 @@
-"""The patch for DW401: what moves out of the test, what stays, and what is left to a person."""
+"""The patch for DW401: code that moves out of the condition, code that stays, and refusals."""
 
 import textwrap
 
@@ -6,7 +6,7 @@ import pytest
 from ddpwizard.app.review.review import apply_fixes
 from helpers.review_snippets import KNOWLEDGE, found, refused, repaired
 
-MENDED = {
+FIXED = {
     "only the collective": (
         """
         def f(x, rank):
@@ -16,6 +16,34 @@ MENDED = {
         """
         def f(x, rank):
             dist.all_reduce(x)
+        """,
+    ),
+    "under a rank read as text": (
+        """
+        def f(x):
+            if os.environ.get("RANK", "0") == "0":
+                dist.all_reduce(x)
+                print(x)
+        """,
+        """
+        def f(x):
+            dist.all_reduce(x)
+            if os.environ.get("RANK", "0") == "0":
+                print(x)
+        """,
+    ),
+    "under a rank in a configuration": (
+        """
+        def f(cfg, x):
+            if cfg["rank"] == 0:
+                dist.all_reduce(x)
+                print(x)
+        """,
+        """
+        def f(cfg, x):
+            dist.all_reduce(x)
+            if cfg["rank"] == 0:
+                print(x)
         """,
     ),
     "what it needs moves, what is shown stays": (
@@ -284,14 +312,14 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
-def test_the_collective_moves_and_the_side_effects_stay(name: str) -> None:
-    before, after = MENDED[name]
+@pytest.mark.parametrize("name", FIXED)
+def test_patch_moves_the_collective_and_keeps_side_effects(name: str) -> None:
+    before, after = FIXED[name]
     assert repaired(before, "DW401") == textwrap.dedent(after)
 
 
-def test_the_patch_is_unsafe_and_says_why() -> None:
-    (finding,) = found(MENDED["what it needs moves, what is shown stays"][0], "DW401")
+def test_patch_is_unsafe_and_gives_the_reason() -> None:
+    (finding,) = found(FIXED["what it needs moves, what is shown stays"][0], "DW401")
     assert finding.fix
     assert finding.fix.safety == "unsafe"
     assert finding.fix.why_unsafe == (
@@ -302,7 +330,7 @@ def test_the_patch_is_unsafe_and_says_why() -> None:
     assert "+    dist.all_reduce(acc)\n" in finding.fix.diff
 
 
-def test_tabs_and_windows_newlines_stay() -> None:
+def test_patch_keeps_tabs_and_windows_newlines() -> None:
     before = (
         "import torch.distributed as dist\r\ndef f(x, rank):\r\n\tif rank == 0:\r\n\t\ty = x + 1\r\n"
         "\t\tdist.all_reduce(y)\r\n\t\tprint('é', y)\r\n"
@@ -332,43 +360,43 @@ REFUSED = {
     ),
     "an inner break among side effects": (
         "if rank == 0:\n  for y in x:\n    if y:\n      break\n    dist.all_reduce(y)\n    print(y)",
-        "left early",
+        "ends early",
     ),
     "try with side effects": (
         "if rank == 0:\n    try:\n        dist.all_reduce(x)\n    except RuntimeError:\n        print(x)",
-        "one rank should do alone",
+        "only one rank should have",
     ),
-    "what it needs is written": ("if rank == 0:\n    y = save(x)\n    dist.all_reduce(y)", "one rank should do alone"),
+    "what it needs is written": ("if rank == 0:\n    y = save(x)\n    dist.all_reduce(y)", "only one rank should have"),
     "a file around it": (
         "if rank == 0:\n    with open('log', 'w') as f:\n        dist.all_reduce(x)\n        f.write(str(x))",
-        "one rank should do alone",
+        "only one rank should have",
     ),
     "made under another test": (
         "if rank == 0:\n    logits = load()\nx = x + 1\nif rank == 0:\n    dist.all_reduce(logits)",
-        "`logits` is only there on some ranks",
+        "`logits` exists only on some ranks",
     ),
     "a test of what only rank 0 has": (
         "writer = None\nif rank == 0:\n    writer = open('x')\nif rank == 0 and writer:\n    dist.all_reduce(x)",
-        "`writer` in a test is not the same on every rank",
+        "`writer` in a condition is not the same on every rank",
     ),
     "a flag that is unknown": ("if rank == 0 or args.everybody:\n    dist.all_reduce(x)", "args.everybody"),
     "the result decides something": (
         "y = None\nif rank == 0:\n    y = x.sum()\n    dist.all_reduce(y)\nif y is not None:\n    print(y)",
-        "decides by `y`",
+        "depends on `y`",
     ),
     "an inner test of local data": (
         "if rank == 0:\n    acc = evaluate(x)\n    if acc > 0.5:\n        dist.all_reduce(acc)",
-        "`acc` in a test is not the same on every rank",
+        "`acc` in a condition is not the same on every rank",
     ),
     "a test of local data": ("if rank == 0 and x.item() > 3:\n    dist.all_reduce(x)", "`x.item()` decides"),
     "a test of the disk": ("if rank == 0 and os.path.exists('x'):\n    dist.barrier()", "may differ between ranks"),
     "a best value that rank 0 keeps": (
         "best = 0\nif rank == 0:\n    if x > best:\n        best = x\n        dist.barrier()",
-        "`best` in a test is not the same on every rank",
+        "`best` in a condition is not the same on every rank",
     ),
     "two tests on the rank": (
         "if rank == 0:\n    if dist.get_rank() < 1:\n        dist.all_reduce(x)",
-        "more than one test",
+        "more than one condition",
     ),
     "what one rank receives": (
         "if rank == 0:\n    dist.recv(x, 1)\n    dist.all_reduce(x)",
@@ -376,21 +404,21 @@ REFUSED = {
     ),
     "the branch changes its own test": (
         "if rank == 0 and args.first:\n    args.first = False\n    dist.all_reduce(x)",
-        "`args.first` in a test is not the same on every rank",
+        "`args.first` in a condition is not the same on every rank",
     ),
     "statements share a line": ("if rank == 0:\n    y = x; dist.all_reduce(y); print(y)", "share a line"),
-    "in an expression": ("rank == 0 and dist.barrier()", "inside an expression"),
-    "an early return": ("if rank != 0:\n    return\ndist.barrier()", "turned round"),
+    "in an expression": ("rank == 0 and dist.barrier()", "part of an expression"),
+    "an early return": ("if rank != 0:\n    return\ndist.barrier()", "invert the branch"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_moved_soundly_is_left_to_a_person(name: str) -> None:
+def test_no_patch_if_the_move_would_be_unsound(name: str) -> None:
     code, why = REFUSED[name]
     assert why in refused("def f(x, rank, args):\n" + textwrap.indent(code, "    ") + "\n", "DW401")
 
 
-def test_a_helper_that_writes_is_not_called_on_every_rank() -> None:
+def test_no_patch_if_a_helper_would_write_on_every_rank() -> None:
     why = refused(
         """
         def save(model):

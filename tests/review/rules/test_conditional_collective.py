@@ -1,4 +1,4 @@
-"""DW401: which collectives are reached by some ranks only, and which merely look so."""
+"""DW401: collectives that only some ranks reach, and correct code that looks like it."""
 
 import pytest
 from helpers.review_snippets import found, lines
@@ -51,6 +51,27 @@ BUGGY = {
             return dist.get_rank() == 0
         def f(x):
             if first():
+                dist.all_reduce(x)
+    """,
+    "a key of a configuration": """
+        def f(cfg, x):
+            if cfg["rank"] == 0:
+                dist.all_reduce(x)
+    """,
+    "an environment variable as text": """
+        def f(x):
+            if os.environ.get("RANK", "0") == "0":
+                dist.all_reduce(x)
+    """,
+    "the last rank by its name": """
+        def f(x, is_last_rank):
+            if is_last_rank:
+                dist.all_reduce(x)
+    """,
+    "a rank that is defined by itself": """
+        def f(x, rank):
+            rank = int(rank)
+            if rank == 0:
                 dist.all_reduce(x)
     """,
     "with other conditions": """
@@ -129,7 +150,7 @@ BUGGY = {
 
 
 @pytest.mark.parametrize("name", BUGGY)
-def test_a_collective_of_some_ranks_is_found(name: str) -> None:
+def test_collective_that_only_some_ranks_reach_is_found(name: str) -> None:
     (finding,) = found(BUGGY[name], "DW401")
     assert finding.cause == "rank-conditional-collective"
     assert finding.severity == "error"
@@ -137,6 +158,19 @@ def test_a_collective_of_some_ranks_is_found(name: str) -> None:
 
 
 CORRECT = {
+    "the others through functions that call each other": """
+        def pong(n):
+            if n:
+                ping(n - 1)
+        def ping(n):
+            pong(n)
+            dist.barrier()
+        def f(rank, n):
+            if rank == 0:
+                dist.barrier()
+            else:
+                pong(n)
+    """,
     "on every rank": """
         def f(x, rank):
             dist.all_reduce(x)
@@ -350,11 +384,11 @@ CORRECT = {
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_what_every_rank_reaches_is_not_found(name: str) -> None:
+def test_collective_that_every_rank_reaches_is_not_a_finding(name: str) -> None:
     assert lines(CORRECT[name], "DW401") == []
 
 
-def test_the_place_is_the_collective_and_the_branch_its_test() -> None:
+def test_finding_is_at_the_collective_and_its_branch_at_the_condition() -> None:
     (finding,) = found(
         """
         def f(x, rank):
@@ -389,12 +423,12 @@ def test_the_place_is_the_collective_and_the_branch_its_test() -> None:
         ("0 < rank", "the ranks but 0 alone"),
     ],
 )
-def test_who_reaches_it_is_said(test: str, who: str) -> None:
+def test_message_states_which_ranks_reach_the_collective(test: str, who: str) -> None:
     (finding,) = found(f"def f(x, rank, args, accelerator):\n    if {test}:\n        dist.all_reduce(x)\n", "DW401")
     assert who in finding.message
 
 
-def test_a_way_out_that_is_only_sometimes_taken_is_a_warning() -> None:
+def test_early_exit_under_a_further_condition_is_a_warning() -> None:
     (finding,) = found(
         """
         def main(args, rank):
@@ -421,7 +455,7 @@ def test_two_branches_are_two_findings() -> None:
     assert lines(code, "DW401") == ["dist.all_reduce(x)", "dist.barrier()"]
 
 
-def test_a_pair_elsewhere_does_not_excuse_a_lonely_one() -> None:
+def test_paired_collectives_do_not_hide_an_unpaired_one() -> None:
     code = """
         def load(rank):
             if rank != 0:

@@ -1,4 +1,4 @@
-"""DW101: where the global rank is used as the number of a GPU, and what looks like it."""
+"""DW101: the global rank used as the number of a GPU, and correct code that looks like it."""
 
 import textwrap
 
@@ -30,12 +30,12 @@ USE = {
 
 
 @pytest.mark.parametrize("rank", RANK)
-def test_every_source_of_the_global_rank_is_known(rank: str) -> None:
+def test_every_source_of_the_global_rank_is_recognised(rank: str) -> None:
     assert lines(f"{RANK[rank]}\ntorch.cuda.set_device(rank)\n", "DW101") == ["torch.cuda.set_device(rank)"]
 
 
 @pytest.mark.parametrize("use", USE)
-def test_every_way_to_name_a_device_is_known_and_mended(use: str) -> None:
+def test_every_form_of_a_device_number_is_found_and_fixed(use: str) -> None:
     code = f"rank = dist.get_rank()\n{USE[use]}\n"
     assert lines(code, "DW101") == [USE[use]]
     quote = "'" if 'f"' in USE[use] else '"'
@@ -124,11 +124,11 @@ CORRECT = {
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_a_local_number_is_not_found(name: str) -> None:
+def test_local_rank_as_device_is_not_a_finding(name: str) -> None:
     assert lines(CORRECT[name], "DW101") == []
 
 
-def test_one_finding_for_a_function_names_all_its_lines() -> None:
+def test_finding_of_a_function_lists_all_its_lines() -> None:
     (finding,) = found(
         """
         def main():
@@ -142,7 +142,7 @@ def test_one_finding_for_a_function_names_all_its_lines() -> None:
     assert finding.message == "`rank` is the global rank and is used as the number of a GPU (also line 8)"
 
 
-def test_the_variable_that_holds_the_local_rank_is_used() -> None:
+def test_patch_uses_the_variable_that_holds_the_local_rank() -> None:
     code = """
         rank = int(os.environ["RANK"])
         local_rank = int(os.environ["LOCAL_RANK"])
@@ -153,7 +153,7 @@ def test_the_variable_that_holds_the_local_rank_is_used() -> None:
     assert repaired(code, "DW101") == textwrap.dedent(code).replace("(rank)", "(local_rank)")
 
 
-def test_a_local_variable_that_may_not_be_bound_yet_is_not_used() -> None:
+def test_patch_does_not_use_a_variable_that_may_be_unbound() -> None:
     code = """
         def main(args):
             torch.cuda.set_device(dist.get_rank())
@@ -164,7 +164,7 @@ def test_a_local_variable_that_may_not_be_bound_yet_is_not_used() -> None:
     assert 'set_device(int(os.environ["LOCAL_RANK"]))' in repaired(code, "DW101")
 
 
-def test_os_is_imported_where_it_is_not() -> None:
+def test_patch_imports_os_if_it_is_missing() -> None:
     before = (
         '"""Train."""\nfrom __future__ import annotations\n\nimport torch\nimport torch.distributed as dist\n\n'
         "torch.cuda.set_device(dist.get_rank())\nmodel.to(dist.get_rank())\n"
@@ -174,7 +174,7 @@ def test_os_is_imported_where_it_is_not() -> None:
     assert after == before.replace("\nimport torch\n", "\nimport os\nimport torch\n").replace("dist.get_rank()", local)
 
 
-def test_another_name_of_os_is_used() -> None:
+def test_patch_uses_the_alias_of_os() -> None:
     before = (
         "import os as system\nimport torch\nimport torch.distributed as dist\ntorch.cuda.set_device(dist.get_rank())\n"
     )
@@ -182,7 +182,7 @@ def test_another_name_of_os_is_used() -> None:
     assert 'set_device(int(system.environ["LOCAL_RANK"]))' in after
 
 
-def test_accelerate_gets_its_own_local_index() -> None:
+def test_patch_uses_local_process_index_of_accelerate() -> None:
     code = """
         from accelerate import Accelerator
         def device():
@@ -193,7 +193,7 @@ def test_accelerate_gets_its_own_local_index() -> None:
     assert "current_device = accelerator.local_process_index" in repaired(code, "DW101")
 
 
-def test_where_no_launcher_sets_local_rank_nothing_is_patched() -> None:
+def test_no_patch_if_no_launcher_sets_local_rank() -> None:
     why = refused(
         """
         import torch.multiprocessing as mp
@@ -206,10 +206,10 @@ def test_where_no_launcher_sets_local_rank_nothing_is_patched() -> None:
         """,
         "DW101",
     )
-    assert "no launcher" in why
+    assert "no known launcher" in why
 
 
-def test_the_patch_is_unsafe_and_the_cause_is_named() -> None:
+def test_patch_is_unsafe_and_finding_has_its_cause() -> None:
     (finding,) = found("torch.cuda.set_device(dist.get_rank())\n", "DW101")
     assert finding.cause == "local-rank-device"
     assert finding.fix

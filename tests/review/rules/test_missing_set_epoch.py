@@ -1,4 +1,4 @@
-"""DW203: samplers that shuffle alike in every epoch, and those that need no set_epoch."""
+"""DW203: samplers with the same order in every epoch, and samplers that need no set_epoch."""
 
 import textwrap
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 """
 STEP = "loss = model(batch)\nloss.backward()\noptimizer.step()\n"
 
-MENDED = {
+FIXED = {
     "a sampler of its own": (
         """
         sampler = DistributedSampler(dataset)
@@ -133,9 +133,9 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
-def test_set_epoch_is_called_first_in_the_epoch_loop(name: str) -> None:
-    code, head, inserted = MENDED[name]
+@pytest.mark.parametrize("name", FIXED)
+def test_patch_calls_set_epoch_first_in_the_epoch_loop(name: str) -> None:
+    code, head, inserted = FIXED[name]
     before = DATA + textwrap.dedent(code)
     (finding,) = found(before, "DW203")
     assert finding.cause == "missing-set-epoch"
@@ -145,7 +145,7 @@ def test_set_epoch_is_called_first_in_the_epoch_loop(name: str) -> None:
     assert repaired(before, "DW203") == before.replace(head, head + inserted)
 
 
-def test_a_loop_variable_nobody_reads_gets_a_name() -> None:
+def test_patch_names_an_unused_loop_variable() -> None:
     code = """
         epoch = None
         sampler = DistributedSampler(dataset)
@@ -267,7 +267,7 @@ CORRECT = {
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_samplers_that_need_no_call_are_not_found(name: str) -> None:
+def test_samplers_that_need_no_set_epoch_are_not_findings(name: str) -> None:
     prefix = "" if name == "another sampler of that name" else DATA
     code = textwrap.dedent(CORRECT[name])
     if name == "another sampler of that name":
@@ -286,7 +286,7 @@ REFUSED = {
         for step in range(1000):
             model(next(loader)).backward()
         """,
-        "counts no epochs",
+        "does not count epochs",
     ),
     "a body on the line of its head": (
         """
@@ -302,12 +302,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_where_no_line_can_be_inserted_nothing_is_patched(name: str) -> None:
+def test_no_patch_if_no_line_can_be_inserted(name: str) -> None:
     code, why = REFUSED[name]
     assert why in refused(DATA + textwrap.dedent(code), "DW203")
 
 
-def test_the_sampler_that_is_left_out_is_named() -> None:
+def test_finding_is_at_the_sampler_without_set_epoch() -> None:
     code = """
         first = DistributedSampler(dataset)
         second = DistributedSampler(other)

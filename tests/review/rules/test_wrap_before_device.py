@@ -1,4 +1,4 @@
-"""DW201: DDP before the move to the device, and the many right ways to do it."""
+"""DW201: DDP before the move to the device, and correct code that looks like it."""
 
 import textwrap
 
@@ -14,7 +14,7 @@ class Net(nn.Module):
         self.layer = nn.Linear(4, 4)
 """
 
-MENDED = {
+FIXED = {
     "moved after the wrap": (
         """
         model = Net()
@@ -161,9 +161,9 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
-def test_the_model_is_moved_before_it_is_wrapped(name: str) -> None:
-    before, after, safety = MENDED[name]
+@pytest.mark.parametrize("name", FIXED)
+def test_patch_moves_the_model_before_the_wrap(name: str) -> None:
+    before, after, safety = FIXED[name]
     code = NET + textwrap.dedent(before)
     (finding,) = found(code, "DW201")
     assert finding.cause == "wrap-before-device"
@@ -232,7 +232,7 @@ CORRECT = {
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_right_ways_are_not_found(name: str) -> None:
+def test_model_on_its_device_is_not_a_finding(name: str) -> None:
     assert lines(NET + textwrap.dedent(CORRECT[name]) + "\n", "DW201") == []
 
 
@@ -245,19 +245,19 @@ REFUSED = {
         "model = other\nif cuda:\n    model = Net()\n    model = DDP(model)\nmodel.to(device)",
         "in the block of the wrap",
     ),
-    "an expression": ("model = DDP(Net() if small else Net(2))\nmodel.to(device)", "as an expression"),
+    "an expression": ("model = DDP(Net() if small else Net(2))\nmodel.to(device)", "is an expression"),
     "in another block": ("model = DDP(Net())\nif cuda:\n    model.to(device)", "another block"),
     "on a line with others": ("model = DDP(Net()); model.to(device)", "shares its line with"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_moved_is_left_to_a_person(name: str) -> None:
+def test_no_patch_if_the_move_cannot_be_placed(name: str) -> None:
     code, why = REFUSED[name]
     assert why in refused(NET + code + "\n", "DW201")
 
 
-def test_a_model_of_unknown_origin_that_is_moved_late_is_a_warning() -> None:
+def test_late_move_of_a_model_of_unknown_origin_is_a_warning() -> None:
     code = "from models import build\n" + NET + "model = build(args)\nmodel = DDP(model)\nmodel.to(device)\n"
     (finding,) = found(code, "DW201")
     assert finding.severity == "warning"

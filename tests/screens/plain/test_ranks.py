@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from ddpwizard.screens.plain.prompt import Prompt, Quit
 from ddpwizard.screens.plain.ranks import show_job, show_rank
-from helpers.recorded_state import RecordedDesk, large, report, surrounded
+from helpers.recorded_state import RecordedState, large, report, surrounded
 
 
-def talk(answers: str) -> Prompt:
-    """A talk in which these lines are answered."""
+def prompt(answers: str) -> Prompt:
+    """A prompt in which these lines are answered."""
     read, write = os.pipe()
     os.write(write, answers.encode())
     os.close(write)
@@ -20,7 +20,7 @@ def talk(answers: str) -> Prompt:
 
 
 def test_the_ranks_stand_in_a_table_with_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_job(talk(""), surrounded(report(tmp_path)))
+    show_job(prompt(""), surrounded(report(tmp_path)))
     rows = capsys.readouterr().out.splitlines()
     names = next(row for row in rows if row.startswith("  rank"))
     for name in ("state", "where", "in", "last moved", "group", "seq", "CPU", "GPU", "memory", "I/O"):
@@ -31,16 +31,16 @@ def test_the_ranks_stand_in_a_table_with_what_is_known(tmp_path: Path, capsys: p
 
 
 def test_a_thousand_ranks_stay_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_job(talk(""), large(tmp_path))
+    show_job(prompt(""), large(tmp_path))
     said = capsys.readouterr().out
     assert "… 261 more places" in said
     assert len(said.splitlines()) < 80
 
 
 def test_one_rank_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    desk = RecordedDesk()
-    desk.reports = [surrounded(report(tmp_path))]
-    show_rank(desk, talk("2\n0\n3\n"))
+    state = RecordedState()
+    state.reports = [surrounded(report(tmp_path))]
+    show_rank(state, prompt("2\n0\n3\n"))
     said = capsys.readouterr().out
     assert "Please give the number of a rank: ranks 1–3." in said
     page = said[said.index("Rank 3") :]
@@ -49,15 +49,15 @@ def test_one_rank_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_one_rank_of_a_thousand_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    desk = RecordedDesk()
-    desk.reports = [report(tmp_path), large(tmp_path)]
-    show_rank(desk, talk("2\nn\n517\n"))
+    state = RecordedState()
+    state.reports = [report(tmp_path), large(tmp_path)]
+    show_rank(state, prompt("2\nn\n517\n"))
     assert "\nRank 517\n" in capsys.readouterr().out
 
 
 def test_back_and_quit(tmp_path: Path) -> None:
-    desk = RecordedDesk()
-    desk.reports = [report(tmp_path)]
-    show_rank(desk, talk("b\n"))
+    state = RecordedState()
+    state.reports = [report(tmp_path)]
+    show_rank(state, prompt("b\n"))
     with pytest.raises(Quit):
-        show_rank(desk, talk("q\n"))
+        show_rank(state, prompt("q\n"))

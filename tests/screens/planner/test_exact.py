@@ -3,8 +3,8 @@
 import json
 import os
 import struct
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddpwizard.app.errors import UserError
@@ -18,7 +18,7 @@ from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.planner.exact import tracked_comparison
 from ddpwizard.screens.planner.form import PlanForm
 from ddpwizard.screens.planner.screen import PlanScreen
-from helpers.recorded_state import RecordedDesk, snapshot
+from helpers.recorded_state import RecordedState, snapshot
 from helpers.screen_pilot import frame, shows, until, walk
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -76,7 +76,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
 
 @walk
 async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
         await pilot.press("enter")
@@ -90,8 +90,18 @@ async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
 
 @pytest.mark.slow
 @walk
-async def test_what_code_builds_is_planned_and_tracked_as_the_command_does(here: Path) -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[exact_memory.TrackedStrategy] = []
+
+    async def track(*arguments: Any) -> exact_memory.TrackedStrategy:
+        found.append(await track_candidate(*arguments))
+        return found[-1]
+
+    track_candidate = exact_memory.track_candidate
+    monkeypatch.setattr(exact_memory, "track_candidate", track)
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Yes, import it")
         await pilot.press("2")
@@ -106,8 +116,7 @@ async def test_what_code_builds_is_planned_and_tracked_as_the_command_does(here:
         await pilot.press("x")
         await shows(pilot, "tracking DDP", f"/ {exact_memory.LIMIT_S:g} s")
         await shows(pilot, "Exact: what PyTorch allocates", "peak in", limit_s=CHILD_LIMIT_S)
-        source = exact_memory.resolve_module_source(sys.executable, here, "own:tiny", None, None)
-        told = exact_memory.render_comparison([await exact_memory.track_candidate(row, source)])
+        told = exact_memory.render_comparison(found)
         formula, tracked, off = next(line for line in told if line.startswith("  DDP")).split()[2:5]
         shown = next(line for line in frame(pilot).splitlines() if line.startswith(" in all")).split()[2:]
         assert [f"{float(size):.1f}" for size in shown[:2]] == [formula, tracked]
@@ -128,7 +137,7 @@ async def test_what_code_builds_is_planned_and_tracked_as_the_command_does(here:
 @pytest.mark.slow
 @walk
 async def test_code_that_fails_is_told_in_the_form() -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         await entered(pilot, "own:wrong")
         await shows(pilot, "Yes, import it")
         await pilot.press("2")
@@ -141,7 +150,7 @@ async def test_code_that_fails_is_told_in_the_form() -> None:
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 @walk
 async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:never")
         await shows(pilot, "Yes, import it")
         await pilot.press("2")
@@ -157,8 +166,8 @@ async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> N
 
 @walk
 async def test_tracking_is_ended_with_escape(here: Path) -> None:
-    desk = RecordedDesk()
-    async with WizardApp(desk, "plan").run_test(size=SIZE) as pilot:
+    state = RecordedState()
+    async with WizardApp(state, "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "gpt2")
         await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
         await pilot.press("enter")
@@ -175,7 +184,7 @@ async def test_tracking_is_ended_with_escape(here: Path) -> None:
 
 @walk
 async def test_what_cannot_be_tracked_is_told_as_by_the_command() -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "7b 32 4096 32000")
         await until(pilot, lambda: screen._rows[0].setting.model.hidden == 4096 and not screen._error)
         await pilot.press("enter")

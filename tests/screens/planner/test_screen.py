@@ -22,7 +22,7 @@ from ddpwizard.screens.planner.form import ChoiceField, PlanForm
 from ddpwizard.screens.planner.screen import PlanScreen
 from ddpwizard.screens.planner.table import StrategyTable
 from ddpwizard.screens.widgets.choices import Choices
-from helpers.recorded_state import RecordedDesk, report
+from helpers.recorded_state import RecordedState, report
 from helpers.recorded_state import snapshot as recorded
 from helpers.screen_pilot import check, frame, rows, shows, until, walk
 from textual import events
@@ -73,7 +73,7 @@ def field(screen: PlanScreen, name: str) -> Input:
 
 @walk
 async def test_what_fits_comes_first_and_its_peak_is_taken_apart() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "✓" in table(pilot)[0]
         await shows(pilot, "to spare", "▒ activations", "at most", "% of the peak is activations")
@@ -81,7 +81,7 @@ async def test_what_fits_comes_first_and_its_peak_is_taken_apart() -> None:
 
 @walk
 async def test_three_questions_are_answered_in_a_line_each() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         await shows(pilot, "strategies; the simplest is ", "Fastest: ", " a step, ", " tokens/s", "With 8 more GPUs: ")
         await pilot.press("plus")
@@ -109,7 +109,7 @@ async def test_three_questions_are_answered_in_a_line_each() -> None:
 
 @walk
 async def test_where_more_gpus_are_not_enough_it_says_how_many_are() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "model").value = "Llama-3.1-405B"
         await shows(pilot, "With 8 more GPUs: nothing fits either; 64 GPUs are enough")
@@ -117,7 +117,7 @@ async def test_where_more_gpus_are_not_enough_it_says_how_many_are() -> None:
 
 @walk
 async def test_what_is_pasted_into_a_field_stands_there_once() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         await pilot.press("tab", "ctrl+u")
         pilot.app.post_message(events.Paste(" gpt2\n"))
@@ -127,7 +127,7 @@ async def test_what_is_pasted_into_a_field_stands_there_once() -> None:
 
 @walk
 async def test_a_letter_takes_a_word_and_is_no_command() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         optimizer = screen.query_one("#optimizer", ChoiceField)
         optimizer.focus()
@@ -138,7 +138,7 @@ async def test_a_letter_takes_a_word_and_is_no_command() -> None:
 
 @walk
 async def test_a_long_value_shows_how_it_begins_where_one_is_not_in_it() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("tab", "ctrl+u", *"7000M 32 4096 32000 is long")
         await pilot.press("tab")
@@ -153,7 +153,7 @@ def test_no_adapters_as_one_writes_it(said: str) -> None:
 
 @walk
 async def test_it_ranks_again_as_one_types() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         before = table(pilot)
         await pilot.press("tab", "tab", "backspace")
@@ -166,7 +166,7 @@ async def test_it_ranks_again_as_one_types() -> None:
 
 @walk
 async def test_the_marked_strategy_stays_marked_when_the_order_changes() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=(80, 40)) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=(80, 40)) as pilot:
         screen = await opened(pilot)
         choices = screen.query_one(Choices)
         await pilot.press("down", "down", "down")
@@ -190,7 +190,7 @@ WRONG = [
     ("model", "pkg.mod:build model", "names no function"),
     ("model", "train.py", "no script is read from here"),
     ("model", "/no/such/config.json", "cannot read /no/such/config.json"),
-    ("gpu", "A100", "GPU A100: of which memory?"),
+    ("gpu", "A100", "GPU A100: which memory size?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
     ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
     ("model", "~nouser/x", "no home is known for ~nouser"),
@@ -248,7 +248,7 @@ def test_what_is_near_is_offered_and_numbers_may_be_written_as_one_says_them(her
 
 @walk
 async def test_the_first_row_stays_marked_until_one_moves_the_mark() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         for model, dtype in (("Llama-3.1-70B", "bf16-pure"), ("0.1b 12 768", "bf16-mixed")):
             field(screen, "model").value = model
@@ -262,7 +262,7 @@ async def test_the_first_row_stays_marked_until_one_moves_the_mark() -> None:
 
 @walk
 async def test_the_form_is_found_again_and_a_wrong_one_writes_nothing(here: Path) -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "gpus").value = "16"
         await shows(pilot, "16 × 80 GiB on 2 nodes")
@@ -320,7 +320,7 @@ def test_differences_are_of_what_is_shown() -> None:
 
 @walk
 async def test_a_field_that_is_not_understood_is_named_and_the_table_stays() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         before = table(pilot)
         for name, value, says in WRONG[:4]:
@@ -334,7 +334,7 @@ async def test_a_field_that_is_not_understood_is_named_and_the_table_stays() -> 
 
 @walk
 async def test_words_of_a_field_are_told_and_taken_one_after_the_other() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         precision = screen.query_one("#dtype", ChoiceField)
         precision.focus()
@@ -357,7 +357,7 @@ async def test_words_of_a_field_are_told_and_taken_one_after_the_other() -> None
 
 @walk
 async def test_other_fields_are_on_a_page_of_their_own() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         await pilot.press("m")
         await shows(pilot, "recompute", "attention", "LoRA rank", "more GPUs")
@@ -385,7 +385,7 @@ async def test_other_fields_are_on_a_page_of_their_own() -> None:
 
 @walk
 async def test_a_keystroke_is_quick() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "seq_len").focus()
         taken: list[float] = []
@@ -406,7 +406,7 @@ def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -
 
     @walk
     async def typed() -> None:
-        async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             screen = await opened(pilot)
             monkeypatch.setattr(summary, "make_summary", slow)
             before = table(pilot)
@@ -425,7 +425,7 @@ def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -
 
 @walk
 async def test_why_shows_the_formulas_and_steps_through_the_strategies() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("enter")
         await shows(pilot, "1 of ", "÷ 8 ranks", "weights ×", "B weights × 4 bytes")
@@ -441,7 +441,7 @@ async def test_why_shows_the_formulas_and_steps_through_the_strategies() -> None
 
 @walk
 async def test_two_strategies_side_by_side() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=(80, 40)) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=(80, 40)) as pilot:
         await opened(pilot)
         await pilot.press("c")
         await shows(pilot, "✓•", "press c again")
@@ -465,7 +465,7 @@ async def test_two_strategies_side_by_side() -> None:
 
 @walk
 async def test_files_are_shown_before_they_are_written(here: Path) -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("w")
         await shows(pilot, "ddpwizard-plan", "train.py", "launch.sh", "Nothing is written yet")
@@ -495,7 +495,7 @@ async def test_files_are_shown_before_they_are_written(here: Path) -> None:
 
 @walk
 async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "model").value = "Llama-3.1-70B"
         await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-70B")
@@ -518,7 +518,7 @@ async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
 
 @walk
 async def test_the_script_is_that_of_the_job(here: Path) -> None:
-    async with WizardApp(RecordedDesk([report(here)])).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState([report(here)])).run_test(size=SIZE) as pilot:
         await shows(pilot, "looks hung")
         await pilot.press("7")
         await shows(pilot, "ZeRO-3")
@@ -530,7 +530,7 @@ async def test_the_script_is_that_of_the_job(here: Path) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @walk
 async def test_frames(size: str) -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZES[size]) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZES[size]) as pilot:
         await opened(pilot)
         check(pilot, f"plan-{size}")
         await pilot.press("m")
@@ -550,7 +550,7 @@ async def test_frames(size: str) -> None:
 
 @walk
 async def test_ascii_has_a_letter_for_each_part() -> None:
-    async with WizardApp(RecordedDesk(ascii_only=True)).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState(ascii_only=True)).run_test(size=SIZE) as pilot:
         await opened(pilot)
         shown = frame(pilot)
         assert shown.isascii()
@@ -562,7 +562,7 @@ async def test_ascii_has_a_letter_for_each_part() -> None:
 @pytest.mark.parametrize("size", SIZES)
 @walk
 async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
-    async with WizardApp(RecordedDesk(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
+    async with WizardApp(RecordedState(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
         screen = await opened(pilot)
         head = next(line for line in rows(pilot) if "on a GPU" in line)
         for row in table(pilot):
@@ -593,7 +593,7 @@ async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
 
 @walk
 async def test_on_few_columns_the_keys_that_are_left_out_are_with_help() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=(60, 20)) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=(60, 20)) as pilot:
         await opened(pilot)
         last = rows(pilot)[-1]
         assert "+ GPUs" in last
@@ -606,7 +606,7 @@ async def test_on_few_columns_the_keys_that_are_left_out_are_with_help() -> None
 
 @walk
 async def test_it_survives_any_size() -> None:
-    async with WizardApp(RecordedDesk()).run_test(size=SIZE) as pilot:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         for size in ((60, 20), (40, 10), (200, 60), (20, 5), (80, 24)):
             await pilot.resize_terminal(*size)
@@ -623,14 +623,14 @@ async def test_it_survives_any_size() -> None:
 
 @walk
 async def test_a_box_that_was_not_looked_at_is_looked_at() -> None:
-    desk = RecordedDesk()
-    async with WizardApp(desk, "plan").run_test(size=SIZE) as pilot:
+    state = RecordedState()
+    async with WizardApp(state, "plan").run_test(size=SIZE) as pilot:
         screen = pilot.app.screen
         assert isinstance(screen, PlanScreen)
         field(screen, "seq_len").value = "512"
         await shows(pilot, "8 × 80 GiB")
         assert field(screen, "seq_len").value == "512"
-        assert desk.looked == ["gpus", "limits"]
+        assert state.looked == ["gpus", "limits"]
 
 
 def test_the_form_begins_with_what_the_box_has(here: Path) -> None:

@@ -19,7 +19,7 @@ from ddpwizard.screens.triage import text as says
 from ddpwizard.screens.triage.rank import RankScreen, RanksScreen
 from ddpwizard.screens.triage.triage import TriageScreen
 from ddpwizard.screens.widgets.choices import Choices
-from helpers.recorded_state import RecordedDesk, large, report, surrounded
+from helpers.recorded_state import RecordedState, large, report, surrounded
 from helpers.screen_pilot import frame, painted_rows, rows, shows, until, walk
 from textual.pilot import Pilot
 
@@ -50,12 +50,13 @@ Root Cause (first observed failure):
 """
 
 
-class LiveDesk(RecordedDesk):
-    """A desk whose job is as ``now`` makes it, look after look (from 1); ``stuck``: looks never answer."""
+class LiveState(RecordedState):
+    """A state whose job is as ``now`` makes it, look after look (from 1); ``stuck``: looks never answer."""
 
     def __init__(self, now: Callable[[int], list[JobReport]]) -> None:
         super().__init__()
         self.now, self.looks, self.ended_looks = now, 0, 0
+        self.switched = False  # the test changes what the job does
 
     async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
         self.looks += 1
@@ -128,91 +129,91 @@ class TestWatching:
     @walk
     async def test_it_looks_again_and_what_stands_still_stands_longer(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [later(found, min(look, 12))])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [later(found, min(look, 12))])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "≥ 58 s")
             assert "looking at the ranks" not in frame(pilot), "a look by itself is not announced"
 
     @walk
     async def test_nothing_is_painted_anew_where_nothing_changed(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [found])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             screen = triage_screen(pilot)
             put = dict(screen._put)
-            looks = desk.looks
-            await until(pilot, lambda: desk.looks > looks + 3)
+            looks = state.looks
+            await until(pilot, lambda: state.looks > looks + 3)
             assert all(screen._put[part] is content for part, content in put.items())
 
     @walk
     async def test_p_pauses_and_goes_on(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [later(found, look)])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: desk.looks > 2)
+        state = LiveState(lambda look: [later(found, look)])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: state.looks > 2)
             await pilot.press("p")
             await shows(pilot, ", paused")
-            looks = desk.looks
+            looks = state.looks
             await pilot.pause(0.2)
-            assert desk.looks == looks
+            assert state.looks == looks
             await pilot.press("p")
-            await until(pilot, lambda: desk.looks > looks + 2)
+            await until(pilot, lambda: state.looks > looks + 2)
             assert ", every" in frame(pilot)
 
     @walk
     async def test_no_look_while_a_page_is_open(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [later(found, look)])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: desk.looks > 2)
+        state = LiveState(lambda look: [later(found, look)])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: state.looks > 2)
             await pilot.press("s")
             await shows(pilot, "Stacks")
-            looks = desk.looks
+            looks = state.looks
             await pilot.pause(0.2)
-            assert desk.looks == looks
+            assert state.looks == looks
             await pilot.press("escape")
-            await until(pilot, lambda: desk.looks > looks)
+            await until(pilot, lambda: state.looks > looks)
 
     @walk
     async def test_a_look_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [later(found, look)])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: desk.looks > 2)
+        state = LiveState(lambda look: [later(found, look)])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: state.looks > 2)
             below = triage_screen(pilot)
             await pilot.press("s")
             await shows(pilot, "Stacks")
-            looks = desk.looks
+            looks = state.looks
             below.post_message(below.Sampled([found], [], 0.0))
             await pilot.pause(0.2)
-            assert desk.looks == looks
+            assert state.looks == looks
 
     @walk
     async def test_a_look_under_way_is_ended_by_a_page_and_by_leaving(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [found])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
-            desk.stuck = True
-            looks = desk.looks
-            await until(pilot, lambda: desk.looks > looks)
+            state.stuck = True
+            looks = state.looks
+            await until(pilot, lambda: state.looks > looks)
             await pilot.press("s")
-            await until(pilot, lambda: desk.ended_looks == 1)
+            await until(pilot, lambda: state.ended_looks == 1)
             await pilot.press("escape")
-            await until(pilot, lambda: desk.looks > looks + 1)
+            await until(pilot, lambda: state.looks > looks + 1)
             await pilot.press("q")
-        assert desk.ended_looks == 2
+        assert state.ended_looks == 2
 
     @walk
     async def test_ctrl_c_does_not_count_a_look_by_itself(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [found])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
-            desk.stuck = True
-            looks = desk.looks
-            await until(pilot, lambda: desk.looks > looks)
+            state.stuck = True
+            looks = state.looks
+            await until(pilot, lambda: state.looks > looks)
             await pilot.press("ctrl+c")
             await shows(pilot, "ctrl+c again leaves")
             await pilot.press("ctrl+c")
@@ -226,15 +227,15 @@ class TestWatching:
             rows = [msgspec.structs.replace(row, since_s=row.since_s and row.since_s + look) for row in found.ranks]
             return [msgspec.structs.replace(found, ranks=rows)]
 
-        desk = LiveDesk(now)
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(now)
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "301 places")
             choices = pilot.app.screen.query_one(Choices)
             await pilot.press(*["pagedown"] * 4, "up")
             at, top = choices.highlighted, choices.top
             assert 0 < top < at
-            looks = desk.looks
-            await until(pilot, lambda: desk.looks > looks + 2)
+            looks = state.looks
+            await until(pilot, lambda: state.looks > looks + 2)
             assert (choices.highlighted, choices.top) == (at, top)
 
 
@@ -242,25 +243,25 @@ class TestNews:
     @walk
     async def test_a_verdict_that_changed_is_told_and_the_case_follows(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [moving(later(found, look)) if desk.proved else later(found, look)])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: desk.looks > 2)
-            ids = [item.id for item in desk.case.evidence if item.source == "job"]
+        state = LiveState(lambda look: [moving(later(found, look)) if state.switched else later(found, look)])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: state.looks > 2)
+            ids = [item.id for item in state.case.evidence if item.source == "job"]
             assert ids == ["job.ranks-in-different-collectives"]
-            triages = [event for event in desk.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
+            triages = [event for event in state.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
             assert len(triages) == 1, "a look that says nothing new is not kept"
-            desk.proved = True
-            await shows(pilot, "train.py was hung, moves again.", "moving", "now")
-            assert "job.ranks-in-different-collectives" not in [item.id for item in desk.case.evidence]
-        again = RecordedDesk()
+            state.switched = True
+            await shows(pilot, "train.py was hung, moves again.", "making progress", "now")
+            assert "job.ranks-in-different-collectives" not in [item.id for item in state.case.evidence]
+        again = RecordedState()
         again.resume(Session.load("last").id)
         assert "job.ranks-in-different-collectives" not in [item.id for item in again.case.evidence]
 
     @walk
     async def test_a_job_that_ends_is_told_and_stays_as_it_was_seen(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [found] if look < 4 else [])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found] if look < 4 else [])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(
                 pilot, "train.py has ended.", "has ended; at 17:34:05 it was hung", "◀ rank 0", "17:34:05, ended"
             )
@@ -276,7 +277,7 @@ class TestNews:
                 raise UserError("no process has the pid 4711", "ddpwizard triage lists the jobs that run here")
             return [found]
 
-        async with WizardApp(LiveDesk(now), "triage", pid=2**22 + 1).run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(now), "triage", pid=2**22 + 1).run_test(size=SIZE) as pilot:
             await shows(pilot, "train.py has ended.", "◀ rank 0")
 
     @walk
@@ -288,15 +289,16 @@ class TestNews:
                 raise ProcessLookupError("gone")
             return [found]
 
-        desk = LiveDesk(now)
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(now)
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "gone → r looks again", "97%")
-            await until(pilot, lambda: desk.looks > 4)
+            await until(pilot, lambda: state.looks > 4)
 
     @walk
     async def test_no_job_and_then_one(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        async with WizardApp(LiveDesk(lambda look: [found] if look > 3 else []), "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found] if look > 3 else [])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%", "◀ rank 0")
 
     @walk
@@ -308,8 +310,8 @@ class TestNews:
         ]
         observed = msgspec.structs.replace(found.observed, deaths=deaths)
         found = msgspec.structs.replace(found, observed=observed)
-        desk = LiveDesk(lambda look: [found] if look < 4 else [])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [found] if look < 4 else [])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(
                 pilot, "train.py has ended. First rank 2: a signal ended it", "(/proc/4000000002/stat: SIGKILL)."
             )
@@ -328,7 +330,7 @@ class TestNews:
             log.write_text(TORCHRUN_ENDS)
             return []
 
-        async with WizardApp(LiveDesk(now), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(now), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "train.py has ended. First rank 2: a signal ended it", "exitcode: -9")
 
     def test_a_rank_that_was_gone_at_the_last_look_is_named(self, tmp_path: Path) -> None:
@@ -341,12 +343,12 @@ class TestNews:
     @walk
     async def test_that_no_cause_is_known_is_said_until_one_is(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [later(found, look)] if desk.proved else [])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [later(found, look)] if state.switched else [])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "No distributed job")
             await pilot.press("f")
             await shows(pilot, "No cause is known yet")
-            desk.proved = True
+            state.switched = True
             await shows(pilot, "97%")
             await until(pilot, lambda: "No cause is known yet" not in frame(pilot))
 
@@ -355,42 +357,42 @@ class TestOld:
     @walk
     async def test_what_was_seen_before_is_looked_at_again_at_once_and_said(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        desk = LiveDesk(lambda look: [later(found, 12)])
-        desk.stuck = True
-        async with WizardApp(desk, "triage", reports=[found]).run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [later(found, 12)])
+        state.stuck = True
+        async with WizardApp(state, "triage", reports=[found]).run_test(size=SIZE) as pilot:
             await shows(pilot, "17:34:05, looking again…", "97%")
-            assert desk.looks
-            desk.stuck = False
+            assert state.looks
+            state.stuck = False
             await pilot.press("r")
             await shows(pilot, "17:35:05, every", "≥ 63 s")
 
     @walk
     async def test_so_it_is_when_a_page_is_left(self, tmp_path: Path) -> None:
-        desk = LiveDesk(lambda look: [report(tmp_path)])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [report(tmp_path)])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%", ", every")
             await pilot.press("s")
             await shows(pilot, "Stacks", "seen at 17:34:05, esc leaves")
-            desk.stuck = True
+            state.stuck = True
             await pilot.press("escape")
             await shows(pilot, "17:34:05, looking again…")
 
     @walk
     async def test_paused_it_stays_paused(self, tmp_path: Path) -> None:
-        desk = LiveDesk(lambda look: [report(tmp_path)])
-        async with WizardApp(desk, "triage").run_test(size=SIZE) as pilot:
+        state = LiveState(lambda look: [report(tmp_path)])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("p", "s")
             await shows(pilot, "Stacks")
-            looks = desk.looks
+            looks = state.looks
             await pilot.press("escape")
             await shows(pilot, ", paused")
             await pilot.pause(0.1)
-            assert desk.looks == looks
+            assert state.looks == looks
 
     @walk
     async def test_pages_of_ranks_say_of_when_they_are(self, tmp_path: Path) -> None:
-        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("down", "enter")
             await shows(pilot, "3 ranks › waiting", "seen at 17:34:05")
@@ -403,7 +405,7 @@ class TestJobs:
     async def test_three_jobs_stand_on_one_line_and_n_chooses(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         reports = [found, other(found, 4712), other(found, 4713, "starting")]
-        async with WizardApp(LiveDesk(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py moving", "● 3 train.py starting")
             await pilot.press("n")
             await shows(pilot, "Jobs of this box", "torchrun (pid 4713)")
@@ -414,7 +416,7 @@ class TestJobs:
     async def test_of_two_n_shows_the_other(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         reports = [found, other(found, 4712)]
-        async with WizardApp(LiveDesk(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "torchrun (pid 4711)", "n next job")
             await pilot.press("n")
             await shows(pilot, "torchrun (pid 4712)", "moving 97%")
@@ -429,7 +431,7 @@ class TestJobs:
         ]
         observed = msgspec.structs.replace(found.observed, problems=["the kernel log: not readable as this user"])
         found = msgspec.structs.replace(found, ranks=ranks, observed=observed)
-        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "! ranks 2, 3: stack: not permitted", "1 more, s shows them", "unreadable")
             shown = rows(pilot)
             assert next(n for n, row in enumerate(shown) if "SYS_PTRACE" in row) < next(
@@ -443,13 +445,13 @@ class TestDrill:
     @walk
     async def test_a_place_its_ranks_one_rank(self, tmp_path: Path) -> None:
         found = surrounded(report(tmp_path))
-        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("down", "enter")
             await shows(pilot, "3 ranks › waiting in barrier at train.py:15", "node-07  pid 4000000002")
             assert isinstance(pilot.app.screen, RanksScreen)
             await pilot.press("down", "enter")
-            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      asleep", "Where it stands: train.py:15")
+            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      sleeping", "Where it stands: train.py:15")
             assert isinstance(pilot.app.screen, RankScreen)
             await pilot.press("n")
             await shows(pilot, "Rank 3", "3 of 3 here")
@@ -460,7 +462,7 @@ class TestDrill:
 
     @walk
     async def test_a_rank_alone_is_shown_at_once(self, tmp_path: Path) -> None:
-        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("enter")
             await shows(pilot, "Rank 0", "validate", "◀ rank 0")
@@ -468,7 +470,7 @@ class TestDrill:
     @walk
     async def test_wide_terminals_show_all_that_is_known(self, tmp_path: Path) -> None:
         found = surrounded(report(tmp_path))
-        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=(140, 40)) as pilot:
+        async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=(140, 40)) as pilot:
             await shows(pilot, "seq", "GPU", "memory", "I/O", "97–99%", "13 GiB", "64 KiB/s", "117", "default_pg")
 
     @walk
@@ -480,7 +482,7 @@ class TestDrill:
                 found = report(tmp_path)
                 row = msgspec.structs.replace(found.ranks[0], pid=process.pid, host=socket.gethostname())
                 found = msgspec.structs.replace(found, ranks=[row, *found.ranks[1:]])
-                async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+                async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
                     await shows(pilot, "97%")
                     await pilot.press("enter", "l")
                     await shows(pilot, "Read the values of rank 0's local variables?", "without stopping the process")
@@ -493,7 +495,7 @@ class TestDrill:
 
     @walk
     async def test_variables_of_another_host_are_not_offered(self, tmp_path: Path) -> None:
-        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("enter")
             await shows(pilot, "Rank 0")
@@ -501,7 +503,7 @@ class TestDrill:
 
     @walk
     async def test_a_rank_leads_to_the_reasons_and_the_stacks(self, tmp_path: Path) -> None:
-        async with WizardApp(LiveDesk(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("enter")
             await shows(pilot, "Rank 0", "w why   s stacks")
@@ -518,7 +520,7 @@ class TestMany:
     @walk
     async def test_slash_goes_to_the_group_of_a_rank(self, tmp_path: Path) -> None:
         found = large(tmp_path)
-        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "301 places, 1024 ranks: / finds a rank")
             await pilot.press("p")
             await pilot.press("slash", *"818")
@@ -539,7 +541,7 @@ class TestMany:
     async def test_a_thousand_ranks_are_shown_quickly(self, size: tuple[int, int], tmp_path: Path) -> None:
         """What a new look costs the screen: grouping, rows, source, painting. CPU time, best of five: a shared box."""
         first, second = large(tmp_path), moving(large(tmp_path))
-        async with WizardApp(LiveDesk(lambda _: [first]), "triage").run_test(size=size) as pilot:
+        async with WizardApp(LiveState(lambda _: [first]), "triage").run_test(size=size) as pilot:
             await shows(pilot, "301 places")
             await pilot.press("p")
             screen = triage_screen(pilot)
@@ -555,7 +557,7 @@ class TestMany:
     @walk
     async def test_an_arrow_key_paints_no_more_for_a_thousand_ranks(self, tmp_path: Path) -> None:
         found = large(tmp_path)
-        async with WizardApp(LiveDesk(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
+        async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "301 places")
             await pilot.press("p")
             choices = pilot.app.screen.query_one(Choices)

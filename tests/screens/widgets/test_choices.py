@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.widgets.choices import Choice, Choices
-from helpers.recorded_state import RecordedDesk
+from helpers.recorded_state import RecordedState
 from helpers.screen_pilot import frame, rows, shows, until, walk
 from textual.content import Content
 from textual.pilot import Pilot
@@ -26,7 +26,7 @@ def held(pilot: Pilot[int]) -> list[str]:
 @pytest.mark.parametrize("sizes", [((80, 24), (80, 40)), ((80, 40), (80, 24)), ((80, 24), (60, 20), (140, 50))])
 @walk
 async def test_a_window_of_another_size_is_painted_whole_and_filled(sizes: tuple[tuple[int, int], ...]) -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=sizes[0]) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=sizes[0]) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         choices.focus()
@@ -44,7 +44,7 @@ async def test_a_window_of_another_size_is_painted_whole_and_filled(sizes: tuple
 
 @walk
 async def test_fewer_and_more_rows_after_the_end_was_marked() -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=(80, 24)) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         choices.focus()
@@ -63,7 +63,7 @@ async def test_a_label_that_is_a_function_is_made_when_its_row_comes_into_view()
         made.append(n)
         return Content(f"row {n}")
 
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=(80, 24)) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         height = choices.size.height
@@ -79,7 +79,7 @@ async def test_a_label_that_is_a_function_is_made_when_its_row_comes_into_view()
 
 @walk
 async def test_only_rows_that_look_otherwise_are_painted_again() -> None:
-    async with WizardApp(RecordedDesk(), "plan").run_test(size=(80, 24)) as pilot:
+    async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         choices.set_items([Choice(word, word) for word in ("one", "two", "three", "four")], first=True)

@@ -1,4 +1,4 @@
-"""PyTorch's own analyser on the same dumps: ours names at least what it names."""
+"""The culprits include those that PyTorch's own analyser finds in the same dumps."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ def _peer() -> None:
 
 
 def last(rank: int, kind: str) -> list[dict[str, Any]]:
-    """What a rank does last in a job where one is odd."""
+    """Return the last entry of a rank in a job where one rank differs."""
     odd: dict[str, dict[str, Any]] = {
         "op": {"op": "nccl:broadcast"},
         "size": {"sizes": [[7]], "out": [[7]]},
@@ -36,16 +36,16 @@ def last(rank: int, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["missing", "op", "size", "dtype"])
-def test_ours_names_at_least_as_much(kind: str, tmp_path: Path) -> None:
+def test_culprits_include_those_of_torchfrtrace(kind: str, tmp_path: Path) -> None:
     dumps = {
         rank: dump([*(entry(at) for at in range(3)), *last(rank, kind)], {"0": range(RANKS)}) for rank in range(RANKS)
     }
     write(tmp_path, dumps)
     done = subprocess.run([str(PEER), str(tmp_path)], capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    theirs = {int(rank) for missing, one in NAMED.findall(said) for rank in (missing or one).split(",")}
+    output = done.stdout + done.stderr
+    theirs = {int(rank) for missing, one in NAMED.findall(output) for rank in (missing or one).split(",")}
     found = analyse_records(load_records([tmp_path]).records)
-    assert theirs, said
+    assert theirs, output
     assert found.culprits == [ODD]
     assert found.findings[0].kind == kind
-    assert theirs <= set(found.culprits), said
+    assert theirs <= set(found.culprits), output

@@ -1,4 +1,4 @@
-"""Dumps of every form and version are read; whatever else a file holds is named as a problem."""
+"""Dumps of every format and version are loaded; any other file content is reported as a problem."""
 
 import json
 import os
@@ -23,14 +23,14 @@ SEED, MUTATIONS = 11, 300
 
 
 def only(folder: Path) -> RankRecord:
-    """The one record of a folder that has no problems."""
+    """Return the only record of a directory without problems."""
     found = load_records([folder])
     assert found.problems == []
     return found.records[0]
 
 
 def problem(folder: Path, content: bytes) -> str:
-    """What is said of a file that holds this."""
+    """Return the problem reported for a file with this content."""
     (folder / "trace_3").write_bytes(content)
     found = load_records([folder])
     assert found.records == []
@@ -38,13 +38,13 @@ def problem(folder: Path, content: bytes) -> str:
     return found.problems[0].partition(": ")[2]
 
 
-def test_helper_writes_what_torch_writes() -> None:
+def test_helper_pickles_load_with_pickle() -> None:
     content = dump([entry(number) for number in range(3)], {"0": range(2)})
     assert pickle.loads(pickled(content)) == content  # noqa: S301
 
 
 @pytest.mark.parametrize("form", ["pickle", "json"])
-def test_both_forms(form: str, tmp_path: Path) -> None:
+def test_load_records_reads_pickle_and_json(form: str, tmp_path: Path) -> None:
     entries = [entry(0, op="nccl:_all_gather_base", sizes=[[8]], out=[[16]], frames=()), entry(1, done=False)]
     record = only(write(tmp_path, {5: dump(entries, {"0": [4, 5]})}, form=form))
     assert (record.rank, record.backend, record.version, record.library) == (5, "nccl", "2.10", "2.27.3")
@@ -56,12 +56,12 @@ def test_both_forms(form: str, tmp_path: Path) -> None:
     assert msgspec.json.decode(msgspec.json.encode(record), type=RankRecord) == record
 
 
-def test_gloo_tells_done_by_retired_alone(tmp_path: Path) -> None:
+def test_gloo_entries_are_done_if_retired(tmp_path: Path) -> None:
     record = only(write(tmp_path, {0: dump([entry(n, op="gloo:all_reduce", done=n == 0) for n in range(2)])}))
     assert (record.backend, record.states, record.groups[0].ranks) == ("gloo", "de", [])
 
 
-def test_status_without_entries_is_found_by_order(tmp_path: Path) -> None:
+def test_group_status_without_entries_is_matched_by_order(tmp_path: Path) -> None:
     content = dump([], {"0": [0, 1], "7": [0, 1]})
     content["pg_status"] = {
         number: {"last_enqueued_collective": count, "last_completed_collective": count}
@@ -72,8 +72,8 @@ def test_status_without_entries_is_found_by_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.4", "2.9", "2.10"])
-def test_older_versions_lack_fields(version: str, tmp_path: Path) -> None:
-    """As torch 2.4 to 2.13 write them: thread, status and time-out came one after the other."""
+def test_older_dump_versions_lack_fields(version: str, tmp_path: Path) -> None:
+    """As written by torch 2.4 to 2.13: later versions added the thread, the group status and the time-out."""
     content = dump([entry(0), entry(1, done=False)], {"0": [0, 1]}, version=version)
     for each in content["entries"]:
         for late in ("thread_name", "thread_id", "timeout_ms", "is_p2p", "retired")[: 5 if version == "2.0" else 2]:
@@ -86,22 +86,22 @@ def test_older_versions_lack_fields(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.5", "3.0", "", "x"])
-def test_other_versions_are_named(version: str, tmp_path: Path) -> None:
+def test_unsupported_dump_version_is_reported(version: str, tmp_path: Path) -> None:
     assert "dump version" in problem(tmp_path, pickled(dump([entry(0)], version=version)))
 
 
-def test_a_pickle_that_would_run_code_does_not(tmp_path: Path) -> None:
+def test_pickle_that_names_code_is_refused(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> Any:
             return os.system, (f"touch {tmp_path / 'ran'}",)
 
     for protocol in (2, 3, 4, 5):
-        said = problem(tmp_path, pickle.dumps(dump([entry(0)], extra=Evil()), protocol))
-        assert said.startswith("refused: ")
+        reason = problem(tmp_path, pickle.dumps(dump([entry(0)], extra=Evil()), protocol))
+        assert reason.startswith("refused: ")
     assert not (tmp_path / "ran").exists()
 
 
-def test_nor_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_refuses_hostile_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "WORKERS_FROM_BYTES", 0)
     write(tmp_path, {rank: dump([entry(0)], {"0": range(4)}) for rank in range(3)})
     code = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00exit\x85R."
@@ -114,7 +114,7 @@ def test_nor_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b"", "empty"),
         (b"hello", "neither a pickle nor JSON"),
@@ -131,20 +131,20 @@ def test_nor_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (pickled(dump([entry(0, sizes=[[10**18]])])).replace((10**18).to_bytes(8, "little"), b"\xff" * 8), ""),
     ],
 )
-def test_what_is_no_dump_is_named(content: bytes, said: str, tmp_path: Path) -> None:
-    if said:
-        assert said in problem(tmp_path, content)
+def test_content_that_is_not_a_dump_is_reported(content: bytes, reason: str, tmp_path: Path) -> None:
+    if reason:
+        assert reason in problem(tmp_path, content)
     else:
         (tmp_path / "trace_0").write_bytes(content)
         load_records([tmp_path])
 
 
-def test_a_group_too_large_is_not_believed(tmp_path: Path) -> None:
+def test_group_with_an_impossible_rank_has_no_members(tmp_path: Path) -> None:
     record = only(write(tmp_path, {0: dump([entry(0)], {"0": [0, 999_999_999]})}))
     assert record.groups[0].ranks == []
 
 
-def test_a_number_too_large_for_json_is_named(tmp_path: Path) -> None:
+def test_sequence_number_beyond_64_bits_is_reported(tmp_path: Path) -> None:
     content = json.loads(in_json(dump([entry(0)])))
     content["entries"][0]["collective_seq_id"] = 10**30
     assert "not a Flight Recorder dump" in problem(tmp_path, json.dumps(content).encode())
@@ -163,48 +163,51 @@ def test_a_number_too_large_for_json_is_named(tmp_path: Path) -> None:
         ("dump_20261121", None, ""),
     ],
 )
-def test_rank_and_host_by_name(name: str, rank: int | None, host: str) -> None:
+def test_rank_and_host_from_file_name(name: str, rank: int | None, host: str) -> None:
     assert (rank_in_name(Path(name)), host_in_name(Path(name))) == (rank, host)
 
 
-def test_a_rank_that_cannot_be_read_is_asked_for_or_told(tmp_path: Path) -> None:
+def test_missing_rank_in_file_name_is_chosen_or_reported(tmp_path: Path) -> None:
     (tmp_path / "mine").write_bytes(pickled(dump([entry(0)])))
     assert "does not end with the rank's number" in load_records([tmp_path]).problems[0]
     assert load_records([tmp_path], lambda _: 4).records[0].rank == 4
 
 
-def test_logs_beside_the_dumps_are_left_alone_and_doubles_named(tmp_path: Path) -> None:
+def test_logs_are_skipped_and_duplicate_ranks_reported(tmp_path: Path) -> None:
     write(tmp_path, {1: dump([entry(0)])})
     (tmp_path / "rank_0.log").write_text("step 1")
     (tmp_path / "again_1").write_bytes(pickled(dump([entry(0)])))
     found = load_records([tmp_path, tmp_path / "nowhere"])
     assert [record.rank for record in found.records] == [1]
-    assert sorted(text.rpartition(": ")[2] for text in found.problems)[1] == "there is no such file or directory"
+    assert [text.partition(": ")[2] for text in found.problems] == [
+        "no such file or directory",
+        f"rank 1 was already read from {tmp_path / 'again_1'}",
+    ]
 
 
-def test_terminal_sequences_do_not_come_through(tmp_path: Path) -> None:
+def test_terminal_sequences_are_removed(tmp_path: Path) -> None:
     content = dump([entry(0, frames=[("step\x1b[31m", "/home/me/tr\u0007ain.py", 3)], group=("0", "a\x1b]0;b"))])
     text = msgspec.json.encode(only(write(tmp_path, {0: content}))).decode()
     assert "\\u001b" not in text
     assert "\\u0007" not in text
 
 
-def test_a_live_answer() -> None:
+def test_parse_json_record_of_a_live_rank() -> None:
     record = parse_json_record(in_json(dump([entry(0, op="gloo:all_reduce")])), 2, "node-1")
     assert (record.rank, record.host, record.taken_at is not None) == (2, "node-1", True)
     with pytest.raises(DumpError):
         parse_json_record(b"HTTP/1.1 500", 2)
 
 
-def test_damaged_dumps_are_read_or_named(tmp_path: Path) -> None:
-    random_, sound = random.Random(SEED), wholesome()
+def test_damaged_dumps_are_read_or_reported(tmp_path: Path) -> None:
+    random_, intact = random.Random(SEED), wholesome()
     for number in range(MUTATIONS):
-        (tmp_path / "trace_1").write_bytes(mutated(random_, sound[number % len(sound)]))
+        (tmp_path / "trace_1").write_bytes(mutated(random_, intact[number % len(intact)]))
         found = load_records([tmp_path])
         assert len(found.records) + len(found.problems) == 1
 
 
-def test_torch_is_not_imported() -> None:
+def test_report_does_not_import_torch() -> None:
     code = (
         "import sys, ddpwizard.app.triage.flight_recorder.report; sys.exit('torch' in sys.modules or 'numpy' "
         "in sys.modules)"

@@ -1,4 +1,4 @@
-"""The records in the terms of triage: rows, a verdict, and what a live job's verdict takes from them."""
+"""Triage results from Flight Recorder records: rank rows, verdicts, and their use for a live job."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from helpers.flight_recorder_dumps import dump, entry, pickled, write
 
 
 def dumps(odd: int | None = 1) -> dict[int, dict[str, Any]]:
-    """Three ranks; one has not entered the last call."""
+    """Return the dumps of three ranks, one of which has not entered the last call."""
     last = entry(2, done=False)
     return {rank: dump([entry(0), entry(1), *([] if rank == odd else [last])], {"0": range(3)}) for rank in range(3)}
 
@@ -40,25 +40,34 @@ def observed(odd: int | None = 1, **more: Any) -> Observation:
     return Observation(job=job, seen=[], records=records, **more)
 
 
-def test_every_kind_stands_for_a_declared_finding() -> None:
+def test_every_finding_kind_has_a_declared_finding() -> None:
     declared = read_knowledge().probes["job"].findings
     assert set(FINDINGS) == set(get_args(FindingKind))
     assert all(finding.removeprefix("job.") in declared for finding in FINDINGS.values())
 
 
-def test_a_folder_of_dumps(tmp_path: Path) -> None:
+def test_report_from_records_of_a_directory(tmp_path: Path) -> None:
     folder = write(tmp_path / "hang-7", dumps(), prefix="nccl_trace_node-07_rank_")
     (folder / "nccl_trace_node-07_rank_2").write_bytes(b"\x80\x02}")
-    told = report_from_records(load_records([folder]))
-    assert (told.job.id, told.launcher, told.world_size, told.nodes) == ("recorder-hang-7", "recorder", 3, ["node-07"])
-    assert [(row.rank, row.state, row.collective, row.seq) for row in told.ranks] == [
+    report = report_from_records(load_records([folder]))
+    assert (report.job.id, report.launcher, report.world_size, report.nodes) == (
+        "recorder-hang-7",
+        "recorder",
+        3,
+        ["node-07"],
+    )
+    assert [(row.rank, row.state, row.collective, row.seq) for row in report.ranks] == [
         (0, "waiting", "all_reduce", 3),
         (1, "running", None, None),
         (2, "unreadable", None, None),
     ]
-    assert told.ranks[0].where == "/home/me/train.py:24"
-    assert (told.ranks[0].group, told.ranks[0].since_s, told.ranks[0].since_from) == ("default_pg", 0.0, "recorder")
-    verdict = told.verdict
+    assert report.ranks[0].where == "/home/me/train.py:24"
+    assert (report.ranks[0].group, report.ranks[0].since_s, report.ranks[0].since_from) == (
+        "default_pg",
+        0.0,
+        "recorder",
+    )
+    verdict = report.verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == ("hung", None, [1])
     assert (verdict.collective, verdict.where) == ("all_reduce", "/home/me/train.py:24")
     assert verdict.findings == ["job.recorder-rank-behind"]
@@ -68,18 +77,18 @@ def test_a_folder_of_dumps(tmp_path: Path) -> None:
     )
 
 
-def test_records_that_agree_are_no_hang(tmp_path: Path) -> None:
+def test_agreeing_records_are_not_reported_as_a_hang(tmp_path: Path) -> None:
     folder = write(tmp_path, {rank: dump([entry(0)], {"0": range(2)}) for rank in range(2)})
     assert report_from_records(load_records([folder])).verdict.state == "unknown"
 
 
-def test_nothing_readable_is_said(tmp_path: Path) -> None:
+def test_unreadable_dumps_raise_user_error(tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(b"no dump")
     with pytest.raises(UserError, match="trace_0: neither a pickle nor JSON"):
         report_from_records(load_records([tmp_path]))
 
 
-def test_a_live_job() -> None:
+def test_verdict_from_records_of_a_live_job() -> None:
     verdict = verdict_from_records(observed())
     assert verdict is not None
     assert (verdict.cause, verdict.culprits) == (None, [1])
@@ -90,7 +99,7 @@ def test_a_live_job() -> None:
     assert verdict_from_records(Observation(job=observed().job, seen=[])) is None
 
 
-def test_a_row_learns_group_number_and_time() -> None:
+def test_add_record_to_row_adds_group_seq_and_waiting_time() -> None:
     record = parse_dump(pickled(dumps()[0]), 0, taken_at=1_760_000_010.002)
     row = RankRow(
         rank=0,
@@ -106,6 +115,6 @@ def test_a_row_learns_group_number_and_time() -> None:
         since_s=1.0,
         since_from="samples",
     )
-    told = add_record_to_row(row, record)
-    assert (told.collective, told.group, told.seq, told.since_s) == ("barrier", "default_pg", 3, 10.0)
-    assert told.since_from == "recorder"
+    joined = add_record_to_row(row, record)
+    assert (joined.collective, joined.group, joined.seq, joined.since_s) == ("barrier", "default_pg", 3, 10.0)
+    assert joined.since_from == "recorder"

@@ -1,5 +1,8 @@
-"""The logs of a job as facts and a verdict. Messages of torch and gloo are those of real runs of torch 2.13 with three
-ranks; those of NCCL are put together from the sources named in ``app/job/logneedles.py``."""
+"""Log events and verdicts from the logs of a job.
+
+Messages of torch and gloo are from real runs of torch 2.13 with three ranks; those of NCCL are composed from the
+sources listed in ``app/triage/job_logs/patterns.py``.
+"""
 
 import os
 import time
@@ -22,7 +25,7 @@ SUMMARY_LINE = "-" * 60
 
 
 def frames(rank: int, line: int, function: str, error: str) -> list[str]:
-    """A traceback as rank ``rank`` prints it: the user's line, then torch's function."""
+    """Return a traceback as printed by a rank: the user's line, then torch's function."""
     mark = f"[rank{rank}]: "
     return [
         f"{mark}Traceback (most recent call last):",
@@ -56,7 +59,7 @@ def mismatch(rank: int, mine: str, other: int, theirs: str, line: int = 12) -> l
 
 
 def summary(*ends: tuple[int, int, int]) -> list[str]:
-    """torchrun's last words of (rank, exit code, pid); the first is the root cause."""
+    """Return torchrun's failure summary of (rank, exit code, pid); the first is the root cause."""
 
     def entry(number: int, rank: int, code: int, pid: int) -> list[str]:
         return [
@@ -76,7 +79,7 @@ def summary(*ends: tuple[int, int, int]) -> list[str]:
 
 
 def nccl(rank: int, steps: int = 8, of: int = 4) -> list[str]:
-    """The first lines of NCCL_DEBUG=INFO of a rank that gets so far."""
+    """Return the first ``steps`` lines of NCCL_DEBUG=INFO of a rank."""
     mark = f"node-1:{4100 + rank}:{4200 + rank} [{rank}] NCCL INFO "
     communicator = (
         f"ncclCommInitRankConfig comm 0x55d0c8b0 rank {rank} nranks {of} cudaDev {rank} nvmlDev {rank} "
@@ -118,10 +121,10 @@ def dump_signal(rank: int, enqueued: int, completed: int) -> list[str]:
 
 
 def absent(ranks: str, timeout_ms: int = 3000) -> list[str]:
-    said = f"[Rank 0]: Rank{'s' if ',' in ranks else ''} {ranks} failed to pass monitoredBarrier in {timeout_ms} ms"
+    message = f"[Rank 0]: Rank{'s' if ',' in ranks else ''} {ranks} failed to pass monitoredBarrier in {timeout_ms} ms"
     return [
-        f"[rank0]:[E1121 17:35:55.159681348 ProcessGroupGloo.cpp:67] {said}",
-        *frames(0, 14, "monitored_barrier", f"RuntimeError: {said}"),
+        f"[rank0]:[E1121 17:35:55.159681348 ProcessGroupGloo.cpp:67] {message}",
+        *frames(0, 14, "monitored_barrier", f"RuntimeError: {message}"),
     ]
 
 
@@ -137,7 +140,7 @@ def log(path: Path, *parts: Sequence[str]) -> Path:
     return path
 
 
-def judged(tmp_path: Path, *parts: Sequence[str]) -> Verdict:
+def verdict_of(tmp_path: Path, *parts: Sequence[str]) -> Verdict:
     return read.report_from_logs([log(tmp_path / "job.log", *parts)]).verdict
 
 
@@ -145,32 +148,32 @@ def steps(*ranks: int) -> list[str]:
     return [f"[rank{rank}]: step {step} loss 0.1" for step in range(3) for rank in ranks]
 
 
-def facts(report: JobReport, *kinds: str) -> list[LogEvent]:
+def log_events(report: JobReport, *kinds: str) -> list[LogEvent]:
     assert report.observed.log
-    return [fact for fact in report.observed.log.facts if fact.kind in kinds]
+    return [event for event in report.observed.log.facts if event.kind in kinds]
 
 
 class TestRead:
-    def test_every_fact_has_its_line_its_rank_and_its_time(self, tmp_path: Path) -> None:
+    def test_event_has_line_rank_and_time(self, tmp_path: Path) -> None:
         path = log(tmp_path / "job.log", steps(0, 1, 2, 3), watchdog(2))
         found = read.read_job_logs([path])
-        told = found.of("watchdog")[0]
-        assert (told.rank, told.where) == (2, f"{path}:13")
-        assert (told.values["seq"], told.values["op"]) == ("808", "ALLREDUCE")
-        assert told.values["timeout_ms"] == "600000"
-        at = datetime.fromtimestamp(told.at or 0)
+        timeout = found.of("watchdog")[0]
+        assert (timeout.rank, timeout.where) == (2, f"{path}:13")
+        assert (timeout.values["seq"], timeout.values["op"]) == ("808", "ALLREDUCE")
+        assert timeout.values["timeout_ms"] == "600000"
+        at = datetime.fromtimestamp(timeout.at or 0)
         assert (at.month, at.day, at.hour, at.minute) == (6, 26, 6, 24)
         work = found.of("work")[0]
         assert (work.values["enqueued"], work.values["completed"], work.values["group"]) == ("811", "807", "0")
 
-    def test_a_time_is_never_after_the_files_last_write(self, tmp_path: Path) -> None:
+    def test_event_time_is_not_after_the_last_write(self, tmp_path: Path) -> None:
         path = log(tmp_path / "job.log", watchdog(2))
         written = datetime(2026, 3, 1, 12).timestamp()
         os.utime(path, (written, written))
-        told = read.read_job_logs([path]).of("watchdog")[0]
-        assert datetime.fromtimestamp(told.at or 0).year == 2025
+        timeout = read.read_job_logs([path]).of("watchdog")[0]
+        assert datetime.fromtimestamp(timeout.at or 0).year == 2025
 
-    def test_each_ranks_last_line_and_step(self, tmp_path: Path) -> None:
+    def test_last_line_and_step_of_each_rank(self, tmp_path: Path) -> None:
         for rank in range(3):
             folder = tmp_path / "run_ab12" / "attempt_0" / str(rank)
             folder.mkdir(parents=True)
@@ -183,7 +186,7 @@ class TestRead:
         ]
         assert [row.silent_since for row in found.ranks] == [1_790_000_000, 1_790_000_001, 1_790_000_002]
 
-    def test_since_comes_from_the_line_in_a_log_of_several(self, tmp_path: Path) -> None:
+    def test_silent_since_is_the_time_stamp_in_a_shared_log(self, tmp_path: Path) -> None:
         path = log(
             tmp_path / "job.log",
             ["[rank0]: 2026-11-21 10:00:05 step 7", "[rank1]: 2026-11-21 10:00:06 step 7", "[rank1]: step 8"],
@@ -192,10 +195,10 @@ class TestRead:
         os.utime(path, (written, written))
         rows = {row.rank: row for row in read.read_job_logs([path]).ranks}
         assert datetime.fromtimestamp(rows[0].silent_since or 0).strftime("%H:%M:%S") == "10:00:05"
-        assert rows[1].silent_since is None  # its last line has no time, the file is not its own
+        assert rows[1].silent_since is None  # its last line has no time stamp, and the file is shared
         assert rows[1].step == 8
 
-    def test_only_the_last_attempt_counts(self, tmp_path: Path) -> None:
+    def test_only_the_last_attempt_is_read(self, tmp_path: Path) -> None:
         for attempt in (0, 1):
             for rank in (0, 1):
                 folder = tmp_path / "run" / f"attempt_{attempt}" / str(rank)
@@ -206,22 +209,22 @@ class TestRead:
         assert found.attempts == 2
         assert not found.of("traceback")
 
-    def test_it_is_plain_data(self, tmp_path: Path) -> None:
+    def test_observation_survives_json(self, tmp_path: Path) -> None:
         report = read.report_from_logs([log(tmp_path / "job.log", steps(0, 1, 2), absent("1"), summary((0, 1, 71)))])
         assert msgspec.json.decode(msgspec.json.encode(report.observed), type=Observation) == report.observed
 
-    def test_what_is_not_there_is_said(self, tmp_path: Path) -> None:
+    def test_missing_log_raises_user_error(self, tmp_path: Path) -> None:
         with pytest.raises(UserError):
             read.read_job_logs([tmp_path / "none.log"])
 
-    def test_a_subgroups_number_of_a_rank_is_not_the_jobs(self, tmp_path: Path) -> None:
+    def test_rank_within_a_subgroup_is_not_the_global_rank(self, tmp_path: Path) -> None:
         text = watchdog(5, group="3(mesh_dp)")
         text[1] = text[1].replace("Rank 5]", "Rank 1]")
-        told = read.read_job_logs([log(tmp_path / "job.log", steps(*range(8)), text)])
-        assert {fact.rank for fact in told.of("work", "watchdog")} == {5}
-        assert told.of("work")[0].values["about"] == "mesh_dp"
+        found = read.read_job_logs([log(tmp_path / "job.log", steps(*range(8)), text)])
+        assert {event.rank for event in found.of("work", "watchdog")} == {5}
+        assert found.of("work")[0].values["about"] == "mesh_dp"
 
-    def test_newer_words_of_the_watchdog(self, tmp_path: Path) -> None:
+    def test_newer_wording_of_the_watchdog(self, tmp_path: Path) -> None:
         line = (
             "[rank3]:[E1206 18:44:12.715 ProcessGroupNCCL.cpp:1900] [PG ID 0 PG GUID 0(default_pg) Rank 3]  failure "
             "detected by watchdog at work sequence id: 12 PG status: last enqueued work: 14, last completed work: 11"
@@ -234,7 +237,7 @@ class TestRead:
             "11",
         )
 
-    def test_a_long_log_of_hostile_lines_is_read_in_time(self, tmp_path: Path) -> None:
+    def test_long_log_of_hostile_lines_is_read_in_time(self, tmp_path: Path) -> None:
         lines = [
             "[PG ID 0 PG GUID " + "a" * 3000,
             "Rank 1, " * 4000 + "failed to pass monitoredBarrier",
@@ -247,50 +250,52 @@ class TestRead:
 
 
 class TestVerdict:
-    def test_the_minority_of_a_mismatch(self, tmp_path: Path) -> None:
+    def test_minority_of_a_mismatch_is_the_culprit(self, tmp_path: Path) -> None:
         reduce, cast = fingerprint("ALLREDUCE"), fingerprint("BROADCAST")
         parts = [mismatch(0, reduce, 1, cast), mismatch(1, cast, 0, reduce, line=9), mismatch(2, reduce, 1, cast)]
-        verdict = judged(tmp_path, *parts)
+        verdict = verdict_of(tmp_path, *parts)
         assert (verdict.cause, verdict.culprits) == ("collective-desync", [1])
         assert verdict.where == "/home/user/train.py:9"
         assert "Rank 1 calls broadcast ([4], float); ranks 0, 2 call all_reduce ([4], float)" in verdict.why
         assert verdict.confidence > 0.8
         assert "job.log-names-mismatch" in verdict.findings
 
-    def test_a_shape_that_differs(self, tmp_path: Path) -> None:
+    def test_shape_mismatch(self, tmp_path: Path) -> None:
         four, eight = fingerprint("ALLREDUCE"), fingerprint("ALLREDUCE", "8")
-        verdict = judged(
+        verdict = verdict_of(
             tmp_path, mismatch(0, four, 1, eight), mismatch(1, eight, 0, four), mismatch(2, four, 1, eight)
         )
         assert (verdict.culprits, verdict.collective) == ([1], "all_reduce")
 
-    def test_two_that_differ_are_both_suspects(self, tmp_path: Path) -> None:
+    def test_mismatch_of_two_ranks_has_two_culprits(self, tmp_path: Path) -> None:
         one, other = fingerprint("ALLREDUCE", dtype="Double"), fingerprint("ALLREDUCE")
-        verdict = judged(tmp_path, mismatch(0, one, 1, other), mismatch(1, other, 0, one))
+        verdict = verdict_of(tmp_path, mismatch(0, one, 1, other), mismatch(1, other, 0, one))
         assert verdict.culprits == [0, 1]
         assert verdict.confidence < 0.5
 
-    def test_without_a_separator_as_torch_writes_it_for_barriers(self, tmp_path: Path) -> None:
+    def test_mismatch_with_a_barrier_without_separator(self, tmp_path: Path) -> None:
         barrier = "CollectiveFingerPrint(SequenceNumber=0OpType=BARRIER)"
         reduce = fingerprint("ALLREDUCE", number=0)
         parts = [mismatch(0, barrier, 1, reduce), mismatch(1, reduce, 0, barrier), mismatch(2, reduce, 0, barrier)]
-        assert judged(tmp_path, *parts).culprits == [0]
+        assert verdict_of(tmp_path, *parts).culprits == [0]
 
-    def test_whom_a_monitored_barrier_names(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, steps(0, 1, 2, 3), absent("1, 3"))
+    def test_monitored_barrier_reports_absent_ranks(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, steps(0, 1, 2, 3), absent("1, 3"))
         assert (verdict.state, verdict.cause, verdict.culprits) == ("hung", None, [1, 3])
-        assert verdict.why == "Ranks 1, 3 have not come to the monitored barrier within 3 s."
+        assert verdict.why == "Ranks 1, 3 have not reached the monitored barrier within 3 s."
         assert verdict.collective == "monitored_barrier"
 
-    def test_a_rank_that_failed_before_the_barrier_has_died(self, tmp_path: Path) -> None:
+    def test_rank_that_failed_before_the_barrier_is_dead(self, tmp_path: Path) -> None:
         failed = frames(1, 7, "barrier", "ValueError: boom")
-        verdict = judged(tmp_path, steps(0, 1, 2), failed, absent("1"), summary((1, 1, 71), (0, 1, 70), (2, -15, 72)))
+        verdict = verdict_of(
+            tmp_path, steps(0, 1, 2), failed, absent("1"), summary((1, 1, 71), (0, 1, 70), (2, -15, 72))
+        )
         assert (verdict.state, verdict.cause, verdict.culprits) == ("dead", "rank-died-survivors-wait", [1])
         assert verdict.where == "/home/user/train.py:7"
 
-    def test_the_rank_that_failed_and_those_that_noticed(self, tmp_path: Path) -> None:
+    def test_failed_rank_and_ranks_that_noticed(self, tmp_path: Path) -> None:
         failed = frames(1, 23, "barrier", "ValueError: boom")
-        verdict = judged(tmp_path, closed(0), failed, closed(2), summary((1, 1, 71), (0, -15, 70), (2, -15, 72)))
+        verdict = verdict_of(tmp_path, closed(0), failed, closed(2), summary((1, 1, 71), (0, -15, 70), (2, -15, 72)))
         assert (verdict.cause, verdict.culprits, verdict.where) == (
             "rank-died-survivors-wait",
             [1],
@@ -298,7 +303,7 @@ class TestVerdict:
         )
         assert verdict.why.startswith("Rank 1 failed: ValueError: boom at train.py:23. Ranks 0, 2 wait for it")
 
-    def test_killed_by_a_signal(self, tmp_path: Path) -> None:
+    def test_rank_killed_by_a_signal(self, tmp_path: Path) -> None:
         report = read.report_from_logs(
             [
                 log(
@@ -313,41 +318,41 @@ class TestVerdict:
         assert (report.verdict.cause, report.verdict.culprits) == ("rank-died-survivors-wait", [1])
         assert [(death.rank, death.pid, death.how) for death in report.observed.deaths] == [(1, 71, "signal")]
 
-    def test_who_only_ended_first_is_not_sure(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, summary((0, 1, 70), (1, -15, 71), (2, -15, 72)))
+    def test_first_exit_alone_has_low_confidence(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, summary((0, 1, 70), (1, -15, 71), (2, -15, 72)))
         assert verdict.culprits == [0]
         assert verdict.confidence <= 0.5
 
-    def test_a_silent_rank_when_the_others_lost_a_peer(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, steps(0, 1, 2), closed(0), closed(2))
+    def test_silent_rank_if_the_others_lost_a_peer(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, steps(0, 1, 2), closed(0), closed(2))
         assert (verdict.cause, verdict.culprits) == ("rank-died-survivors-wait", [1])
 
-    def test_a_silent_rank_when_the_others_ran_out_of_time(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, steps(0, 1, 2), timed_out(0), timed_out(2))
+    def test_silent_rank_if_the_others_timed_out(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, steps(0, 1, 2), timed_out(0), timed_out(2))
         assert (verdict.cause, verdict.culprits, verdict.collective) == (None, [1], "all_reduce")
 
-    def test_a_silent_rank_among_very_many_in_one_text_is_not_blamed(self, tmp_path: Path) -> None:
+    def test_silent_rank_of_very_many_in_one_text_is_not_a_culprit(self, tmp_path: Path) -> None:
         parts = [watchdog(rank) for rank in range(512) if rank != 400]
-        assert judged(tmp_path, steps(*range(512)), *parts).culprits == []
+        assert verdict_of(tmp_path, steps(*range(512)), *parts).culprits == []
 
-    def test_a_silent_rank_among_very_many_with_texts_of_their_own(self, tmp_path: Path) -> None:
+    def test_silent_rank_of_very_many_with_a_file_each(self, tmp_path: Path) -> None:
         for rank in range(128):
             folder = tmp_path / "run" / "attempt_0" / str(rank)
             folder.mkdir(parents=True)
             log(folder / "stderr.log", ["step 7"] if rank == 100 else watchdog(rank))
         assert read.report_from_logs([tmp_path]).verdict.culprits == [100]
 
-    def test_who_never_called_what_the_others_wait_in(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, watchdog(0), watchdog(1), watchdog(2), dump_signal(3, 807, 807))
+    def test_rank_that_never_called_the_awaited_collective(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, watchdog(0), watchdog(1), watchdog(2), dump_signal(3, 807, 807))
         assert (verdict.culprits, verdict.collective) == ([3], "all_reduce")
         assert "number 808" in verdict.why
         assert verdict.findings == ["job.log-rank-behind"]
 
-    def test_launching_further_ahead_is_no_sign(self, tmp_path: Path) -> None:
+    def test_rank_that_enqueued_more_is_not_a_culprit(self, tmp_path: Path) -> None:
         parts = [watchdog(0), watchdog(1), dump_signal(2, 808, 807), dump_signal(3, 811, 807)]
-        assert judged(tmp_path, *parts).culprits == []
+        assert verdict_of(tmp_path, *parts).culprits == []
 
-    def test_whom_torchs_desync_report_names(self, tmp_path: Path) -> None:
+    def test_desync_report_of_torch(self, tmp_path: Path) -> None:
         report = [
             "[rank0]:[E626 06:24:44.903 ProcessGroupNCCL.cpp:1785] Rank 0",
             "\t - [0] Timeout at collective: ALLREDUCE, #12",
@@ -356,61 +361,60 @@ class TestVerdict:
             "\t     [3] finished collective #11, but didn't join collective #12 (count from 1)",
             "\t - Snapshot of ranks' latest states:",
         ]
-        verdict = judged(tmp_path, steps(0, 1, 2, 3), report)
+        verdict = verdict_of(tmp_path, steps(0, 1, 2, 3), report)
         assert (verdict.cause, verdict.culprits, verdict.findings) == (None, [2, 3], ["job.log-rank-behind"])
         never = (
             "\t - To our best knowledge, ranks [3] are the lagging ranks that caused this timeout. They never joined"
         )
-        verdict = judged(tmp_path, steps(0, 1, 2, 3), [*report[:2], never])
+        verdict = verdict_of(tmp_path, steps(0, 1, 2, 3), [*report[:2], never])
         assert verdict.culprits == [3]
-        assert verdict.why == "torch's own report at the time-out names rank 3: not in any collective yet."
+        assert verdict.why == "torch's own report at the time-out lists rank 3: it has not entered any collective yet."
 
-    def test_other_operations_under_one_number(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, watchdog(0), watchdog(1), watchdog(2, operation="BROADCAST"), watchdog(3))
+    def test_different_operations_under_one_sequence_number(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, watchdog(0), watchdog(1), watchdog(2, operation="BROADCAST"), watchdog(3))
         assert (verdict.cause, verdict.culprits, verdict.collective) == ("collective-desync", [2], "broadcast")
 
-    def test_numbers_of_different_groups_are_not_compared(self, tmp_path: Path) -> None:
+    def test_sequence_numbers_of_different_groups_are_not_compared(self, tmp_path: Path) -> None:
         parts = [watchdog(0), watchdog(1), watchdog(2, operation="_ALLGATHER_BASE", group="7(mesh)")]
-        assert judged(tmp_path, *parts).cause != "collective-desync"
+        assert verdict_of(tmp_path, *parts).cause != "collective-desync"
 
-    def test_all_in_the_same_collective(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, *(watchdog(rank) for rank in range(4)))
+    def test_all_ranks_in_the_same_collective(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, *(watchdog(rank) for rank in range(4)))
         assert (verdict.state, verdict.culprits, verdict.findings) == ("hung", [], ["job.same-collective"])
 
-    def test_a_size_that_does_not_fit_blames_nobody_of_three(self, tmp_path: Path) -> None:
+    def test_gloo_size_mismatch_of_three_ranks_has_no_culprit(self, tmp_path: Path) -> None:
         line = "[rank1]: terminate called: [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 340 vs 4. "
-        verdict = judged(tmp_path, steps(0, 1, 2), [line])
+        verdict = verdict_of(tmp_path, steps(0, 1, 2), [line])
         assert (verdict.cause, verdict.culprits) == ("collective-desync", [])
-        assert verdict.why == "Rank 1 was sent 340 bytes where it waited for 4."
+        assert verdict.why == "Rank 1 received 340 bytes but expected 4."
 
-    def test_nccls_start_up_stops_first_on_one_rank(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, *(nccl(rank, 2 if rank == 2 else 5) for rank in range(4)))
+    def test_nccl_init_stops_first_on_one_rank(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, *(nccl(rank, 2 if rank == 2 else 5) for rank in range(4)))
         assert (verdict.cause, verdict.culprits) == (None, [2])
         assert verdict.why == (
-            "NCCL's start-up stopped first on rank 2: the last word there is that it began; "
-            "ranks 0, 1, 3 have gone further."
+            "NCCL's initialisation stopped first on rank 2, after the start; ranks 0, 1, 3 have gone further."
         )
 
-    def test_a_rank_that_is_not_in_nccls_start_up_at_all(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, *(nccl(rank, 2) for rank in (0, 1, 3)))
+    def test_rank_missing_from_nccl_init(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, *(nccl(rank, 2) for rank in (0, 1, 3)))
         assert (verdict.cause, verdict.culprits) == ("ranks-missing-at-init", [2])
 
-    def test_a_start_up_that_went_well_says_nothing(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, *(nccl(rank) for rank in range(4)))
+    def test_complete_nccl_init_has_no_culprit(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, *(nccl(rank) for rank in range(4)))
         assert (verdict.state, verdict.culprits) == ("unknown", [])
 
-    def test_a_second_communicator_that_is_not_done(self, tmp_path: Path) -> None:
+    def test_nccl_init_of_a_second_communicator_is_incomplete(self, tmp_path: Path) -> None:
         second = [[line.replace("e1f0a4b2", "aaaa1111") for line in nccl(rank, 2)] for rank in range(4)]
         parts = [*(nccl(rank) for rank in range(4)), second[0], second[1], second[3]]
-        verdict = judged(tmp_path, *parts)
+        verdict = verdict_of(tmp_path, *parts)
         assert (verdict.cause, verdict.culprits) == (None, [2])
-        assert verdict.why.startswith("Ranks 0, 1, 3 wait in NCCL's start-up for rank 2")
+        assert verdict.why.startswith("Ranks 0, 1, 3 wait in NCCL's initialisation for rank 2")
 
-    def test_steps_alone_say_nothing(self, tmp_path: Path) -> None:
-        verdict = judged(tmp_path, steps(0, 1))
+    def test_steps_alone_have_no_verdict(self, tmp_path: Path) -> None:
+        verdict = verdict_of(tmp_path, steps(0, 1))
         assert (verdict.state, verdict.culprits) == ("unknown", [])
 
-    def test_who_lives_has_not_died(self, tmp_path: Path) -> None:
+    def test_observed_alive_rank_is_not_dead(self, tmp_path: Path) -> None:
         path = log(tmp_path / "job.log", closed(0), frames(1, 23, "barrier", "ValueError: caught"), closed(2))
         observed = read.report_from_logs([path]).observed
         process = Process(pid=71, rank=1, local_rank=1, command=[], cwd="", python="", environ={})
@@ -420,7 +424,7 @@ class TestVerdict:
         verdict = read.verdict_from_log(msgspec.structs.replace(observed, seen=[living]))
         assert verdict and verdict.cause is None and verdict.confidence < 0.5
 
-    def test_no_log_no_verdict(self) -> None:
+    def test_no_log_has_no_verdict(self) -> None:
         job = Job(
             launcher="python",
             launcher_pid=None,
@@ -434,7 +438,7 @@ class TestVerdict:
 
 
 class TestReport:
-    def test_a_row_for_each_rank(self, tmp_path: Path) -> None:
+    def test_report_has_a_row_for_each_rank(self, tmp_path: Path) -> None:
         report = read.report_from_logs([log(tmp_path / "job.log", *(watchdog(rank) for rank in (0, 1, 3)), steps(2))])
         assert report.world_size == 4
         assert [row.rank for row in report.ranks] == [0, 1, 2, 3]
@@ -447,13 +451,13 @@ class TestReport:
         ]
         assert report.ranks[2].note == "step 2"
 
-    def test_the_users_line_of_a_traceback(self, tmp_path: Path) -> None:
+    def test_row_has_the_users_line_of_a_traceback(self, tmp_path: Path) -> None:
         report = read.report_from_logs(
             [log(tmp_path / "job.log", closed(0), frames(1, 23, "barrier", "ValueError: boom"))]
         )
         assert [row.where for row in report.ranks] == ["/home/user/train.py:24", "/home/user/train.py:23"]
         assert [(row.state, row.note) for row in report.ranks] == [("dead", "RuntimeError"), ("dead", "ValueError")]
 
-    def test_a_rank_that_the_log_does_not_know(self, tmp_path: Path) -> None:
+    def test_rank_that_is_not_in_the_log_is_missing(self, tmp_path: Path) -> None:
         report = read.report_from_logs([log(tmp_path / "job.log", *(nccl(rank, 2) for rank in (0, 1, 3)))])
         assert [row.state for row in report.ranks] == ["unreadable", "unreadable", "missing", "unreadable"]

@@ -1,11 +1,11 @@
-"""The user's frames and the collective among the frames of a stack."""
+"""The state of a rank: the frames of the user's code, the collective, the reason of a wait."""
 
 from typing import Any
 
 import msgspec
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.collectives_in_stack import collective_of
 from ddpwizard.app.triage.rank_activity.frames import user_frames
 from ddpwizard.app.triage.rank_activity.progress import IMPORTING
@@ -18,7 +18,7 @@ from helpers.synthetic_job import BACKWARD, C10D, SCRIPT, WRAPPER, job, look, ob
 SITE = "/venv/lib/python3.11/site-packages"
 
 
-def test_installed_code_and_the_standard_library_are_not_the_users() -> None:
+def test_installed_code_and_the_standard_library_are_not_user_code() -> None:
     frames = [
         StackFrame("wait", "/usr/lib/python3.11/threading.py", 629),
         StackFrame("fit", f"{SITE}/lightning/trainer.py", 10),
@@ -31,7 +31,7 @@ def test_installed_code_and_the_standard_library_are_not_the_users() -> None:
 
 
 @pytest.mark.parametrize("root", ["/home/ana/pytorch", SITE])
-def test_torch_is_not_the_users_wherever_it_lies(root: str) -> None:
+def test_torch_is_not_user_code_wherever_it_is_installed(root: str) -> None:
     frames = [
         StackFrame("all_reduce", f"{root}/torch/distributed/distributed_c10d.py", 1),
         StackFrame("main", SCRIPT, 3),
@@ -77,7 +77,7 @@ def test_an_installed_training_program_is_its_own_user_code() -> None:
         (
             [StackFrame("_sync_buffers", f"{SITE}/torch/nn/parallel/distributed.py", 1)],
             "broadcast",
-            "DDP's broadcast of buffers",
+            "DDP's buffer broadcast",
         ),
         (
             [StackFrame("barrier", C10D, 1), StackFrame("wait_for_everyone", f"{SITE}/accelerate/state.py", 2)],
@@ -87,16 +87,16 @@ def test_an_installed_training_program_is_its_own_user_code() -> None:
         ([], None, ""),
     ],
 )
-def test_the_collective_is_named_as_the_caller_knows_it(inner: list[StackFrame], name: str | None, via: str) -> None:
+def test_collective_has_the_name_of_the_users_call(inner: list[StackFrame], name: str | None, via: str) -> None:
     assert collective_of([*inner, StackFrame("main", SCRIPT, 3)]) == (name, via)
 
 
-def test_a_collective_below_a_users_callback_does_not_count() -> None:
+def test_collective_called_by_a_user_callback_does_not_count() -> None:
     assert collective_of([StackFrame("hook", SCRIPT, 9), *stack("backward", ("main", 3))]) == (None, "")
 
 
 class TestUserFrames:
-    def test_console_script_is_only_the_door_to_an_installed_program(self) -> None:
+    def test_console_script_is_not_user_code(self) -> None:
         frames = [
             StackFrame("barrier", C10D, 1),
             StackFrame("fit", f"{SITE}/lightning/trainer.py", 40),
@@ -105,7 +105,7 @@ class TestUserFrames:
         ]
         assert [(frame.path, frame.line) for frame in user_frames(frames)] == [(f"{SITE}/recipes/full.py", 88)]
 
-    def test_line_that_spawns_a_process_is_nobodys(self) -> None:
+    def test_line_that_spawns_a_process_is_not_user_code(self) -> None:
         frames = [
             StackFrame("worker", SCRIPT, 5),
             StackFrame("spawn_main", "/usr/lib/python3.11/multiprocessing/spawn.py", 122),
@@ -115,7 +115,7 @@ class TestUserFrames:
         assert user_frames(frames[1:]) == []
 
     @pytest.mark.parametrize("path", ["<string>", "<stdin>", "<ipython-input-3-ab>", "/tmp/ipykernel_7/12.py"])
-    def test_text_typed_in_is_the_users(self, path: str) -> None:
+    def test_interactive_code_is_user_code(self, path: str) -> None:
         assert user_frames([StackFrame("<module>", path, 3)]) != []
 
 
@@ -129,7 +129,7 @@ class TestUserFrames:
                 StackFrame("DTensor.full_tensor", f"{SITE}/torch/distributed/tensor/_api.py", 774),
             ],
             "all_gather_into_tensor",
-            "the gathering of a sharded tensor",
+            "the all-gather of a sharded tensor",
         ),
         (
             [
@@ -139,7 +139,7 @@ class TestUserFrames:
                 StackFrame("save", f"{SITE}/torch/distributed/checkpoint/state_dict_saver.py", 196),
             ],
             "gather_object",
-            "the saving of a distributed checkpoint",
+            "the distributed checkpoint save",
         ),
         (
             [
@@ -147,20 +147,20 @@ class TestUserFrames:
                 StackFrame("_full_pre_state_dict_hook", f"{SITE}/torch/distributed/fsdp/_state_dict_utils.py", 295),
             ],
             "all_gather",
-            "FSDP's gathering of the state dict",
+            "FSDP's state dict gathering",
         ),
         (
             [StackFrame("DistributedDataParallel._sync_buffers", f"{SITE}/torch/nn/parallel/distributed.py", 1)],
             "broadcast",
-            "DDP's broadcast of buffers",
+            "DDP's buffer broadcast",
         ),
     ],
 )
-def test_what_a_feature_of_torch_calls_on_the_users_behalf(inner: list[StackFrame], name: str, via: str) -> None:
+def test_collective_issued_by_a_feature_of_torch(inner: list[StackFrame], name: str, via: str) -> None:
     assert collective_of([*inner, StackFrame("main", SCRIPT, 3)]) == (name, via)
 
 
-class TestDoing:
+class TestWaitReason:
     @pytest.mark.parametrize(
         ("line", "kind"),
         [
@@ -180,17 +180,17 @@ class TestDoing:
             ("config = options.get('name')", None),
         ],
     )
-    def test_is_read_from_the_line_of_a_call_into_c(self, line: str, kind: str | None) -> None:
+    def test_wait_reason_from_the_line_of_a_c_call(self, line: str, kind: str | None) -> None:
         found = wait_reason([StackFrame("main", SCRIPT, 3)], line)
         assert (found.kind if found else None) == kind
 
-    def test_says_the_most_telling_of_several(self) -> None:
+    def test_wait_reason_with_the_highest_priority(self) -> None:
         wait = StackFrame("wait", "/usr/lib/python3.11/threading.py", 320)
         tracker = StackFrame("_wait_for_result", f"{SITE}/wandb/sdk/mailbox.py", 12)
         found = wait_reason([wait, tracker, StackFrame("main", SCRIPT, 3)], "run.log(x)")
         assert found and found.kind == "service"
 
-    def test_data_set_of_the_user_in_a_loader_without_workers(self) -> None:
+    def test_wait_reason_of_a_user_dataset_in_a_loader_without_workers(self) -> None:
         fetch = StackFrame("fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 54)
         frames = [StackFrame("Images.__getitem__", SCRIPT, 9), fetch, StackFrame("main", SCRIPT, 3)]
         found = wait_reason(frames, "time.sleep(600)")
@@ -200,43 +200,43 @@ class TestDoing:
         ("waits_in", "kind"),
         [("rpc_wait_bit_killable", "service"), ("anon_pipe_read", "lock"), ("n_tty_read", "person"), ("0", None)],
     )
-    def test_by_what_the_kernel_says(self, waits_in: str, kind: str | None) -> None:
+    def test_wait_kind_from_the_kernel_function(self, waits_in: str, kind: str | None) -> None:
         found = kernel_wait_reason(waits_in)
         assert (found.kind if found else None) == kind
 
     @pytest.mark.parametrize(
         ("waits_in", "what"),
         [
-            ("futex_do_wait", "for a lock or another thread of its own"),
+            ("futex_do_wait", "for a lock or another of its own threads"),
             ("anon_pipe_write", "for the other end of a pipe"),
-            ("do_wait", "for a process of its own"),
+            ("do_wait", "for one of its own processes"),
         ],
     )
-    def test_words_for_what_the_kernel_says(self, waits_in: str, what: str) -> None:
+    def test_wait_text_from_the_kernel_function(self, waits_in: str, what: str) -> None:
         found = kernel_wait_reason(waits_in)
         assert found and found.what == what
 
 
-class TestStands:
-    def stand(self, text: str, looks: list[Sample], **seen: Any) -> RankState:
+class TestRankState:
+    def state(self, text: str, samples: list[Sample], **seen: Any) -> RankState:
         of = job(2, [1])
-        whole = observation(of, {101: looks}, {SCRIPT: text})
+        whole = observation(of, {101: samples}, {SCRIPT: text})
         each = msgspec.structs.replace(whole.seen[0], **seen)
         whole = msgspec.structs.replace(whole, seen=[each])
-        return next(stand for stand in rank_states(whole, ParsedFiles(whole.sources)) if stand.rank == 1)
+        return next(state for state in rank_states(whole, ScriptFiles(whole.sources)) if state.rank == 1)
 
-    def test_handle_that_is_waited_for_is_its_collective(self) -> None:
+    def test_waiting_for_a_work_handle_is_its_collective(self) -> None:
         text = "def main():\n    work = dist.all_reduce(x, async_op=True)\n    y = f()\n    work.wait()\n"
-        found = self.stand(text, still(stack(None, ("main", 4))))
-        assert (found.collective, found.waits) == ("all_reduce", True)
+        found = self.state(text, still(stack(None, ("main", 4))))
+        assert (found.collective, found.is_waiting) == ("all_reduce", True)
 
-    def test_thread_that_is_joined_stands_for_its_rank(self) -> None:
+    def test_stack_of_a_joined_thread_is_that_of_its_rank(self) -> None:
         joins = [StackFrame("Thread.join", "/usr/lib/python3.11/threading.py", 1112), *stack(None, ("main", 9))]
         thread = ThreadStack("saver", stack("barrier", ("save", 4)))
-        looks = [msgspec.structs.replace(sample, others=[thread]) for sample in still(joins)]
-        found = self.stand("", looks)
+        samples = [msgspec.structs.replace(sample, others=[thread]) for sample in still(joins)]
+        found = self.state("", samples)
         assert (found.collective, found.row.function) == ("barrier", "save")
-        assert [frame.line for frame in found.frames] == [9, 4], "what the main thread does says why"
+        assert [frame.line for frame in found.frames] == [9, 4], "the frame of the main thread explains the wait"
 
     @pytest.mark.parametrize(
         "text",
@@ -249,59 +249,59 @@ class TestStands:
             "        except OSError:\n            time.sleep(2**n)\n",
         ],
     )
-    def test_pause_before_the_next_attempt_waits_for_whom_it_asks(self, text: str) -> None:
-        found = self.stand(text, still(stack(None, ("main", 6)))).doing
+    def test_sleep_of_a_polling_loop_waits_for_what_it_polls(self, text: str) -> None:
+        found = self.state(text, still(stack(None, ("main", 6)))).wait_reason
         assert found and found.kind == "service"
 
-    def test_pause_of_a_loop_without_attempts_is_a_pause(self) -> None:
+    def test_sleep_of_a_loop_without_polling_is_a_sleep(self) -> None:
         text = "def main():\n    for n in range(9):\n        connect(x)\n        time.sleep(60)\n"
-        found = self.stand(text, still(stack(None, ("main", 4)))).doing
+        found = self.state(text, still(stack(None, ("main", 4)))).wait_reason
         assert found and found.kind == "sleep"
 
-    def test_queue_that_is_joined_at_exit_has_no_script_below_it(self) -> None:
+    def test_queue_joined_at_exit_is_exiting(self) -> None:
         lib = "/usr/lib/python3.11"
         joins = [
             StackFrame("Condition.wait", f"{lib}/threading.py", 327),
             StackFrame("Queue.join", f"{lib}/queue.py", 90),
         ]
-        assert self.stand("", still(joins)).leaves
-        assert not self.stand("", still([*joins, StackFrame("<module>", SCRIPT, 3)])).leaves
+        assert self.state("", still(joins)).is_exiting
+        assert not self.state("", still([*joins, StackFrame("<module>", SCRIPT, 3)])).is_exiting
 
-    def test_loop_that_asks_again_and_again_does_not_move(self) -> None:
+    def test_polling_loop_makes_no_progress(self) -> None:
         text = "def main():\n    while not path.exists():\n        time.sleep(1)\n"
-        looks = [look(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
-        found = self.stand(text, looks)
-        assert found.doing is not None
-        assert (found.moved, found.doing.kind) == (False, "service")
+        samples = [look(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
+        found = self.state(text, samples)
+        assert found.wait_reason is not None
+        assert (found.has_progressed, found.wait_reason.kind) == (False, "service")
 
-    def test_loop_with_a_collective_in_it_moves(self) -> None:
+    def test_loop_with_a_collective_makes_progress(self) -> None:
         text = "def main():\n    while True:\n        time.sleep(1)\n        dist.barrier()\n"
-        looks = [look(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
-        assert self.stand(text, looks).moved
+        samples = [look(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
+        assert self.state(text, samples).has_progressed
 
     @pytest.mark.parametrize(("moved", "is_stuck"), [(True, False), (False, True)])
-    def test_command_that_is_still_at_work_is_no_standstill(self, moved: bool, is_stuck: bool) -> None:
+    def test_waiting_for_a_busy_command_is_progress(self, moved: bool, is_stuck: bool) -> None:
         runs = [StackFrame("run", "/usr/lib/python3.11/subprocess.py", 550), *stack(None, ("main", 2))]
         child = Child(pid=7, command=["tar", "xf"], kind="other", process_state="S", moved=moved)
-        found = self.stand("", still(runs), children=[child])
-        assert found.moved is not is_stuck
+        found = self.state("", still(runs), children=[child])
+        assert found.has_progressed is not is_stuck
 
-    def test_busy_thread_beside_a_main_thread_in_a_collective_is_no_sign_of_life(self) -> None:
+    def test_busy_thread_is_no_progress_of_a_main_thread_in_a_collective(self) -> None:
         busy = ThreadStack("stats", stack(None, ("count", 4)))
-        looks = [
+        samples = [
             msgspec.structs.replace(look(stack("barrier", ("main", 2)), at, cpu_s=at), others=[busy])
             for at in (1000.0, 1001.0)
         ]
-        assert self.stand("", looks).waits
+        assert self.state("", samples).is_waiting
 
-    def test_work_of_a_module_while_it_is_imported_is_start_up(self) -> None:
+    def test_code_of_a_module_during_import_is_start_up(self) -> None:
         importing = [StackFrame("f", "/home/ana/run/tables.py", 4), StackFrame("_call", IMPORTING, 241)]
         frames = [*importing, *stack(None, ("<module>", 2))]
-        looks = [look(frames, 1000.0), look(frames, 1001.0, cpu_s=2.0)]
-        assert self.stand("", looks).row.state == "starting"
+        samples = [look(frames, 1000.0), look(frames, 1001.0, cpu_s=2.0)]
+        assert self.state("", samples).row.state == "starting"
 
 
-def test_program_given_as_text_is_read_too() -> None:
+def test_source_of_python_c_is_read() -> None:
     text = "if rank == 1:\n    dist.all_reduce(x)\ndist.barrier()\n"
     whole = observation(
         job(3),
@@ -319,7 +319,7 @@ def test_program_given_as_text_is_read_too() -> None:
     assert (verdict.culprits, verdict.branch) == ([1], "<string>:1")
 
 
-def test_process_that_outlived_its_rank_is_not_taken_for_it() -> None:
+def test_child_that_outlived_its_rank_is_not_the_rank() -> None:
     bootstrap = StackFrame("BaseProcess._bootstrap", "/usr/lib/python3.11/multiprocessing/process.py", 314)
     helper = still([StackFrame("watch", SCRIPT, 2), bootstrap, *stack(None, ("main", 5))])
     wait = still(stack("barrier", ("main", 6)))

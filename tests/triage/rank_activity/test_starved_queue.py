@@ -1,4 +1,4 @@
-"""A queue that no thread of the process fills any more."""
+"""A rank that waits on a queue whose producer threads have ended."""
 
 import msgspec
 import pytest
@@ -66,7 +66,7 @@ def main():
 
 
 def doing(text: str, threads: list[ThreadStack], output: list[str]) -> tuple[str | None, str, str | None]:
-    """The verdict's cause, words and line where rank 1 waits for an item."""
+    """Return the cause, text and line of the verdict if rank 1 waits for an item."""
     (gets,) = lines_with(text, "inbox.get()")
     (reduces,) = lines_with(text, "dist.all_reduce")
     inner = [("__next__", gets)] if "__next__" in text else []
@@ -82,7 +82,7 @@ def doing(text: str, threads: list[ThreadStack], output: list[str]) -> tuple[str
 @pytest.mark.parametrize(
     ("text", "name"), [(METHOD, "fill"), (DERIVED, "run"), (SUBMITTED, "pump")], ids=["method", "derived", "submitted"]
 )
-def test_thread_that_has_ended_is_named(text: str, name: str) -> None:
+def test_ended_producer_thread_is_named(text: str, name: str) -> None:
     cause, why, where = doing(text, [], [])
     (begins,) = lines_with(text, f"def {name}(")
     (gets,) = lines_with(text, "inbox.get()")
@@ -94,17 +94,17 @@ def test_thread_that_has_ended_is_named(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "cause"), [(METHOD, "fill", "dataloader-stall"), (SUBMITTED, "pump", "python-lock")]
 )
-def test_thread_that_lives_is_still_waited_for(text: str, name: str, cause: str) -> None:
+def test_living_producer_thread_is_no_starved_queue(text: str, name: str, cause: str) -> None:
     told, why, _ = doing(text, [ThreadStack("reader", [StackFrame(f"Reader.{name}", SCRIPT, 8)])], [])
     assert told == cause
     assert "no living thread" not in why
 
 
-def test_the_error_it_ended_with_is_told() -> None:
+def test_error_of_the_ended_producer_is_reported() -> None:
     printed = ["step 3", "Exception in thread reader:", "Traceback (most recent call last):", '  File "x", line 1']
     _, why, _ = doing(METHOD, [], [*printed, "OSError: stale file handle", "step 4"])
     assert "has ended (OSError: stale file handle)" in why
 
 
-def test_function_that_a_process_runs_is_no_thread() -> None:
+def test_function_run_by_a_process_is_no_producer_thread() -> None:
     assert "no living thread" not in doing(PROCESS, [], [])[1]

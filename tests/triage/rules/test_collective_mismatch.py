@@ -1,8 +1,8 @@
-"""What parted the ranks, where several things in the text might have: groups, bounds of loops, callers, absence."""
+"""Rules for ranks in different collectives: groups, loop bounds, callers, missing ranks."""
 
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
 from ddpwizard.app.triage.verdict import judge_job
@@ -20,7 +20,7 @@ def at(collective: str | None, line: int) -> list[StackFrame]:
     return stack(collective, ("<module>", 99), ("main", line))
 
 
-class TestGroupsInAnotherOrder:
+class TestGroupOrder:
     CROSSED = """
 def main():
     if r == 1:  # FORK
@@ -33,14 +33,14 @@ def main():
 """
 
     @pytest.mark.parametrize("ranks", [3, 5])
-    def test_a_rank_test_that_only_tells_who_is_in_the_group_is_no_fault(self, ranks: int) -> None:
+    def test_rank_test_that_only_defines_the_group_members_is_not_blamed(self, ranks: int) -> None:
         text = self.CROSSED.replace("r ==", "rank ==")
         fork, one, zero, rest = lines_with(text, "FORK", "ONE", "ZERO", "REST")
         verdict = verdict_of(text, *(at("all_reduce", line) for line in [zero, one, *[rest] * (ranks - 2)]))
         assert (verdict.cause, verdict.culprits) == ("group-order-cycle", [1])
         assert (verdict.where, verdict.branch) == (f"{SCRIPT}:{one}", f"{SCRIPT}:{fork}")
 
-    def test_where_nobody_else_goes_on_to_that_group_the_rank_test_is_the_fault(self) -> None:
+    def test_rank_test_is_blamed_if_no_other_rank_calls_that_group(self) -> None:
         text = """
 def main():
     if rank == 0:
@@ -51,7 +51,7 @@ def main():
         verdict = verdict_of(text, at("all_reduce", hang), *[at("all_reduce", rest)] * 2)
         assert (verdict.cause, verdict.culprits) == ("rank-conditional-collective", [0])
 
-    def test_the_choice_of_the_order_is_shown_where_the_helper_is_called(self) -> None:
+    def test_group_order_by_rank_is_located_at_the_caller_of_the_helper(self) -> None:
         text = """
 def sync(order):
     for group in order:
@@ -63,10 +63,10 @@ def main():
         hang, branch = lines_with(text, "HANG", "BRANCH")
         verdict = verdict_of(text, *[stack("all_reduce", ("<module>", 99), ("main", branch), ("sync", hang))] * 2)
         assert (verdict.cause, verdict.branch) == ("group-order-cycle", f"{SCRIPT}:{branch}")
-        assert f"the rank decides at train.py:{branch}" in verdict.why
+        assert f"their order depends on the rank, see train.py:{branch}" in verdict.why
 
 
-class TestBoundByRank:
+class TestRankDependentLoopBound:
     def verdict(self, *lines: str, ranks: int = 2):
         text = "def main():\n" + "".join(f"    {line}\n" for line in lines) + "    dist.barrier()  # AFTER\n"
         inside, after = lines_with(text, "backward()", "AFTER")
@@ -84,7 +84,7 @@ class TestBoundByRank:
         ],
     )
     @pytest.mark.parametrize("ranks", [2, 4])
-    def test_the_line_that_sets_it_is_named(self, lines: list[str], ranks: int) -> None:
+    def test_line_of_a_rank_dependent_loop_bound_is_named(self, lines: list[str], ranks: int) -> None:
         verdict, text = self.verdict(*lines, ranks=ranks)
         assert (verdict.cause, verdict.culprits) == ("uneven-inputs", [1])
         assert verdict.branch == f"{SCRIPT}:{lines_with(text, 'BOUND')[0]}"
@@ -98,7 +98,7 @@ class TestBoundByRank:
             ["n = 40 if rank == 3 else 50", "for x in batches(n):", "    loss(x).backward()"],
         ],
     )
-    def test_other_choices_by_rank_are_not(self, lines: list[str]) -> None:
+    def test_other_choices_by_rank_are_not_named(self, lines: list[str]) -> None:
         assert self.verdict(*lines)[0].branch is None
 
     def test_of_two_ranks_the_one_that_left_the_loop_is_the_culprit(self) -> None:
@@ -109,7 +109,7 @@ class TestBoundByRank:
 
 @pytest.mark.parametrize("slow", [0, 2])
 @pytest.mark.parametrize("moves", [False, True])
-def test_one_rank_at_slow_work_is_the_same_whichever_it_is(slow: int, moves: bool) -> None:
+def test_one_slow_rank_is_found_whichever_it_is(slow: int, moves: bool) -> None:
     text = f"def main():\n    if rank == {slow}:\n        time.sleep(9999)\n    dist.barrier()\n"
     samples = {100 + rank: still(at("barrier", 4)) for rank in range(3)}
     samples[100 + slow] = [look(at(None, 3), t, cpu_s=t if moves else 1.0) for t in (1000.0, 1001.0)]
@@ -118,21 +118,21 @@ def test_one_rank_at_slow_work_is_the_same_whichever_it_is(slow: int, moves: boo
     assert verdict.state == ("progressing" if moves else "hung")
 
 
-def test_a_debugger_is_shown_at_its_breakpoint() -> None:
+def test_debugger_is_located_at_its_breakpoint() -> None:
     text = "def main():\n    if rank == 0:\n        breakpoint()\n    dist.barrier()\n"
     verdict = verdict_of(text, [*PDB, *at(None, 4)], at("barrier", 4))
     assert (verdict.cause, verdict.culprits) == ("rank-paused", [0])
     assert (verdict.where, verdict.branch) == (f"{SCRIPT}:3", f"{SCRIPT}:2")
 
 
-def test_who_is_gone_is_told_though_nobody_waits() -> None:
+def test_missing_rank_is_reported_if_no_rank_waits() -> None:
     text = "def main():\n    time.sleep(400)\n"
     verdict = judge_job(observation(job(2, [0]), {100: still(at(None, 2))}, {SCRIPT: text})).verdict
     assert (verdict.state, verdict.culprits) == ("unknown", [1])
     assert verdict.why.startswith("Rank 1 of 2 is gone")
 
 
-def test_one_helper_called_from_two_lines_is_told_by_its_callers() -> None:
+def test_helper_called_from_two_lines_is_distinguished_by_its_callers() -> None:
     text = "def sync(x):\n    dist.all_reduce(x)\ndef main():\n    if rank == 0:\n        sync(a)\n    sync(b)\n"
     early, late = (stack("all_reduce", ("<module>", 99), ("main", line), ("sync", 2)) for line in (5, 6))
     verdict = verdict_of(text, early, late, late)
@@ -140,11 +140,11 @@ def test_one_helper_called_from_two_lines_is_told_by_its_callers() -> None:
     assert "called from train.py:5. Ranks 1, 2 have gone on to the one called from train.py:6" in verdict.why
 
 
-def test_several_places_are_told_apart() -> None:
+def test_places_text_of_several_places() -> None:
     of = job(4)
     lines = [3, 4, 4, 5]
     seen = observation(of, {100 + r: still(at("all_reduce", line)) for r, line in enumerate(lines)}, {})
-    found = rank_states(seen, ParsedFiles({}))
+    found = rank_states(seen, ScriptFiles({}))
     assert phrases.places_text(found[1:3]) == "all_reduce at train.py:4"
     assert phrases.places_text(found[:3]) == "all_reduce at train.py:3 (rank 0) and train.py:4 (ranks 1, 2)"
     assert (

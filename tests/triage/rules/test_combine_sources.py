@@ -1,9 +1,9 @@
-"""Stacks, recorder and logs together: who is named, and with which line."""
+"""The verdict of the stacks merged with those of the records and the logs."""
 
 import msgspec
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.training_script.line_queries import ParsedFiles
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
 from ddpwizard.app.triage.rules.combine_sources import merge_verdicts
 from ddpwizard.app.triage.rules.context import JobContext
@@ -15,17 +15,17 @@ TEXT = "def main():\n    if rank == 1:\n        dist.all_reduce(x)\n    dist.bar
 LOCK = [StackFrame("get", "/usr/lib/python3.11/queue.py", 171)]
 
 
-def both(other: Verdict, *places: list[StackFrame]) -> Verdict:
-    """What the stacks of ranks at these places say, joined with another's verdict."""
+def merged(other: Verdict, *places: list[StackFrame]) -> Verdict:
+    """Return the verdict of the stacks of ranks at these places, merged with another one."""
     samples = {100 + rank: still(frames) for rank, frames in enumerate(places)}
     observed = observation(job(len(places)), samples, {SCRIPT: TEXT})
-    sources = ParsedFiles(observed.sources)
+    sources = ScriptFiles(observed.sources)
     return merge_verdicts(
         judge_job(observed).verdict, other, JobContext(observed, rank_states(observed, sources), sources)
     )
 
 
-def says(
+def other_verdict(
     cause: str | None, culprits: list[int], confidence: float, finding: str = "job.recorder-op-mismatch", **more: str
 ) -> Verdict:
     verdict = Verdict(
@@ -50,15 +50,15 @@ SAME = [main_at(4, "barrier")] * 3
 ONE_INSIDE = [main_at(4, "barrier"), main_at(3), main_at(4, "barrier")]
 
 
-def test_recorder_names_who_differs_where_all_stand_at_one_place() -> None:
-    verdict = both(says("collective-desync", [2], 0.9, "job.recorder-size-mismatch"), *SAME)
+def test_recorder_names_the_culprit_if_all_ranks_are_at_one_place() -> None:
+    verdict = merged(other_verdict("collective-desync", [2], 0.9, "job.recorder-size-mismatch"), *SAME)
     assert (verdict.state, verdict.cause, verdict.culprits) == ("hung", "collective-desync", [2])
     assert (verdict.where, verdict.collective) == (f"{SCRIPT}:4", "all_reduce")
     assert verdict.findings == ["job.recorder-size-mismatch"]
 
 
-def test_a_condition_that_the_stacks_show_stays_the_cause() -> None:
-    verdict = both(says("collective-desync", [1], 0.9), *ONE_INSIDE)
+def test_condition_shown_by_the_stacks_stays_the_cause() -> None:
+    verdict = merged(other_verdict("collective-desync", [1], 0.9), *ONE_INSIDE)
     assert (verdict.cause, verdict.culprits, verdict.branch) == ("rank-conditional-collective", [1], f"{SCRIPT}:2")
     assert verdict.where == f"{SCRIPT}:3"
     assert verdict.confidence == 0.97
@@ -67,39 +67,39 @@ def test_a_condition_that_the_stacks_show_stays_the_cause() -> None:
 
 def test_recorder_breaks_a_tie_of_the_stacks() -> None:
     halves = [main_at(4, "barrier"), main_at(4, "barrier"), main_at(6), main_at(6)]
-    verdict = both(says("collective-desync", [3], 0.8), *halves)
+    verdict = merged(other_verdict("collective-desync", [3], 0.8), *halves)
     assert (verdict.culprits, verdict.where, verdict.confidence) == ([3], f"{SCRIPT}:6", 0.8)
 
 
-def test_what_a_rank_is_seen_to_wait_for_goes_before_its_record() -> None:
+def test_wait_shown_by_the_stacks_outweighs_the_record() -> None:
     places = [main_at(4, "barrier"), [*LOCK, *main_at(3, None)], main_at(4, "barrier")]
-    verdict = both(says(None, [0], 0.95, "job.recorder-rank-behind"), *places)
+    verdict = merged(other_verdict(None, [0], 0.95, "job.recorder-rank-behind"), *places)
     assert (verdict.cause, verdict.culprits) == ("python-lock", [1])
-    agreed = both(says(None, [1], 0.95, "job.recorder-rank-behind"), *places)
+    agreed = merged(other_verdict(None, [1], 0.95, "job.recorder-rank-behind"), *places)
     assert (agreed.cause, agreed.culprits, agreed.confidence) == ("python-lock", [1], 0.95)
 
 
-def test_the_less_sure_adds_nothing() -> None:
-    verdict = both(says("p2p-deadlock", [0], 0.3), *ONE_INSIDE)
+def test_verdict_with_lower_confidence_is_ignored() -> None:
+    verdict = merged(other_verdict("p2p-deadlock", [0], 0.3), *ONE_INSIDE)
     assert (verdict.cause, verdict.culprits) == ("rank-conditional-collective", [1])
 
 
 @pytest.mark.parametrize("culprits", [[], [0]])
-def test_line_of_a_rank_that_no_stack_shows_is_the_records(culprits: list[int]) -> None:
+def test_line_from_the_record_if_no_stack_was_readable(culprits: list[int]) -> None:
     refused = [look([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
     observed = observation(job(2), {100: refused, 101: refused}, {})
-    sources = ParsedFiles({})
-    scene = JobContext(observed, rank_states(observed, sources), sources)
-    verdict = merge_verdicts(judge_job(observed).verdict, says("collective-desync", culprits, 0.9), scene)
+    sources = ScriptFiles({})
+    context = JobContext(observed, rank_states(observed, sources), sources)
+    verdict = merge_verdicts(judge_job(observed).verdict, other_verdict("collective-desync", culprits, 0.9), context)
     assert verdict.cause == "collective-desync"
     assert verdict.where == f"{SCRIPT}:77"
 
 
-def test_logs_say_who_died_first_of_a_job_that_is_gone() -> None:
+def test_logs_name_the_first_death_of_a_dead_job() -> None:
     samples = {100: still([], ""), 101: still([], "")}
     observed = observation(job(2), samples, {})
-    sources = ParsedFiles({})
-    scene = JobContext(observed, rank_states(observed, sources), sources)
-    said = says("rank-died-survivors-wait", [1], 0.85, "job.rank-dead")
-    verdict = merge_verdicts(judge_job(observed).verdict, said, scene)
+    sources = ScriptFiles({})
+    context = JobContext(observed, rank_states(observed, sources), sources)
+    other = other_verdict("rank-died-survivors-wait", [1], 0.85, "job.rank-dead")
+    verdict = merge_verdicts(judge_job(observed).verdict, other, context)
     assert (verdict.state, verdict.cause, verdict.culprits) == ("dead", "rank-died-survivors-wait", [1])

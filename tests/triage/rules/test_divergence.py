@@ -1,8 +1,7 @@
-"""The condition that sent a rank its own way, however a script writes it."""
+"""The condition that separates ranks, in every form that scripts use."""
 
 import pytest
-from ddpwizard.app.training_script.line_queries import ParsedFile, ParsedFiles
-from ddpwizard.app.training_script.rank_evaluation import RankContext, depends_on_rank, evaluate_condition
+from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage.rank_activity.rank_state import RankState, rank_states
 from ddpwizard.app.triage.rules.divergence import deciding_condition, exited_loop, skipping_condition
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
@@ -10,99 +9,12 @@ from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, s
 RANKS = (0, 1, 2, 3)
 
 
-def placed(text: str, *frames: list[tuple[str, int]]) -> tuple[list[RankState], ParsedFiles]:
+def placed(text: str, *frames: list[tuple[str, int]]) -> tuple[list[RankState], ScriptFiles]:
     """Ranks that wait in a barrier at these places of a script, outermost frame first."""
     samples = {100 + rank: still(stack("barrier", *places)) for rank, places in enumerate(frames)}
     seen = observation(job(len(frames)), samples, {SCRIPT: text})
-    sources = ParsedFiles(seen.sources)
+    sources = ScriptFiles(seen.sources)
     return rank_states(seen, sources), sources
-
-
-def condition(text: str) -> list[bool | None]:
-    """What the only ``if`` of a script that ends with ``# HERE`` says for each of four ranks."""
-    (line,) = lines_with(text, "# HERE")
-    source = ParsedFile(text)
-    (guard,) = [g for g in source.guards(line + 1, source.scope(line + 1, "main")) if g.line == line]
-    return [evaluate_condition(guard.test, RankContext(rank, rank % 2, 4), guard.scope) for rank in RANKS]
-
-
-class TestTruth:
-    @pytest.mark.parametrize(
-        ("setting", "test", "who"),
-        [
-            ("me = dist.get_rank()", "me == 2", [2]),
-            ("me, size = dist.get_rank(), dist.get_world_size()", "me == size - 1", [3]),
-            ("env = os.environ", "int(env['RANK']) == 1", [1]),
-            ("role = 'eval' if rank == 3 else 'train'", "role == 'eval'", [3]),
-            ("chosen = [0, 2]", "rank in chosen", [0, 2]),
-            ("chosen = {1: 'log'}", "chosen.get(rank) == 'log'", [1]),
-            ("pass", "rank in range(2)", [0, 1]),
-            ("pass", "0 < rank < 3", [1, 2]),
-            ("pass", "local_rank == 1", [1, 3]),
-            ("pass", "trainer.is_global_zero", [0]),
-            ("pass", "accelerator.is_main_process", [0]),
-            ("pass", "accelerator.is_last_process", [3]),
-            ("pass", "self.args.is_world_process_zero", [0]),
-            ("pass", "xm.is_master_ordinal()", [0]),
-            ("pass", "rank % 2", [1, 3]),
-            ("pass", "rank & 1", [1, 3]),
-            ("pass", "not bool(rank)", [0]),
-            ("pass", "min(rank, 1) == 0", [0]),
-            ("pass", "(first := rank == 0)", [0]),
-            ("quiet = True\n    if rank == 2:\n        quiet = False", "not quiet", [2]),
-        ],
-    )
-    def test_of_names_and_containers(self, setting: str, test: str, who: list[int]) -> None:
-        text = f"def main():\n    {setting}\n    if {test}:  # HERE\n        dist.barrier()\n"
-        assert condition(text) == [rank in who for rank in RANKS]
-
-    @pytest.mark.parametrize(
-        "helper",
-        [
-            "def talks():\n    if not dist.is_initialized():\n        return True\n    return dist.get_rank() == 0\n",
-            "def talks():\n    rank = dist.get_rank()\n    return rank == 0\n",
-            "def talks(rank=dist.get_rank()):\n    return rank == 0\n",
-            "talks = lambda: dist.get_rank() == 0\n",
-        ],
-    )
-    def test_of_helpers(self, helper: str) -> None:
-        text = f"{helper}\ndef main():\n    if talks():  # HERE\n        dist.barrier()\n"
-        assert condition(text) == [True, False, False, False]
-
-    @pytest.mark.parametrize(
-        "body",
-        [
-            "    def __init__(self):\n        self.lead = dist.get_rank() == 0\n",
-            "    def __init__(self, rank):\n        self._rank = rank\n    @property\n    def lead(self):\n"
-            "        return self._rank == 0\n",
-        ],
-    )
-    def test_of_attributes_and_properties(self, body: str) -> None:
-        text = f"class T:\n{body}    def main(self):\n        if self.lead:  # HERE\n            dist.barrier()\n"
-        assert condition(text) == [True, False, False, False]
-
-    @pytest.mark.parametrize("start", ["mp.spawn(main, args=(4,), nprocs=4)", "torch.multiprocessing.spawn(main)"])
-    def test_of_the_index_that_spawn_passes(self, start: str) -> None:
-        text = f"def main(index, size=4):\n    if index == 0:  # HERE\n        dist.barrier()\n{start}\n"
-        assert condition(text) == [True, False, False, False]
-
-    def test_of_the_index_of_a_loop_over_processes(self) -> None:
-        text = (
-            "def main(size, index):\n    if index == 3:  # HERE\n        dist.barrier()\n"
-            "for number in range(4):\n    mp.Process(target=main, args=(4, number)).start()\n"
-        )
-        assert condition(text) == [False, False, False, True]
-
-    @pytest.mark.parametrize("test", ["step == 0", "loss < 1", "rank == offset", "check(rank)", "1 << (1 << 99)"])
-    def test_is_not_guessed(self, test: str) -> None:
-        text = f"def main(offset, step, loss):\n    if {test}:  # HERE\n        dist.barrier()\n"
-        assert condition(text) == [None] * 4
-
-    def test_of_a_function_of_something_computed_by_rank_is_no_rank_test(self) -> None:
-        source = ParsedFile("def main(rank):\n    score = f() if rank else g()\n    if stop(score):\n        pass\n")
-        scope = source.scope(4, "main")
-        (guard,) = source.guards(4, scope)
-        assert not depends_on_rank(guard.test, scope)
 
 
 class TestBranch:
@@ -127,7 +39,7 @@ class TestBranch:
             ("with main_process_first():  # BRANCH\n        x()  # ONE", 0),
         ],
     )
-    def test_forms(self, body: str, culprit: int) -> None:
+    def test_condition_that_separates_ranks_is_found(self, body: str, culprit: int) -> None:
         text = f"def main():\n    {body}\n    dist.barrier()  # OTHERS\nmain()  # CALL\n"
         (line,) = lines_with(text, "# BRANCH")
         assert self.between(text, culprit) == f"{SCRIPT}:{line}"
@@ -141,7 +53,7 @@ class TestBranch:
             ("@accelerator.on_process(process_index=2)", 2),
         ],
     )
-    def test_decorators_of_libraries(self, decorator: str, culprit: int) -> None:
+    def test_library_decorator_that_separates_ranks_is_found(self, decorator: str, culprit: int) -> None:
         text = f"{decorator}\ndef save():\n    x()\ndef main():\n    save()\n    dist.barrier()\nmain()\n"
         inside = [("<module>", 7), ("main", 5), ("save", 3)]
         here: list[list[tuple[str, int]]] = [[("<module>", 7), ("main", 6)] for _ in RANKS]
@@ -152,7 +64,7 @@ class TestBranch:
         assert branch is not None
         assert (branch.where, branch.taken_by, branch.sure) == (f"{SCRIPT}:1", [culprit], True)
 
-    def test_exit_out_of_a_loop_in_a_function_that_one_rank_has_left(self) -> None:
+    def test_exit_from_a_loop_in_a_function_that_one_rank_has_left(self) -> None:
         text = (
             "def train():\n    while True:\n        if rank == 2:  # BRANCH\n            return\n        x()\n"
             "def main():\n    train()\n    y()\nmain()\n"
@@ -164,7 +76,7 @@ class TestBranch:
         assert branch is not None
         assert (branch.where, branch.how) == (f"{SCRIPT}:3", "leave")
 
-    def test_object_that_only_one_rank_has_made(self) -> None:
+    def test_object_that_only_one_rank_has_created(self) -> None:
         text = (
             "class Summary:\n    def after(self):\n        x()\n"
             "def main():\n    hooks = []\n    if rank == 1:\n        hooks.append(Summary())\n"
@@ -177,7 +89,7 @@ class TestBranch:
         assert branch is not None
         assert (branch.where, branch.taken_by, branch.sure) == (f"{SCRIPT}:6", [1], True)
 
-    def test_error_raised_under_a_rank_test_is_told_as_one(self) -> None:
+    def test_error_raised_under_a_rank_condition_is_reported_as_error(self) -> None:
         text = "def main():\n    if rank == 1:\n        raise ValueError\n    x()\nmain()\n"
         here: list[list[tuple[str, int]]] = [[("<module>", 5), ("main", 4)] for _ in RANKS]
         here[1] = []
@@ -204,29 +116,29 @@ class TestLoops:
             ("for batch in loader:\n        x()  # IN\n    else:\n        log()", None),
         ],
     )
-    def test_that_one_rank_has_left(self, loop: str, ended_by: int | None) -> None:
+    def test_loop_that_one_rank_has_left(self, loop: str, ended_by: int | None) -> None:
         text = f"def main():\n    {loop}\n    y()  # OUT\n"
         found = self.left(text, "# OUT", "# IN")
         assert found is not None
         assert found[1] == (f"{SCRIPT}:{ended_by}" if ended_by else None)
 
-    def test_that_stands_in_a_function_the_other_has_left(self) -> None:
+    def test_loop_in_a_function_that_the_other_rank_has_left(self) -> None:
         text = "def epoch():\n    for b in loader:\n        x()\ndef main():\n    epoch()\n    y()\n"
         found, sources = placed(text, [("main", 6)], [("main", 5), ("epoch", 3)])
         assert exited_loop(found[0], found[1], sources) == (f"{SCRIPT}:2", None)
 
-    def test_that_one_rank_has_left_for_the_next_round_around_it(self) -> None:
+    def test_loop_that_one_rank_has_left_for_the_next_outer_iteration(self) -> None:
         text = "def main():\n    for e in range(3):\n        y()  # OUT\n        for b in c:\n            x()  # IN\n"
         assert self.left(text, "# OUT", "# IN") == (f"{SCRIPT}:4", None)
         deep = "def epoch():\n    for b in c:\n        x()\ndef main():\n    while go:\n        y()\n        epoch()\n"
         found, sources = placed(deep, [("main", 6)], [("main", 7), ("epoch", 3)])
         assert exited_loop(found[0], found[1], sources) == (f"{SCRIPT}:2", None)
 
-    def test_no_loop_is_left_where_both_are_in_it(self) -> None:
+    def test_no_loop_is_left_if_both_ranks_are_in_it(self) -> None:
         text = "def main():\n    for b in loader:\n        x()  # IN\n        y()  # OUT\n"
         assert self.left(text, "# OUT", "# IN") is None
 
-    def test_handler_that_lets_a_rank_skip_the_others_place(self) -> None:
+    def test_exception_handler_that_lets_a_rank_skip_the_place_of_the_others(self) -> None:
         body = "        try:\n            x()  # IN\n        except E:\n            pass\n        y()  # OUT\n"
         text = f"def main():\n    for b in c:\n{body}"
         out, within = lines_with(text, "# OUT", "# IN")

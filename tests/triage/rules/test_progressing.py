@@ -1,4 +1,4 @@
-"""Jobs that move: as they should, at the pace of one rank, or with one rank at work alone."""
+"""Rules for jobs that make progress: normally, at the pace of one rank, or with only one rank at work."""
 
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
@@ -22,43 +22,45 @@ WORK = stack(None, ("main", 4))
 
 
 def verdict(*ranks: list[Sample]) -> Verdict:
-    samples = {100 + rank: looks for rank, looks in enumerate(ranks)}
+    samples = {100 + rank: ranks_samples for rank, ranks_samples in enumerate(ranks)}
     return judge_job(observation(job(len(ranks)), samples, {SCRIPT: TEXT})).verdict
 
 
-def looks(*frames: list[StackFrame], cpu: float = 0.3, switches: int = 50) -> list[Sample]:
-    """Looks a second apart; each second uses so much CPU time and so many switches."""
+def samples_of(*frames: list[StackFrame], cpu: float = 0.3, switches: int = 50) -> list[Sample]:
+    """Return samples one second apart; each second uses that much CPU time and that many switches."""
     return [look(each, 1000.0 + n, cpu_s=1 + n * cpu, switches=n * switches) for n, each in enumerate(frames)]
 
 
-def test_ranks_at_work_by_turns_are_just_a_job_that_moves() -> None:
-    found = verdict(looks(WORK, REDUCE), looks(REDUCE, WORK), looks(REDUCE, REDUCE))
+def test_ranks_at_work_in_turn_are_no_straggler() -> None:
+    found = verdict(samples_of(WORK, REDUCE), samples_of(REDUCE, WORK), samples_of(REDUCE, REDUCE))
     assert (found.state, found.cause, found.culprits, found.findings) == ("progressing", None, [], ["job.progressing"])
 
 
-def test_one_look_at_a_rank_that_is_last_is_no_straggler() -> None:
-    found = verdict(looks(WORK, WORK), looks(REDUCE, REDUCE), looks(REDUCE, REDUCE))
+def test_one_sample_is_no_straggler() -> None:
+    found = verdict(samples_of(WORK, WORK), samples_of(REDUCE, REDUCE), samples_of(REDUCE, REDUCE))
     assert (found.state, found.culprits) == ("progressing", [])
 
 
 @pytest.mark.parametrize("turns", [3, 5])
-def test_rank_that_is_last_in_every_look(turns: int) -> None:
-    found = verdict(looks(*[REDUCE] * turns), looks(*[WORK] * turns), looks(*[REDUCE] * turns))
+def test_straggler_is_last_in_every_sample(turns: int) -> None:
+    found = verdict(samples_of(*[REDUCE] * turns), samples_of(*[WORK] * turns), samples_of(*[REDUCE] * turns))
     assert (found.state, found.cause, found.culprits) == ("progressing", "straggler-rank", [1])
     assert found.where == f"{SCRIPT}:4"
     assert found.confidence >= 0.7
 
 
-def test_two_looks_name_who_uses_far_more_of_the_cpu_but_ask_for_another() -> None:
-    found = verdict(looks(REDUCE, REDUCE, cpu=0.1), looks(WORK, WORK, cpu=0.9), looks(REDUCE, REDUCE, cpu=0.1))
+def test_straggler_from_two_samples_by_cpu_time_has_lower_confidence() -> None:
+    found = verdict(
+        samples_of(REDUCE, REDUCE, cpu=0.1), samples_of(WORK, WORK, cpu=0.9), samples_of(REDUCE, REDUCE, cpu=0.1)
+    )
     assert (found.cause, found.culprits) == ("straggler-rank", [1])
     assert found.confidence < 0.7
 
 
 @pytest.mark.parametrize(("inner", "again"), [("/torch/utils/data/dataloader.py", True), ("/pdb.py", False)])
-def test_who_waits_for_data_may_only_be_slower_than_the_looks(inner: str, again: bool) -> None:
+def test_straggler_that_waits_for_data(inner: str, again: bool) -> None:
     fetches = [StackFrame("_try_get_data", f"/venv/lib/python3.11/site-packages{inner}", 1), *stack(None, ("main", 3))]
-    found = verdict(looks(fetches, fetches, cpu=0, switches=0), looks(REDUCE, REDUCE, cpu=0, switches=0))
+    found = verdict(samples_of(fetches, fetches, cpu=0, switches=0), samples_of(REDUCE, REDUCE, cpu=0, switches=0))
     assert (found.state, found.culprits, needs_another_sample(found)) == ("hung", [0], again)
     slow = [look(fetches, 1000.0 + at, switches=at // 3) for at in (0, 1, 3)]
     reduces = [look(REDUCE, 1000.0 + at, switches=at // 3) for at in (0, 1, 3)]
@@ -67,35 +69,37 @@ def test_who_waits_for_data_may_only_be_slower_than_the_looks(inner: str, again:
         assert (found.state, found.cause, found.culprits) == ("progressing", "straggler-rank", [0])
 
 
-def test_two_that_are_slow_are_no_one_straggler() -> None:
-    found = verdict(looks(*[WORK] * 3), looks(*[WORK] * 3), looks(*[REDUCE] * 3), looks(*[REDUCE] * 3))
+def test_two_slow_ranks_are_no_straggler() -> None:
+    found = verdict(
+        samples_of(*[WORK] * 3), samples_of(*[WORK] * 3), samples_of(*[REDUCE] * 3), samples_of(*[REDUCE] * 3)
+    )
     assert found.culprits == []
 
 
-def test_one_at_work_while_all_others_have_not_moved_at_all() -> None:
+def test_one_rank_at_work_while_all_others_wait() -> None:
     packs = stack(None, ("main", 7))
-    waits = looks(BARRIER, BARRIER, cpu=0, switches=0)
-    found = verdict(waits, looks(packs, packs, cpu=0.9), waits)
+    waits = samples_of(BARRIER, BARRIER, cpu=0, switches=0)
+    found = verdict(waits, samples_of(packs, packs, cpu=0.9), waits)
     assert (found.state, found.cause, found.culprits) == ("progressing", "rank0-slow-work", [1])
     assert (found.branch, found.confidence) == (f"{SCRIPT}:6", 0.85)
 
 
-def test_one_at_work_under_a_rank_test_in_every_round_paces_the_job() -> None:
+def test_rank_at_work_under_a_rank_test_in_every_iteration_is_a_straggler() -> None:
     text = "def main():\n    for x in data:\n        if rank == 1:\n            slow()\n        dist.barrier()\n"
-    waits = looks(*[stack("barrier", ("main", 5))] * 2, cpu=0, switches=0)
-    works = looks(*[stack(None, ("main", 4))] * 2, cpu=0.9)
+    waits = samples_of(*[stack("barrier", ("main", 5))] * 2, cpu=0, switches=0)
+    works = samples_of(*[stack(None, ("main", 4))] * 2, cpu=0.9)
     found = judge_job(observation(job(3), {100: waits, 101: works, 102: waits}, {SCRIPT: text})).verdict
     assert (found.state, found.cause, found.culprits) == ("progressing", "straggler-rank", [1])
 
 
-def test_a_third_look_that_shows_the_others_moving_takes_it_back() -> None:
-    first, then = looks(WORK, REDUCE, REDUCE), looks(WORK, WORK, WORK, cpu=0.9)
+def test_third_sample_with_progress_of_the_others_clears_the_straggler() -> None:
+    first, then = samples_of(WORK, REDUCE, REDUCE), samples_of(WORK, WORK, WORK, cpu=0.9)
     still = [first[0], first[1], look(REDUCE, 1002.0, cpu_s=first[1].cpu_s, switches=first[1].switches)]
     found = verdict(still, then, still)
     assert (found.state, found.cause, found.culprits) == ("progressing", None, [])
 
 
-def test_who_joins_late_is_starting() -> None:
+def test_rank_that_joins_late_is_starting() -> None:
     wait = stack("init_process_group", ("main", 2))
     joins = [look(wait, at) for at in (910.0, 911.0)]
     found = verdict(joins, [look(WORK, 910.0), look(WORK, 911.0, cpu_s=2.0)])
@@ -111,20 +115,20 @@ def test_who_joins_late_is_starting() -> None:
         ("while not ready(): time.sleep(1)", "hung"),
     ],
 )
-def test_sleep_of_the_script_ends_unless_it_is_long_or_asks_again(line: str, state: str) -> None:
+def test_short_sleep_of_the_script_is_progress(line: str, state: str) -> None:
     loop, _, rest = line.partition(": ")
     text = f"def main():\n    {loop}:\n        {rest}\n" if rest else f"def main():\n\n    {line}\n"
     text += "    dist.barrier()\n"
-    asleep = looks(*[stack(None, ("main", 3))] * 2, cpu=0, switches=0)
-    waits = looks(*[stack("barrier", ("main", 4))] * 2, cpu=0, switches=0)
+    asleep = samples_of(*[stack(None, ("main", 3))] * 2, cpu=0, switches=0)
+    waits = samples_of(*[stack("barrier", ("main", 4))] * 2, cpu=0, switches=0)
     found = judge_job(observation(job(2), {100: waits, 101: asleep}, {SCRIPT: text})).verdict
     assert (found.state, found.culprits, found.where) == (state, [1], f"{SCRIPT}:3")
     assert (found.confidence <= 0.5) == (state == "progressing")
 
 
-def test_every_rank_in_a_sleep_is_not_known() -> None:
+def test_every_rank_in_a_sleep_is_unknown() -> None:
     text = "def main():\n    time.sleep(pause_s)\n"
-    asleep = looks(*[stack(None, ("main", 2))] * 2, cpu=0, switches=0)
+    asleep = samples_of(*[stack(None, ("main", 2))] * 2, cpu=0, switches=0)
     found = judge_job(observation(job(2), {100: asleep, 101: asleep}, {SCRIPT: text})).verdict
     assert (found.state, found.confidence < 0.5) == ("unknown", True)
-    assert "it goes on when that is over" in found.why
+    assert "it continues when the sleep ends" in found.why

@@ -1,4 +1,4 @@
-"""What several scripts need of torch.distributed."""
+"""Helpers around torch.distributed for several scripts."""
 
 import torch
 import torch.distributed as dist

@@ -1,63 +1,121 @@
-"""What a name in a script stands for, read from the text: what was assigned, passed by a caller, got from a helper."""
+"""The names of one stack frame: what they were assigned, what the caller passed, what a helper returned."""
 
 import ast
 from collections.abc import Iterable
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-INDEX = ast.Name(id="rank", ctx=ast.Load())  # what mp.spawn passes first
+from .rank_values import (
+    RankCache,
+    RankScope,
+    RankValue,
+    is_constant_default,
+    rank_by_name,
+    rank_of_binding,
+    settled_rank,
+)
+from .syntax import Function, as_expression, parameters
+
+RANK = ast.parse('os.environ["RANK"]', mode="eval").body
+LOCAL_RANK = ast.parse('os.environ["LOCAL_RANK"]', mode="eval").body
+DEPTH = 6  # functions and modules that are followed from a frame
 
 
 class FrameScope:
-    """Where a condition stands: what its names were assigned, in the function, its caller's arguments, the functions
-    around it, the module."""
+    """The scope of one stack frame: its function, its caller's arguments, the functions around it, the module."""
 
     def __init__(
-        self, module: ast.Module, function: ast.AST, caller: "tuple[FrameScope, ast.Call] | None" = None
+        self,
+        module: ast.Module,
+        function: ast.AST,
+        caller: "tuple[FrameScope, ast.Call] | None" = None,
+        depth: int = 0,
     ) -> None:
-        self.module, self.function, self.caller = module, function, caller
+        self.module, self.function, self.caller, self.depth = module, function, caller, depth
+        self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
+        self._ranks = RankCache()
         self._known: dict[str, tuple[ast.expr, FrameScope] | None] = {}
+        self._helpers: dict[ast.Call, tuple[ast.expr, FrameScope] | None] = {}
+
+    def rank(self, expr: ast.AST) -> RankValue | None:
+        """Return the rank that ``expr`` is, or None."""
+        return self._ranks.rank(expr, self)
+
+    def named_rank(self, expr: ast.Name | ast.Attribute) -> RankValue | None:
+        """Return the rank that a name or attribute is bound to, or None."""
+        name = expr.id if isinstance(expr, ast.Name) else expr.attr
+        known = self.definition(expr)
+        if known is None or is_constant_default(known[0]):
+            return rank_by_name(name)
+        return settled_rank(rank_of_binding(name, known[0], known[1]), name)
+
+    def qualified(self, expr: ast.expr) -> str:
+        """Return an empty string: the imports of a frame are not followed."""
+        return ""
+
+    def definition(self, expr: ast.AST) -> "tuple[ast.expr, FrameScope] | None":
+        """Return the one expression that ``expr`` stands for, with the scope to read it in, or None."""
+        match expr:
+            case ast.Name(id=name):
+                return self.lookup(name)
+            case ast.Attribute(value=ast.Name(id="self"), attr=attr):
+                return self.attribute(attr)
+            case ast.Call():
+                return self.helper(expr)
+        return None
+
+    def definitions(self, expr: ast.AST) -> list[tuple[ast.expr, RankScope]]:
+        """Return every expression that ``expr`` may stand for."""
+        known = self.definition(expr)
+        return [known] if known else []
 
     def lookup(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
-        """The one expression ``name`` stands for, with the scope to read it in; None where there is none or several."""
+        """Return the one expression that ``name`` stands for, with the scope to read it in, or None."""
         if name not in self._known:
-            self._known[name] = self._looked_up(name)
+            self._known[name] = self._find(name) if self.depth <= DEPTH else None
         return self._known[name]
 
-    def _looked_up(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
+    def _inner(self, function: ast.AST, caller: "tuple[FrameScope, ast.Call] | None" = None) -> "FrameScope":
+        return FrameScope(self.module, function, caller, self.depth + 1)
+
+    def _find(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
         if value := assigned_value(self.function, name):
             return value, self
         if self.caller and (argument := _argument(self.function, self.caller[1], name)):
             return argument, self.caller[0]
         if name in _parameters(self.function):
             if self._is_spawn_index(name):
-                return INDEX, self
+                return RANK, self
             only = None if self.caller else self._only_call()
             argument = _argument(self.function, only, name) if only else None
-            return (argument, FrameScope(self.module, self._holder(argument))) if argument else None
+            return (argument, self._inner(self._holder(argument))) if argument else None
         for around in self._around():
             if value := assigned_value(around, name):
-                return value, FrameScope(self.module, around)
+                return value, self._inner(around)
         return None
 
     def helper(self, call: ast.Call) -> "tuple[ast.expr, FrameScope] | None":
-        """What a function or method of this module returns, as one expression."""
+        """Return what a function or method of this module returns, as one expression, or None."""
+        if call not in self._helpers:
+            self._helpers[call] = self._helper(call) if self.depth <= DEPTH else None
+        return self._helpers[call]
+
+    def _helper(self, call: ast.Call) -> "tuple[ast.expr, FrameScope] | None":
         match call.func:
             case ast.Name(id=name) if (found := self.lookup(name)) and isinstance(found[0], ast.Lambda):
                 return found[0].body, found[1]
         return self._returned(self.function_called(call), call)
 
     def function_called(self, call: ast.Call) -> Function | None:
-        """The function or method of this module that is called."""
+        """Return the function or method of this module that is called, or None."""
         match call.func:
             case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
                 return self._function(name)
         return None
 
     def attribute(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
-        """What ``self.name`` stands for: its one assignment, the class's, or what a property returns."""
+        """Return what ``self.name`` stands for: its one assignment, that of the class, or what a property returns."""
         key = f"self.{name}"
         if key not in self._known:
-            self._known[key] = self._attribute(name)
+            self._known[key] = self._attribute(name) if self.depth <= DEPTH else None
         return self._known[key]
 
     def _attribute(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
@@ -65,16 +123,16 @@ class FrameScope:
             owner = next(
                 (f for f in ast.walk(self.module) if isinstance(f, Function) and _is_in(value, f)), self.module
             )
-            return value, FrameScope(self.module, owner)
+            return value, self._inner(owner)
         for node in ast.walk(self.module):
             if isinstance(node, ast.ClassDef) and (value := assigned_value(node, name)):
-                return value, FrameScope(self.module, self.module)
+                return value, self._inner(self.module)
         found = self._function(name)
         is_property = found and any("property" in ast.unparse(each) for each in found.decorator_list)
         return self._returned(found, None) if is_property else None
 
     def _only_call(self) -> ast.Call | None:
-        """The one place of the module from which this function is called, or its class made."""
+        """Return the only call of this function (or of its class) in the module, or None."""
         names = {getattr(self.function, "name", "")}
         for node in ast.walk(self.module):
             if isinstance(node, ast.ClassDef) and self.function in node.body and names == {"__init__"}:
@@ -84,12 +142,12 @@ class FrameScope:
         return mine[0] if len(mine) == 1 else None
 
     def _holder(self, node: ast.AST) -> ast.AST:
-        """The innermost function that holds a node, else the module."""
+        """Return the innermost function that holds a node, else the module."""
         holders = [f for f in ast.walk(self.module) if isinstance(f, Function) and _is_in(node, f)]
         return holders[-1] if holders else self.module
 
     def _around(self) -> Iterable[ast.AST]:
-        """The functions around this one, the innermost first, then the module."""
+        """Return the functions around this one, innermost first, then the module."""
         around = [
             node
             for node in ast.walk(self.module)
@@ -102,28 +160,28 @@ class FrameScope:
         return found[0] if len(found) == 1 else None
 
     def _returned(self, function: Function | None, call: ast.Call | None) -> "tuple[ast.expr, FrameScope] | None":
-        value = _as_expression(function.body) if function else None
-        return (
-            (value, FrameScope(self.module, function, (self, call) if call else None)) if function and value else None
-        )
+        value = as_expression(function.body) if function else None
+        if not function or not value:
+            return None
+        return value, self._inner(function, (self, call) if call else None)
 
     def _is_spawn_index(self, name: str) -> bool:
-        """Whether this is the parameter by which ``mp.spawn`` or a loop over processes tells the rank."""
-        own, parameters = getattr(self.function, "name", ""), _parameters(self.function)
+        """Return whether ``mp.spawn`` or a loop over processes passes the rank by this parameter."""
+        own, names = getattr(self.function, "name", ""), _parameters(self.function)
         for node in ast.walk(self.module):
             match node:
                 case ast.Call(func=ast.Attribute(attr="spawn" | "start_processes") | ast.Name(id="spawn"), args=args):
                     targets = [*args[:1], *(k.value for k in node.keywords if k.arg == "fn")]
                     if any(isinstance(t, ast.Name) and t.id == own for t in targets):
-                        return parameters[:1] == [name]
+                        return names[:1] == [name]
                 case ast.For(target=ast.Name(id=index), iter=ast.Call(func=ast.Name(id="range"))):
-                    if own and _starts_process(node, own, index, parameters.index(name)):
+                    if own and _starts_process(node, own, index, names.index(name)):
                         return True
         return False
 
 
 def _starts_process(loop: ast.For, function: str, index: str, position: int) -> bool:
-    """Whether a loop starts ``Process(target=function, args=(…, index, …))`` with its index at that position."""
+    """Return whether a loop starts ``Process(target=function, args=(…, index, …))`` with its index at that position."""
     for node in ast.walk(loop):
         keywords = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
         match keywords.get("target"), keywords.get("args"):
@@ -134,8 +192,10 @@ def _starts_process(loop: ast.For, function: str, index: str, position: int) -> 
 
 
 def assigned_value(where: ast.AST, name: str) -> ast.expr | None:
-    """The value of the assignments to ``name`` (or ``self.name``) in a function or at the top of a module; of a first
-    value and others under conditions, the choice between them."""
+    """Return the value assigned to ``name`` (or ``self.name``) in a function or at the top of a module, or None.
+
+    A first value and others under conditions become a choice between them.
+    """
     found: list[tuple[ast.expr, list[tuple[ast.expr, bool]] | None]] = []
     for node, tests in _statements(where, deep=name.startswith("self.")):
         match node:
@@ -158,8 +218,10 @@ def assigned_value(where: ast.AST, name: str) -> ast.expr | None:
 
 
 def _statements(where: ast.AST, deep: bool) -> Iterable[tuple[ast.AST, list[tuple[ast.expr, bool]] | None]]:
-    """All nodes of a function or module in the order of the text, each with the conditions it stands under (None: in a
-    loop or a handler); without those of the functions and classes inside it unless ``deep``."""
+    """Yield the nodes of a function or module in the order of the text, each with the conditions it is under.
+
+    The conditions are None in a loop or a handler. Inner functions and classes are left out unless ``deep``.
+    """
 
     def walk(
         nodes: Iterable[ast.AST], tests: list[tuple[ast.expr, bool]] | None
@@ -182,7 +244,7 @@ def _statements(where: ast.AST, deep: bool) -> Iterable[tuple[ast.AST, list[tupl
 
 
 def _part_for(target: ast.expr, value: ast.expr, name: str) -> ast.expr | None:
-    """What ``name`` gets of an assignment; of ``a, b = x, y`` its own part."""
+    """Return what ``name`` gets of an assignment (of ``a, b = x, y`` its own part), or None."""
     if _is_target(target, name):
         return value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -199,32 +261,12 @@ def _is_target(target: ast.expr, name: str) -> bool:
     return False
 
 
-def _as_expression(body: list[ast.stmt]) -> ast.expr | None:
-    """What a function's body returns, as a choice between expressions; None where that cannot be said."""
-    for index, statement in enumerate(body):
-        match statement:
-            case ast.Return(value=ast.expr() as value):
-                return value
-            case ast.If(test=test, body=inner, orelse=orelse):
-                rest = body[index + 1 :]
-                yes, no = _as_expression([*inner, *rest]), _as_expression([*orelse, *rest])
-                return ast.IfExp(test=test, body=yes, orelse=no) if yes and no else None
-            case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assign() | ast.AnnAssign():
-                continue
-            case _:
-                return None
-    return None
-
-
 def _parameters(function: ast.AST) -> list[str]:
-    if not isinstance(function, Function):
-        return []
-    arguments = function.args
-    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return parameters(function) if isinstance(function, Function) else []
 
 
 def _argument(function: ast.AST, call: ast.Call, name: str) -> ast.expr | None:
-    """What the caller passes for the parameter ``name``, or its default."""
+    """Return what the caller passes for the parameter ``name``, else its default, else None."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

@@ -1,0 +1,102 @@
+"""A cause as text for people, and the search over all causes."""
+
+from typing import Literal, NamedTuple
+
+from ...knowledge.schema import Cause, Clue, Knowledge
+
+LineKind = Literal["text", "item", "code"]
+BULLET = "- "
+WEIGHT_WIDTH = 9
+
+
+class EntryLine(NamedTuple):
+    """One line, or one paragraph of prose with its line breaks. ``weight`` is how much an observation counts."""
+
+    text: str
+    kind: LineKind = "text"
+    weight: str = ""
+
+
+class EntrySection(NamedTuple):
+    """A heading and its lines."""
+
+    title: str
+    lines: list[EntryLine]
+
+
+def cause_sections(cause: Cause, knowledge: Knowledge) -> list[EntrySection]:
+    """Return everything known about a cause below its title and summary, in reading order."""
+    fixes: list[EntryLine] = []
+    for fix in cause.fixes:
+        fixes.append(EntryLine(fix.title + (f" ({fix.safety}: {fix.why_unsafe})" if fix.why_unsafe else ""), "item"))
+        fixes += [EntryLine(line, "code") for line in fix.text.strip().splitlines()]
+    versions = ", ".join(f"{name} {versions}" for name, versions in cause.holds_for.items())
+    sections = [
+        EntrySection("How it shows", [EntryLine(symptom, "item") for symptom in cause.symptoms]),
+        EntrySection("What happens", [EntryLine(cause.explain.strip())]),
+        EntrySection("What fixes it", fixes),
+        EntrySection("Evidence for and against it", _weights(cause, knowledge)),
+        EntrySection(
+            "Differences from similar causes",
+            [EntryLine(f"{other}: {what}", "item") for other, what in cause.tells_apart.items()],
+        ),
+        EntrySection(
+            "What older advice recommends instead",
+            [EntryLine(f"since {change.since}: {change.what}", "item") for change in cause.changed],
+        ),
+        EntrySection("Holds for", [EntryLine(versions)]),
+        EntrySection(
+            "Sources", [EntryLine(f"{s.title} (checked: {s.checked})  {s.url}", "item") for s in cause.sources]
+        ),
+        EntrySection("See also", [EntryLine(", ".join(cause.see_also))] if cause.see_also else []),
+    ]
+    return [section for section in sections if section.lines]
+
+
+def cause_lines(cause: Cause, knowledge: Knowledge) -> list[str]:
+    """Return an entry as plain lines with headings in capitals."""
+    lines = [cause.title, f"{cause.family} / {cause.id}", "", cause.summary]
+    for section in cause_sections(cause, knowledge):
+        lines += ["", section.title.upper()]
+        lines += [f"  {row}" for line in section.lines for row in _rows(line)]
+    return lines
+
+
+def matching_causes(knowledge: Knowledge, typed: str) -> list[Cause]:
+    """Return the causes that have every word typed, those with all of them in title or id first."""
+    words = typed.lower().split()
+    found = [
+        (not all(word in cause.title.lower() or word in cause.id for word in words), cause)
+        for cause in knowledge.causes.values()
+        if (text := searchable_text(cause)) and all(word in text for word in words)
+    ]
+    return [cause for _, cause in sorted(found, key=lambda each: (each[0], each[1].family, each[1].title))]
+
+
+def searchable_text(cause: Cause) -> str:
+    """Return what a search for a cause goes through, in lower case."""
+    return " ".join([cause.id, cause.title, cause.family, cause.summary, *cause.symptoms]).lower()
+
+
+def clue_text(clue: Clue) -> str:
+    """Return the terms of a clue: ``“two nodes”, “hang” or “stuck”``."""
+    return ", ".join(" or ".join(f"“{part.strip()}”" for part in term.split("|")) for term in clue.all)
+
+
+def _weights(cause: Cause, knowledge: Knowledge) -> list[EntryLine]:
+    findings = knowledge.findings()
+    lines = [EntryLine(findings[id_], weight=weight) for id_, weight in cause.findings.items()]
+    for question, answers in cause.questions.items():
+        spec = knowledge.questions[question]
+        lines += [EntryLine(f"{spec.ask} {spec.answers[answer]}", weight=weight) for answer, weight in answers.items()]
+    lines += [EntryLine(f"log line: {signature.pattern}", weight=signature.weight) for signature in cause.signatures]
+    return [*lines, *(EntryLine(f"words: {clue_text(clue)}", weight=clue.weight) for clue in cause.clues)]
+
+
+def _rows(line: EntryLine) -> list[str]:
+    if line.kind == "item":
+        return [BULLET + line.text]
+    if line.kind == "code":
+        return ["    " + line.text]
+    weight = f"{line.weight:<{WEIGHT_WIDTH}} " if line.weight else ""
+    return [weight + row for row in line.text.splitlines()]
