@@ -1,11 +1,9 @@
 """A session as a page one can hand on: what was said and seen, what it means, what was done, and whether it helped."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from ..knowledge.loader import read_knowledge
 from ..knowledge.schema import Knowledge
@@ -19,8 +17,6 @@ from .text import redact
 from .text.anonymize import Aliases
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
 from .text.units import rank_ranges
-from .triage import rank_groups
-from .triage.types import JobReport
 
 MOST_CAUSES = 5
 STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? unknown", "skip": "– skipped"}
@@ -64,22 +60,6 @@ def build_document(session: Session, public: bool, knowledge: Knowledge | None) 
         Section("About this report", _about(told, known, public)),
     ]
     return Document("ddpwizard report", _lead(told, diagnosis), [s for s in sections if s.blocks])
-
-
-def triage_event_data(reports: Sequence[JobReport]) -> dict[str, Any]:
-    """What a session keeps of a triage: the public fields of each job, and the source its verdict speaks of."""
-    jobs: list[dict[str, Any]] = []
-    source: list[str] = []
-    for report in reports:
-        plain = msgspec.to_builtins(report)
-        kept = {key: plain[key] for key in ("launcher", "world_size", "nodes", "ranks", "verdict")}
-        rows = [
-            f"{'>' if line.mark else ' '} {line.number or '…':>5}  {line.text}"
-            for line in rank_groups.source_excerpt(report)
-        ]
-        jobs.append(kept | {"id": report.job.id})
-        source += ["\n".join(rows)] if rows else []
-    return {"jobs": jobs, "source": source}
 
 
 def _renamed(aliases: Aliases, data: dict[str, Any]) -> dict[str, Any]:

@@ -279,10 +279,10 @@ class TestTriageAndFix:
             await pilot.press("1")
             assert script.read_text() == TRAIN
             await pilot.press("a", "2")
-            await shows(pilot, "applied, u takes it back", "Applied to train.py")
+            await shows(pilot, "applied, u undoes it", "Applied to train.py")
             assert script.read_text() == PATCHED
             await pilot.press("u")
-            await shows(pilot, "Taken back")
+            await shows(pilot, "Undone in train.py")
             assert script.read_text() == TRAIN
         actions = [e.data["action"] for e in state.case.session.events if e.kind == "fix"]  # type: ignore[union-attr]
         assert actions == ["applied", "undone"]
