@@ -21,7 +21,7 @@ from ..evidence import Check
 from ..launchers.rank_environment import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
 from ..system.subprocesses import run_process
-from ..text.units import ranks_text, seconds_text, size_text
+from ..text.units import bytes_text, ranks_text, seconds_text
 from . import software
 from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
@@ -142,7 +142,7 @@ class _Test:
                 log.take(event)
                 if rank == 0 and event["event"] == "row":
                     took = seconds_text(event["seconds"])
-                    self.context.progress(f"all-reduce: {size_text(event['bytes'])} in {took}")
+                    self.context.progress(f"all-reduce: {bytes_text(event['bytes'])} in {took}")
             if log.pid is not None:
                 log.process_state = process_state(log.pid) or log.process_state
 
@@ -227,7 +227,7 @@ def _fastest(test: AllreduceSection) -> str:
     if not test.rows or test.ranks == 1:
         return "one rank: nothing crosses a link"
     row = max(test.rows, key=lambda r: r.busbw_gbps)
-    return f"every element correct; {row.busbw_gbps:.3g} GB/s bus bandwidth at {size_text(row.bytes)}"
+    return f"every element correct; {row.busbw_gbps:.3g} GB/s bus bandwidth at {bytes_text(row.bytes)}"
 
 
 def _with_lines(test: AllreduceSection) -> str:

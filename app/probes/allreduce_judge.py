@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..snapshot import BenchRow
-from ..text.units import ranks_text, size_text
+from ..text.units import bytes_text, ranks_text
 
 Ended = Literal["done", "failed", "hung"]
 TIMED_OUT = re.compile(r"Timed out waiting|collective operation timeout|timed out after|Timed out after|DistStoreError")
@@ -55,7 +55,7 @@ class RankProgress(msgspec.Struct):
     def stage(self) -> str:
         """Progress of the rank as text."""
         if self.call >= 0:
-            return f"in all-reduce {self.call} ({size_text(self.call_bytes)})"
+            return f"in all-reduce {self.call} ({bytes_text(self.call_bytes)})"
         return "joining the others" if self.pid is not None else "starting up"
 
 
@@ -96,7 +96,7 @@ def _checked(logs: Mapping[int, RankProgress]) -> tuple[Ended, list[int], str]:
                 ranks = [r for r, other in logs.items() if any(entry["wrong"] for entry in other.rows)]
                 mismatch = (
                     f"{row['wrong']} of {row['bytes'] // 4} elements wrong on rank {rank} at "
-                    f"{size_text(row['bytes'])}: number {row['first']} should be {row['should']:g} and is {row['got']}"
+                    f"{bytes_text(row['bytes'])}: number {row['first']} should be {row['should']:g} and is {row['got']}"
                 )
                 return "done", ranks, mismatch
     return "done", [], ""

@@ -7,7 +7,7 @@ from ..evidence import Check, Status
 from ..hardware.visible_gpus import VisibleDevice, visible_devices
 from ..launchers.rank_environment import integer_variable
 from ..snapshot import Gpu, GpuProcess, GpuSection, Snapshot
-from ..text.units import count_text, ranks_text, size_text
+from ..text.units import bytes_text, count_text, ranks_text
 
 UNEXPLAINED_BYTES = 1 << 30  # less than this, used by no process, belongs to the driver
 
@@ -42,7 +42,7 @@ def _none(section: GpuSection) -> Check:
 
 
 def _inventory(section: GpuSection) -> Check:
-    models = Counter(f"{gpu.name} {size_text(gpu.memory_total_bytes)}" for gpu in section.gpus)
+    models = Counter(f"{gpu.name} {bytes_text(gpu.memory_total_bytes)}" for gpu in section.gpus)
     devices, _ = visible_devices(section)
     takes = ", ".join(f"{rank} → {_device(device)}" for rank, device in enumerate(devices))
     detail = f"driver {section.driver}; local rank → device: {takes}" if takes else f"driver {section.driver}"
@@ -110,7 +110,7 @@ def _memory(section: GpuSection, job_pids: set[int]) -> Iterator[Check]:
     gone: list[tuple[Gpu, str]] = []
     pids: set[int] = set()
     for gpu in section.gpus:
-        used = size_text(gpu.memory_used_bytes)
+        used = bytes_text(gpu.memory_used_bytes)
         for process in gpu.processes:
             if process.alive and not _of_a_job(process, job_pids):
                 held.append((gpu, _holder(process)))
@@ -148,7 +148,7 @@ def _of_a_job(process: GpuProcess, job_pids: set[int]) -> bool:
 
 
 def _holder(process: GpuProcess) -> str:
-    size = f"{size_text(process.used_bytes)} by " if process.used_bytes else ""
+    size = f"{bytes_text(process.used_bytes)} by " if process.used_bytes else ""
     who = f"pid {process.pid} ({process.command[:60] or 'unreadable'})"
     rank = f", rank {process.rank} of a job whose launcher is gone" if process.orphan else ""
     return size + who + (f" of {process.user}" if process.user else "") + rank

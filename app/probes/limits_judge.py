@@ -2,7 +2,7 @@
 
 from ..evidence import Check
 from ..snapshot import LimitsSection, Snapshot
-from ..text.units import size_text
+from ..text.units import bytes_text
 
 MIB, GIB = 1 << 20, 1 << 30
 SHM_TINY_BYTES = 128 * MIB  # the default of docker and Kubernetes is 64 MiB
@@ -38,7 +38,7 @@ def _shm(limits: LimitsSection) -> Check:
             where="/dev/shm",
             fix="mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm",
         )
-    size = f"/dev/shm: {size_text(free)} of {size_text(total)} free"
+    size = f"/dev/shm: {bytes_text(free)} of {bytes_text(total)} free"
     if total < SHM_WANTED_BYTES:
         status = "fail" if total <= SHM_TINY_BYTES else "warn"
         return Check("limits.shm-small", status, size, breaks, "limits.shm-small", "/dev/shm", _more_shm(limits))
@@ -66,7 +66,7 @@ def _more_shm(limits: LimitsSection) -> str:
 def _memlock(limits: LimitsSection) -> Check:
     if limits.memlock_bytes is None:
         return Check("limits.memlock", "ok", "locked memory: unlimited", where="ulimit -l")
-    size = f"locked memory: at most {size_text(limits.memlock_bytes)}"
+    size = f"locked memory: at most {bytes_text(limits.memlock_bytes)}"
     if not limits.rdma_devices and limits.memlock_bytes >= MEMLOCK_LOW_BYTES:
         return Check("limits.memlock", "ok", size, "Matters only with RDMA; there is none here.", where="ulimit -l")
     devices = ", ".join(limits.rdma_devices) or "none visible here"
@@ -108,7 +108,7 @@ def _memory(limits: LimitsSection) -> list[Check]:
             Check(
                 "limits.cgroup-tight" if tight else "limits.memory",
                 "warn" if tight else "ok",
-                f"memory of {whose}: {size_text(used)} of {size_text(limit)} used",
+                f"memory of {whose}: {bytes_text(used)} of {bytes_text(limit)} used",
                 "At the limit the kernel kills a rank (exit code -9, no traceback), and the others wait for it."
                 if tight
                 else "",
@@ -118,7 +118,7 @@ def _memory(limits: LimitsSection) -> list[Check]:
             )
         )
     else:
-        free, total = size_text(limits.memory_available_bytes), size_text(limits.memory_total_bytes)
+        free, total = bytes_text(limits.memory_available_bytes), bytes_text(limits.memory_total_bytes)
         checks.append(Check("limits.memory", "ok", f"memory: {free} of {total} available, {limits.cpus} CPUs"))
     if limits.cgroup_oom_kills:
         checks.append(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..evidence import Check, Status
 from ..snapshot import Snapshot
-from ..text.units import size_text
+from ..text.units import bytes_text
 
 STATUS_SEVERITY: tuple[Status, ...] = ("fail", "warn", "unknown")
 
@@ -43,18 +43,13 @@ def worst_check(checks: Iterable[Check]) -> Check | None:
     return min(bad, key=lambda check: STATUS_SEVERITY.index(check.status), default=None)
 
 
-def share_text(share: float) -> str:
-    """Format a probability: never certain, never impossible."""
-    return "> 99%" if share > 0.99 else "< 1%" if share < 0.01 else f"{share:.0%}"
-
-
 def _gpus(snapshot: Snapshot) -> str:
     section = snapshot.gpus
     if section is None or not section.gpus:
         return "" if section is None else "no GPU" if section.driver else "none: no NVIDIA driver answers"
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in section.gpus}
     memory = {gpu.memory_total_bytes for gpu in section.gpus}
-    each = f" {size_text(memory.pop())}" if len(memory) == 1 else ""
+    each = f" {bytes_text(memory.pop())}" if len(memory) == 1 else ""
     return f"{len(section.gpus)} × {names.pop()}{each}" if len(names) == 1 else f"{len(section.gpus)} GPUs, mixed"
 
 
@@ -76,8 +71,8 @@ def _memory(snapshot: Snapshot) -> str:
     section = snapshot.limits
     if section is None:
         return ""
-    shm = "no /dev/shm" if section.shm_total_bytes is None else f"/dev/shm {size_text(section.shm_total_bytes)}"
-    return f"{shm}, {size_text(section.memory_available_bytes)} of {size_text(section.memory_total_bytes)} free"
+    shm = "no /dev/shm" if section.shm_total_bytes is None else f"/dev/shm {bytes_text(section.shm_total_bytes)}"
+    return f"{shm}, {bytes_text(section.memory_available_bytes)} of {bytes_text(section.memory_total_bytes)} free"
 
 
 def _torch(snapshot: Snapshot) -> str:

@@ -102,8 +102,6 @@ class Reads(nn.Module):
 
 def reads(): return Reads()
 
-def vision(): return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
-
 class Odd(nn.Module):
     def __init__(self):
         super().__init__()
@@ -135,7 +133,6 @@ def models(tmp_path: Path) -> Path:
         ("hungry", "MemoryError"),
         ("never", "did not answer within 5 s"),
         ("reads", "reads a value or a size"),
-        ("vision", "--batch PKG.MOD:FN"),
     ],
 )
 def test_what_cannot_be_tracked_is_told_in_one_line(

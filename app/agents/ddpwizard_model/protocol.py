@@ -30,7 +30,7 @@ def require_module(made, spec):
     import torch
 
     if not isinstance(made, torch.nn.Module):
-        raise TypeError("%s gave a %s, not a torch.nn.Module" % (spec, type(made).__name__))
+        raise TypeError("%s returned %s, not a torch.nn.Module" % (spec, type(made).__name__))
     return made
 
 
