@@ -1,4 +1,4 @@
-"""The rendezvous port: MASTER_PORT or 29500; whether rank 0 could listen there, who does already, and which is free."""
+"""The rendezvous port, MASTER_PORT or 29500: whether rank 0 can listen on it, its holder, and a free port."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ class PortSocket(msgspec.Struct, frozen=True):
 
 
 async def collect(context: ProbeContext) -> PortSection:
-    """Who holds the port.
+    """Collect the state and the holder of the port.
 
     Raises:
         InspectionError: There is no /proc/net/tcp, or it could not be read in time.
@@ -42,7 +42,7 @@ async def collect(context: ProbeContext) -> PortSection:
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """Whether rank 0 can listen on the port."""
+    """Check that rank 0 can listen on the port."""
     ports = snapshot.ports
     if ports is None:
         return []
@@ -71,20 +71,20 @@ def judge(snapshot: Snapshot) -> list[Check]:
         Check(
             "ports.busy",
             "fail",
-            f"{name} is taken by {ports.holder or 'a process that cannot be told'}",
-            "Rank 0 of a job that wants it ends with EADDRINUSE (errno 98); the others join the wrong job or wait. "
-            "(torchrun on one node without --master-port takes a free port by itself since torch 2.12.)",
+            f"{name} is taken by {ports.holder or 'an unknown process'}",
+            "Rank 0 of a job that needs it fails with EADDRINUSE (errno 98); the others join the wrong job or wait. "
+            "(On one node and without --master-port, torchrun chooses a free port since torch 2.12.)",
             "ports.busy",
             where=f"pid {ports.holder_pid}" if ports.holder_pid else where,
-            fix=f"{end}take another port: torchrun --master-port {ports.free_alternative} …, "
+            fix=f"{end}use another port: torchrun --master-port {ports.free_alternative} …, "
             "or on one node let torchrun choose: torchrun --standalone …",
         )
     ]
 
 
-def read_port_section(look: ChildRequest) -> PortSection:
-    """The section, read here and now (the child's side)."""
-    _, environ, _, _ = read_launch_environment(look)
+def read_port_section(request: ChildRequest) -> PortSection:
+    """Read the section in this process (called in the child)."""
+    _, environ, _, _ = read_launch_environment(request)
     given = parse_integer(environ.get("MASTER_PORT"))
     from_variable = given is not None and 0 < given < 65536
     port = given if given is not None and from_variable else DEFAULT_PORT
@@ -106,10 +106,10 @@ def read_port_section(look: ChildRequest) -> PortSection:
     holder = procfs.process_of(pid) if pid else None
     if not holder:
         users = sorted({_user(entry.uid) for entry in holders})
-        whose = f"a process of {' or '.join(users)} that this user may not look into" if users else ""
+        whose = f"a process of {' or '.join(users)} that this user cannot inspect" if users else ""
         return msgspec.structs.replace(section, holder=whose)
     return msgspec.structs.replace(
-        section, holder_pid=holder.pid, holder=redact.redact_text(holder.name), ours=_belongs(holder.pid, look.pids)
+        section, holder_pid=holder.pid, holder=redact.redact_text(holder.name), ours=_belongs(holder.pid, request.pids)
     )
 
 
@@ -135,7 +135,7 @@ def _sockets() -> list[PortSocket]:
 
 
 def _bind_problem(port: int) -> int:
-    """The errno of binding the port, 0 where it works. Nothing listens, so no start in the meantime is disturbed."""
+    """The errno of binding the port, 0 on success. It does not listen, so that a starting job is not disturbed."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -156,7 +156,7 @@ def _why(port: int, number: int) -> str:
 
 
 def _free_port(above: int, sockets: list[PortSocket]) -> int:
-    """The first port after ``above`` that no socket uses and that can be bound."""
+    """The first port above ``above`` that no socket uses and that can be bound, or 0."""
     used = {entry.port for entry in sockets}
     candidates = (
         [*range(above + 1, 65536), *range(DEFAULT_PORT, above)] if above >= 1024 else range(DEFAULT_PORT, 65536)
@@ -165,7 +165,7 @@ def _free_port(above: int, sockets: list[PortSocket]) -> int:
 
 
 def _holder(inodes: set[int]) -> int | None:
-    """The lowest pid with one of these sockets open, among the processes this user may look into."""
+    """The lowest pid that has one of these sockets open, among the processes that this user can inspect."""
     wanted = {f"socket:[{inode}]" for inode in inodes if inode}
     for pid in sorted(procfs.all_processes()):
         try:
@@ -177,7 +177,7 @@ def _holder(inodes: set[int]) -> int | None:
 
 
 def _belongs(pid: int, job: list[int]) -> bool:
-    """Whether ``pid`` is one of the job's processes or started one of them (torchrun's agent hosts the store)."""
+    """Return whether ``pid`` is a process of the job or an ancestor of one (torchrun's agent hosts the store)."""
     if not job:
         return False
     processes = procfs.all_processes()
