@@ -1,4 +1,4 @@
-"""The machine in a few facts, from a snapshot: one line per subject, for the plain wizard and the report."""
+"""Summary of a snapshot: one line per subject, for the plain wizard and the report."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ STATUS_SEVERITY: tuple[Status, ...] = ("fail", "warn", "unknown")
 
 
 class SubjectSummary(NamedTuple):
-    """One subject of the machine: its fact, and the worst thing a judge said about it (empty: nothing bad)."""
+    """One subject of the machine with its most severe check ("" if all passed)."""
 
     name: str
     text: str
@@ -20,7 +20,7 @@ class SubjectSummary(NamedTuple):
 
 
 def machine_summary(snapshot: Snapshot, checks: Sequence[Check]) -> list[SubjectSummary]:
-    """What was seen, in reading order; what could not be looked at says why."""
+    """Summarise a snapshot in reading order. Failed probes have their reason."""
     found: list[SubjectSummary] = []
     for name, probe, text in (
         ("GPUs", "gpus", _gpus(snapshot)),
@@ -30,7 +30,7 @@ def machine_summary(snapshot: Snapshot, checks: Sequence[Check]) -> list[Subject
         ("port", "ports", _port(snapshot)),
     ):
         if probe in snapshot.failed:
-            found.append(SubjectSummary(name, "could not look", "unknown", snapshot.failed[probe]))
+            found.append(SubjectSummary(name, "not checked", "unknown", snapshot.failed[probe]))
         elif text:
             bad = worst_check(check for check in checks if check.id.partition(".")[0] == probe)
             found.append(SubjectSummary(name, text, bad.status, bad.title) if bad else SubjectSummary(name, text))
@@ -38,7 +38,7 @@ def machine_summary(snapshot: Snapshot, checks: Sequence[Check]) -> list[Subject
 
 
 def worst_check(checks: Iterable[Check]) -> Check | None:
-    """The check that needs a person most, if any does."""
+    """Return the most severe check, or None if all passed."""
     bad = [check for check in checks if check.status in STATUS_SEVERITY]
     return min(bad, key=lambda check: STATUS_SEVERITY.index(check.status), default=None)
 

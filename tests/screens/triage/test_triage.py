@@ -313,7 +313,7 @@ class TestNews:
         state = LiveState(lambda look: [found] if look < 4 else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(
-                pilot, "train.py has ended. First rank 2: a signal ended it", "(/proc/4000000002/stat: SIGKILL)."
+                pilot, "train.py has ended. First rank 2: killed by a signal", "(/proc/4000000002/stat: SIGKILL)."
             )
 
     @walk
@@ -331,7 +331,7 @@ class TestNews:
             return []
 
         async with WizardApp(LiveState(now), "triage").run_test(size=SIZE) as pilot:
-            await shows(pilot, "train.py has ended. First rank 2: a signal ended it", "exitcode: -9")
+            await shows(pilot, "train.py has ended. First rank 2: killed by a signal", "exitcode: -9")
 
     def test_a_rank_that_was_gone_at_the_last_look_is_named(self, tmp_path: Path) -> None:
         found = report(tmp_path)
