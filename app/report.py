@@ -1,11 +1,9 @@
 """A session as a page one can hand on: what was said and seen, what it means, what was done, and whether it helped."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from ..knowledge.loader import read_knowledge
 from ..knowledge.schema import Knowledge
@@ -18,9 +16,7 @@ from .system.files import write_new_file
 from .text import redact
 from .text.anonymize import Aliases
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
-from .text.units import rank_ranges
-from .triage import rank_groups
-from .triage.types import JobReport
+from .text.units import percent_text, rank_ranges
 
 MOST_CAUSES = 5
 STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? unknown", "skip": "– skipped"}
@@ -66,22 +62,6 @@ def build_document(session: Session, public: bool, knowledge: Knowledge | None) 
     return Document("ddpwizard report", _lead(told, diagnosis), [s for s in sections if s.blocks])
 
 
-def triage_event_data(reports: Sequence[JobReport]) -> dict[str, Any]:
-    """What a session keeps of a triage: the public fields of each job, and the source its verdict speaks of."""
-    jobs: list[dict[str, Any]] = []
-    source: list[str] = []
-    for report in reports:
-        plain = msgspec.to_builtins(report)
-        kept = {key: plain[key] for key in ("launcher", "world_size", "nodes", "ranks", "verdict")}
-        rows = [
-            f"{'>' if line.mark else ' '} {line.number or '…':>5}  {line.text}"
-            for line in rank_groups.source_excerpt(report)
-        ]
-        jobs.append(kept | {"id": report.job.id})
-        source += ["\n".join(rows)] if rows else []
-    return {"jobs": jobs, "source": source}
-
-
 def _renamed(aliases: Aliases, data: dict[str, Any]) -> dict[str, Any]:
     renamed = aliases.data(data)
     assert isinstance(renamed, dict)
@@ -93,7 +73,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
-        lines.append(f"Most likely: {best.title} ({summary.share_text(best.confidence)}).")
+        lines.append(f"Most likely: {best.title} ({percent_text(best.confidence)}).")
     else:
         lines.append("What was observed does not point at one cause.")
     proof = session.last("proof")
@@ -124,7 +104,7 @@ def _job(session: Session) -> list[Block]:
     for job in _jobs(session):
         verdict = job["verdict"]
         blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
-        lines = [(verdict["why"], f"confidence {summary.share_text(verdict['confidence'])}")]
+        lines = [(verdict["why"], f"confidence {percent_text(verdict['confidence'])}")]
         if verdict["culprits"]:
             lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):
@@ -159,10 +139,8 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     causes = diagnosis.named(MOST_CAUSES)
     if causes:
-        rows = [[summary.share_text(cause.confidence), cause.title, cause.id] for cause in causes]
-        blocks.append(
-            Table(["Share", "Cause", "Id"], [*rows, [summary.share_text(diagnosis.other), "none of these", ""]])
-        )
+        rows = [[percent_text(cause.confidence), cause.title, cause.id] for cause in causes]
+        blocks.append(Table(["Share", "Cause", "Id"], [*rows, [percent_text(diagnosis.other), "none of these", ""]]))
     for cause in causes:
         blocks.append(f"{cause.title}, because:")
         blocks.append(Bullets([_reason(line) for line in (*cause.because, *cause.against)]))

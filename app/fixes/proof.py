@@ -36,6 +36,7 @@ LOOK_EVERY_S = 1.0
 # each other will not get better, one that only stands still may yet go on.
 HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
 ENDS_WITHIN_S = 10.0
+NOT_PROBES = ("job", "review")  # what ``verify`` of a cause may name besides the probes of this machine
 TORCHRUNS_OWN = "torch/distributed/elastic/"
 
 
@@ -48,6 +49,11 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     elapsed_s: float
     findings: list[str] = []
+
+    @property
+    def summary(self) -> str:
+        """``proved in 6 s: every rank got past train.py:88``."""
+        return f"{'proved' if self.passed else 'not proved'} in {self.elapsed_s:.0f} s: {self.what}"
 
 
 async def prove_job(
@@ -99,7 +105,7 @@ async def prove_probe(cause: Cause, context: ProbeContext, knowledge: Knowledge,
     from ..probes.run_probes import judge_snapshot, run_probes
 
     verify = cause.verify
-    if verify.probe not in knowledge.probes or verify.probe in ("job", "review"):
+    if verify.probe not in knowledge.probes or verify.probe in NOT_PROBES:
         raise UserError(f"{cause.id} is proved by {verify.probe}, not by a probe of this box", "start the job again")
     started = time.monotonic()
     title = knowledge.probes[verify.probe].title

@@ -3,6 +3,7 @@
 import msgspec
 
 from ...knowledge.schema import Safety
+from ..evidence import Status
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 
@@ -34,3 +35,12 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     def diff(self) -> str:
         """Return the patches as one unified diff, with paths relative to the working directory."""
         return "".join(unified_diff(each.before, each.after, relative_to_cwd(each.path)) for each in self.patches)
+
+
+def safety_text(fix: Fix) -> tuple[Status | None, str]:
+    """Return how far a fix can be trusted, with the status that marks it, or None if nothing can be applied."""
+    if fix.safety == "safe":
+        return "ok", "safe: fixes the fault and changes nothing else"
+    if fix.safety == "unsafe":
+        return "warn", f"read it first: {fix.why_unsafe}"
+    return None, "to be done by hand"

@@ -1,6 +1,4 @@
-"""A job that is looked at again and again: what earlier looks add to the newest."""
-
-from collections.abc import Mapping
+"""Merge earlier samples of a job into its latest report."""
 
 import msgspec
 
@@ -8,33 +6,37 @@ from .types import JobReport, ProcessSamples, RankRow, Sample
 from .verdict import judge_job
 
 SLACK_S = 0.1  # ``since_s`` is rounded to tenths
-SAME_START_S = 1.0  # the start of a process is reckoned back from now, a little otherwise each time
+SAME_START_S = 1.0  # start times are computed from the age of a process and vary slightly
 
 
 def extend_with_earlier_samples(before: JobReport | None, now: JobReport) -> JobReport:
-    """``now``, judged with what the looks before still say: where a rank has not moved since them, it has stood still
-    for that long; where it went on between two looks, it moves."""
+    """Return ``now``, judged again with the samples of an earlier report of the same job.
+
+    A rank without progress since the earlier samples was blocked for that long; one that went on between two samples
+    makes progress.
+    """
     if before is None or before.job.id != now.job.id:
         return now
     rows = {(row.host, row.pid): row for row in before.ranks}
-    known = {(seen.host, seen.process.pid): seen for seen in before.observed.seen}
-    seen = [_with(each, known.get((each.host, each.process.pid)), rows) for each in now.observed.seen]
+    earlier = {(seen.host, seen.process.pid): seen for seen in before.observed.seen}
+    seen = [
+        _with_earlier(each, earlier.get((each.host, each.process.pid)), rows.get((each.host, each.process.pid)))
+        for each in now.observed.seen
+    ]
     return judge_job(msgspec.structs.replace(now.observed, seen=seen)) if seen != now.observed.seen else now
 
 
-def _with(
-    now: ProcessSamples, before: ProcessSamples | None, rows: Mapping[tuple[str, int | None], RankRow]
-) -> ProcessSamples:
-    """A process with the looks at it that came before."""
+def _with_earlier(now: ProcessSamples, before: ProcessSamples | None, row: RankRow | None) -> ProcessSamples:
+    """Return a process with its earlier samples, unless it was restarted since."""
     if before is None or abs(now.process.started_at - before.process.started_at) > SAME_START_S:
         return now
     start = min((sample.at for sample in now.samples), default=0.0)
-    kept = [sample for sample in _kept(before, rows.get((now.host, now.process.pid))) if sample.at < start]
+    kept = [sample for sample in _needed_samples(before, row) if sample.at < start]
     return msgspec.structs.replace(now, samples=kept + now.samples) if kept else now
 
 
-def _kept(seen: ProcessSamples, row: RankRow | None) -> list[Sample]:
-    """The looks that say all that a person still needs of them: the oldest since which nothing moved, and the last."""
+def _needed_samples(seen: ProcessSamples, row: RankRow | None) -> list[Sample]:
+    """Return the samples that are still needed: the oldest since the last progress, and the last."""
     if not seen.samples:
         return []
     last = seen.samples[-1]

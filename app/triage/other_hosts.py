@@ -1,4 +1,4 @@
-"""How to look at the hosts of a job that were not looked at: one command line for each way to get there."""
+"""Commands to inspect the hosts of a job that have not been inspected yet."""
 
 import shlex
 
@@ -8,13 +8,12 @@ SAVE = 'ddpwizard triage --save "triage-$(hostname).json.gz"'
 
 
 def ranks_on_other_hosts(report: JobReport) -> list[int]:
-    """The ranks that live on hosts that were not looked at."""
+    """Return the ranks on hosts that were not inspected."""
     return [row.rank for row in report.ranks if row.state == "unreadable" and row.pid is None]
 
 
 def commands_for_other_hosts(report: JobReport) -> list[str]:
-    """What to type so that every host of the job is looked at, and how to put the answers together; none where all
-    were seen."""
+    """Return commands that inspect every host of the job and merge the results; empty if all were inspected."""
     if not ranks_on_other_hosts(report):
         return []
     environ = {name: value for process in report.job.processes for name, value in process.environ.items()}

@@ -1,4 +1,4 @@
-"""A job that is there no more: what its logs say of how it ended, beside what was seen of it last."""
+"""Post-mortem: combine the last report of a finished job with the deaths in its logs."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from .types import JobReport
 
 
 def add_deaths_from_logs(report: JobReport) -> JobReport:
-    """The last report of a job with the deaths that its logs tell by now; as it is where they are gone or say none."""
-    seen = report.observed
-    paths = [*(seen.log.files if seen.log else []), *(each.output_from for each in seen.seen)]
+    """Return the last report of a job with the deaths found in its logs; unchanged if there are no logs or deaths."""
+    observed = report.observed
+    paths = [*(observed.log.files if observed.log else []), *(seen.output_from for seen in observed.seen)]
     files = [Path(path) for path in dict.fromkeys(paths) if path and Path(path).is_file()]
     if not files:
         return report
     try:
-        told = read.deaths_in_log(read.read_job_logs(files))
+        deaths = read.deaths_in_log(read.read_job_logs(files))
     except UserError:
         return report
-    new = [death for death in told if death not in seen.deaths]
-    return msgspec.structs.replace(report, observed=msgspec.structs.replace(seen, deaths=[*seen.deaths, *new]))
+    new = [death for death in deaths if death not in observed.deaths]
+    return msgspec.structs.replace(report, observed=msgspec.structs.replace(observed, deaths=[*observed.deaths, *new]))

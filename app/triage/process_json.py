@@ -1,4 +1,4 @@
-"""What was seen of each process of a job, as plain data for the triage document."""
+"""The data collected of each process of a job, as plain data for the triage document."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from .types import JobReport, ProcessSamples
 
 
 def process_rows(report: JobReport) -> list[dict[str, Any]]:
-    """A row for each process: its use between the looks, its threads, children, connections, GPUs and last output.
+    """Return a row for each process: resource use, threads, children, connections, GPUs and last output.
 
-    Command lines and output are cleaned of secrets.
+    Secrets are removed from command lines and output.
     """
     return [_process(seen) for seen in report.observed.seen]
 

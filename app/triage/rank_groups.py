@@ -1,5 +1,7 @@
-"""A job's report as a person wants to see it: ranks at the same place as one row, the lines they stand at with their
-surroundings. Plain data, for the screens and the command alike."""
+"""Display data of a job's report: ranks at the same place as one row, and the source around their lines.
+
+The data is plain, rendered by the screens and the command.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,7 +10,7 @@ from typing import NamedTuple
 
 from ..launchers.recognise import is_multiprocessing_spawn, parse_python
 from ..text import redact
-from ..text.units import count_text, rank_ranges, size_text
+from ..text.units import bytes_text, count_text, rank_ranges, seconds_text
 from . import phrases
 from .rank_activity.frames import user_frames
 from .types import JobReport, ProcessSamples, RankRow
@@ -16,13 +18,15 @@ from .types import JobReport, ProcessSamples, RankRow
 AROUND = 1  # lines shown before and after a line of interest
 SHOWN_CHILDREN = 3
 SHOWN_PLACES = 4  # places of source shown at most
-NAMED_WIDTH = 24  # ranks whose numbers take more than that are counted
-MINUTES_FROM_S, HOURS_FROM_S, DAYS_FROM_S = 100, 100 * 60, 48 * 3600
+NAMED_WIDTH = 24  # if the numbers of ranks take more characters, the ranks are counted
 
 
 class RankGroup(NamedTuple):
-    """Ranks in the same state at the same place. ``since`` is a lower bound ("≥ 3 s") unless the recorder or a log
-    knows, and empty where they move. What differs within the group is a range; what was not read is empty."""
+    """Ranks in the same state at the same place.
+
+    ``since`` is a lower bound ("≥ 3 s") unless it is from the Flight Recorder or a log; it is empty if they make
+    progress. Values that differ within the group are ranges; values that were not read are empty.
+    """
 
     ranks: str
     state: str
@@ -42,7 +46,7 @@ class RankGroup(NamedTuple):
 
 
 class ResourceUse(NamedTuple):
-    """What a rank used between its last two looks. None: not known."""
+    """Resource use of a rank between its last two samples. None: not known."""
 
     cpu_percent: float | None = None
     gpu_percent: int | None = None
@@ -51,7 +55,7 @@ class ResourceUse(NamedTuple):
 
 
 class CodeLine(NamedTuple):
-    """One line of source; ``number`` None stands for lines left out. ``mark`` says which ranks stand there."""
+    """One line of source; ``number`` is None for omitted lines. ``mark`` names the ranks that are there."""
 
     number: int | None
     text: str
@@ -60,7 +64,7 @@ class CodeLine(NamedTuple):
 
 
 def job_title(report: JobReport) -> str:
-    """``train.py · 4 ranks · torchrun (pid 4711)``."""
+    """Return ``train.py · 4 ranks · torchrun (pid 4711)``."""
     script = script_name(report)
     count = f"{report.world_size} ranks" if report.world_size != 1 else "1 process"
     launcher = f"{report.launcher} (pid {report.job.launcher_pid})" if report.job.launcher_pid else report.launcher
@@ -68,7 +72,7 @@ def job_title(report: JobReport) -> str:
 
 
 def script_name(report: JobReport) -> str:
-    """The name of the job's script, or empty text."""
+    """Return the name of the job's script, or ""."""
     commands = [*(process.command for process in report.job.processes), report.job.launcher_command]
     command = next((each for each in commands if each and not is_multiprocessing_spawn(each)), [])
     is_python = bool(command) and Path(command[0]).name.startswith(("python", "pypy"))
@@ -77,8 +81,10 @@ def script_name(report: JobReport) -> str:
 
 
 def rank_groups(report: JobReport, only: Iterable[int] | None = None, *, alone: bool = False) -> list[RankGroup]:
-    """The ranks (``only`` these, if given), culprits first, those in the same place together; each ``alone``, if so
-    wanted."""
+    """Group the ranks (``only`` these, if given) by state and place, culprits first.
+
+    ``alone``: one group for each rank.
+    """
     culprits = set(report.verdict.culprits)
     groups: dict[object, list[RankRow]] = defaultdict(list)
     wanted = None if only is None else set(only)
@@ -92,32 +98,23 @@ def rank_groups(report: JobReport, only: Iterable[int] | None = None, *, alone: 
 
 
 def ranks_label(ranks: Sequence[int], most: int = NAMED_WIDTH) -> str:
-    """``rank 0``, ``ranks 1–3``, or ``512 ranks`` where their numbers would be longer than ``most``."""
+    """Return ``rank 0``, ``ranks 1–3``, or ``512 ranks`` if their numbers are longer than ``most`` characters."""
     named = rank_ranges(ranks)
     return phrases.mid_sentence(phrases.ranks_phrase(ranks)) if len(named) <= most else count_text(len(ranks), "rank")
 
 
 def since_text(rows: Iterable[RankRow]) -> str:
-    """How long ago ranks last moved, at least: ``≥ 3 s``; ``11 min`` where the recorder or a log knows."""
+    """Return the time since the last progress, at least: ``≥ 3 s``; ``11 min`` if from the Flight Recorder or a log."""
     still = [(row.since_s, row.since_from) for row in rows if row.since_s is not None]
     least_s = min((since_s for since_s, _ in still), default=0.0)
     if least_s < 1:
         return ""
     known = all(source != "samples" for _, source in still)
-    return duration(least_s) if known else f"≥ {duration(least_s)}"
-
-
-def duration(span_s: float) -> str:
-    """``42 s``, ``11 min``, ``3 h``, ``4 days``."""
-    if span_s < MINUTES_FROM_S:
-        return f"{span_s:.0f} s"
-    if span_s < HOURS_FROM_S:
-        return f"{span_s / 60:.0f} min"
-    return f"{span_s / 3600:.0f} h" if span_s < DAYS_FROM_S else f"{span_s / 86400:.0f} days"
+    return ("" if known else "≥ ") + seconds_text(least_s, whole=True)
 
 
 def resource_use(seen: ProcessSamples | None) -> ResourceUse:
-    """What a process used between the last two looks at it, and of its GPUs."""
+    """Return the resource use of a process between its last two samples, and that of its GPUs."""
     if seen is None:
         return ResourceUse()
     busy = [device.busy_percent for device in seen.devices if device.busy_percent is not None]
@@ -127,20 +124,20 @@ def resource_use(seen: ProcessSamples | None) -> ResourceUse:
         return devices
     first, last = seen.samples[-2:]
     span_s = max(last.at - first.at, 1e-3)
-    moved_bytes = (last.read_bytes + last.written_bytes) - (first.read_bytes + first.written_bytes)
+    transferred_bytes = (last.read_bytes + last.written_bytes) - (first.read_bytes + first.written_bytes)
     return devices._replace(
         cpu_percent=max(0.0, last.cpu_s - first.cpu_s) / span_s * 100,
-        io_bytes_per_s=max(0, moved_bytes) / span_s if last.read_bytes or last.written_bytes else None,
+        io_bytes_per_s=max(0, transferred_bytes) / span_s if last.read_bytes or last.written_bytes else None,
     )
 
 
 def source_places(report: JobReport) -> list[str]:
-    """The places the source is shown of beside the verdict: the culprits' first."""
+    """Return the places whose source is shown with the verdict, those of the culprits first."""
     return list(_marks(report))[:SHOWN_PLACES]
 
 
 def blocking_children(report: JobReport) -> list[str]:
-    """The children that stand still of the ranks to blame, a line each: a loader worker, a command."""
+    """Return a line for each child of a culprit that makes no progress: a loader worker, a command."""
     lines: list[str] = []
     for seen in report.observed.seen:
         if seen.process.rank not in report.verdict.culprits:
@@ -149,14 +146,16 @@ def blocking_children(report: JobReport) -> list[str]:
             command = " ".join(redact.redact_command(child.command))[:60]
             what = "loader worker" if child.kind == "loader" else f"child {command}"
             frame = next(reversed(user_frames(child.stack)), None)
-            at = f" stands at {Path(frame.path).name}:{frame.line}  {frame.function}" if frame else ""
+            at = f" is at {Path(frame.path).name}:{frame.line}  {frame.function}" if frame else ""
             lines.append(f"rank {seen.process.rank}'s {what} (pid {child.pid}){at}")
     return lines
 
 
 def source_excerpt(report: JobReport, at: str | None = None) -> list[CodeLine]:
-    """The source around the culprits' condition and around each place where ranks stand, file by file; around ``at``
-    alone, where that is another place."""
+    """Return the source around the place of each rank and around the condition of the verdict, file by file.
+
+    If ``at`` is another place, return only the source around it.
+    """
     marks = _marks(report)
     shown = list(marks)[:SHOWN_PLACES]
     if at is not None and at not in shown and at.rpartition(":")[0] in report.sources:
@@ -176,7 +175,7 @@ def _group(rows: list[RankRow], culprit: bool, seen: dict[tuple[str, int], Proce
     first = rows[0]
     uses = [resource_use(seen.get((row.host, row.pid)) if row.pid is not None else None) for row in rows]
     memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
-    moved = [use.io_bytes_per_s for use in uses if use.io_bytes_per_s is not None]
+    io_rates = [use.io_bytes_per_s for use in uses if use.io_bytes_per_s is not None]
     groups = {row.group for row in rows}
     return RankGroup(
         ranks=rank_ranges([row.rank for row in rows]),
@@ -190,15 +189,15 @@ def _group(rows: list[RankRow], culprit: bool, seen: dict[tuple[str, int], Proce
         members=tuple(row.rank for row in rows),
         group=(first.group or "") if len(groups) == 1 else f"{len(groups)} groups",
         seq=_range([row.seq for row in rows if row.seq is not None]),
-        cpu=_range([round(use.cpu_percent) for use in uses if use.cpu_percent is not None], " %"),
-        gpu=_range([use.gpu_percent for use in uses if use.gpu_percent is not None], " %"),
-        memory=size_text(max(memory)) if memory else "",
-        io=f"{size_text(max(moved))}/s" if moved else "",
+        cpu=_range([round(use.cpu_percent) for use in uses if use.cpu_percent is not None], "%"),
+        gpu=_range([use.gpu_percent for use in uses if use.gpu_percent is not None], "%"),
+        memory=bytes_text(max(memory)) if memory else "",
+        io=f"{bytes_text(max(io_rates))}/s" if io_rates else "",
     )
 
 
 def _range(numbers: Sequence[int], unit: str = "") -> str:
-    """``7``, or ``7–9`` where they differ."""
+    """Return ``7``, or ``7–9`` if they differ."""
     if not numbers:
         return ""
     least, most = min(numbers), max(numbers)
@@ -206,7 +205,7 @@ def _range(numbers: Sequence[int], unit: str = "") -> str:
 
 
 def _marks(report: JobReport) -> dict[str, list[int]]:
-    """``path:line`` to the ranks that stand there, the culprits' places first."""
+    """Map ``path:line`` to the ranks that are there, the places of the culprits first."""
     marks: dict[str, list[int]] = defaultdict(list)
     culprits = set(report.verdict.culprits)
     for row in sorted(report.ranks, key=lambda row: row.rank not in culprits):

@@ -1,7 +1,7 @@
-"""One file with everything that was seen of the jobs of a host, to be judged elsewhere or merged with other hosts'.
+"""Saved observations of the jobs of a host, to be analysed elsewhere or merged with those of other hosts.
 
-The file is JSON (gzip where its name ends with .gz) and holds no secrets: environments are cut down to what concerns
-launching; command lines, printed lines and source text are cleaned.
+The file is JSON (gzip if its name ends with .gz) and holds no secrets: environments are reduced to launch variables;
+command lines, printed lines and source text are redacted.
 """
 
 import gzip
@@ -28,7 +28,7 @@ LOCAL = ("localhost", "127.", "::1", "[::1]")
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of the jobs of one host (or, merged, of several) at a time (seconds since the epoch)."""
+    """The observations of the jobs of one host (or, merged, of several); times in seconds since the epoch."""
 
     schema: str = SCHEMA
     ddpwizard_version: str = __version__
@@ -37,16 +37,16 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_bundle(observations: Sequence[Observation]) -> bytes:
-    """The file's content, cleaned of secrets."""
-    bundle = Bundle(taken_at=time.time(), observations=[_clean(observed) for observed in observations])
+    """Return the content of the file, without secrets."""
+    bundle = Bundle(taken_at=time.time(), observations=[_redact(observed) for observed in observations])
     return msgspec.json.encode(bundle)
 
 
 def read_bundle(path: Path) -> Bundle:
-    """A saved bundle.
+    """Read a saved bundle.
 
     Raises:
-        UserError: The file cannot be read, or is none.
+        UserError: The file cannot be read, or is not a bundle.
     """
     try:
         content = sys.stdin.buffer.read(LIMIT_BYTES) if str(path) == "-" else path.read_bytes()
@@ -59,33 +59,35 @@ def read_bundle(path: Path) -> Bundle:
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}", "name another file"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no saved triage: {error}", "make one with ddpwizard triage --save FILE") from error
+        raise UserError(
+            f"{path} is not a saved triage: {error}", "create one with ddpwizard triage --save FILE"
+        ) from error
     if bundle.schema != SCHEMA:
-        raise UserError(f"{path} is a {bundle.schema}, not a {SCHEMA}", "make one with ddpwizard triage --save FILE")
+        raise UserError(f"{path} is a {bundle.schema}, not a {SCHEMA}", "create one with ddpwizard triage --save FILE")
     return bundle
 
 
 def merge_bundles(bundles: Iterable[Bundle]) -> list[Observation]:
-    """The jobs of all bundles, each once: what several hosts saw of one job is put together.
+    """Return the jobs of all bundles, each once, with the observations of all its hosts.
 
-    Of two looks at one job from the same host the later counts.
+    Of two observations of one job by the same host the later counts.
     """
     by_job: dict[tuple[object, ...], dict[tuple[str, ...], Observation]] = defaultdict(dict)
     for bundle in sorted(bundles, key=lambda bundle: bundle.taken_at):
         for observed in bundle.observations:
             by_job[_identity(observed)][tuple(observed.hosts)] = observed
-    return [_together(list(of_job.values())) for of_job in by_job.values()]
+    return [_merge_hosts(list(of_job.values())) for of_job in by_job.values()]
 
 
 def _identity(observed: Observation) -> tuple[object, ...]:
-    """What makes it the same job on another host: run id, master and world size; the host where the master is local."""
+    """Return a key equal for one job on all its hosts: run id, master, world size, and the host if it is local."""
     job = observed.job
     run_ids = {process.environ.get("TORCHELASTIC_RUN_ID", "") for process in job.processes}
     alone = job.world_size == len(job.processes) or not job.master or job.master.startswith(LOCAL)
     return (max(run_ids, default=""), job.master, job.world_size, job.id if alone else "", job.host if alone else "")
 
 
-def _together(parts: list[Observation]) -> Observation:
+def _merge_hosts(parts: list[Observation]) -> Observation:
     first = min(parts, key=lambda part: min((p.rank or 0 for p in part.job.processes), default=1 << 30))
     others = [part for part in parts if part is not first]
     if not others:
@@ -104,25 +106,25 @@ def _together(parts: list[Observation]) -> Observation:
     )
 
 
-def _clean(observed: Observation) -> Observation:
+def _redact(observed: Observation) -> Observation:
     plain: dict[str, Any] = redact.redact_record(msgspec.to_builtins(msgspec.structs.replace(observed, sources={})))
-    cleaned = msgspec.convert(plain, Observation, strict=False, str_keys=True)
+    redacted = msgspec.convert(plain, Observation, strict=False, str_keys=True)
     return msgspec.structs.replace(
-        cleaned,
-        job=_clean_job(cleaned.job),
-        seen=[_clean_seen(seen) for seen in cleaned.seen],
+        redacted,
+        job=_redact_job(redacted.job),
+        seen=[_redact_seen(seen) for seen in redacted.seen],
         sources={path: redact.redact_source(text) for path, text in observed.sources.items()},
     )
 
 
-def _clean_job(job: Job) -> Job:
-    return msgspec.structs.replace(job, processes=[_clean_process(process) for process in job.processes])
+def _redact_job(job: Job) -> Job:
+    return msgspec.structs.replace(job, processes=[_redact_process(process) for process in job.processes])
 
 
-def _clean_seen(seen: ProcessSamples) -> ProcessSamples:
-    return msgspec.structs.replace(seen, process=_clean_process(seen.process))
+def _redact_seen(seen: ProcessSamples) -> ProcessSamples:
+    return msgspec.structs.replace(seen, process=_redact_process(seen.process))
 
 
-def _clean_process(process: Process) -> Process:
+def _redact_process(process: Process) -> Process:
     kept = {name: value for name, value in process.environ.items() if is_launch_variable(name)}
     return msgspec.structs.replace(process, environ=kept)

@@ -1,4 +1,4 @@
-"""From nothing, or a pid, to each job's ranks and verdict: find the jobs, look twice, judge."""
+"""Find the jobs of this machine, sample their ranks and judge each job."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from .sampling.sampler import Progress, access_denied, sample_job
 from .types import JobReport, JobState
 
 FIND_LIMIT_S = 15.0
-# What a finding says beside the verdict's own words; the others are told by those.
-BESIDE = {
-    "job.culprit-line-under-rank-test": "a test of the rank decides who gets there: {branch}",
-    "job.collectives-in-another-order": "both sides of this condition communicate, in another order: {branch}",
+# Text of findings that the text of the verdict does not include.
+FINDING_TEXT = {
+    "job.culprit-line-under-rank-test": "a test of the rank decides which ranks get there: {branch}",
+    "job.collectives-in-another-order": "both sides of this condition communicate, in a different order: {branch}",
     "job.error-caught-on-the-way": "an error may have been caught on the way there",
-    "job.killed-for-memory": "the kernel killed it for want of memory",
-    "job.waiting-at-init": "the ranks that live wait for others to join",
+    "job.killed-for-memory": "the kernel's OOM killer ended it: out of memory",
+    "job.waiting-at-init": "the ranks that are alive wait for others to join",
 }
-ORDER: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
+SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 
 
 async def triage_jobs(
@@ -32,23 +32,22 @@ async def triage_jobs(
     gap_s: float = 1.0,
     progress: Progress | None = None,
 ) -> list[JobReport]:
-    """Look at the jobs that run here, or at the one ``pid`` belongs to; the worst first.
+    """Inspect the jobs that run here, or only the job of ``pid``, and return their reports, the worst first.
 
-    Two looks lie ``gap_s`` seconds apart. ``logs``: files or directories to read besides those that are found.
-    ``allow="perturbs"`` lets py-spy pause a rank while it reads it.
+    ``gap_s``: seconds between two samples; ``logs``: files or directories to read in addition to those that are found.
+    ``allow="perturbs"`` lets py-spy pause a rank while it reads its stack.
 
     Raises:
         UserError: No process has that pid.
-        CouldNotLook: There is no /proc, or a process may not be read.
+        InspectionError: There is no /proc, or no process may be read.
     """
     jobs = await run_in_thread(
         lambda: discover.find_jobs() if pid is None else discover.job_of_pid(pid),
         limit_s=FIND_LIMIT_S,
         subject="the processes of this machine",
     )
-    tell = progress or (lambda _line: None)
     reports = await asyncio.gather(
-        *(sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=tell) for job in jobs)
+        *(sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress) for job in jobs)
     )
     if reports and all(access_denied(report) for report in reports):
         raise InspectionError(
@@ -59,22 +58,22 @@ async def triage_jobs(
 
 
 def sort_by_severity(reports: Sequence[JobReport]) -> list[JobReport]:
-    """The worst first."""
-    return sorted(reports, key=lambda report: (ORDER.index(report.verdict.state), -report.verdict.confidence))
+    """Return the reports, the worst first."""
+    return sorted(reports, key=lambda report: (SEVERITY.index(report.verdict.state), -report.verdict.confidence))
 
 
 def evidence_of_report(report: JobReport) -> list[Evidence]:
-    """What the verdict over a job says in the terms of the knowledge base."""
+    """Convert the verdict on a job to evidence in the terms of the knowledge base."""
     verdict = report.verdict
     pids = {row.rank: row.pid for row in report.ranks}
     rank = verdict.culprits[0] if verdict.culprits else None
     host = report.nodes[0] if report.nodes else ""
     found: list[Evidence] = []
-    for place, finding in enumerate(verdict.findings):
-        words = BESIDE.get(finding, "")
-        alone = verdict.why if place == 0 else finding.removeprefix("job.").replace("-", " ")
-        what = words.format(branch=verdict.branch) if words else alone
-        where = verdict.branch if "{branch}" in words else verdict.where
+    for index, finding in enumerate(verdict.findings):
+        text = FINDING_TEXT.get(finding, "")
+        default = verdict.why if index == 0 else finding.removeprefix("job.").replace("-", " ")
+        what = text.format(branch=verdict.branch) if text else default
+        where = verdict.branch if "{branch}" in text else verdict.where
         pid = pids.get(rank) if rank is not None else None
         found.append(Evidence(finding, "job", what, where=where or "", rank=rank, host=host, pid=pid))
     return found

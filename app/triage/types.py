@@ -259,7 +259,7 @@ class RankLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read from the logs of one job: its last attempt.
+    """The content of the logs of one job, for its last attempt.
 
     ``first`` is the first rank with an error of its own, and ``first_where`` the line of that error. ``whole`` is False
     if so many ranks write to one text that some may have been left out: the silence of a rank then proves nothing.

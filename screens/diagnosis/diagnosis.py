@@ -72,11 +72,7 @@ class DiagnosisScreen(WizardScreen):
     def _show(self) -> None:
         diagnosis = self._diagnosis = self.state.diagnosis()
         self.state.record_navigation("diagnosis")
-        self.state.record_event(
-            "diagnosis",
-            causes=[[cause.id, cause.confidence] for cause in self._named()],
-            other=diagnosis.other,
-        )
+        self.state.record_diagnosis(diagnosis, self._named())
         self.query_one("#verdict", Static).update(self._verdict(diagnosis))
         self.query_one(Choices).set_items([self._row(cause) for cause in self._named()])
         self._show_marked()

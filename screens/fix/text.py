@@ -1,14 +1,14 @@
-"""A fix in its parts (patch, commands, config, why), coloured for the screen and plain for a file."""
+"""The parts of a fix (patch, commands, config, why): coloured for the screen, plain for a file."""
 
 from textual.content import Content
 
-from ...app.fixes.types import Fix
+from ...app.fixes.types import Fix, safety_text
 from ...knowledge.schema import Cause
 from ..widgets.formatting import reflow, safe_content, status_sign
 
 
 def fix_parts(fix: Fix, cause: Cause) -> dict[str, list[Content]]:
-    """What there is of the fix, by the name of its tab, in reading order."""
+    """Return the parts that the fix has by the name of their tab, in reading order."""
     found: dict[str, list[Content]] = {}
     if fix.patches:
         found["patch"] = [_diff_line(line) for line in fix.diff().removesuffix("\n").split("\n")]
@@ -21,17 +21,16 @@ def fix_parts(fix: Fix, cause: Cause) -> dict[str, list[Content]]:
     return found
 
 
-def safety_text(fix: Fix, ascii_only: bool) -> Content:
-    """How far it can be trusted to change nothing but the fault."""
-    if fix.safety == "safe":
-        return Content.assemble(status_sign("ok", ascii_only), " safe: it changes nothing but the fault")
-    if fix.safety == "unsafe":
-        return Content.assemble(status_sign("warn", ascii_only), safe_content(f" read it first: {fix.why_unsafe}"))
-    return Content.styled("to read and do by hand", "$muted")
+def safety_content(fix: Fix, ascii_only: bool) -> Content:
+    """Render how far the fix can be trusted."""
+    status, text = safety_text(fix)
+    if status is None:
+        return Content.styled(text, "$muted")
+    return Content.assemble(status_sign(status, ascii_only), safe_content(f" {text}"))
 
 
 def part_as_text(fix: Fix, cause: Cause, part: str) -> tuple[str, str]:
-    """A part for the clipboard: (name of a file for it, its text)."""
+    """Return a part for the clipboard: (file name, text)."""
     if part == "patch":
         return f"{fix.id}.patch", fix.diff()
     if part == "commands":

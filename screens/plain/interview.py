@@ -5,10 +5,10 @@ import asyncio
 from ...app.diagnosis.case import FRONT_DOOR, SKIPPED
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
-from ...app.probes.summary import share_text
 from ...app.snapshot import Snapshot
+from ...app.text.units import percent_text
 from ..shell.state import SURE, WizardState
-from .job import offer_fix
+from .job import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
 
@@ -82,16 +82,14 @@ class Interview:
             diagnosis = self.state.diagnosis()
             named = diagnosis.named(SHOWN_CAUSES) if diagnosis.in_scope else []
             self.state.record_navigation("diagnosis")
-            self.state.record_event(
-                "diagnosis", causes=[[cause.id, cause.confidence] for cause in named], other=diagnosis.other
-            )
+            self.state.record_diagnosis(diagnosis, named)
             self._show_verdict(diagnosis, named)
             letters = {"m": "ask me more"} if diagnosis.next else {}
             letters |= {"x": "it was not the first"} if named else {}
             letters |= {"t": "the ranks over time"} if self.state.timeline and self.state.timeline.several else {}
             letters |= {"s": "look at a rank"} if self.state.reports else {}
             letters |= {"r": "save a report", "h": "home", "q": "quit"}
-            rows = [f"What mends it: {cause.title}" for cause in named]
+            rows = [f"Fix: {cause.title}" for cause in named]
             given = self.prompt.choose(rows, letters, "What next? ")
             self._leave_if(given)
             if given == "m":
@@ -105,7 +103,7 @@ class Interview:
             elif given == "x":
                 self._reject(named[0], diagnosis)
             else:
-                offer_fix(self.state, self.prompt, named[int(given) - 1].id)
+                offer_fixes(self.state, self.prompt, named[int(given) - 1].id)
 
     def _reject(self, cause: RankedCause, diagnosis: Diagnosis) -> None:
         """Note that it was not this cause, and which it was, if the person knows."""
@@ -173,7 +171,7 @@ class Interview:
 
 
 def _bar(share: float, title: str) -> str:
-    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {share_text(share):>5}  {title}"
+    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {percent_text(share):>5}  {title}"
 
 
 def _reason(line: ReasonLine) -> str:

@@ -3,7 +3,7 @@ box. It holds no widget; the two ways out to the machine can be replaced, so tha
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import msgspec
 from ... import __version__
 from ...app.diagnosis.case import Case
 from ...app.errors import UserError
-from ...app.evidence import Check, Diagnosis
+from ...app.evidence import Check, Diagnosis, RankedCause
 from ...app.jobs.types import Job
 from ...app.logs.types import Timeline
 from ...app.options import Options, knowledge_for, target_python
@@ -24,7 +24,9 @@ from ...app.triage.types import JobReport
 from ...knowledge.schema import Intrusiveness, Knowledge
 
 if TYPE_CHECKING:
+    from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
+    from ...app.review.types import ReviewFinding
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
@@ -50,7 +52,6 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # what the planner's form says, to find it again
         self.plan_built: dict[str, ModelSource | UserError] = {}  # models that code of the user's was asked for
-        self.proved = False
         self._case: Case | None = None
 
     @cached_property
@@ -81,7 +82,7 @@ class WizardState:
         """Begin a new case, with what is known of the box already in it."""
         session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
-        self.in_scope, self.proved, self.timeline = True, False, None
+        self.in_scope, self.timeline = True, None
         if self.snapshot:
             self.take_snapshot(self.snapshot)
         return self._case
@@ -108,6 +109,33 @@ class WizardState:
         """Append an event to the session of the case."""
         assert self.case.session is not None
         self.case.session.append(kind, **data)  # type: ignore[arg-type]
+
+    def record_diagnosis(self, diagnosis: Diagnosis, shown: Sequence[RankedCause]) -> None:
+        """Append the ranking to the session, with the causes that were shown."""
+        causes = [[cause.id, cause.confidence] for cause in shown]
+        self.record_event("diagnosis", causes=causes, other=diagnosis.other)
+
+    @property
+    def proved(self) -> bool:
+        """True if a fix was proved in this case."""
+        session = self._case.session if self._case else None
+        return any(event.kind == "proof" and event.data["passed"] for event in (session.events if session else []))
+
+    def fix_flow(
+        self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
+    ) -> "FixFlow":
+        """Return the fixes of a cause; without a ``report``, for the first job in which the cause was found."""
+        from ...app.fixes.flow import FixFlow
+
+        assert self.case.session is not None
+        return FixFlow(
+            self.knowledge.causes[cause],
+            self.knowledge,
+            self.case.session,
+            snapshot=self.snapshot,
+            report=report or next((each for each in self.reports or [] if each.verdict.cause == cause), None),
+            findings=findings,
+        )
 
     def close(self) -> None:
         """Mark the session as done, so that it is not offered again."""

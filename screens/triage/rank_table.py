@@ -145,11 +145,11 @@ def stacks_of_ranks(report: JobReport, ranks: Iterable[int], width: int) -> list
 
 def detail_line(line: rank_details.DetailLine, width: int) -> Content:
     """A line of a rank's page: what it says, and in a quieter colour what stands beside it."""
-    if not line.beside:
-        return safe_content(f"  {line.what}").truncate(width, ellipsis=True)
-    left = safe_content(f"  {line.what:<26}  ")
-    path, colon, number = line.beside.rpartition(":")
-    shown = f"{relative_path(path)}{colon}{number}" if colon else line.beside
+    if not line.annotation:
+        return safe_content(f"  {line.text}").truncate(width, ellipsis=True)
+    left = safe_content(f"  {line.text:<26}  ")
+    path, colon, number = line.annotation.rpartition(":")
+    shown = f"{relative_path(path)}{colon}{number}" if colon else line.annotation
     return Content.assemble(left, safe_content(truncate_middle(shown, max(16, width - left.cell_length)), "$muted"))
 
 

@@ -24,7 +24,6 @@ from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.header_footer import Header, StatusLine
 from ..widgets.progress_line import ProgressLine
-from ..widgets.source import split_location
 from . import text as says
 from .auto_refresh import AutoRefreshMixin
 from .rank_table import RankTable, source_of_ranks
@@ -127,8 +126,7 @@ class TriageScreen(AutoRefreshMixin):
 
     def _tell_case(self) -> None:
         """Take the job that is shown into the case, where its verdict is news."""
-        from ...app.report import triage_event_data
-        from ...app.triage.triage import evidence_of_report
+        from ...app.diagnosis.job_evidence import add_triage
 
         report = self.report
         news = (report.job.id, report.verdict.state, report.verdict.cause, report.verdict.culprits) if report else None
@@ -137,30 +135,20 @@ class TriageScreen(AutoRefreshMixin):
         self._told = news
         self.state.record_navigation("triage", str(self._pid or ""))
         others = [other for other in self._reports if other is not report]
-        self.state.case.take_triage(**triage_event_data([report, *others]))
-        self.state.case.add(evidence_of_report(report))
+        add_triage(self.state.case, [report, *others])
         self.run_worker(self._review(report), group="review", exclusive=True)
 
     async def _review(self, report: JobReport) -> None:
-        """The review of the script of the job; nothing where it cannot be read as Python."""
-        from ...app.review.review import review_file
+        from ...app.diagnosis.job_evidence import review_job_script
 
-        found = split_location(report.verdict.where or "")
-        if found is None:
-            return
-        try:
-            findings = await asyncio.to_thread(review_file, Path(found[0]), self.state.knowledge)
-        except UserError:
-            return
-        self.post_message(self.Reviewed(findings))
+        self.post_message(self.Reviewed(await asyncio.to_thread(review_job_script, report, self.state.knowledge)))
 
     @on(Reviewed)
     def _reviewed(self, event: Reviewed) -> None:
-        from ...app.review.review import evidence_of_findings
+        from ...app.diagnosis.job_evidence import add_review
 
         self._findings = event.findings
-        known = {(item.id, item.where) for item in self.state.case.evidence}
-        self.state.case.add(item for item in evidence_of_findings(event.findings) if (item.id, item.where) not in known)
+        add_review(self.state.case, event.findings)
 
     # -- showing
 

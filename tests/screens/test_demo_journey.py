@@ -38,7 +38,7 @@ async def test_from_the_hang_to_the_proof() -> None:
         await shows(pilot, "applied, u takes it back")
         assert text_of(script) != before
         await pilot.press("v")
-        await shows(pilot, "✓ Proved", limit_s=120)
+        await shows(pilot, "✓ proved in", limit_s=120)
         await pilot.press("u")
         await shows(pilot, "Taken back")
         assert text_of(script) == before

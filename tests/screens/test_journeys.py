@@ -247,8 +247,8 @@ class TestTriageAndFix:
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "looks hung")
             await pilot.press("1")
-            await shows(pilot, "97 %", "Cause: A collective that only some ranks reach (line 5)", "◀ rank 0", "1–3")
-            assert line_with(pilot, "97 %") < line_with(pilot, "last moved") < line_with(pilot, "◀ rank 0")
+            await shows(pilot, "97%", "Cause: A collective that only some ranks reach (line 5)", "◀ rank 0", "1–3")
+            assert line_with(pilot, "97%") < line_with(pilot, "last moved") < line_with(pilot, "◀ rank 0")
             await pilot.press("s")
             await shows(pilot, "Stacks", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate")
             await pilot.press("escape", "w")
@@ -279,10 +279,10 @@ class TestTriageAndFix:
             await pilot.press("1")
             assert script.read_text() == TRAIN
             await pilot.press("a", "2")
-            await shows(pilot, "applied, u takes it back", "Applied to train.py")
+            await shows(pilot, "applied, u undoes it", "Applied to train.py")
             assert script.read_text() == PATCHED
             await pilot.press("u")
-            await shows(pilot, "Taken back")
+            await shows(pilot, "Undone in train.py")
             assert script.read_text() == TRAIN
         actions = [e.data["action"] for e in state.case.session.events if e.kind == "fix"]  # type: ignore[union-attr]
         assert actions == ["applied", "undone"]

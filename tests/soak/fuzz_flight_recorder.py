@@ -1,8 +1,8 @@
-"""Damage Flight Recorder dumps at random and read them: a problem or a record each, nothing executed, no crash.
+"""Damage Flight Recorder dumps at random and read them: each gives a problem or a record, without a crash.
 
-    python tests/soak/fuzz_records.py [COUNT] [SEED]
+    python tests/soak/fuzz_flight_recorder.py [COUNT] [SEED]
 
-A dump that breaks something is written to the folder DDPWIZARD_SOAK_DIR (default: the present one); exit code 1.
+A dump that fails is written to the directory DDPWIZARD_SOAK_DIR [default: the current one]; the exit code is then 1.
 """
 
 import os
@@ -42,38 +42,38 @@ def one(content: bytes, folder: Path) -> bool:
     took = time.process_time() - began
     assert took < MOST_S, f"it took {took:.1f} s"
     damaged = [record for record in found.records if record.rank == 1]
-    assert damaged or any(str(path) in problem for problem in found.problems), "neither read nor named"
+    assert damaged or any(str(path) in problem for problem in found.problems), "neither read nor reported"
     return bool(damaged)
 
 
 def fuzz(count: int, seed: int) -> tuple[int, int]:
-    """Return how many of ``count`` damaged dumps could be read, and how many broke something."""
+    """Return how many of ``count`` damaged dumps could be read, and how many failed."""
     random_ = random.Random(seed)
-    sound = wholesome()
-    read, broke = 0, 0
+    intact = wholesome()
+    read, failed = 0, 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "trace_0").write_bytes(sound[0])
+        (folder / "trace_0").write_bytes(intact[0])
         for number in range(count):
-            content = mutated(random_, sound[number % len(sound)])
+            content = mutated(random_, intact[number % len(intact)])
             try:
                 read += one(content, folder)
             except Exception as error:
-                broke += 1
-                kept = FOLDER / f"broke-{seed}-{number}.dump"
+                failed += 1
+                kept = FOLDER / f"failed-{seed}-{number}.dump"
                 kept.write_bytes(content)
                 print(f"{kept}: {error!r}", file=sys.stderr)
-    return read, broke
+    return read, failed
 
 
 def main(arguments: list[str]) -> int:
-    """Under a memory limit, so that a dump that asks for too much shows."""
+    """Fuzz under a memory limit, so that a dump that claims too much memory fails."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     count = int(arguments[0]) if arguments else COUNT
     seed = int(arguments[1]) if len(arguments) > 1 else random.randrange(1 << 30)
-    read, broke = fuzz(count, seed)
-    print(f"{count} damaged dumps, seed {seed}: {read} could be read, {broke} broke something")
-    return 1 if broke else 0
+    read, failed = fuzz(count, seed)
+    print(f"{count} damaged dumps, seed {seed}: {read} could be read, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Throw bytes at the log reading for as long as one likes: no crash, no text that takes more than its share of time.
+"""Fuzz log analysis: no text may crash it or take more than its share of time.
 
     DDPWIZARD_SOAK_S=600 python tests/soak/fuzz_logs.py
 
-With atheris installed the search is guided by the code that is reached; without it hypothesis puts texts together. A
-text that breaks something is written to the folder DDPWIZARD_SOAK_DIR (default: the present one); exit code 1.
+With atheris installed the search is guided by coverage; otherwise texts are random sequences of pieces. A text that
+fails is written to the directory DDPWIZARD_SOAK_DIR [default: the current one]; the exit code is then 1.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from helpers.hostile_logs import ALL_PIECES, MOST_S_PER_MB, put_together
 
 SECONDS = float(os.environ.get("DDPWIZARD_SOAK_S", "600"))
 FOLDER = Path(os.environ.get("DDPWIZARD_SOAK_DIR", "."))
-LEAST_S = 0.5  # what a text of any size may take
+LEAST_S = 0.5  # allowed for a text of any size
 
 
 def one(content: bytes) -> None:
-    """Understand one text.
+    """Analyse one text.
 
     Raises:
         AssertionError: It took too long.
@@ -39,21 +39,21 @@ def one(content: bytes) -> None:
     try:
         analyse_logs([LogInput("/x.log", content=content, size_bytes=len(content))], KNOWLEDGE)
     except UserError:
-        return  # nothing in it
+        return  # empty or binary
     took = time.process_time() - began
     most = LEAST_S + MOST_S_PER_MB * len(content) / 1e6
     assert took <= most, f"{len(content)} bytes took {took:.2f} s, more than {most:.2f}"
 
 
 def keep(content: bytes, error: BaseException) -> None:
-    """Write a text that broke something where it can be looked at."""
-    path = FOLDER / f"broke-{hashlib.sha256(content).hexdigest()[:12]}.log"
+    """Save a text that failed."""
+    path = FOLDER / f"failed-{hashlib.sha256(content).hexdigest()[:12]}.log"
     path.write_bytes(content)
     print(f"{path}: {error!r}", file=sys.stderr)
 
 
 def guided(atheris: Any) -> int:
-    """Coverage-guided, by atheris; ends the process itself at the first text that breaks something."""
+    """Fuzz guided by coverage (atheris), which ends the process at the first text that fails."""
     with atheris.instrument_imports(include=["ddpwizard.app.logs"]):
         import ddpwizard.app.logs.analyse  # noqa: F401
 
@@ -75,9 +75,9 @@ def guided(atheris: Any) -> int:
 
 
 def unguided(seed: int) -> int:
-    """Texts put together at random from pieces of real logs; the same for the same seed."""
+    """Fuzz with random sequences of pieces of real logs, reproducible by the seed."""
     random_ = random.Random(seed)
-    until, count, broke = time.monotonic() + SECONDS, 0, 0
+    until, count, failed = time.monotonic() + SECONDS, 0, 0
     while time.monotonic() < until:
         content = put_together(random_, most_bytes=random_.choice([200, 5_000, 100_000, 3_000_000]))
         count += 1
@@ -85,13 +85,13 @@ def unguided(seed: int) -> int:
             one(content)
         except Exception as error:
             keep(content, error)
-            broke += 1
-    print(f"{count} texts in {SECONDS:.0f} s, seed {seed}: {broke} broke something")
-    return 1 if broke else 0
+            failed += 1
+    print(f"{count} texts in {SECONDS:.0f} s, seed {seed}: {failed} failed")
+    return 1 if failed else 0
 
 
 def main() -> int:
-    """Guided where that is possible."""
+    """Fuzz guided by coverage if atheris is installed."""
     if importlib.util.find_spec("atheris") is None:
         return unguided(random.randrange(1 << 30))
     return guided(importlib.import_module("atheris"))

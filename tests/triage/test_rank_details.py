@@ -39,25 +39,25 @@ def test_an_unread_file_has_no_source() -> None:
 def test_rank_page_shows_all_data_of_a_rank(tmp_path: Path) -> None:
     found = surrounded(report(tmp_path))
     row = found.ranks[2]
-    said = dict(rank_details.rank_facts(found, row))
-    assert said["state"] == "waiting in barrier"
-    assert said["last moved"] == "≥ 3 s ago, watched for that long"
-    assert said["CPU"] == "1 % of one core"
-    assert said["I/O"] == "64 KiB/s"
-    assert said["kernel"] == "asleep, in futex_wait_queue"
-    assert said["GPU"] == "2, 98 % busy, 12 GiB in use"
-    assert (said["group"], said["sequence"]) == ("default_pg", "118")
-    page = {part.title: [line.what for line in part.lines] for part in rank_details.detail_sections(found, row)}
+    facts = dict(rank_details.rank_facts(found, row))
+    assert facts["state"] == "waiting in barrier"
+    assert facts["last moved"] == "≥ 3 s ago, from samples"
+    assert facts["CPU"] == "1% of one core"
+    assert facts["I/O"] == "64 KiB/s"
+    assert facts["kernel"] == "sleeping, in futex_wait_queue"
+    assert facts["GPU"] == "2, 98% busy, 12 GiB in use"
+    assert (facts["group"], facts["sequence"]) == ("default_pg", "118")
+    page = {part.title: [line.text for line in part.lines] for part in rank_details.detail_sections(found, row)}
     assert list(page) == [
         "Main thread, innermost first",
         "Processes it started: 1",
         "Connections: 2",
-        "The last it printed (/home/ana/run/logs/0/stderr.log)",
+        "Last output (/home/ana/run/logs/0/stderr.log)",
         "Thread QueueFeederThread",
     ]
-    assert page["Processes it started: 1"][0] == "loader worker, pid 5002: asleep, did not move"
+    assert page["Processes it started: 1"][0] == "loader worker, pid 5002: sleeping, no progress"
     assert page["Connections: 2"][0] == "10.0.0.7:41002 → 10.0.0.8:5", "the one whose peer takes nothing first"
-    assert page["The last it printed (/home/ana/run/logs/0/stderr.log)"] == ["step 117 loss 2.31", "rank 2 validates"]
+    assert page["Last output (/home/ana/run/logs/0/stderr.log)"] == ["step 117 loss 2.31", "rank 2 validates"]
 
 
 def test_time_since_progress_from_the_flight_recorder(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_time_since_progress_from_the_flight_recorder(tmp_path: Path) -> None:
 
 def test_rank_page_of_a_missing_rank(tmp_path: Path) -> None:
     found = report(tmp_path)
-    gone = msgspec.structs.replace(found.ranks[1], pid=None, state="missing", where=None, note="no such process")
-    assert rank_details.detail_sections(found, gone) == []
-    assert dict(rank_details.rank_facts(found, gone))["note"] == "no such process"
+    missing = msgspec.structs.replace(found.ranks[1], pid=None, state="missing", where=None, note="no such process")
+    assert rank_details.detail_sections(found, missing) == []
+    assert dict(rank_details.rank_facts(found, missing))["note"] == "no such process"
 
 
 def test_equal_stacks_are_grouped_the_rarest_first(tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_equal_stacks_are_grouped_the_rarest_first(tmp_path: Path) -> None:
 
 def test_a_long_stack_is_truncated_with_a_note() -> None:
     frames = [StackFrame(f"f{n}", "/x.py", n) for n in range(20)]
-    assert [line.what for line in rank_details.frame_lines(frames, 3)] == ["f0", "f1", "f2", "… 17 more"]
+    assert [line.text for line in rank_details.frame_lines(frames, 3)] == ["f0", "f1", "f2", "… 17 more"]

@@ -1,7 +1,7 @@
-"""Ask NCCL's RAS service (since NCCL 2.24, port 28028 of each host with a NCCL job), and judge what it says.
+"""Query NCCL's RAS service (since NCCL 2.24, port 28028 of each host with an NCCL job), and judge its answer.
 
-The protocol is that of ``ncclras`` (src/ras/client.cc of NCCL 2.30): lines of text, answered one by one, the status at
-the end until the connection closes.
+The protocol is that of ``ncclras`` (src/ras/client.cc of NCCL 2.30): lines of text, each answered by a line; the status
+comes last, until the connection closes.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ __all__ = ["RasStatus", "query_ras", "verdict_from_ras"]
 PORT = 28028
 PROTOCOL = 2
 MOST_BYTES = 8 << 20
-AGAIN_S = 0.25
+SECOND_QUERY_S = 0.25
 NAMES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -30,36 +30,38 @@ NAMES = {
 
 
 async def query_ras(host: str = "localhost", port: int = PORT, limit_s: float = 2.0) -> RasStatus | None:
-    """What the RAS service says, or None where none answers within the limit. Where ranks have launched different
-    numbers of operations it is asked twice: in a job that moves these numbers change."""
+    """Return the status of the RAS service, or None without an answer within the limit.
+
+    If ranks have launched different numbers of operations it is queried twice: in a running job these counts change.
+    """
     with suppress(OSError, asyncio.TimeoutError, ValueError):
-        return await wait_for(limit_s, _twice(host, port, limit_s))
+        return await wait_for(limit_s, _query_twice(host, port, limit_s))
     return None
 
 
-async def _twice(host: str, port: int, limit_s: float) -> RasStatus | None:
-    text = await _ask(host, port, limit_s)
+async def _query_twice(host: str, port: int, limit_s: float) -> RasStatus | None:
+    text = await _query(host, port, limit_s)
     if text is None:
         return None
     first = parse.parse_answer(text)
     if not any(_differing(communicator) for communicator in first.communicators):
         return first
-    await asyncio.sleep(AGAIN_S)
+    await asyncio.sleep(SECOND_QUERY_S)
     try:
-        text = await wait_for(limit_s / 2, _ask(host, port, limit_s))
+        text = await wait_for(limit_s / 2, _query(host, port, limit_s))
     except (OSError, asyncio.TimeoutError, ValueError):
         return first
     second = parse.parse_answer(text) if text else first
     return msgspec.structs.replace(second, steady=_launched(first) == _launched(second))
 
 
-async def _ask(host: str, port: int, limit_s: float) -> str | None:
+async def _query(host: str, port: int, limit_s: float) -> str | None:
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        if not (await _say(reader, writer, f"CLIENT PROTOCOL {PROTOCOL}")).startswith(b"SERVER PROTOCOL "):
+        if not (await _send(reader, writer, f"CLIENT PROTOCOL {PROTOCOL}")).startswith(b"SERVER PROTOCOL "):
             return None
-        await _say(reader, writer, f"TIMEOUT {max(1, int(limit_s / 2))}")
-        await _say(reader, writer, "SET FORMAT json")  # before 2.28.7 an error, then the text follows
+        await _send(reader, writer, f"TIMEOUT {max(1, int(limit_s / 2))}")
+        await _send(reader, writer, "SET FORMAT json")  # before 2.28.7 this is an error, and the answer is text
         writer.write(b"VERBOSE STATUS\n")
         await writer.drain()
         answer = bytearray()
@@ -70,7 +72,7 @@ async def _ask(host: str, port: int, limit_s: float) -> str | None:
         writer.close()
 
 
-async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> bytes:
+async def _send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> bytes:
     writer.write(f"{line}\n".encode())
     await writer.drain()
     return await reader.readline()
@@ -81,7 +83,7 @@ def _launched(ras: RasStatus) -> list[tuple[str, list[LaunchedOperation]]]:
 
 
 def _differing(communicator: Communicator) -> dict[str, list[LaunchedOperation]]:
-    """By operation the groups of ranks with different counts, the largest group first."""
+    """Return by operation the groups of ranks with different counts, the largest group first."""
     found: dict[str, list[LaunchedOperation]] = {}
     for operation in dict.fromkeys(group.operation for group in communicator.launched):
         groups = [group for group in communicator.launched if group.operation == operation]
@@ -91,9 +93,9 @@ def _differing(communicator: Communicator) -> dict[str, list[LaunchedOperation]]
 
 
 def verdict_from_ras(observed: Observation) -> Verdict | None:
-    """Who the RAS service says is gone or has not launched what others have; None where it shows no difference.
+    """Return the verdict on ranks that are gone or have launched fewer operations, or None if no rank differs.
 
-    No difference does not mean that nothing is stuck: RAS counts launches, it does not see GPU and network.
+    No difference does not mean that nothing is stuck: RAS counts launches, it does not see the GPU and the network.
     """
     ras = observed.ras
     if ras is None or ras.problem:
@@ -136,7 +138,7 @@ def _behind(communicator: Communicator, observed: Observation) -> Verdict | None
     text = (
         f"By NCCL's count, {phrases.mid_sentence(phrases.ranks_phrase(culprits, 'have'))} {less} {called} "
         "that the others have"
-        f"{'' if lower else ' not'}, and the count stands still."
+        f"{'' if lower else ' not'}, and the counts do not change."
     )
     return _verdict(None, culprits, name, text, 0.6 if lower else 0.45, ["job.ras-counts-differ"])
 
@@ -146,7 +148,7 @@ def _is_world(communicator: Communicator, observed: Observation) -> bool:
 
 
 def _global(missing: list[RasProcess], communicator: Communicator, observed: Observation) -> list[int]:
-    """The job's numbers of these ranks: by their pids, or as they are in the communicator of all."""
+    """Return the global ranks of these processes: by their pids, or by their rank in the communicator of all ranks."""
     pids = {seen.process.pid: seen.process.rank for seen in observed.seen}
     found: set[int] = set()
     for each in missing:

@@ -1,6 +1,6 @@
-"""Read an answer of NCCL's RAS service: JSON (NCCL 2.28.7 and later) or the text for people (2.24 and later).
+"""Parse an answer of NCCL's RAS service: JSON (NCCL 2.28.7 and later) or text (2.24 and later).
 
-After NCCL's documentation (troubleshooting/ras.rst) and src/ras/client_support.cc of 2.30; the text names only ranks
+Follows NCCL's documentation (troubleshooting/ras.rst) and src/ras/client_support.cc of 2.30. The text lists only ranks
 that differ from most.
 """
 
@@ -69,7 +69,7 @@ TIMEOUTS = re.compile(r"Encountered (?P<count>\d{1,9}) communication timeout")
 
 
 def parse_answer(text: str) -> RasStatus:
-    """What an answer says; ``problem`` where it cannot be read."""
+    """Parse an answer; ``problem`` is set if it cannot be read."""
     kept = text[:KEPT_CHARACTERS]
     if not text.lstrip().startswith("{"):
         return _from_text(text, kept)
@@ -144,7 +144,7 @@ def _from_text(text: str, kept: str) -> RasStatus:
 
 
 def _section(id_: str, lines: Sequence[str], sizes: Mapping[str, int]) -> Communicator:
-    """A communicator of which RAS has something to say; ``sizes`` by the number of its group in the table."""
+    """Parse the sections of a communicator. ``sizes``: by the number of its group in the table."""
     missing: list[RasProcess] = []
     launched: list[LaunchedOperation] = []
     what, operation, group, size = "", "", None, 0
@@ -161,7 +161,7 @@ def _section(id_: str, lines: Sequence[str], sizes: Mapping[str, int]) -> Commun
         elif found := RANK.match(line):
             rank = int(found["rank"])
             if what == "INCOMPLETE":
-                missing.append(_named(found))
+                missing.append(_process_of_line(found))
             elif found["count"] or found["none"]:
                 launched.append(
                     LaunchedOperation(operation=operation, count=int(found["count"] or 0), size=1, ranks=[rank])
@@ -173,7 +173,7 @@ def _section(id_: str, lines: Sequence[str], sizes: Mapping[str, int]) -> Commun
     return Communicator(id=id_, size=size, missing=missing, launched=launched)
 
 
-def _named(found: re.Match[str]) -> RasProcess:
+def _process_of_line(found: re.Match[str]) -> RasProcess:
     def number(name: str) -> int | None:
         return int(found[name]) if found[name] else None
 

@@ -15,7 +15,7 @@ WaitKind = Literal["loader", "person", "service", "lock", "gil", "feeder", "file
 
 
 class WaitReason(NamedTuple):
-    """What a rank waits for outside any collective; ``what`` completes the sentence "it waits …"."""
+    """The reason why a rank waits outside any collective; ``what`` completes the sentence "it waits …"."""
 
     kind: WaitKind
     what: str

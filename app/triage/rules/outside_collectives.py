@@ -12,7 +12,7 @@ from .divergence import Branch, deciding_condition
 
 
 class KnownWait(NamedTuple):
-    """What a kind of wait means for the job: its cause, the finding that supports it, and the confidence."""
+    """The meaning of a kind of wait for the job: its cause, the finding that supports it, and the confidence."""
 
     kind: WaitKind
     cause: str

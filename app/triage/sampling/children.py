@@ -1,4 +1,4 @@
-"""What a rank has started: loader workers, shell commands, compilers; whether they move, and where they stand."""
+"""The child processes of ranks: data loader workers, shell commands, compilers; their progress and stacks."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -14,32 +14,32 @@ from ..types import Child
 from . import stacks
 
 PER_RANK = 64
-STACKS = 128  # of all children together
+STACKS = 128  # of all children in total
 WORDS, WORD_LENGTH = 40, 300
 LOADER_NAME = "pt_data_worker"  # torch.utils.data._utils.worker gives its main thread this name
 LOADER_LOOP = ("torch/utils/data/_utils/worker.py", "_worker_loop")
-HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # of Python itself; they only wait
-OWN_CHECKS = 1  # switches of a waiting loader worker: it wakes up now and then to see whether its rank still lives
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # of Python itself; they are always idle
+IDLE_SWITCHES = 1  # context switches of an idle loader worker: it wakes up to check whether its rank is alive
 
 
-class _Use(msgspec.Struct, frozen=True):
+class _Usage(msgspec.Struct, frozen=True):
     cpu_s: float
     switches: int
     io_bytes: int
 
 
 class WatchedChild(msgspec.Struct, kw_only=True):
-    """A child from the first look on. ``stack`` is filled where it was worth reading."""
+    """A child process being watched. ``stack`` is filled only if it was read."""
 
     proc: Proc
     rank_pid: int
-    use: _Use | None
+    usage: _Usage | None
     loader: bool
     stack: list[StackFrame] = []
 
 
 def watch_children(job: Job) -> list[WatchedChild]:
-    """The living children of every rank and theirs in turn, from one pass over /proc."""
+    """Return the living descendants of every rank, from one pass over /proc."""
     processes = procfs.all_processes()
     below: dict[int, list[Proc]] = defaultdict(list)
     for proc in processes.values():
@@ -61,7 +61,7 @@ def watch_children(job: Job) -> list[WatchedChild]:
 
 
 async def read_child_stacks(watched: Sequence[WatchedChild], of_ranks: Collection[int]) -> None:
-    """Read where the Python children of these ranks (pids) stand; it also tells a loader worker without a name."""
+    """Read the stacks of the Python children of these ranks (pids); the stacks also identify loader workers."""
     wanted = [each for each in watched if each.rank_pid in of_ranks and each.proc.is_python and each.proc.state != "Z"]
     dumps = await stacks.dump_stacks([each.proc.pid for each in wanted[:STACKS]])
     for each in wanted[:STACKS]:
@@ -71,7 +71,7 @@ async def read_child_stacks(watched: Sequence[WatchedChild], of_ranks: Collectio
 
 
 def current_children(watched: Sequence[WatchedChild]) -> Mapping[int, list[Child]]:
-    """The children by the pid of their rank, as they are now; one that has ended since moved."""
+    """Return the children by the pid of their rank, as they are now; a child that has ended counts as moved."""
     found: dict[int, list[Child]] = defaultdict(list)
     for each in watched:
         counters = procfs.counters(each.proc.pid)
@@ -82,7 +82,7 @@ def current_children(watched: Sequence[WatchedChild]) -> Mapping[int, list[Child
                 command=[word[:WORD_LENGTH] for word in redact.redact_command(each.proc.command[:WORDS])],
                 kind="loader" if each.loader else "other",
                 process_state=state,
-                moved=state != each.proc.state or _moved(each.use, _use(each.proc.pid)),
+                moved=state != each.proc.state or _moved(each.usage, _usage_of(each.proc.pid)),
                 stack=each.stack,
             )
         )
@@ -91,16 +91,21 @@ def current_children(watched: Sequence[WatchedChild]) -> Mapping[int, list[Child
 
 def _watched(proc: Proc, rank_pid: int) -> WatchedChild:
     return WatchedChild(
-        proc=proc, rank_pid=rank_pid, use=_use(proc.pid), loader=process_usage.main_thread_name(proc.pid) == LOADER_NAME
+        proc=proc,
+        rank_pid=rank_pid,
+        usage=_usage_of(proc.pid),
+        loader=process_usage.main_thread_name(proc.pid) == LOADER_NAME,
     )
 
 
-def _use(pid: int) -> _Use | None:
+def _usage_of(pid: int) -> _Usage | None:
     counters = procfs.counters(pid)
-    return _Use(counters.cpu_s, counters.switches, sum(process_usage.read_io_bytes(pid))) if counters else None
+    return _Usage(counters.cpu_s, counters.switches, sum(process_usage.read_io_bytes(pid))) if counters else None
 
 
-def _moved(first: _Use | None, last: _Use | None) -> bool:
+def _moved(first: _Usage | None, last: _Usage | None) -> bool:
     if first is None or last is None:
         return first is not last
-    return last.cpu_s != first.cpu_s or last.io_bytes != first.io_bytes or last.switches - first.switches > OWN_CHECKS
+    return (
+        last.cpu_s != first.cpu_s or last.io_bytes != first.io_bytes or last.switches - first.switches > IDLE_SWITCHES
+    )

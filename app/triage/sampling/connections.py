@@ -1,4 +1,4 @@
-"""The TCP connections of a process: the sockets it holds open, looked up in its network namespace's tables."""
+"""The TCP connections of a process: its open sockets, found in the tables of its network namespace."""
 
 import re
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ Table = Mapping[int, Connection]  # by the inode of the socket
 
 
 class SocketTables:
-    """The tables of each network namespace, read once."""
+    """The socket tables of network namespaces, each read once."""
 
     def __init__(self) -> None:
         self._known: dict[str, Table] = {}
 
     def of(self, pid: int) -> Table:
-        """The connections of the namespace this process lives in."""
+        """Return the connections in the network namespace of a process."""
         namespace = procfs.network_namespace(pid) or str(pid)
         if namespace not in self._known:
             self._known[namespace] = parse_socket_table(
@@ -42,7 +42,7 @@ class SocketTables:
 
 
 def connections(pid: int, tables: SocketTables) -> list[Connection]:
-    """The TCP connections of a process, those with the most to send first; none where we may not see its files."""
+    """Return the TCP connections of a process, largest send queue first; [] if its files are not accessible."""
     inodes = procfs.open_sockets(pid)
     table = tables.of(pid) if inodes else {}
     found = [table[inode] for inode in inodes if inode in table]
@@ -50,7 +50,7 @@ def connections(pid: int, tables: SocketTables) -> list[Connection]:
 
 
 def parse_socket_table(text: str) -> Table:
-    """The lines of /proc/net/tcp and tcp6 (proc(5)) that are connections or listen."""
+    """Parse /proc/net/tcp and tcp6 (proc(5)): connections and listening sockets."""
     found: dict[int, Connection] = {}
     for line in text.splitlines():
         connection = sockets.parse_tcp_line(line)

@@ -1,5 +1,6 @@
-"""What surrounds the ranks of a job, looked at once between two looks at the ranks themselves: their children,
-connections, GPUs, last output, flight records, logs, and who was ended."""
+"""Collect what belongs to each rank between two stack samples: children, connections, GPUs, output, Flight Recorder
+dumps, logs, deaths.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping, Sequence
@@ -48,11 +49,11 @@ FILES_LIMIT_S = 3.0
 LOG_LIMIT_S = 3.0
 DUMP_LIMIT_S = 3.0
 RECORD_LIMIT_S = 2.0
-PROBLEMS = 8  # told of single processes
+MOST_PROBLEMS = 8  # of single processes
 
 
 class SampleContext(msgspec.Struct, kw_only=True):
-    """What was found, by the pid of the rank. The children are told as they are when asked for."""
+    """The data collected around the ranks, by the pid of the rank."""
 
     watched: list[children.WatchedChild] = []
     links: Mapping[int, list[Connection]] = {}
@@ -66,29 +67,29 @@ class SampleContext(msgspec.Struct, kw_only=True):
     problems: list[str] = []
 
     def children(self) -> Mapping[int, list[Child]]:
-        """The children of each rank, and whether they moved since they were found."""
+        """Return the children of each rank, with their progress since they were found."""
         return children.current_children(self.watched)
 
 
 async def sample_context(
     job: Job, first: Mapping[int, Sample], *, logs: Sequence[Path] = (), allow: Intrusiveness = "reads"
 ) -> SampleContext:
-    """Look around the ranks once. ``first`` is the first look at them: it says what is worth its cost."""
-    problems = [text for text in (ptrace.proc_hidden(), *(_unread(first) or _closed(first))) if text]
+    """Collect the context of the ranks once. ``first``: their first samples, which limit what is worth reading."""
+    problems = [text for text in (ptrace.proc_hidden(), *(_unreadable_stacks(first) or _hidden_files(first))) if text]
 
-    async def tried(look: Awaitable[T], otherwise: T) -> T:
+    async def tried(reading: Awaitable[T], default: T) -> T:
         try:
-            return await look
+            return await reading
         except UserError as error:
             problems.append(error.message)
         except (OSError, ValueError) as error:
-            problems.append(f"could not look: {error}")
-        return otherwise
+            problems.append(f"could not be inspected: {error}")
+        return default
 
     alive = [process for process in job.processes if first[process.pid].process_state not in STOPPED_OR_GONE]
     on_gpu = [pid for pid, sample in first.items() if sample.gpu]
     outside = {pid for pid, sample in first.items() if sample.stack and not collective_of(sample.stack)[0]}
-    (watched, linked, gpus, said, launchers), (log, (ended, silent), ras, records) = await asyncio.gather(
+    (watched, linked, gpus, output, launchers), (log, (ended, silent), ras, records) = await asyncio.gather(
         asyncio.gather(
             tried(_children(job, outside), []),
             tried(
@@ -115,14 +116,14 @@ async def sample_context(
     )
     live = [record for record in records if record]
     if not live:
-        live, untold = await tried(_from_debug_server(job, watched, level_permitted("connects", allow)), ([], []))
-        problems += untold
+        live, not_asked = await tried(_from_debug_server(job, watched, level_permitted("connects", allow)), ([], []))
+        problems += not_asked
     kept, unreadable = ([], []) if live else await tried(_dumped(job, level_permitted("perturbs", allow)), ([], []))
     return SampleContext(
         watched=watched,
         links=linked,
         devices=gpus,
-        output=said,
+        output=output,
         records=live or kept,
         log=log,
         deaths=[*ended, *(read.deaths_in_log(log) if log else [])],
@@ -133,7 +134,7 @@ async def sample_context(
 
 
 async def _children(job: Job, outside: Collection[int]) -> list[children.WatchedChild]:
-    """The children of every rank; where they stand only for ranks that are in no collective: others wait for a peer."""
+    """Return the children of every rank, with stacks only for ranks outside collectives: the others wait for a peer."""
     watched = await run_in_thread(
         lambda: children.watch_children(job), limit_s=FILES_LIMIT_S, subject="the children of the ranks"
     )
@@ -152,58 +153,58 @@ def _links(job: Job) -> dict[int, list[Connection]]:
 
 
 async def _from_debug_server(
-    job: Job, watched: Sequence[children.WatchedChild], may_ask: bool
+    job: Job, watched: Sequence[children.WatchedChild], permitted: bool
 ) -> tuple[list[RankRecord], list[str]]:
-    """What torch's debug server tells, where the job has one and it may be asked; else that it was not asked."""
+    """Return the records from torch's debug server, or a problem if it may not be contacted."""
     limit_s, subject = FILES_LIMIT_S, "the ports of the ranks' children"
     ports = await run_in_thread(lambda: debug_server.debug_ports(job, watched), limit_s=limit_s, subject=subject)
-    if ports and not may_ask:
-        return [], [f"port {ports[0]} of a rank's child, torch's debug server perhaps: --allow connects asks it"]
-    told = await asyncio.gather(*(debug_server.fetch_records(port) for port in ports))
-    return next((found for found in told if found), []), []
+    if ports and not permitted:
+        return [], [f"port {ports[0]} of a rank's child may be torch's debug server: pass --allow connects to read it"]
+    answers = await asyncio.gather(*(debug_server.fetch_records(port) for port in ports))
+    return next((found for found in answers if found), []), []
 
 
-async def _dumped(job: Job, may_ask: bool) -> tuple[list[RankRecord], list[str]]:
-    """The dumps that lie there; where it is allowed, those that the ranks write when they are asked."""
-    subject = "the flight recorder's dumps"
-    if may_ask:
+async def _dumped(job: Job, permitted: bool) -> tuple[list[RankRecord], list[str]]:
+    """Return the existing dumps; if permitted, those that the ranks write on request."""
+    subject = "the Flight Recorder dumps"
+    if permitted:
         await run_in_thread(
             lambda: flight_recorder_dumps.request_dumps(job, DUMP_LIMIT_S), limit_s=2 * DUMP_LIMIT_S, subject=subject
         )
     return await run_in_thread(lambda: flight_recorder_dumps.read_dumps(job), limit_s=FILES_LIMIT_S, subject=subject)
 
 
-async def _record(rank: int | None, way_in: Path | None) -> RankRecord | None:
-    return await worker_server.fetch_record(way_in, rank, RECORD_LIMIT_S) if way_in and rank is not None else None
+async def _record(rank: int | None, socket: Path | None) -> RankRecord | None:
+    return await worker_server.fetch_record(socket, rank, RECORD_LIMIT_S) if socket and rank is not None else None
 
 
-async def _nothing(otherwise: T) -> T:
-    return otherwise
+async def _nothing(default: T) -> T:
+    return default
 
 
-def _unread(first: Mapping[int, Sample]) -> list[str]:
-    """The processes whose stacks could not be read, and why."""
-    told = [f"pid {pid}: {each.problem}" for pid, each in first.items() if each.problem not in ("", stacks.GONE)]
-    more = len(told) - PROBLEMS
-    return told[:PROBLEMS] + ([f"{more} more processes: stacks not readable"] if more > 0 else [])
+def _unreadable_stacks(first: Mapping[int, Sample]) -> list[str]:
+    """Return the problems of processes whose stacks could not be read."""
+    problems = [f"pid {pid}: {each.problem}" for pid, each in first.items() if each.problem not in ("", stacks.GONE)]
+    more = len(problems) - MOST_PROBLEMS
+    return problems[:MOST_PROBLEMS] + ([f"{more} more processes: stacks not readable"] if more > 0 else [])
 
 
-def _closed(first: Mapping[int, Sample]) -> list[str]:
-    """The processes whose stacks were told through a socket, but whose open files the kernel does not show us."""
+def _hidden_files(first: Mapping[int, Sample]) -> list[str]:
+    """Return a problem if stacks came through a socket but the kernel denies access to the open files."""
     alive = [pid for pid, each in first.items() if each.problem != stacks.GONE]
-    closed = [pid for pid in alive if not _shows_files(pid)]
-    if not closed:
+    hidden = [pid for pid in alive if not _shows_files(pid)]
+    if not hidden:
         return []
-    who = f"{len(closed)} process{'es' if len(closed) > 1 else ''}"
+    who = f"{len(hidden)} process{'es' if len(hidden) > 1 else ''}"
     return [
         f"connections, I/O and output files of {who}: not permitted: "
-        f"{ptrace.access_problem(ptrace.read_access(closed[0]))}"
+        f"{ptrace.access_problem(ptrace.read_access(hidden[0]))}"
     ]
 
 
 def _shows_files(pid: int) -> bool:
     try:
-        return bool((proc_files.PROC / str(pid) / "cwd").readlink())  # asks for the same right, and is always there
+        return bool((proc_files.PROC / str(pid) / "cwd").readlink())  # needs the same permission, and always exists
     except PermissionError:
         return False
     except OSError:
@@ -211,24 +212,24 @@ def _shows_files(pid: int) -> bool:
 
 
 def process_samples(
-    job: Job, looks: Sequence[Mapping[int, Sample]], around: SampleContext | None
+    job: Job, samples: Sequence[Mapping[int, Sample]], around: SampleContext | None
 ) -> list[ProcessSamples]:
-    """Each process of the job with all that was seen of it."""
+    """Return each process of the job with its samples and context."""
     around = around or SampleContext()
     below = around.children()
     found: list[ProcessSamples] = []
     for process in job.processes:
-        said = around.output.get(process.pid)
+        output = around.output.get(process.pid)
         found.append(
             ProcessSamples(
                 process=process,
                 host=job.host,
-                samples=[look[process.pid] for look in looks],
+                samples=[each[process.pid] for each in samples],
                 children=below.get(process.pid, []),
                 links=around.links.get(process.pid, []),
                 devices=around.devices.get(process.pid, []),
-                output=said.lines if said else [],
-                output_from=said.path if said else "",
+                output=output.lines if output else [],
+                output_from=output.path if output else "",
             )
         )
     return found

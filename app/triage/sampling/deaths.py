@@ -1,6 +1,6 @@
-"""Who of a job was ended from outside: by the kernel's OOM killer, told by the kernel log and by the counters of the
-job's memory cgroups; what torch's error files say; and how those ended that their parent has not collected. Only what
-happened after the job had started counts."""
+"""Find how processes of a job ended: the OOM killer (kernel log, memory cgroup counters), torch's error files, and the
+exit status of zombies. Only deaths after the start of the job count.
+"""
 
 import os
 import re
@@ -20,13 +20,13 @@ from ..types import ProcessDeath
 
 KMSG = Path("/dev/kmsg")
 CGROUPS = Path("/sys/fs/cgroup")
-RECORD_BYTES = 8192  # more than one record of the kernel log ever has
+RECORD_BYTES = 8192  # larger than any record of the kernel log
 RECORDS_MOST = 200_000
-EARLY_S = 1.0  # both clocks are only so exact
+EARLY_S = 1.0  # accuracy of both clocks
 ERROR_FILE_MOST_BYTES = 1_000_000
 ERROR_MOST_LETTERS = 500
 RANKS_MOST = 64  # of one host
-# mm/oom_kill.c of Linux 6.18; where older kernels put the user id: "Killed process 7 (python), UID 1000, total-vm:…".
+# mm/oom_kill.c of Linux 6.18; older kernels write "Killed process 7 (python), UID 1000, total-vm:…".
 KILLED = re.compile(r"\bKilled process (?P<pid>\d{1,10})(?:, UID \d+,)? \((?P<name>.{0,64}?)\)[ ,].*?anon-rss:")
 UID = re.compile(r"\bUID[: ](\d{1,10})")
 SLURM_TASK = re.compile(r"/task_\d+$")
@@ -35,25 +35,25 @@ SUMMARY = re.compile(r"oom-kill:.*?oom_memcg=(?P<limit>[^,]*),.*?task_memcg=(?P<
 
 
 class OomKill(NamedTuple):
-    """One victim of the OOM killer as the kernel log tells it; ``at`` in seconds since boot."""
+    """A process killed by the OOM killer according to the kernel log. ``at``: seconds since boot."""
 
     pid: int
     name: str  # of its main thread, at most 15 letters
     uid: int | None
-    cgroup: str  # the memory cgroup it was in, "" where not told
+    cgroup: str  # the memory cgroup it was in, "" if not known
     at: float
-    said: str
+    message: str
 
 
 class MemoryCgroup(NamedTuple):
-    """A memory cgroup: its path as the kernel names it and the file that counts its OOM kills."""
+    """A memory cgroup: its path in the kernel log, and the file that counts its OOM kills."""
 
     path: str
     counter: Path
 
 
 class ErrorFile(NamedTuple):
-    """What torch wrote of the error a rank ended with. The pid is known of those that still live."""
+    """The error file that torch wrote for a rank. The pid is known only for living ranks."""
 
     path: str
     rank: int | None
@@ -62,7 +62,7 @@ class ErrorFile(NamedTuple):
 
 
 def find_deaths(job: Job) -> tuple[list[ProcessDeath], list[str]]:
-    """The deaths of a job's processes, and what could not be looked at and why."""
+    """Return the deaths of the processes of a job, and the problems of finding them."""
     text, problem = read_kernel_log()
     boot = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
     groups = memory_cgroups(job)
@@ -77,18 +77,18 @@ def find_deaths(job: Job) -> tuple[list[ProcessDeath], list[str]]:
 
 
 def read_kernel_log() -> tuple[str, str]:
-    """The records of the kernel log, one a line, and why it could not be read."""
+    """Return the records of the kernel log, one per line, and the reason if it cannot be read."""
     records: list[bytes] = []
     try:
         log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         why = "needs root, or kernel.dmesg_restrict=0" if isinstance(error, PermissionError) else str(error.strerror)
-        return "", f"the kernel log cannot be read ({why}): whether the OOM killer struck shows only in its cgroup"
+        return "", f"the kernel log cannot be read ({why}): OOM kills can only be counted in cgroups"
     try:
         while len(records) < RECORDS_MOST:
             try:
                 records.append(os.read(log, RECORD_BYTES))
-            except BrokenPipeError:  # records were overwritten while we read: go on with the oldest left
+            except BrokenPipeError:  # records were overwritten meanwhile: continue with the oldest one
                 continue
             except OSError:
                 break
@@ -98,18 +98,18 @@ def read_kernel_log() -> tuple[str, str]:
 
 
 def parse_oom_kills(text: str) -> list[OomKill]:
-    """The OOM killer's victims in a kernel log (Documentation/ABI/testing/dev-kmsg: ``6,679,13578613698,-;text``)."""
+    """Parse the OOM kills in a kernel log (Documentation/ABI/testing/dev-kmsg: ``6,679,13578613698,-;text``)."""
     cgroups: dict[int, str] = {}
     found: list[OomKill] = []
     for line in text.splitlines():
-        head, separator, said = line.partition(";")
+        head, separator, message = line.partition(";")
         stamp = head.split(",")[2] if head.count(",") >= 2 else ""
         if not separator or not stamp.isdecimal():
             continue
-        if summary := SUMMARY.search(said):
+        if summary := SUMMARY.search(message):
             cgroups[int(summary["pid"])] = summary["cgroup"]
-        elif killed := KILLED.search(said):
-            pid, uid = int(killed["pid"]), UID.search(said)
+        elif killed := KILLED.search(message):
+            pid, uid = int(killed["pid"]), UID.search(message)
             found.append(
                 OomKill(
                     pid=pid,
@@ -117,7 +117,7 @@ def parse_oom_kills(text: str) -> list[OomKill]:
                     uid=int(uid[1]) if uid else None,
                     cgroup=cgroups.pop(pid, ""),
                     at=int(stamp) / 1e6,
-                    said=said.strip()[:300],
+                    message=message.strip()[:300],
                 )
             )
     return found
@@ -126,10 +126,11 @@ def parse_oom_kills(text: str) -> list[OomKill]:
 def deaths_in_kernel_log(
     job: Job, victims: Sequence[OomKill], boot: float, groups: Sequence[str], uids: frozenset[int]
 ) -> list[ProcessDeath]:
-    """The victims that belong to the job. ``boot``: seconds since the epoch; ``groups``: the job's memory cgroups.
+    """Return the OOM kills that belong to the job.
 
-    One whose pid is no longer there is taken for the job's when it was a Python process of the job's user, in a cgroup
-    of the job or in none, was killed after the job had started, and a rank is missing (or it was a loader worker).
+    ``boot``: seconds since the epoch; ``groups``: the job's memory cgroups. A pid that no longer exists is attributed
+    to the job if it was a Python process of the job's user, in a cgroup of the job or in none, was killed after the
+    job started, and a rank is missing (or it was a data loader worker).
     """
     started = min((process.started_at for process in job.processes if process.started_at), default=0.0)
     ended = {process.pid: process.rank for process in job.processes if not process.command}
@@ -146,13 +147,13 @@ def deaths_in_kernel_log(
             if (missing or kill.name == LOADER) and (inside or not kill.cgroup.strip("/")):
                 matched.append((kill, None))
     unknown = [kill for kill, rank in matched if rank is None and kill.name != LOADER]
-    lonely = missing[0] if len(missing) == len(unknown) == 1 else None
+    only_missing = missing[0] if len(missing) == len(unknown) == 1 else None
     return [
         ProcessDeath(
             pid=kill.pid,
-            rank=lonely if rank is None and kill.name != LOADER else rank,
+            rank=only_missing if rank is None and kill.name != LOADER else rank,
             how="oom_killer",
-            what=kill.said,
+            what=kill.message,
             where="kernel log",
             at=round(boot + kill.at, 3),
         )
@@ -161,8 +162,7 @@ def deaths_in_kernel_log(
 
 
 def deaths_by_cgroup_counters(counts: Mapping[str, int], job: Job) -> list[ProcessDeath]:
-    """What the counters of the job's cgroups tell where the kernel log does not: only with a rank missing, since they
-    do not say when."""
+    """Return the OOM kills counted by the job's cgroups, only if a rank is missing: the counters have no times."""
     present = {process.rank for process in job.processes if process.command}
     missing = sorted(set(range(job.world_size)) - present)
     counted = [(path, count) for path, count in counts.items() if count]
@@ -170,14 +170,14 @@ def deaths_by_cgroup_counters(counts: Mapping[str, int], job: Job) -> list[Proce
         return []
     path, count = counted[0]
     times = "once" if count == 1 else f"{count} times"
-    what = f"the OOM killer struck {times} in the cgroup of this job since it was made"
+    what = f"the OOM killer ran {times} in the cgroup of this job since its creation"
     return [
         ProcessDeath(pid=None, rank=missing[0] if len(missing) == 1 else None, how="oom_killer", what=what, where=path)
     ]
 
 
 def memory_cgroups(job: Job) -> list[MemoryCgroup]:
-    """The memory cgroups of the job's living processes and of its launcher."""
+    """Return the memory cgroups of the job's living processes and of its launcher."""
     pids = [process.pid for process in job.processes if process.command]
     found: dict[str, MemoryCgroup] = {}
     for pid in [*pids, *([job.launcher_pid] if job.launcher_pid else [])]:
@@ -188,9 +188,9 @@ def memory_cgroups(job: Job) -> list[MemoryCgroup]:
 
 
 def memory_cgroup_of(cgroups: str) -> MemoryCgroup | None:
-    """The memory cgroup in the text of /proc/PID/cgroup: version 1 where it has the controller, else version 2.
+    """Parse the memory cgroup in /proc/PID/cgroup: version 1 if it has the memory controller, else version 2.
 
-    "/" under version 2 is the root, which has no counter, or that of our own container, which has.
+    "/" under version 2 is the root cgroup, which has no counter, or that of our own container, which has one.
     """
     unified = None
     for line in cgroups.splitlines():
@@ -206,13 +206,13 @@ def memory_cgroup_of(cgroups: str) -> MemoryCgroup | None:
 
 
 def oom_kill_count(text: str) -> int:
-    """``oom_kill`` in the text of memory.events or memory.oom_control."""
+    """Parse ``oom_kill`` in memory.events or memory.oom_control."""
     found = re.search(r"^oom_kill (\d{1,15})$", text, re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def zombie_deaths(job: Job) -> list[ProcessDeath]:
-    """The zombies of the job that a signal or an error has ended, by the status they keep for their parent."""
+    """Return the zombies of the job that ended by a signal or an error, from their exit status."""
     found: list[ProcessDeath] = []
     for process in job.processes:
         status = procfs.wait_status(process.pid) if not process.command else None
@@ -234,7 +234,7 @@ def _signal_name(number: int) -> str:
 
 
 def deaths_in_error_files(files: Iterable[ErrorFile], job: Job) -> list[ProcessDeath]:
-    """What torch's error files tell (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
+    """Parse torch's error files (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
     started = min((process.started_at for process in job.processes if process.started_at), default=0.0)
     found: list[ProcessDeath] = []
     for file in files:
@@ -254,21 +254,24 @@ def deaths_in_error_files(files: Iterable[ErrorFile], job: Job) -> list[ProcessD
 
 
 def read_error_files(job: Job) -> list[ErrorFile]:
-    """The error files of the job that are there. The environment of a rank that has ended is gone: its file lies beside
-    those of the ranks that live, each in a directory that is named by the local rank."""
+    """Read the error files of the job.
+
+    The environment of a dead rank is gone: its file is found next to those of living ranks, in a directory named by the
+    local rank.
+    """
     found: dict[str, ErrorFile] = {}
     pids = {process.rank: process.pid for process in job.processes}
     for process in job.processes:
         own = process.environ.get("TORCHELASTIC_ERROR_FILE", "")
-        for path, rank in _beside(own, process, job.world_size).items():
+        for path, rank in _sibling_error_files(own, process, job.world_size).items():
             text = procfs.source_text(process.pid, path) if path not in found else None
             if text and len(text) <= ERROR_FILE_MOST_BYTES:
                 found[path] = ErrorFile(path, rank, pids.get(rank), text)
     return list(found.values())
 
 
-def _beside(own: str, process: Process, world_size: int) -> dict[str, int | None]:
-    """The error file of a process and those of the other ranks of its node: path to rank."""
+def _sibling_error_files(own: str, process: Process, world_size: int) -> dict[str, int | None]:
+    """Return the paths of the error files of a process and of the other ranks of its node, with their ranks."""
     if not own.startswith("/"):
         return {}
     local, on_node = process.local_rank, local_world_size(process.environ)
@@ -288,7 +291,7 @@ def _uids(job: Job) -> frozenset[int]:
 
 
 def _python_like(name: str) -> bool:
-    """Whether a process of that name may be of the job: torch gives its threads names that begin with pt_."""
+    """Return whether a process of this name may belong to the job. Names of torch's threads begin with pt_."""
     return name.lower().startswith(("python", "pypy", "pt_"))
 
 

@@ -1,7 +1,7 @@
-"""Ask torch's own debug server (``torch.distributed.debug.start_debug_server``, torch 2.10 and newer), where the user's
-code has started one: a child of rank 0 answers for the ranks of all nodes.
+"""Read torch's debug server (``torch.distributed.debug.start_debug_server``, torch 2.10 and newer) if the user's code
+started one: a child of rank 0 answers for the ranks of all nodes.
 
-The page's form was seen on torch 2.13 (``torch/distributed/debug/_frontend.py``).
+The format of its page is that of torch 2.13 (``torch/distributed/debug/_frontend.py``).
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from .children import WatchedChild
 
 LIMIT_S = 5.0
 ANSWER_LIMIT_BYTES = 256 * 1024 * 1024
-OF_A_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(.*?)</pre>", re.DOTALL)
+RANK_SECTION = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(.*?)</pre>", re.DOTALL)
 
 
 def debug_ports(job: Job, children: Iterable[WatchedChild]) -> list[int]:
-    """The ports on which a child of a rank listens, and its rank does not: what it inherited is not its own."""
+    """Return the ports on which a child of a rank listens, without sockets inherited from the rank."""
     of_rank = {process.pid: procfs.open_sockets(process.pid) for process in job.processes}
     found: set[int] = set()
     for child in children:
@@ -33,13 +33,13 @@ def debug_ports(job: Job, children: Iterable[WatchedChild]) -> list[int]:
 
 
 async def fetch_records(port: int, limit_s: float = LIMIT_S) -> list[RankRecord]:
-    """The flight records of all ranks, as the server on this port tells them; none where it is no such server."""
+    """Return the Flight Recorder records of all ranks from the server on this port, or [] if it is another server."""
     try:
         page = await wait_for(limit_s, _page(port, "/fr_trace_json"))
     except (OSError, asyncio.TimeoutError):
         return []
     found: list[RankRecord] = []
-    for rank, text in OF_A_RANK.findall(page.decode(errors="replace")):
+    for rank, text in RANK_SECTION.findall(page.decode(errors="replace")):
         try:
             found.append(parse_json_record(html.unescape(text).encode(), rank=int(rank)))
         except ValueError:

@@ -1,4 +1,4 @@
-"""Flight Recorder dumps that ranks of a living job have written already, and how to get one where there is none."""
+"""Read Flight Recorder dumps of a living job, and request dumps from its ranks."""
 
 import os
 import stat
@@ -10,43 +10,43 @@ from ...system import proc_files
 from ..flight_recorder.loader import load_records
 from ..types import RankRecord
 
-# TORCH_FR_… since torch 2.8, the other name before; the rank is appended (torch/csrc/distributed/c10d).
+# TORCH_FR_… since torch 2.8, TORCH_NCCL_… before; the rank is appended (torch/csrc/distributed/c10d).
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-USUAL_PREFIX = "/tmp/nccl_trace_rank_"
+DEFAULT_PREFIX = "/tmp/nccl_trace_rank_"
 PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 POLL_S = 0.1
-EARLY_S = 2.0  # clocks of files and of processes differ
+EARLY_S = 2.0  # difference of file and process clocks
 
 
 def read_dumps(job: Job) -> tuple[list[RankRecord], list[str]]:
-    """The records of dumps that this job's ranks wrote, and what could not be read of them."""
+    """Return the records in dumps written by this job's ranks, and the problems of reading them."""
     files = [path for process in job.processes if (path := _file(process))]
     found = load_records(files) if files else None
     return (found.records, found.problems) if found else ([], [])
 
 
 def request_dumps(job: Job, limit_s: float) -> None:
-    """Have the ranks dump that listen on a pipe for it (NCCL only); wait until the dumps are there, or the limit.
+    """Request dumps from ranks that listen on a pipe (NCCL only); wait until they are written, at most ``limit_s``.
 
-    Writing into the pipe makes torch dump and go on (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
+    A line in the pipe makes torch write a dump and continue (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
     """
     began = time.time()
-    asked = [process for process in job.processes if _write(process)]
+    pending = [process for process in job.processes if _request_dump(process)]
     until = time.monotonic() + limit_s
-    while asked and time.monotonic() < until:
-        asked = [process for process in asked if not (path := _file(process)) or path.stat().st_mtime < began - 1]
+    while pending and time.monotonic() < until:
+        pending = [process for process in pending if not (path := _file(process)) or path.stat().st_mtime < began - 1]
         time.sleep(POLL_S)
 
 
-def _write(process: Process) -> bool:
-    """Whether a process reads the pipe that belongs to this rank, and was written to."""
+def _request_dump(process: Process) -> bool:
+    """Write to the pipe of a rank; return whether its process reads it."""
     prefix = process.environ.get(PIPE_VARIABLE, "")
     if process.rank is None or not prefix.startswith("/"):
         return False
     try:
         path = proc_files.host_path(process.pid, f"{prefix}{process.rank}.pipe")[0]
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:  # there is none, or nobody reads it
+    except OSError:  # no pipe, or no reader
         return False
     try:
         return stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.write(pipe, b"1\n") > 0
@@ -57,17 +57,17 @@ def _write(process: Process) -> bool:
 
 
 def how_to_enable(job: Job) -> str:
-    """What to do so that the ranks tell what they did last."""
+    """Return how to get Flight Recorder records of this job."""
     pipes = {process.environ.get(PIPE_VARIABLE, "") for process in job.processes} - {""}
     if pipes:
         by_hand = f"echo 1 > {min(pipes)}RANK.pipe"
-        return f"the flight record: --allow perturbs has the ranks dump it ({by_hand} does so by hand)"
-    return "the flight record of this job: only a job started with ddpwizard run, or one that dumps it, tells it"
+        return f"the Flight Recorder: --allow perturbs requests dumps from the ranks (by hand: {by_hand})"
+    return "the Flight Recorder of this job: available if started with ddpwizard run, or if the job writes dumps"
 
 
 def _file(process: Process) -> Path | None:
-    """The dump of a rank, where it is younger than its process and belongs to the same user."""
-    prefix = next((value for name in PREFIX_VARIABLES if (value := process.environ.get(name))), USUAL_PREFIX)
+    """Return the dump of a rank if it is newer than the process and belongs to the same user, else None."""
+    prefix = next((value for name in PREFIX_VARIABLES if (value := process.environ.get(name))), DEFAULT_PREFIX)
     if process.rank is None or not prefix.startswith("/"):
         return None
     for path in proc_files.host_path(process.pid, f"{prefix}{process.rank}"):

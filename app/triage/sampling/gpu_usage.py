@@ -1,4 +1,4 @@
-"""The GPUs the ranks use, as NVML shows them, read in a child: an NVML call can hang where a GPU does."""
+"""The GPUs that the ranks use, from NVML in a child process: an NVML call can hang if a GPU does."""
 
 from collections.abc import Collection
 from typing import Any
@@ -14,35 +14,37 @@ LIMIT_S = 4.0
 
 
 class GpuUsage(msgspec.Struct, frozen=True):
-    """One GPU and who computes on it."""
+    """A GPU and the processes that compute on it."""
 
     device: GpuUse
     pids: list[int]
 
 
 class GpuUsages(msgspec.Struct, frozen=True):
-    """All GPUs; ``problem`` says why there are none."""
+    """All GPUs; ``problem``: why they could not be read."""
 
     gpus: list[GpuUsage]
     problem: str = ""
 
 
 async def gpus_of_processes(pids: Collection[int]) -> dict[int, list[GpuUse]]:
-    """The GPUs of each of these processes.
+    """Return the GPUs of each of these processes.
 
     Raises:
-        CouldNotLook: NVML does not answer.
+        InspectionError: NVML does not answer.
     """
     found = await run_isolated(
         read_gpu_usages, GpuUsages, ProbeContext(python=""), limit_s=LIMIT_S, subject="the GPUs through NVML"
     )
     if found.problem:
-        raise InspectionError(f"the GPUs through NVML: {found.problem}", "run nvidia-smi to see what the driver says")
+        raise InspectionError(
+            f"the GPUs through NVML: {found.problem}", "run nvidia-smi to see the state of the driver"
+        )
     return {pid: [use.device for use in found.gpus if pid in use.pids] for pid in pids}
 
 
-def read_gpu_usages(_look: ChildRequest) -> GpuUsages:
-    """The child's part: call NVML here."""
+def read_gpu_usages(_request: ChildRequest) -> GpuUsages:
+    """Read the GPUs through NVML; runs in the child process."""
     try:
         import pynvml
     except ImportError as error:
@@ -51,7 +53,7 @@ def read_gpu_usages(_look: ChildRequest) -> GpuUsages:
 
 
 def gpu_usages(nvml: Any) -> GpuUsages:
-    """What NVML (the module ``pynvml``, or recorded data in its place) says of each GPU; a lost one is left out."""
+    """Read the use of each GPU from NVML (``pynvml``, or a stub with recorded data). Lost GPUs are left out."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -59,12 +61,12 @@ def gpu_usages(nvml: Any) -> GpuUsages:
     found: list[GpuUsage] = []
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
-            handle = _asked(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+            handle = _query(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is None:
                 continue
-            utilisation = _asked(nvml, getattr(nvml, "nvmlDeviceGetUtilizationRates", None), handle)
-            memory = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-            running = _asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+            utilisation = _query(nvml, getattr(nvml, "nvmlDeviceGetUtilizationRates", None), handle)
+            memory = _query(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+            running = _query(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
             device = GpuUse(index, utilisation.gpu if utilisation else None, memory.used if memory else None)
             found.append(GpuUsage(device, [process.pid for process in running]))
     except nvml.NVMLError as error:
@@ -74,8 +76,8 @@ def gpu_usages(nvml: Any) -> GpuUsages:
     return GpuUsages(found)
 
 
-def _asked(nvml: Any, function: Any, argument: Any) -> Any:
-    """An answer, or None where the GPU or the driver has none."""
+def _query(nvml: Any, function: Any, argument: Any) -> Any:
+    """Call an NVML function; return None if the GPU or the driver does not support it."""
     try:
         return function(argument) if function else None
     except nvml.NVMLError:

@@ -1,5 +1,5 @@
-"""The last lines a rank printed: from the copy ``ddpwizard run`` or torchrun writes for it, else from the file its
-stdout or stderr goes to.
+"""The last output lines of a rank: from the copy that ``ddpwizard run`` or torchrun writes, else from the file to which
+its stdout or stderr goes.
 """
 
 import os
@@ -12,27 +12,27 @@ from pathlib import Path
 import msgspec
 
 from ...jobs.types import Job, Process
-from ...logs.read import ANSI
 from ...system import proc_files, run_directory
 from ...text import redact
+from ...text.terminal import strip_sequences_bytes
 
 TAIL_BYTES = 64 * 1024
 LINES, LINE_LENGTH = 30, 400
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # in a directory of the rank's own, where torchrun also puts its streams
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # in a directory of the rank, next to its output streams
 STREAMS = ("stdout.log", "stderr.log")
 LOG_DIR = re.compile(r"--log[-_]dir(?:=(.*))?")
 FILES = 4096  # of one job
 
 
 class LastOutput(msgspec.Struct, frozen=True):
-    """The last lines a rank printed and the file they stand in, as its own file system names it."""
+    """The last output lines of a rank, and the path of their file in the rank's file system."""
 
     lines: list[str]
     path: str
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A file to open at ``at``, known to the rank as ``path``; equal ``key``: the same file."""
+    """A file to open at ``at``, known to the rank as ``path``; files with equal ``key`` are the same."""
 
     path: str
     at: Path
@@ -43,7 +43,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def last_lines_by_rank(job: Job) -> dict[int, LastOutput]:
-    """The last lines of each rank (by pid), from the file of its that was written last."""
+    """Return the last lines of each rank (by pid), from its most recently written file."""
     chosen: dict[int, _File] = {}
     for process in job.processes:
         if files := [file for file in _of_rank(process) if file.size_bytes]:
@@ -58,7 +58,7 @@ def last_lines_by_rank(job: Job) -> dict[int, LastOutput]:
 
 
 def log_files(job: Job) -> list[Path]:
-    """Every file with output of the job, of ranks that have ended too, as it can be opened from here."""
+    """Return all files with output of the job, also of ended ranks, as paths that can be opened here."""
     found: dict[tuple[int, int], Path] = {}
     launcher = _streams(job.launcher_pid) if job.launcher_pid else []
     for file in [*launcher, *(file for process in job.processes for file in _of_rank(process))]:
@@ -73,12 +73,12 @@ def log_files(job: Job) -> list[Path]:
 
 
 def tail_lines(path: Path) -> list[str]:
-    """The last lines of a file, without terminal sequences and secrets; of a progress bar only its last state."""
+    """Return the last lines of a file without terminal sequences and secrets; of progress bars the last state."""
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
             file.seek(start)
-            text = ANSI.sub(b"", file.read(TAIL_BYTES)).decode(errors="replace")
+            text = strip_sequences_bytes(file.read(TAIL_BYTES)).decode(errors="replace")
     except OSError:
         return []
     lines = text.split("\n")[1 if start else 0 :]
@@ -87,25 +87,27 @@ def tail_lines(path: Path) -> list[str]:
 
 
 def lines_of_rank(lines: Sequence[str], process: Process) -> list[str]:
-    """Of the lines of several ranks those that name this one, where any names a rank: as torchrun (``[default3]:``, by
-    local rank) and torch (``[rank3]:``) mark them."""
-    marks = re.compile(r"\[(rank|default)(\d+)\]:")
+    """Return the lines that have the prefix of this rank; all lines if none has a prefix of a rank.
+
+    torchrun writes the local rank (``[default3]:``), torch the global one (``[rank3]:``).
+    """
+    prefix = re.compile(r"\[(rank|default)(\d+)\]:")
     numbers = {"rank": process.rank, "default": process.local_rank}
-    marked = [(line, found) for line in lines if (found := marks.match(line))]
-    if not marked:
+    prefixed = [(line, found) for line in lines if (found := prefix.match(line))]
+    if not prefixed:
         return list(lines)
-    return [line for line, found in marked if int(found[2]) == numbers[found[1]]]
+    return [line for line, found in prefixed if int(found[2]) == numbers[found[1]]]
 
 
 def _of_rank(process: Process) -> list[_File]:
-    """The copy ``ddpwizard run`` keeps, else torchrun's files for the rank, else where its streams go."""
-    note = _note(process)
-    copy = note.with_suffix(".log") if note else None
+    """Return the copy that ``ddpwizard run`` keeps, else torchrun's files of the rank, else those of its streams."""
+    record = _record_file(process)
+    copy = record.with_suffix(".log") if record else None
     if copy and (kept := _file(str(copy), copy)):
         return [kept]
     files: list[_File] = []
     if error_file := process.environ.get(ERROR_FILE):
-        owner = proc_files.user_of(process.pid)  # what a process names may lead anywhere
+        owner = proc_files.user_of(process.pid)  # the environment of a process may contain any path
         for name in STREAMS:
             path = str(Path(error_file).with_name(name))
             found = (_file(path, at) for at in proc_files.host_path(process.pid, path))
@@ -114,7 +116,7 @@ def _of_rank(process: Process) -> list[_File]:
 
 
 def _streams(pid: int) -> list[_File]:
-    """Where its stdout and stderr go, if to files; the kernel's own link also opens one in another container."""
+    """Return the files of stdout and stderr. The kernel's link also opens a file in another container."""
     files: list[_File] = []
     for fd in ("1", "2"):
         link = proc_files.PROC / str(pid) / "fd" / fd
@@ -129,18 +131,18 @@ def _streams(pid: int) -> list[_File]:
     return files
 
 
-def _note(process: Process) -> Path | None:
+def _record_file(process: Process) -> Path | None:
     return run_directory.record_of(process.pid, process.environ.get(run_directory.FOLDER_VARIABLE, ""))
 
 
 def _of_run(job: Job) -> list[Path]:
-    """The copies of every rank's output in the folder of a job started with ``ddpwizard run``."""
-    folders = {note.parent for process in job.processes if (note := _note(process))}
+    """Return the copies of every rank's output in the directory of a job started with ``ddpwizard run``."""
+    folders = {record.parent for process in job.processes if (record := _record_file(process))}
     return [path for each in sorted(folders) for path in sorted(each.glob("[0-9]*.log"))]
 
 
 def _of_attempt(job: Job) -> list[Path]:
-    """The files of every rank of torchrun's last attempt."""
+    """Return the files of every rank of torchrun's last attempt."""
     found: list[Path] = []
     for process in job.processes:
         if error_file := process.environ.get(ERROR_FILE):

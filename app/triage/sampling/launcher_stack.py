@@ -1,4 +1,4 @@
-"""A launcher that has started no rank: how old it is, and where it stands."""
+"""Sample launchers that have started no rank: their age and stack."""
 
 import time
 
@@ -9,7 +9,7 @@ from . import stacks
 
 
 async def sample_launchers(job: Job) -> list[Launcher]:
-    """The launchers of a job without ranks; none where it has some."""
+    """Return the launchers of a job without ranks; [] if the job has ranks."""
     pids = [] if job.processes or job.asked is None else job.asked.launchers
     found = {pid: proc for pid in pids if (proc := procfs.process_of(pid))}
     dumps = await stacks.dump_stacks(list(found))

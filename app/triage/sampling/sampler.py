@@ -1,4 +1,4 @@
-"""Look at one job: its ranks at least twice, what surrounds them once; then the verdict."""
+"""Sample one job: its ranks at least twice, their context once; then judge it."""
 
 import asyncio
 import time
@@ -22,16 +22,16 @@ from . import context, stacks
 from .context import SampleContext, sample_context
 
 Progress = Callable[[str], None]
-SURE_ENOUGH = 0.7  # a verdict of ranks that stand still, but do not contradict each other, is looked at again
-MAY_BE_SLOW = {  # so is such a verdict
+CONFIDENT = 0.7  # verdicts below are checked with another sample
+MAY_BE_SLOW = {  # and so are verdicts with these findings
     "job.rank-in-loader",
     "job.rank-waits-for-service",
     "job.rank0-alone-at-work",
     "job.rank-keeps-gil",
 }
-LONGER_GAPS = 2  # the further look comes after as many gaps: it must fit into five seconds
+LONGER_GAPS = 2  # the third sample is taken after this many gaps: all must fit into five seconds
 SOURCES_LIMIT_S = 3.0
-SOURCES_LIMIT_BYTES = 4_000_000  # of all source files together
+SOURCES_LIMIT_BYTES = 4_000_000  # of all source files in total
 
 
 async def sample_job(
@@ -42,48 +42,48 @@ async def sample_job(
     gap_s: float = 1.0,
     progress: Progress | None = None,
 ) -> JobReport:
-    """Look at one job: twice, and once more where it stands still and nothing contradicts, or where what one rank waits
-    for may come yet.
+    """Sample one job twice, and a third time if the verdict may change with more time.
 
-    ``logs``: files or directories to read besides those of the job that are found.
+    ``logs``: files or directories to read in addition to the logs of the job that are found.
     """
-    tell = progress or (lambda _line: None)
+    report_progress = progress or (lambda _line: None)
     may_pause = level_permitted("perturbs", allow)
     count = f"{len(job.processes)} process{'es' if len(job.processes) != 1 else ''} of " if job.processes else ""
-    tell(f"reading {count}{job.launcher}")
+    report_progress(f"reading {count}{job.launcher}")
     began = time.monotonic()
-    looks = [await stacks.sample_stacks(job.processes, may_pause=may_pause)]
-    tell(f"looking again after {gap_s:.0f} s")
-    around, _ = await asyncio.gather(sample_context(job, looks[0], logs=logs, allow=allow), _until(began + gap_s))
-    report = judge_job(await _look_again(job, looks, around, may_pause))
+    samples = [await stacks.sample_stacks(job.processes, may_pause=may_pause)]
+    report_progress(f"sampling again after {gap_s:.0f} s")
+    around, _ = await asyncio.gather(sample_context(job, samples[0], logs=logs, allow=allow), _until(began + gap_s))
+    report = judge_job(await _sample_again(job, samples, around, may_pause))
     if needs_another_sample(report.verdict) and not access_denied(report):
-        tell(f"looking again after {LONGER_GAPS * gap_s:.0f} s more")
+        report_progress(f"sampling again after another {LONGER_GAPS * gap_s:.0f} s")
         await _until(began + gap_s + LONGER_GAPS * gap_s)
-        report = judge_job(await _look_again(job, looks, around, may_pause))
+        report = judge_job(await _sample_again(job, samples, around, may_pause))
     return report
 
 
 def needs_another_sample(verdict: Verdict) -> bool:
-    """Whether another look may tell more: of what is not sure, and of a rank that may only be slower than the looks."""
+    """Return whether another sample may change the verdict: it is uncertain, or a rank may only be slow."""
     slow = verdict.state == "hung" and not MAY_BE_SLOW.isdisjoint(verdict.findings)
     doubtful = verdict.state in ("hung", "unknown", "starting") or bool(verdict.culprits)
-    return slow or (doubtful and verdict.confidence < SURE_ENOUGH)
+    return slow or (doubtful and verdict.confidence < CONFIDENT)
 
 
 def access_denied(report: JobReport) -> str:
-    """What the kernel refuses, where it lets no stack of the job be read: then there is nothing to judge."""
+    """Return why the kernel denies reading every stack of the job, or "" if any is readable."""
     here = [row for row in report.ranks if row.pid is not None]
-    said = [row.note for row in here if row.state == "unreadable" and "not permitted" in row.note]
-    return said[0].removeprefix("stack: ") if here and len(said) == len(here) else ""
+    refusals = [row.note for row in here if row.state == "unreadable" and "not permitted" in row.note]
+    return refusals[0].removeprefix("stack: ") if here and len(refusals) == len(here) else ""
 
 
 def build_observation(
-    job: Job, looks: Sequence[Mapping[int, Sample]], around: SampleContext | None = None, *, with_sources: bool = True
+    job: Job, samples: Sequence[Mapping[int, Sample]], around: SampleContext | None = None, *, with_sources: bool = True
 ) -> Observation:
-    """What some looks at a job (pid to sample, oldest first) and one around it come to, with the text of the files its
-    ranks stand in."""
+    """Build the observation from samples of a job (pid to sample, oldest first) and their context, with the source
+    files in the stacks of the ranks.
+    """
     around = around or SampleContext()
-    seen = context.process_samples(job, looks, around)
+    seen = context.process_samples(job, samples, around)
     return Observation(
         job=job,
         seen=seen,
@@ -97,17 +97,19 @@ def build_observation(
     )
 
 
-async def _look_again(job: Job, looks: list[dict[int, Sample]], around: SampleContext, may_pause: bool) -> Observation:
-    """Add a look to ``looks``; what is known then."""
-    looks.append(await stacks.sample_stacks(job.processes, may_pause=may_pause))
+async def _sample_again(
+    job: Job, samples: list[dict[int, Sample]], around: SampleContext, may_pause: bool
+) -> Observation:
+    """Add a sample to ``samples`` and return the observation of all."""
+    samples.append(await stacks.sample_stacks(job.processes, may_pause=may_pause))
     try:
         return await run_in_thread(
-            lambda: build_observation(job, looks, around),
+            lambda: build_observation(job, samples, around),
             limit_s=SOURCES_LIMIT_S,
             subject="the source files of the ranks",
         )
     except InspectionError as error:
-        bare = build_observation(job, looks, around, with_sources=False)
+        bare = build_observation(job, samples, around, with_sources=False)
         return msgspec.structs.replace(bare, problems=[*bare.problems, error.message])
 
 
@@ -116,15 +118,15 @@ async def _until(moment: float) -> None:
 
 
 def _sources(seen: Sequence[ProcessSamples]) -> dict[str, str]:
-    """The text of the files the ranks stand in, by path."""
+    """Return the text of the source files in the stacks of the ranks, by path."""
     found: dict[str, str] = {}
-    asked: set[str] = set()
+    read: set[str] = set()
     left_bytes = SOURCES_LIMIT_BYTES
     for each in seen:
-        for frame in _users(each):
-            if frame.path in asked or left_bytes <= 0:
+        for frame in _user_frames(each):
+            if frame.path in read or left_bytes <= 0:
                 continue
-            asked.add(frame.path)
+            read.add(frame.path)
             text = procfs.source_text(each.process.pid, frame.path)
             if text is not None and len(text) <= left_bytes:
                 found[frame.path] = text
@@ -132,9 +134,11 @@ def _sources(seen: Sequence[ProcessSamples]) -> dict[str, str]:
     return found
 
 
-def _users(seen: ProcessSamples) -> Iterator[StackFrame]:
-    """The user's frames of a rank's main thread, innermost first; outside of any collective those of its other threads
-    and of its children too: there may stand what it waits for."""
+def _user_frames(seen: ProcessSamples) -> Iterator[StackFrame]:
+    """Yield the user's frames of a rank's main thread, innermost first.
+
+    Outside collectives also those of its other threads and its children, for which the rank may wait.
+    """
     last = seen.samples[-1]
     yield from reversed(user_frames(last.stack))
     if last.stack and not collective_of(last.stack)[0]:

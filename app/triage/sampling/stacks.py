@@ -1,6 +1,6 @@
-"""One look at every rank: its Python stacks by py-spy, which neither pauses nor changes it, and what it has used up.
+"""Take one sample of every rank: its Python stacks by py-spy, without pausing the process, and its resource counters.
 
-Where the kernel refuses py-spy, a rank started by ``ddpwizard run`` is asked through its worker socket.
+If the kernel denies py-spy, a rank started by ``ddpwizard run`` is read through its worker socket.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from ...training_script.frame import StackFrame
 from ..types import LocalsFrame, LocalsStack, Sample, ThreadStack
 from . import worker_server
 
-LIMIT_S = 8.0  # for one process; a job of hundreds of ranks is read in turns
+LIMIT_S = 8.0  # for one process; large jobs are read in batches
 WORKER_LIMIT_S = 2.0
-START_S = 5.0  # what the child that reads them may take beside
-OTHERS = 50  # threads beside the main one
-MAX_INNERMOST_FRAMES, MAX_OUTERMOST_FRAMES = 250, 50  # frames of a stack that are kept, where it is deeper
+START_S = 5.0  # for starting the child process that reads them
+OTHERS = 50  # threads other than the main one
+MAX_INNERMOST_FRAMES, MAX_OUTERMOST_FRAMES = 250, 50  # frames kept of a deeper stack
 VALUE_LENGTH = 80
 GONE = "the process has ended"
-STOPPED = ("T", "t")  # answers nobody
+STOPPED = ("T", "t")  # does not answer
 
 
 class StackDump(msgspec.Struct, frozen=True):
-    """The threads of a process, or why they could not be read."""
+    """The threads of a process, or the problem of reading them."""
 
     threads: list[SpyThread] = []
     problem: str = ""
@@ -48,49 +48,49 @@ class _Answer(msgspec.Struct):
 
 
 async def sample_stacks(processes: Sequence[Process], *, may_pause: bool = False) -> dict[int, Sample]:
-    """Look once at each process: pid to sample. What could not be read says why in ``problem``.
+    """Sample each process once: pid to sample. ``problem`` of a sample: what could not be read.
 
-    ``may_pause`` lets py-spy stop a process for the moment of reading it (some milliseconds).
+    ``may_pause`` allows py-spy to stop a process while it is read (some milliseconds).
     """
-    looks = {process.pid: _use(process.pid) for process in processes}
-    alive = [process for process in processes if looks[process.pid].problem != GONE]
+    samples = {process.pid: _counters(process.pid) for process in processes}
+    alive = [process for process in processes if samples[process.pid].problem != GONE]
     dumps = await dump_stacks([process.pid for process in alive], may_pause=may_pause)
-    told = dict(
-        await asyncio.gather(*(_ask(process, looks[process.pid]) for process in alive if dumps[process.pid].problem))
+    answers = dict(
+        await asyncio.gather(*(_ask(process, samples[process.pid]) for process in alive if dumps[process.pid].problem))
     )
     for process in alive:
         dump = dumps[process.pid]
-        look = looks[process.pid]
-        if answer := told.get(process.pid):
+        sample = samples[process.pid]
+        if answer := answers.get(process.pid):
             stack, others = answer
-            looks[process.pid] = msgspec.structs.replace(
-                look, stack=stack, others=others[:OTHERS], threads=len(others) + 1
+            samples[process.pid] = msgspec.structs.replace(
+                sample, stack=stack, others=others[:OTHERS], threads=len(others) + 1
             )
             continue
         main, others = split_threads(dump.threads, process.pid)
-        looks[process.pid] = msgspec.structs.replace(
-            look,
+        samples[process.pid] = msgspec.structs.replace(
+            sample,
             stack=_frames(main, process.cwd) if main else [],
             owns_gil=bool(main and main.owns_gil),
             others=[_thread(thread, process) for thread in others[:OTHERS]],
-            threads=len(dump.threads) or look.threads,
+            threads=len(dump.threads) or sample.threads,
             problem=dump.problem,
         )
-    return looks
+    return samples
 
 
 async def locals_of(pid: int) -> list[LocalsStack]:
-    """The stacks of one process with their local variables, the main thread first.
+    """Read the stacks of one process with local variables, the main thread first.
 
     Raises:
-        CouldNotLook: They may not be read, or the process is gone.
+        InspectionError: Access is denied, or the process has ended.
     """
     proc = procfs.process_of(pid)
     if proc is None:
-        raise InspectionError(f"pid {pid}: {GONE}", "look at the job again")
+        raise InspectionError(f"pid {pid}: {GONE}", "sample the job again")
     dump = (await dump_stacks([pid], options=["--locals"]))[pid]
     if dump.problem:
-        raise InspectionError(f"pid {pid}: {dump.problem}", "look at the stacks without local variables")
+        raise InspectionError(f"pid {pid}: {dump.problem}", "read the stacks without local variables")
     main, others = split_threads(dump.threads, pid)
     return [
         LocalsStack(
@@ -107,7 +107,7 @@ async def locals_of(pid: int) -> list[LocalsStack]:
 async def dump_stacks(
     pids: Sequence[int], *, may_pause: bool = False, options: Iterable[str] = ()
 ) -> dict[int, StackDump]:
-    """The threads of each process by py-spy, all from one child of ours."""
+    """Read the threads of each process with py-spy, all from one child process."""
     if not pids:
         return {}
     at_once = 2 * (os.cpu_count() or 1)
@@ -130,7 +130,7 @@ async def dump_stacks(
 
 
 def split_threads(threads: Sequence[SpyThread], pid: int) -> tuple[SpyThread | None, list[SpyThread]]:
-    """The main thread, and the others. (In another pid namespace the kernel's thread ids are not those we know.)"""
+    """Split the main thread from the others. In another pid namespace the kernel's thread ids are not known."""
     tests: tuple[Callable[[SpyThread], bool], ...] = (
         lambda thread: thread.os_thread_id == pid,
         lambda thread: thread.thread_name == "MainThread",
@@ -141,20 +141,20 @@ def split_threads(threads: Sequence[SpyThread], pid: int) -> tuple[SpyThread | N
 
 
 def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:
-    """The main thread's frames, innermost first."""
+    """Return the frames of the main thread, innermost first."""
     main, _ = split_threads(dump.threads, pid)
     return _frames(main, cwd) if main else []
 
 
-async def _ask(process: Process, look: Sample) -> tuple[int, tuple[list[StackFrame], list[ThreadStack]] | None]:
-    """The stacks by the rank's own worker socket, where it has one and is able to answer."""
-    way_in = worker_server.worker_socket(process) if look.process_state not in STOPPED else None
-    answer = await worker_server.fetch_stacks(way_in, WORKER_LIMIT_S) if way_in else None
+async def _ask(process: Process, sample: Sample) -> tuple[int, tuple[list[StackFrame], list[ThreadStack]] | None]:
+    """Return the stacks from the rank's worker socket, if it has one and answers."""
+    socket = worker_server.worker_socket(process) if sample.process_state not in STOPPED else None
+    answer = await worker_server.fetch_stacks(socket, WORKER_LIMIT_S) if socket else None
     return process.pid, answer if answer and answer[0] else None
 
 
-def _use(pid: int) -> Sample:
-    """A look without stacks: what /proc shows of it, as far as we may see it."""
+def _counters(pid: int) -> Sample:
+    """Return a sample without stacks: the accessible counters in /proc."""
     now = time.time()
     counters = procfs.counters(pid)
     if counters is None or counters.state == "Z":
@@ -174,7 +174,7 @@ def _use(pid: int) -> Sample:
 
 
 def _thread(thread: SpyThread, process: Process) -> ThreadStack:
-    """A thread beside the main one. (In another pid namespace its number is not the one we know: then no counters.)"""
+    """Return a thread other than the main one. In another pid namespace it has no counters."""
     known = thread.os_thread_id is not None and process.pid_inside is None
     state, switches = procfs.thread_state(process.pid, thread.os_thread_id or 0) if known else ("", 0)
     return ThreadStack(_name(thread), _frames(thread, process.cwd), state, switches, thread.owns_gil)
@@ -193,8 +193,8 @@ def _read(answer: _Answer) -> StackDump:
         pass
     if "Failed to find python version" in answer.error:
         return StackDump(problem="stack: not a Python process that py-spy knows")
-    said = (line for line in answer.error.splitlines() if line.startswith("Error:"))
-    return StackDump(problem=f"stack: {next(said, 'py-spy gave no readable answer')[:160]}")
+    errors = (line for line in answer.error.splitlines() if line.startswith("Error:"))
+    return StackDump(problem=f"stack: {next(errors, 'py-spy gave no readable answer')[:160]}")
 
 
 def _frames(thread: SpyThread, cwd: str) -> list[StackFrame]:

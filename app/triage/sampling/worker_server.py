@@ -1,7 +1,8 @@
-"""Ask a rank itself: torch's worker server, which ``ddpwizard run`` starts in each rank, tells the stacks and the
-flight record over a unix socket while the main thread waits, without any right to trace the process.
+"""Read stacks and Flight Recorder records from torch's worker server in a rank.
 
-The answers' form was seen on torch 2.13; the text of the stacks is that of Python's faulthandler.
+``ddpwizard run`` starts it in each rank. It answers over a unix socket while the main thread waits, and needs no
+permission to trace the process. The format of its answers is that of torch 2.13; stacks are text of Python's
+faulthandler.
 """
 
 import asyncio
@@ -25,26 +26,29 @@ ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
 def worker_socket(process: Process) -> Path | None:
-    """The socket of this rank, or None where the process was not started with ``ddpwizard run`` or is no rank."""
-    said = run_directory.record_of(process.pid, process.environ.get(run_directory.FOLDER_VARIABLE, ""))
-    socket = said.with_suffix(".sock") if said else None
+    """Return the socket of this rank, or None if the process is not a rank started with ``ddpwizard run``."""
+    record = run_directory.record_of(process.pid, process.environ.get(run_directory.FOLDER_VARIABLE, ""))
+    socket = record.with_suffix(".sock") if record else None
     return socket if socket and socket.is_socket() else None
 
 
 async def fetch_stacks(
     socket_path: Path, limit_s: float = LIMIT_S
 ) -> tuple[list[StackFrame], list[ThreadStack]] | None:
-    """The main thread's frames, innermost first, and the other threads that run Python; None where no answer comes in
-    time (a process that is stopped, or whose native code holds the interpreter's lock, does not answer)."""
+    """Return the main thread's frames, innermost first, and the other threads that run Python.
+
+    Returns None without an answer in time: a process that is stopped, or whose native code holds the interpreter's
+    lock, does not answer.
+    """
     answer = await call_handler(socket_path, STACKS, limit_s)
     if answer is None:
         return None
-    said = run_directory.read_record(socket_path.with_suffix(".json"))
-    return parse_faulthandler(answer.decode(errors="replace"), said.main_thread if said else "")
+    record = run_directory.read_record(socket_path.with_suffix(".json"))
+    return parse_faulthandler(answer.decode(errors="replace"), record.main_thread if record else "")
 
 
 async def fetch_record(socket_path: Path, rank: int, limit_s: float = LIMIT_S) -> RankRecord | None:
-    """What the rank's flight recorder holds, or None where no answer comes in time or none that can be read."""
+    """Return the Flight Recorder record of the rank, or None without a readable answer in time."""
     answer = await call_handler(socket_path, RECORD, limit_s)
     if answer is None:
         return None
@@ -57,7 +61,7 @@ async def fetch_record(socket_path: Path, rank: int, limit_s: float = LIMIT_S) -
 
 
 async def call_handler(socket_path: Path, handler: str, limit_s: float = LIMIT_S) -> bytes | None:
-    """What one of the server's handlers answers, or None where nothing comes in time."""
+    """Return the answer of a handler of the server, or None without an answer in time."""
     try:
         return await wait_for(limit_s, _answer(socket_path, handler))
     except (OSError, ValueError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -80,8 +84,10 @@ async def _answer(socket_path: Path, handler: str) -> bytes | None:
 
 
 def parse_faulthandler(text: str, main_thread: str = "") -> tuple[list[StackFrame], list[ThreadStack]]:
-    """faulthandler's text as frames: the main thread's, and the others'. Without its name the main thread is the last
-    one (Python lists the newest thread first)."""
+    """Parse the text of faulthandler: the frames of the main thread, and the other threads.
+
+    Without its name the main thread is the last one (Python lists the newest thread first).
+    """
     threads: list[tuple[str, str, list[StackFrame]]] = []
     for line in text.splitlines():
         if head := THREAD.fullmatch(line):
@@ -96,7 +102,7 @@ def parse_faulthandler(text: str, main_thread: str = "") -> tuple[list[StackFram
 
 
 def _unescaped(text: str) -> str:
-    """A name as Python has it (faulthandler writes ASCII); what would be no character of its own stays as it is."""
+    """Decode a name (faulthandler writes ASCII); invalid code points stay escaped."""
 
     def character(found: re.Match[str]) -> str:
         code = int(found[1] or found[2] or found[3], 16)

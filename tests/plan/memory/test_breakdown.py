@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.memory.breakdown import REST, breakdown_terms
-from ddpwizard.app.plan.memory.formula import UNITS, bytes_text, short_number
+from ddpwizard.app.plan.memory.formula import UNITS, short_number
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.strategies.search import plan_candidates
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Lora, Model, PlanRow, TrainingOptions, TrainingSetup
-from ddpwizard.app.text.units import GIB
+from ddpwizard.app.text.units import GIB, gib_text
 
 LETTERS = {"B": 1e9, "M": 1e6} | UNITS
 MODELS = ["llama-3.1-8b", "mixtral-8x7b", "t5-3b", "gpt2-xl", "bert-large", "vit-large"]
@@ -74,7 +74,7 @@ def test_sharded_weights_follow_the_zero_formula() -> None:
     )
     params = next(term for term in breakdown_terms(row.setting, row.candidate) if term.part == "params")
     assert params.formula == "8.03 B weights × 4 bytes ÷ 8 ranks"
-    assert bytes_text(params.bytes) == "3.74 GiB"
+    assert gib_text(params.bytes, 2) == "3.74 GiB"
 
 
 def test_unexplained_bytes_are_shown_as_other() -> None:

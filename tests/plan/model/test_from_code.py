@@ -168,6 +168,7 @@ def test_invalid_factory_name_is_refused(name: str, tmp_path: Path) -> None:
         asyncio.run(inspect_factory(name, sys.executable, tmp_path))
 
 
+@pytest.mark.calibration
 @pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -1,5 +1,8 @@
-"""NCCL's RAS service. There is no NCCL here: a server on a real socket speaks the protocol of NCCL 2.30's ``ras``
-(src/ras/client_support.cc) and replays the answers printed in its documentation (troubleshooting/ras.rst)."""
+"""NCCL's RAS service, replaced by a server on a real socket.
+
+It uses the protocol of NCCL 2.30 (src/ras/client_support.cc) and replays the answers printed in NCCL's documentation
+(troubleshooting/ras.rst).
+"""
 
 import asyncio
 import json
@@ -101,7 +104,7 @@ FINALIZING = (
 
 
 def rank(number: int, counts: dict[str, int], **status: Any) -> dict[str, Any]:
-    """One rank of the documentation's JSON."""
+    """Return a rank as in the JSON of the documentation."""
     return {
         "rank": number,
         "host": "172.16.64.245",
@@ -176,20 +179,22 @@ def observed(ras: RasStatus, world_size: int, pids: Sequence[int] = ()) -> Obser
 
 
 def steadily(text: str) -> RasStatus:
-    """What two equal answers come to."""
+    """Return the status after two equal answers."""
     return msgspec.structs.replace(parse.parse_answer(text), steady=True)
 
 
 class Service:
-    """Answers like NCCL's RAS thread: line by line, the status last, then it closes. ``answers`` in turn, the last one
-    for ever; ``json`` whether it knows SET FORMAT (2.28.7)."""
+    """Answers like NCCL's RAS thread: line by line, the status last; then it closes the connection.
+
+    ``answers`` are used in turn, the last one repeatedly. ``json``: SET FORMAT is supported (2.28.7).
+    """
 
     def __init__(self, *answers: str, json: bool = True) -> None:
-        self.answers, self.json, self.heard = list(answers), json, list[str]()
+        self.answers, self.json, self.received = list(answers), json, list[str]()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := (await reader.readline()).decode().strip():
-            self.heard.append(line)
+            self.received.append(line)
             word = line.lower()
             if word.startswith("client protocol "):
                 writer.write(b"SERVER PROTOCOL 2\n")
@@ -208,8 +213,8 @@ class Service:
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def asked(handler: Handler, limit_s: float = 30.0) -> tuple[RasStatus | None, float]:
-    """What ``query`` makes of a service that behaves so, and how long it took."""
+def queried(handler: Handler, limit_s: float = 30.0) -> tuple[RasStatus | None, float]:
+    """Return the result of ``query_ras`` for a service, and how long it took."""
 
     async def both() -> tuple[RasStatus | None, float]:
         server = await asyncio.start_server(handler, "127.0.0.1", 0)
@@ -224,62 +229,62 @@ def asked(handler: Handler, limit_s: float = 30.0) -> tuple[RasStatus | None, fl
 
 
 class TestQuery:
-    def test_json_where_the_service_knows_it(self) -> None:
+    def test_json_if_the_service_supports_it(self) -> None:
         service = Service(reducing(7, 7))
-        ras, _ = asked(service)
+        ras, _ = queried(service)
         assert ras and ras.version == "2.29.1"
-        assert service.heard == ["CLIENT PROTOCOL 2", "TIMEOUT 15", "SET FORMAT json", "VERBOSE STATUS"]
+        assert service.received == ["CLIENT PROTOCOL 2", "TIMEOUT 15", "SET FORMAT json", "VERBOSE STATUS"]
 
-    def test_text_where_it_does_not(self) -> None:
-        ras, _ = asked(Service(WELL, json=False))
+    def test_text_if_the_service_has_no_json(self) -> None:
+        ras, _ = queried(Service(WELL, json=False))
         assert ras and ras.version == "2.26.2" and not ras.problem
         assert ras.text == WELL
 
-    def test_counts_that_differ_are_asked_for_twice(self) -> None:
-        ras, _ = asked(Service(reducing(7, 7, 6)))
+    def test_different_counts_are_queried_twice(self) -> None:
+        ras, _ = queried(Service(reducing(7, 7, 6)))
         assert ras and ras.steady
 
-    def test_counts_that_move_are_not_steady(self) -> None:
-        ras, _ = asked(Service(reducing(7, 7, 6), reducing(9, 9, 8)))
+    def test_changing_counts_are_not_steady(self) -> None:
+        ras, _ = queried(Service(reducing(7, 7, 6), reducing(9, 9, 8)))
         assert ras and not ras.steady
 
-    def test_nobody_listens(self) -> None:
+    def test_closed_port_has_no_status(self) -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             began = time.monotonic()
             assert asyncio.run(query_ras("127.0.0.1", unused.getsockname()[1], limit_s=60)) is None
         assert time.monotonic() - began < 30
 
-    def test_a_service_that_never_answers(self) -> None:
+    def test_service_that_never_answers(self) -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
             writer.close()
 
-        ras, took_s = asked(silent, limit_s=0.5)
+        ras, took_s = queried(silent, limit_s=0.5)
         assert ras is None
         assert took_s < 30
 
-    def test_a_service_that_stops_in_its_answer(self) -> None:
+    def test_service_that_stops_within_its_answer(self) -> None:
         async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"SERVER PROTOCOL 2\nOK\nOK\n{")
             await reader.read()
             writer.close()
 
-        ras, took_s = asked(stops, limit_s=0.5)
+        ras, took_s = queried(stops, limit_s=0.5)
         assert ras is None
         assert took_s < 30
 
-    def test_something_else_listens(self) -> None:
+    def test_another_server_has_no_status(self) -> None:
         async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readline()
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             await writer.drain()
             writer.close()
 
-        assert asked(web)[0] is None
+        assert queried(web)[0] is None
 
     @pytest.mark.parametrize("flood", [b"x" * (1 << 16), b"line\n" * 10_000])
-    def test_an_answer_without_end_is_cut(self, flood: bytes) -> None:
+    def test_endless_answer_is_cut(self, flood: bytes) -> None:
         async def floods(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"SERVER PROTOCOL 2\nOK\nOK\n")
             try:
@@ -289,11 +294,11 @@ class TestQuery:
             except OSError:
                 writer.close()
 
-        ras, took_s = asked(floods, limit_s=60)
+        ras, took_s = queried(floods, limit_s=60)
         assert took_s < 60
         assert ras is None or (ras.problem and len(ras.text) < 1 << 20)
 
-    def test_a_handshake_without_end_is_cut(self) -> None:
+    def test_endless_handshake_is_cut(self) -> None:
         async def floods(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
                 while True:
@@ -302,11 +307,11 @@ class TestQuery:
             except OSError:
                 writer.close()
 
-        assert asked(floods)[0] is None
+        assert queried(floods)[0] is None
 
 
-class TestRead:
-    def test_the_counts_of_json(self) -> None:
+class TestParse:
+    def test_counts_in_json(self) -> None:
         ras = parse.parse_answer(reducing(7, 7, 6))
         [communicator] = ras.communicators
         assert (communicator.id, communicator.size) == ("ae94423cfbb2ef4a", 3)
@@ -316,21 +321,21 @@ class TestRead:
         ]
         assert communicator.ranks[1] == RasProcess(rank=1, host="172.16.64.245", pid=1524345, device=1)
 
-    def test_missing_and_dead_ranks_of_json(self) -> None:
+    def test_missing_and_dead_ranks_in_json(self) -> None:
         ras = parse.parse_answer(answer([rank(0, {})], [missing(1, dead=True)]))
         assert [(each.rank, each.pid, each.dead) for each in ras.communicators[0].missing] == [(1, 1524345, True)]
 
-    def test_a_rank_that_has_left_a_communicator_is_not_missing(self) -> None:
+    def test_rank_that_left_a_communicator_is_not_missing(self) -> None:
         left = missing(1) | {"status": {"unresponsive": False, "considered_dead": False}}
         assert parse.parse_answer(answer([rank(0, {})], [left])).communicators[0].missing == []
 
-    def test_start_up_and_errors_of_json(self) -> None:
+    def test_init_state_and_errors_in_json(self) -> None:
         [communicator] = parse.parse_answer(
             answer([rank(0, {}, init_state=7), rank(1, {}, async_error=6), rank(2, {}, init_state=2)])
         ).communicators
         assert (communicator.starting, communicator.failed) == ([0], {1: 6, 2: 2})
 
-    def test_the_counts_of_the_text(self) -> None:
+    def test_counts_in_text(self) -> None:
         [communicator] = parse.parse_answer(MISMATCH).communicators
         assert communicator.size == 32
         assert communicator.launched == [
@@ -338,7 +343,7 @@ class TestRead:
             LaunchedOperation(operation="", count=6649, size=6, ranks=[0, 2, 3, 4, 5, 7]),
         ]
 
-    def test_the_counts_of_one_operation_and_rank_in_the_text(self) -> None:
+    def test_counts_of_one_operation_and_rank_in_text(self) -> None:
         text = MISMATCH.replace("different collective operation", "different AllReduce operation")
         head, _, _ = text.partition("  26 ranks")
         text = (
@@ -350,31 +355,31 @@ class TestRead:
             LaunchedOperation(operation="AllReduce", count=11, size=1, ranks=[5]),
         ]
 
-    def test_missing_ranks_of_the_text(self) -> None:
+    def test_missing_ranks_in_text(self) -> None:
         ras = parse.parse_answer(INCOMPLETE)
         assert [each.rank for each in ras.communicators[0].missing] == [21]
         assert ras.gone == [RasProcess(rank=None, host="172.16.64.213", pid=3487984, device=5)]
         assert ras.timeouts == 2
         assert parse.parse_answer(DEAD).gone[0].dead
 
-    def test_missing_ranks_with_their_processes(self) -> None:
+    def test_missing_ranks_with_processes_in_text(self) -> None:
         text = INCOMPLETE.replace(
             "  The missing rank: 21", "  Rank 21 -- GPU 5 managed by process 3487984 on node 172.16.64.213"
         )
         [gone] = parse.parse_answer(text).communicators[0].missing
         assert (gone.rank, gone.pid, gone.host, gone.device) == (21, 3487984, "172.16.64.213", 5)
 
-    def test_ranks_of_a_status_are_not_counts(self) -> None:
+    def test_finalizing_ranks_are_not_counts(self) -> None:
         [communicator] = parse.parse_answer(FINALIZING).communicators
         assert communicator.launched == [] and communicator.missing == []
 
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", '{"communicators": 3}', "{" * 100_000, "\x00\xff", '{"communicators":[{"size":1e400}]}']
     )
-    def test_what_is_no_answer(self, text: str) -> None:
+    def test_invalid_answer_is_a_problem(self, text: str) -> None:
         assert parse.parse_answer(text).problem
 
-    def test_whatever_the_ranks_send(self) -> None:
+    def test_hostile_text_is_parsed_in_time(self) -> None:
         text = INCOMPLETE + "The missing rank: " + "9, " * 20_000 + "\nRank " + "1" * 5000 + " -- GPU\n" * 1000
         began = time.thread_time()
         parse.parse_answer(text)
@@ -382,52 +387,52 @@ class TestRead:
 
 
 class TestVerdict:
-    def test_a_rank_that_launched_less(self) -> None:
+    def test_rank_that_launched_less(self) -> None:
         verdict = verdict_from_ras(observed(steadily(reducing(7, 7, 6, 7)), 4))
         assert verdict and (verdict.state, verdict.cause, verdict.culprits) == ("hung", None, [2])
         assert verdict.collective == "all_reduce"
         assert verdict.why == (
             "By NCCL's count, rank 2 has not launched every all_reduce that the others have, "
-            "and the count stands still."
+            "and the counts do not change."
         )
         assert verdict.confidence < 0.7  # ranks may run ahead of a GPU that is stuck
 
-    def test_counts_that_may_still_move_say_nothing(self) -> None:
+    def test_counts_that_may_still_change_have_no_verdict(self) -> None:
         assert verdict_from_ras(observed(parse.parse_answer(reducing(7, 7, 6, 7)), 4)) is None
 
-    def test_other_collectives(self) -> None:
+    def test_rank_that_launched_other_collectives(self) -> None:
         ranks = [rank(number, {"AllReduce": 7, "Broadcast": 2}) for number in range(3)]
         verdict = verdict_from_ras(observed(steadily(answer([*ranks, rank(3, {"AllReduce": 6, "Broadcast": 3})])), 4))
         assert verdict and (verdict.cause, verdict.culprits) == ("collective-desync", [3])
 
-    def test_one_that_launched_more(self) -> None:
+    def test_rank_that_launched_more(self) -> None:
         verdict = verdict_from_ras(observed(steadily(reducing(7, 8, 7, 7)), 4))
         assert verdict and verdict.culprits == [1]
         assert verdict.confidence < 0.5
 
-    def test_equal_counts_say_nothing(self) -> None:
+    def test_equal_counts_have_no_verdict(self) -> None:
         assert verdict_from_ras(observed(steadily(reducing(7, 7, 7, 7)), 4)) is None
 
-    def test_the_text_names_who_is_behind(self) -> None:
+    def test_ranks_that_are_behind_in_text(self) -> None:
         verdict = verdict_from_ras(observed(steadily(MISMATCH), 32))
         assert verdict and verdict.culprits == [0, 2, 3, 4, 5, 7]
 
-    def test_a_rank_that_does_not_answer(self) -> None:
+    def test_rank_that_does_not_answer(self) -> None:
         verdict = verdict_from_ras(observed(parse.parse_answer(INCOMPLETE), 32))
         assert verdict and (verdict.cause, verdict.culprits) == (None, [21])
         assert verdict.why == "NCCL's RAS service gets no answer from rank 21: stopped, overloaded or gone."
 
-    def test_a_rank_that_is_dead(self) -> None:
+    def test_rank_that_is_dead(self) -> None:
         verdict = verdict_from_ras(
             observed(parse.parse_answer(answer([rank(0, {}), rank(1, {})], [missing(2, dead=True)])), 3)
         )
         assert verdict and (verdict.cause, verdict.culprits) == ("rank-died-survivors-wait", [2])
 
-    def test_a_part_of_the_ranks_is_told_by_its_pids(self) -> None:
+    def test_ranks_of_a_subgroup_are_identified_by_pid(self) -> None:
         ras = parse.parse_answer(answer([rank(0, {})], [missing(1)]))
         verdict = verdict_from_ras(observed(ras, 4, pids=[11, 1524344, 12, 1524345]))
         assert verdict and verdict.culprits == [3]
         assert verdict_from_ras(observed(ras, 4)) is None
 
-    def test_no_answer_no_verdict(self) -> None:
+    def test_unreadable_answer_has_no_verdict(self) -> None:
         assert verdict_from_ras(observed(RasStatus(text="", problem="unreadable"), 2)) is None

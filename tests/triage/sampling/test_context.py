@@ -1,4 +1,4 @@
-"""What surrounds real processes: their children, connections, GPUs and last output."""
+"""The context of real processes: their children, connections, GPUs and last output."""
 
 import asyncio
 import os
@@ -24,16 +24,16 @@ SLEEP = "up()\ntime.sleep(600)\n"
 
 
 def around(job: Job) -> SampleContext:
-    """One look around a job, after a first one at its processes."""
+    """Return the context of a job after a first sample of its processes."""
 
-    async def look() -> SampleContext:
+    async def collect() -> SampleContext:
         return await sample_context(job, await stacks.sample_stacks(job.processes))
 
-    return asyncio.run(look())
+    return asyncio.run(collect())
 
 
 class TestChildren:
-    def test_shell_command_and_python_child_with_its_place(self, tmp_path: Path) -> None:
+    def test_shell_command_and_python_child_with_its_stack(self, tmp_path: Path) -> None:
         code = (
             "subprocess.Popen(['sh', '-c', 'sleep 600; true', '--password', 'sesame'])\n"
             "subprocess.Popen([sys.executable, '-c', 'import time\\ndef load(): time.sleep(600)\\nload()'])\n" + SLEEP
@@ -45,7 +45,7 @@ class TestChildren:
             return found if started and not any(child.moved for child in found) else None
 
         with still(code, tmp_path) as process:
-            found = wait_for(complete, "three children that have come to rest")
+            found = wait_for(complete, "three idle children")
             by_name = {Path(child.command[0]).name: child for child in found}
             assert by_name["sleep"].command == ["sleep", "600"]
             assert "sesame" not in str(by_name["sh"].command)
@@ -53,7 +53,7 @@ class TestChildren:
             assert python.stack[0].function == "load"
             assert {(child.kind, child.moved) for child in found} == {("other", False)}
 
-    def test_forked_loader_worker_is_known_by_its_name_or_its_frames(self, tmp_path: Path) -> None:
+    def test_forked_loader_worker_is_recognised_by_name_or_frames(self, tmp_path: Path) -> None:
         loop = tmp_path / "torch" / "utils" / "data" / "_utils"
         loop.mkdir(parents=True)
         (loop / "worker.py").write_text("import time\ndef _worker_loop():\n    time.sleep(600)\n")
@@ -69,9 +69,9 @@ class TestChildren:
             return sorted(child.kind for child in found) if all(child.stack for child in found) else None
 
         with still(code, tmp_path) as process:
-            wait_for(lambda: kinds(process.pid) == ["loader", "loader"], "both are known as loader workers")
+            wait_for(lambda: kinds(process.pid) == ["loader", "loader"], "both are recognised as loader workers")
 
-    def test_whether_a_child_moves(self, tmp_path: Path) -> None:
+    def test_progress_of_children(self, tmp_path: Path) -> None:
         code = (
             "if os.fork() == 0:\n    while True:\n        time.sleep(0.01)\n"
             "if os.fork() == 0:\n    time.sleep(600)\nup()\ntime.sleep(600)\n"
@@ -85,14 +85,14 @@ class TestChildren:
 
             wait_for(lambda: moved() == [True, False], "one moves")
 
-    def test_children_that_are_ranks_are_not_told_twice(self, tmp_path: Path) -> None:
+    def test_children_that_are_ranks_are_not_listed_as_children(self, tmp_path: Path) -> None:
         with still("if os.fork() == 0:\n    time.sleep(600)\n" + SLEEP, tmp_path) as process:
             (child,) = wait_for(lambda: supervisor.descendants(process.pid), "it is there")
             job = msgspec.structs.replace(job_of(process.pid), processes=[alone(process.pid), alone(child)])
             assert children.watch_children(job) == []
 
 
-class TestLinks:
+class TestConnections:
     def test_connection_and_listener_of_a_process(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -102,7 +102,7 @@ class TestLinks:
         assert Connection(address, "0.0.0.0:0", "listen") in found
         assert Connection(client_address, address, "estab") in found
 
-    def test_bytes_that_nobody_takes(self) -> None:
+    def test_send_queue_of_a_connection(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
             client.setblocking(False)
             with pytest.raises(BlockingIOError):
@@ -112,7 +112,7 @@ class TestLinks:
             assert found[0].peer == f"127.0.0.1:{server.getsockname()[1]}"
             assert found[0].waiting_to_send_bytes > 0
 
-    def test_lines_of_ipv6_and_of_nonsense(self) -> None:
+    def test_socket_table_with_ipv6_and_invalid_lines(self) -> None:
         text = (
             "  sl  local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode\n"
             "   0: 00000000000000000000000001000000:6D60 00000000000000000000000001000000:C001 01 0000000F:00000000 "
@@ -122,8 +122,8 @@ class TestLinks:
         assert connections.parse_socket_table(text) == {4711: Connection("[::1]:28000", "[::1]:49153", "estab", 15)}
 
 
-class TestDevices:
-    def test_gpus_by_the_pids_on_them(self) -> None:
+class TestGpus:
+    def test_gpu_usage_by_pid(self) -> None:
         stub = StubNvml("h100x8")
         stub.devices[0] |= {"busy_percent": 97, "processes": [{"pid": 4711, "usedGpuMemory": 1}]}
         found = gpu_usage.gpu_usages(stub)
@@ -131,10 +131,10 @@ class TestDevices:
         assert used == [GpuUse(0, 97, stub.devices[0]["memory"]["used"])]
         assert found.gpus[1].device.busy_percent is None
 
-    def test_no_driver_is_told(self) -> None:
+    def test_driver_mismatch_is_a_problem(self) -> None:
         assert "mismatch" in gpu_usage.gpu_usages(StubNvml("library-mismatch")).problem.lower()
 
-    def test_lost_gpu_hides_no_other(self) -> None:
+    def test_lost_gpu_does_not_hide_the_others(self) -> None:
         found = gpu_usage.gpu_usages(StubNvml("one-lost"))
         assert found.gpus
         assert found.problem == ""
@@ -149,15 +149,15 @@ def job_with(*processes: Process) -> Job:
 
 
 class TestOutput:
-    def test_file_that_stdout_goes_to(self, tmp_path: Path) -> None:
+    def test_last_lines_from_the_file_of_stdout(self, tmp_path: Path) -> None:
         log = tmp_path / "out.log"
         code = "print('step 7 \\x1b[31mred\\x1b[0m HF_TOKEN=sesame\\a')\nprint('1%\\r99%', flush=True)\n" + SLEEP
         with log.open("wb") as out, still(code, tmp_path, out=out) as process:
-            said = last_output.last_lines_by_rank(job_with(rank_of(process.pid, 0)))[process.pid]
-            assert said == last_output.LastOutput(["step 7 red HF_TOKEN=‹redacted›", "99%"], str(log))
+            lines = last_output.last_lines_by_rank(job_with(rank_of(process.pid, 0)))[process.pid]
+            assert lines == last_output.LastOutput(["step 7 red HF_TOKEN=‹redacted›", "99%"], str(log))
             assert last_output.log_files(job_with(rank_of(process.pid, 0))) == [log]
 
-    def test_torchruns_files_those_of_dead_ranks_too(self, tmp_path: Path) -> None:
+    def test_torchrun_files_including_dead_ranks(self, tmp_path: Path) -> None:
         attempt = tmp_path / "attempt_0"
         for rank in (0, 1):
             (attempt / str(rank)).mkdir(parents=True)
@@ -171,7 +171,7 @@ class TestOutput:
             names = sorted(str(path)[str(path).index("attempt_0") :] for path in last_output.log_files(job))
             assert names == ["attempt_0/0/stderr.log", "attempt_0/0/stdout.log", "attempt_0/1/stdout.log"]
 
-    def test_log_dir_of_the_command_where_no_environment_tells(self, tmp_path: Path) -> None:
+    def test_log_dir_from_the_launcher_command(self, tmp_path: Path) -> None:
         for attempt in ("attempt_0", "attempt_1"):
             (tmp_path / "logs" / "run_x" / attempt / "0").mkdir(parents=True)
             (tmp_path / "logs" / "run_x" / attempt / "0" / "stderr.log").write_text(attempt)
@@ -183,8 +183,8 @@ class TestOutput:
                 (path,) = last_output.log_files(job)
                 assert path.read_text() == "attempt_1"
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to own a file as somebody else")
-    def test_file_of_somebody_else_that_a_process_names_is_not_read(self, tmp_path: Path) -> None:
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the owner of a file")
+    def test_file_of_another_user_is_not_read(self, tmp_path: Path) -> None:
         private = tmp_path / "0" / "stdout.log"
         private.parent.mkdir()
         private.write_text("private\n")
@@ -194,7 +194,7 @@ class TestOutput:
             assert last_output.last_lines_by_rank(job) == {}
             assert last_output.log_files(job) == []
 
-    def test_ranks_that_share_a_file_get_the_lines_marked_as_theirs(self, tmp_path: Path) -> None:
+    def test_ranks_that_share_a_file_get_the_lines_with_their_prefix(self, tmp_path: Path) -> None:
         log = tmp_path / "all.log"
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
@@ -204,10 +204,10 @@ class TestOutput:
             still(SLEEP, tmp_path / "a", out=out) as one,
             still(SLEEP, tmp_path / "b", out=out) as two,
         ):
-            said = last_output.last_lines_by_rank(job_with(rank_of(one.pid, 0), rank_of(two.pid, 1)))
-            assert [said[pid].lines for pid in (one.pid, two.pid)] == [["[rank0]: one"], ["[default1]: two"]]
+            lines = last_output.last_lines_by_rank(job_with(rank_of(one.pid, 0), rank_of(two.pid, 1)))
+            assert [lines[pid].lines for pid in (one.pid, two.pid)] == [["[rank0]: one"], ["[default1]: two"]]
 
-    def test_no_more_than_the_end_is_read(self, tmp_path: Path) -> None:
+    def test_only_the_end_of_a_file_is_read(self, tmp_path: Path) -> None:
         log = tmp_path / "long.log"
         log.write_text("".join(f"line {number} {'x' * 900}\n" for number in range(3000)))
         lines = last_output.tail_lines(log)
@@ -215,14 +215,14 @@ class TestOutput:
         assert lines[-1].startswith("line 2999 ")
         assert max(map(len, lines)) == last_output.LINE_LENGTH
 
-    def test_pipe_and_terminal_are_left_alone(self, tmp_path: Path) -> None:
+    def test_pipe_and_terminal_are_not_read(self, tmp_path: Path) -> None:
         code = "read, write = os.pipe()\nos.dup2(write, 1)\n_, tty = os.openpty()\nos.dup2(tty, 2)\n" + SLEEP
         with still(code, tmp_path) as process:
             assert last_output.last_lines_by_rank(job_with(rank_of(process.pid, 0))) == {}
 
 
-class TestLook:
-    def test_sources_of_threads_where_the_main_one_only_waits_for_them(self, tmp_path: Path) -> None:
+class TestSample:
+    def test_sources_of_threads_that_the_main_thread_joins(self, tmp_path: Path) -> None:
         (tmp_path / "worker.py").write_text("import time\ndef work():\n    time.sleep(600)\n")
         code = "import worker\nthread = threading.Thread(target=worker.work)\nthread.start()\nup()\nthread.join()\n"
         with still(code, tmp_path) as process:
@@ -231,14 +231,14 @@ class TestLook:
             (found,) = report.observed.seen
             assert [thread.frames[0].function for thread in found.samples[-1].others] == ["work"]
 
-    def test_what_takes_too_long_is_left_behind_and_told(self) -> None:
+    def test_blocking_call_raises_inspection_error_after_the_limit(self) -> None:
         async def wait() -> None:
             await run_in_thread(threading.Event().wait, limit_s=0.1, subject="the logs of the job")
 
         with pytest.raises(InspectionError, match=r"the logs of the job: no answer within 0\.1 s"):
             asyncio.run(wait())
 
-    def test_process_that_ended_between_the_looks_is_no_error(self, tmp_path: Path) -> None:
+    def test_process_that_ended_between_samples_is_not_an_error(self, tmp_path: Path) -> None:
         with still(SLEEP, tmp_path) as process:
             job = job_of(process.pid)
             first = asyncio.run(stacks.sample_stacks(job.processes))

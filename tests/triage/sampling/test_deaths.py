@@ -1,4 +1,4 @@
-"""Deaths of a job from the kernel log, its cgroups and torch's error files: what is read, what is the job's."""
+"""Deaths of a job from the kernel log, its cgroups and torch's error files, and which of them belong to the job."""
 
 import json
 import os
@@ -37,7 +37,7 @@ OLDER = (
 
 
 def job(*ranks: int, world_size: int = 2, started_at: float = BOOT + 400, environ: dict[str, str] | None = None) -> Job:
-    """A job whose living ranks have the pids 4711, 4712 and so on, by rank."""
+    """Return a job whose living ranks have the pids 4711, 4712 and so on, by rank."""
     return Job(
         launcher="torchrun",
         launcher_pid=4700,
@@ -61,19 +61,19 @@ def job(*ranks: int, world_size: int = 2, started_at: float = BOOT + 400, enviro
     )
 
 
-def told(of: Job, log: str, *groups: str, uids: frozenset[int] = frozenset({1000})) -> list[tuple[int | None, ...]]:
+def killed(of: Job, log: str, *groups: str, uids: frozenset[int] = frozenset({1000})) -> list[tuple[int | None, ...]]:
     found = deaths.deaths_in_kernel_log(of, deaths.parse_oom_kills(log), BOOT, groups, uids)
     return [(death.pid, death.rank) for death in found]
 
 
 class TestKernelLog:
-    def test_victim_with_its_cgroup(self) -> None:
+    def test_oom_kill_with_its_cgroup(self) -> None:
         (kill,) = deaths.parse_oom_kills(LOG)
         assert (kill.pid, kill.name, kill.uid, kill.cgroup) == (4712, "python3", 1000, "/jobs/7/a")
         assert kill.at == pytest.approx(13578.613732)
-        assert kill.said.startswith("Memory cgroup out of memory: Killed process 4712 (python3)")
+        assert kill.message.startswith("Memory cgroup out of memory: Killed process 4712 (python3)")
 
-    def test_box_out_of_memory_and_older_kernels(self) -> None:
+    def test_oom_kill_of_the_whole_machine_and_of_older_kernels(self) -> None:
         first, second = deaths.parse_oom_kills(GLOBAL + OLDER)
         assert (first.pid, first.name, first.uid, first.cgroup) == (4713, "pt_main_thread", 1000, "")
         assert (second.pid, second.name, second.uid) == (4714, "python", 1000)
@@ -81,42 +81,42 @@ class TestKernelLog:
     @pytest.mark.parametrize(
         "text", ["", "no record", "a;b", "1,2;Killed process 7 (x) anon-rss:", "3,x,y,-;z", "\0;,,"]
     )
-    def test_what_is_no_record_is_passed_over(self, text: str) -> None:
+    def test_invalid_kernel_log_lines_are_ignored(self, text: str) -> None:
         assert deaths.parse_oom_kills(text) == []
 
-    def test_a_missing_rank_was_the_victim_in_the_cgroup_of_the_job(self) -> None:
-        assert told(job(0), LOG, "/jobs/7/a") == [(4712, 1)]
-        assert told(job(0), LOG, "/jobs/7") == [(4712, 1)]
+    def test_missing_rank_was_killed_in_the_cgroup_of_the_job(self) -> None:
+        assert killed(job(0), LOG, "/jobs/7/a") == [(4712, 1)]
+        assert killed(job(0), LOG, "/jobs/7") == [(4712, 1)]
 
-    def test_the_victim_of_another_cgroup_another_user_or_another_time_is_not_ours(self) -> None:
-        assert told(job(0), LOG, "/jobs/70") == []
-        assert told(job(0), LOG, "/jobs/7/a", uids=frozenset({1001})) == []
-        assert told(job(0, started_at=BOOT + 13600), LOG, "/jobs/7/a") == []
-        assert told(job(0, started_at=0.0), LOG, "/jobs/7/a") == []
+    def test_kill_of_another_cgroup_user_or_time_is_ignored(self) -> None:
+        assert killed(job(0), LOG, "/jobs/70") == []
+        assert killed(job(0), LOG, "/jobs/7/a", uids=frozenset({1001})) == []
+        assert killed(job(0, started_at=BOOT + 13600), LOG, "/jobs/7/a") == []
+        assert killed(job(0, started_at=0.0), LOG, "/jobs/7/a") == []
 
-    def test_nobody_missing_nobody_killed(self) -> None:
-        assert told(job(0, 1), GLOBAL, "/jobs/7") == []
+    def test_kill_without_a_missing_rank_is_ignored(self) -> None:
+        assert killed(job(0, 1), GLOBAL, "/jobs/7") == []
 
-    def test_box_out_of_memory_takes_the_rank_that_is_missing(self) -> None:
-        assert told(job(0), GLOBAL, "/jobs/7") == [(4713, 1)]
+    def test_machine_wide_kill_is_attributed_to_the_missing_rank(self) -> None:
+        assert killed(job(0), GLOBAL, "/jobs/7") == [(4713, 1)]
 
-    def test_which_of_several_missing_ranks_is_not_guessed(self) -> None:
-        assert told(job(0, world_size=3), GLOBAL) == [(4713, None)]
+    def test_kill_with_several_missing_ranks_has_no_rank(self) -> None:
+        assert killed(job(0, world_size=3), GLOBAL) == [(4713, None)]
 
-    def test_pid_of_a_rank_that_still_lies_there(self) -> None:
+    def test_kill_of_a_zombie_rank_by_pid(self) -> None:
         dead = msgspec.structs.replace(job(1).processes[0], command=[])
         of = msgspec.structs.replace(job(0), processes=[*job(0).processes, dead])
-        assert told(of, LOG, uids=frozenset()) == [(4712, 1)]
+        assert killed(of, LOG, uids=frozenset()) == [(4712, 1)]
 
-    def test_loader_worker_of_a_rank(self) -> None:
-        assert told(job(0, 1), LOG.replace("(python3)", "(pt_data_worker)"), "/jobs/7") == [(4712, None)]
+    def test_kill_of_a_loader_worker(self) -> None:
+        assert killed(job(0, 1), LOG.replace("(python3)", "(pt_data_worker)"), "/jobs/7") == [(4712, None)]
 
-    def test_tasks_of_slurm_have_cgroups_beside_each_other(self) -> None:
+    def test_sibling_cgroups_of_slurm_tasks(self) -> None:
         log = LOG.replace("/jobs/7/a", "/slurm/uid_7/job_8/step_0/task_1")
-        assert told(job(0), log, "/slurm/uid_7/job_8/step_0/task_0") == [(4712, 1)]
-        assert told(job(0), log, "/slurm/uid_7/job_9/step_0/task_0") == []
+        assert killed(job(0), log, "/slurm/uid_7/job_8/step_0/task_0") == [(4712, 1)]
+        assert killed(job(0), log, "/slurm/uid_7/job_9/step_0/task_0") == []
 
-    def test_log_that_may_not_be_read_is_a_problem(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unreadable_kernel_log_is_a_problem(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deaths, "KMSG", tmp_path / "none")
         found, problems = deaths.find_deaths(job(0))
         assert found == []
@@ -136,12 +136,12 @@ class TestCounters:
         assert deaths.memory_cgroup_of("0::/../x\n") is None
         assert deaths.memory_cgroup_of("") is None
 
-    def test_count(self) -> None:
+    def test_oom_kill_count(self) -> None:
         assert deaths.oom_kill_count("low 0\nhigh 0\nmax 8\noom 3\noom_kill 2\noom_group_kill 0\n") == 2
         assert deaths.oom_kill_count("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n") == 1
         assert deaths.oom_kill_count("") == 0
 
-    def test_only_with_a_rank_missing(self) -> None:
+    def test_counters_count_only_with_a_missing_rank(self) -> None:
         (death,) = deaths.deaths_by_cgroup_counters({"/a/memory.events": 2, "/b/memory.events": 0}, job(0))
         assert (death.rank, death.how, death.where) == (1, "oom_killer", "/a/memory.events")
         assert "2 times" in death.what
@@ -154,13 +154,13 @@ class TestErrorFiles:
         found = deaths.deaths_in_error_files([deaths.ErrorFile("/tmp/error.json", 0, 4711, text)], job(0))
         return [(death.rank, death.what, death.at) for death in found]
 
-    def test_what_torch_wrote(self) -> None:
+    def test_error_file_of_torch(self) -> None:
         at = int(BOOT) + 500
         text = {"message": {"message": "RuntimeError: no", "extraInfo": {"py_callstack": "", "timestamp": str(at)}}}
         assert self.read(json.dumps(text)) == [(0, "RuntimeError: no", at)]
         assert self.read(json.dumps({"message": "plain"})) == [(0, "plain", None)]
 
-    def test_file_of_a_rank_that_is_gone_lies_beside_that_of_a_living_one(self, tmp_path: Path) -> None:
+    def test_error_file_of_a_dead_rank_is_found_next_to_a_living_one(self, tmp_path: Path) -> None:
         text = json.dumps({"message": {"message": "ValueError: no", "extraInfo": {"timestamp": int(BOOT) + 500}}})
         (tmp_path / "attempt_0" / "1").mkdir(parents=True)
         (tmp_path / "attempt_0" / "1" / "error.json").write_text(text)
@@ -173,19 +173,19 @@ class TestErrorFiles:
         assert (death.rank, death.pid, death.what) == (1, None, "ValueError: no")
         assert death.where == str(tmp_path / "attempt_0" / "1" / "error.json")
 
-    def test_of_an_earlier_attempt(self) -> None:
+    def test_error_file_of_an_earlier_attempt_is_ignored(self) -> None:
         assert self.read(json.dumps({"message": {"message": "x", "extraInfo": {"timestamp": "12"}}})) == []
 
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "3", '{"message": {}}', '{"message": {"message": {}}}', '{"message": null}']
     )
-    def test_what_is_none_is_passed_over(self, text: str) -> None:
+    def test_invalid_error_files_are_ignored(self, text: str) -> None:
         assert self.read(text) == []
 
 
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
-    """A memory cgroup of version 1 or 2 with a limit of 64 MB; processes in it at the end are ended."""
+    """Create a memory cgroup of version 1 or 2 with a limit of 64 MB; its processes are killed at the end."""
     for root, limit in ((deaths.CGROUPS / "memory", "memory.limit_in_bytes"), (deaths.CGROUPS, "memory.max")):
         group = root / f"ddpwizard-test-{os.getpid()}"
         try:
@@ -199,7 +199,7 @@ def cgroup() -> Iterator[Path]:
             continue
         break
     else:
-        pytest.skip("no memory cgroup can be made here")
+        pytest.skip("no memory cgroup can be created here")
     yield group
     wait_for(lambda: not (group / "cgroup.procs").read_text().strip(), "the cgroup is empty")
     group.rmdir()
@@ -209,9 +209,9 @@ HUNGRY = "import time\nprint('up', flush=True)\ninput()\nheap = bytearray(400_00
 MODEST = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a cgroup")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to create a cgroup")
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_real_kill(cgroup: Path, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_oom_kill(cgroup: Path, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     enter = f"import os\nopen('{cgroup}/cgroup.procs', 'w').write(str(os.getpid()))\n"
     ranks = [
         subprocess.Popen([sys.executable, "-c", enter + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -228,7 +228,7 @@ def test_a_real_kill(cgroup: Path, readable: bool, monkeypatch: pytest.MonkeyPat
             try:
                 deaths.KMSG.open("rb").close()
             except OSError as error:
-                pytest.skip(f"the kernel log may not be read here: {error.strerror}")
+                pytest.skip(f"the kernel log cannot be read here: {error.strerror}")
         else:
             monkeypatch.setattr(deaths, "KMSG", cgroup / "none")
         assert deaths.find_deaths(of)[0] == []
@@ -253,7 +253,7 @@ def test_a_real_kill(cgroup: Path, readable: bool, monkeypatch: pytest.MonkeyPat
     ("end", "how", "what"),
     [("os._exit(3)", "exit", "exit status 3"), ("os.kill(os.getpid(), 9)", "signal", "SIGKILL"), ("0", None, None)],
 )
-def test_how_a_zombie_has_ended(end: str, how: str | None, what: str | None) -> None:
+def test_zombie_death_has_signal_or_exit_status(end: str, how: str | None, what: str | None) -> None:
     process = subprocess.Popen([sys.executable, "-c", f"import os; {end}"])
     try:
         wait_for(lambda: procfs.wait_status(process.pid) is not None, "it has ended")

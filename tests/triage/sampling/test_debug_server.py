@@ -1,4 +1,4 @@
-"""Torch's debug server: its page read, anything else passed over. The page's form is what torch 2.13 served."""
+"""Records from torch's debug server (page of torch 2.13); any other server is ignored."""
 
 import asyncio
 import html
@@ -13,8 +13,8 @@ from helpers.flight_recorder_dumps import dump, entry, in_json
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def told(answer: Answer, limit_s: float = 30.0) -> list[RankRecord]:
-    """What is read of a real server on a free port."""
+def fetched(answer: Answer, limit_s: float = 30.0) -> list[RankRecord]:
+    """Return the records fetched from a real server on a free port."""
 
     async def ask() -> list[RankRecord]:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -24,7 +24,7 @@ def told(answer: Answer, limit_s: float = 30.0) -> list[RankRecord]:
     return asyncio.run(ask())
 
 
-def says(content: bytes) -> Answer:
+def serving(content: bytes) -> Answer:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(content)
@@ -33,29 +33,29 @@ def says(content: bytes) -> Answer:
     return answer
 
 
-def test_every_rank_of_the_page() -> None:
+def test_records_of_every_rank_on_the_page() -> None:
     text = html.escape(in_json(dump([entry(1), entry(2)])).decode())
     ranks = "".join(f"\n<h2>Rank {n}: http://vm:5{n}/handler/fr_trace_json?</h2>\n\n <pre>{text}</pre>" for n in (0, 3))
     page = f"HTTP/1.0 200 OK\r\n\r\n<section><h1>FlightRecorder</h1>{ranks}</section>"
-    assert [record.rank for record in told(says(page.encode()))] == [0, 3]
+    assert [record.rank for record in fetched(serving(page.encode()))] == [0, 3]
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"HTTP/1.0 404 no\r\n\r\n", b"\x00" * 5000, b"<h2>Rank 0: x</h2><pre>junk</pre>", b"SSH-2.0-x\r\n"]
 )
-def test_another_server(content: bytes) -> None:
-    assert told(says(content)) == []
+def test_another_server_has_no_records(content: bytes) -> None:
+    assert fetched(serving(content)) == []
 
 
-def test_a_server_that_never_answers() -> None:
+def test_server_that_never_answers() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
     began = time.monotonic()
-    assert told(silent, limit_s=0.5) == []
+    assert fetched(silent, limit_s=0.5) == []
     assert time.monotonic() - began < 30
 
 
-def test_nobody_listens() -> None:
+def test_closed_port_has_no_records() -> None:
     assert asyncio.run(debug_server.fetch_records(1)) == []

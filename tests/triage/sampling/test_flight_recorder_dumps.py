@@ -1,4 +1,4 @@
-"""Dumps that a living job's ranks have written: found by prefix, taken only where they are of this job."""
+"""Dumps written by the ranks of a living job: found by prefix, read only if they belong to this job."""
 
 import os
 import threading
@@ -14,38 +14,38 @@ from helpers.synthetic_job import job
 
 @pytest.fixture
 def own(tmp_path: Path) -> Job:
-    """A job whose only rank is this very process, with a prefix of its own."""
+    """Return a job whose only rank is this process, with its own dump prefix."""
     plain = job(1, TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "trace_"))
     process = msgspec.structs.replace(plain.processes[0], pid=os.getpid(), started_at=1000.0)
     return msgspec.structs.replace(plain, processes=[process])
 
 
-def test_a_dump_of_this_job_is_read(own: Job, tmp_path: Path) -> None:
+def test_dump_of_this_job_is_read(own: Job, tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(pickled(dump([entry(1)])))
     records, problems = flight_recorder_dumps.read_dumps(own)
     assert ([record.rank for record in records], problems) == ([0], [])
 
 
-def test_a_dump_that_is_older_than_the_job_is_left(own: Job, tmp_path: Path) -> None:
+def test_dump_older_than_the_job_is_ignored(own: Job, tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(pickled(dump([entry(1)])))
     os.utime(tmp_path / "trace_0", (500.0, 500.0))
     assert flight_recorder_dumps.read_dumps(own) == ([], [])
 
 
-def test_junk_is_a_problem(own: Job, tmp_path: Path) -> None:
+def test_invalid_dump_is_a_problem(own: Job, tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(b"\x80\x02junk")
     records, problems = flight_recorder_dumps.read_dumps(own)
     assert records == []
     assert "trace_0" in problems[0]
 
 
-def test_nothing_is_there(own: Job) -> None:
+def test_no_dumps(own: Job) -> None:
     assert flight_recorder_dumps.read_dumps(own) == ([], [])
     assert "ddpwizard run" in flight_recorder_dumps.how_to_enable(own)
 
 
-def test_a_rank_that_reads_its_pipe_is_asked_to_dump(own: Job, tmp_path: Path) -> None:
-    """A thread stands for NCCL's: it makes the pipe, waits for a line, and dumps."""
+def test_rank_that_reads_its_pipe_writes_a_dump(own: Job, tmp_path: Path) -> None:
+    """A thread replaces NCCL's: it creates the pipe, waits for a line, and dumps."""
     os.mkfifo(tmp_path / "ask_0.pipe")
     environ = own.processes[0].environ | {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "ask_")}
     asked = msgspec.structs.replace(own, processes=[msgspec.structs.replace(own.processes[0], environ=environ)])
@@ -65,7 +65,7 @@ def test_a_rank_that_reads_its_pipe_is_asked_to_dump(own: Job, tmp_path: Path) -
     assert [record.rank for record in flight_recorder_dumps.read_dumps(asked)[0]] == [0]
 
 
-def test_a_pipe_that_nobody_reads_is_left(own: Job, tmp_path: Path) -> None:
+def test_pipe_without_reader_is_ignored(own: Job, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "ask_0.pipe")
     environ = own.processes[0].environ | {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "ask_")}
     asked = msgspec.structs.replace(own, processes=[msgspec.structs.replace(own.processes[0], environ=environ)])
@@ -73,7 +73,7 @@ def test_a_pipe_that_nobody_reads_is_left(own: Job, tmp_path: Path) -> None:
     assert flight_recorder_dumps.read_dumps(asked) == ([], [])
 
 
-def test_a_pipe_is_named() -> None:
+def test_how_to_enable_names_the_pipe() -> None:
     assert "echo 1 > /tmp/p_RANK.pipe" in flight_recorder_dumps.how_to_enable(
         job(2, TORCH_NCCL_DEBUG_INFO_PIPE_FILE="/tmp/p_")
     )

@@ -1,4 +1,4 @@
-"""One look at real processes: their stacks, states and counters, and what is said where they may not be read."""
+"""Samples of real processes: stacks, states and counters, and the problem if access is denied."""
 
 import asyncio
 import json
@@ -21,10 +21,10 @@ from helpers.blocked_processes import alone, still
 from helpers.jobs import wait_for
 
 SLEEP = "def wait():\n    time.sleep(600)\nup()\nwait()\n"
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to drop a capability or make a namespace")
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to drop a capability or create a namespace")
 
 
-def look(pid: int) -> Sample:
+def sample(pid: int) -> Sample:
     return asyncio.run(stacks.sample_stacks([alone(pid)]))[pid]
 
 
@@ -33,28 +33,28 @@ def living_children() -> list[int]:
     return [proc.pid for proc in found if proc and proc.state != "Z"]
 
 
-class TestOneLook:
-    def test_main_thread_and_the_others(self, tmp_path: Path) -> None:
+class TestSample:
+    def test_main_thread_and_other_threads(self, tmp_path: Path) -> None:
         code = (
             "def hold():\n    up()\n    time.sleep(600)\n"
             "threading.Thread(target=hold, name='holder', daemon=True).start()\ntime.sleep(600)\n"
         )
         with still(code, tmp_path) as process:
-            seen = wait_for(lambda: s if (s := look(process.pid)).stack and s.others else None, "both threads sleep")
+            seen = wait_for(lambda: s if (s := sample(process.pid)).stack and s.others else None, "both threads sleep")
             assert [(frame.function, frame.path) for frame in seen.stack] == [("<module>", str(tmp_path / "still.py"))]
             assert [(thread.name, thread.frames[0].function) for thread in seen.others] == [("holder", "hold")]
             assert (seen.process_state, seen.threads, seen.problem, seen.gpu) == ("S", 2, "", False)
 
     def test_stopped_process_is_read_and_stays_stopped(self, tmp_path: Path) -> None:
         with still(SLEEP, tmp_path) as process:
-            wait_for(lambda: look(process.pid).stack[0].function == "wait", "it sleeps")
+            wait_for(lambda: sample(process.pid).stack[0].function == "wait", "it sleeps")
             os.kill(process.pid, signal.SIGSTOP)
             wait_for(lambda: (c := procfs.counters(process.pid)) and c.state == "T", "it is stopped")
-            seen = look(process.pid)
+            seen = sample(process.pid)
             assert (seen.process_state, seen.stack[0].function, seen.problem) == ("T", "wait", "")
-            assert look(process.pid).process_state == "T"
+            assert sample(process.pid).process_state == "T"
 
-    def test_place_in_the_kernel_and_bytes_that_were_read(self, tmp_path: Path) -> None:
+    def test_kernel_wait_function_and_bytes_read(self, tmp_path: Path) -> None:
         code = (
             "os.mkfifo('feed')\nfeed = os.open('feed', os.O_RDWR)\nos.write(feed, b'x' * 100)\nup()\n"
             "while True:\n    os.read(feed, 100)\n"
@@ -62,14 +62,14 @@ class TestOneLook:
         with still(code, tmp_path) as process:
             fifo = os.open(tmp_path / "feed", os.O_WRONLY)
             try:
-                first = wait_for(lambda: s if (s := look(process.pid)).waits_in else None, "it sleeps")
+                first = wait_for(lambda: s if (s := sample(process.pid)).waits_in else None, "it sleeps")
                 assert "pipe" in first.waits_in
                 os.write(fifo, b"y" * 70)
-                wait_for(lambda: look(process.pid).read_bytes == first.read_bytes + 70, "the bytes are counted")
+                wait_for(lambda: sample(process.pid).read_bytes == first.read_bytes + 70, "the bytes are counted")
             finally:
                 os.close(fifo)
 
-    def test_zombie_and_gone(self, tmp_path: Path) -> None:
+    def test_zombie_and_ended_process(self, tmp_path: Path) -> None:
         with still(SLEEP, tmp_path) as process:
             rank = alone(process.pid)
             process.kill()
@@ -83,11 +83,11 @@ class TestOneLook:
         with subprocess.Popen(["sleep", "600"]) as process:
             try:
                 wait_for(lambda: procfs.process_of(process.pid).name.endswith("(sleep 600)"), "it runs")  # type: ignore[union-attr]
-                assert look(process.pid).problem == "stack: not a Python process that py-spy knows"
+                assert sample(process.pid).problem == "stack: not a Python process that py-spy knows"
             finally:
                 process.kill()
 
-    def test_many_processes_by_one_child(self, tmp_path: Path) -> None:
+    def test_many_processes_are_read_by_one_child(self, tmp_path: Path) -> None:
         with ExitStack() as running:
             folders = [tmp_path / str(number) for number in range(12)]
             for folder in folders:
@@ -101,16 +101,16 @@ class TestOneLook:
     def test_deep_recursion_keeps_both_ends(self, tmp_path: Path) -> None:
         code = "def down(n):\n    if n:\n        down(n - 1)\n    up()\n    time.sleep(600)\ndown(900)\n"
         with still(code, tmp_path) as process:
-            stack = look(process.pid).stack
+            stack = sample(process.pid).stack
             assert len(stack) == stacks.MAX_INNERMOST_FRAMES + stacks.MAX_OUTERMOST_FRAMES
             assert (stack[0].function, stack[-1].function) == ("down", "<module>")
 
-    def test_cancelled_look_ends_at_once_and_leaves_nothing(self, tmp_path: Path) -> None:
+    def test_cancelled_sample_ends_at_once_and_leaves_no_process(self, tmp_path: Path) -> None:
         async def cancel(pid: int) -> bool:
             task = asyncio.create_task(stacks.sample_stacks([alone(pid)] * 50))
-            await asyncio.to_thread(wait_for, lambda: len(living_children()) > 1, "the look is under way")
+            await asyncio.to_thread(wait_for, lambda: len(living_children()) > 1, "sampling has started")
             task.cancel()
-            for _ in range(20):  # steps of the event loop, where a look takes hundreds
+            for _ in range(20):  # steps of the event loop; a sample takes hundreds
                 await asyncio.sleep(0)
             return task.cancelled()
 
@@ -122,12 +122,12 @@ class TestOneLook:
     def test_process_in_another_pid_namespace(self, tmp_path: Path) -> None:
         with still(SLEEP, tmp_path, under=["unshare", "--pid", "--fork", "--mount-proc"]) as outer:
             (pid,) = supervisor.descendants(outer.pid)
-            seen = look(pid)
+            seen = sample(pid)
             assert (seen.problem, [frame.function for frame in seen.stack]) == ("", ["wait", "<module>"])
 
 
 class TestLocals:
-    def test_values_are_short_and_secrets_are_not_shown(self, tmp_path: Path) -> None:
+    def test_values_are_truncated_and_secrets_hidden(self, tmp_path: Path) -> None:
         code = (
             "def step(batch, api_token):\n    url = 'https://me:hunter2@example.org/x'\n    long = 'z' * 500\n"
             "    up()\n    time.sleep(600)\nstep(3, 'sesame')\n"
@@ -140,7 +140,7 @@ class TestLocals:
             assert "sesame" not in str(values) and "hunter2" not in str(values)
             assert len(values["long"]) == stacks.VALUE_LENGTH
 
-    def test_process_that_is_gone(self) -> None:
+    def test_locals_of_an_ended_process(self) -> None:
         with pytest.raises(InspectionError, match="has ended"):
             asyncio.run(stacks.locals_of(4194303))
 
@@ -152,9 +152,9 @@ def sleeper(tmp_path: Path) -> Iterator[int]:
 
 
 class TestRefusal:
-    """What is missing to read a process, with the command that gives it."""
+    """The reason why a process cannot be read, with the command that grants access."""
 
-    LOOK = (
+    SAMPLE = (
         "import asyncio, json, sys\n"
         "from ddpwizard.app.triage.sampling import stacks\nfrom ddpwizard.app.jobs.types import Process\n"
         "p = Process(pid=int(sys.argv[1]), rank=0, local_rank=0, command=[], cwd='', python='', environ={})\n"
@@ -163,13 +163,13 @@ class TestRefusal:
     )
 
     def refused(self, pid: int, *under: str) -> list[object]:
-        command = [*under, sys.executable, "-c", self.LOOK, str(pid)]
+        command = [*under, sys.executable, "-c", self.SAMPLE, str(pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
         answer: list[object] = json.loads(done.stdout)
         return answer
 
     @AS_ROOT
-    def test_root_without_the_capability_says_so_and_still_tells_the_state(self, sleeper: int) -> None:
+    def test_root_without_sys_ptrace_gets_the_reason_and_the_state(self, sleeper: int) -> None:
         without = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
         problem, state, _ = self.refused(sleeper, *without)
         assert isinstance(problem, str)
@@ -189,7 +189,7 @@ class TestRefusal:
     )
 
     @pytest.mark.parametrize(
-        ("changed", "says", "gives"),
+        ("changed", "reason", "command"),
         [
             ({"same_user": False}, "belongs to user ann", "sudo ddpwizard triage --pid 7"),
             ({"ptrace_scope": 1}, "kernel.yama.ptrace_scope is 1", "sudo sysctl kernel.yama.ptrace_scope=0"),
@@ -201,12 +201,14 @@ class TestRefusal:
             ({}, "without a reason that shows", "sudo ddpwizard triage --pid 7"),
         ],
     )
-    def test_one_sentence_with_the_command(self, changed: dict[str, object], says: str, gives: str) -> None:
+    def test_access_problem_has_the_reason_and_the_command(
+        self, changed: dict[str, object], reason: str, command: str
+    ) -> None:
         text = access_problem(msgspec.structs.replace(self.RIGHTS, **changed))
-        assert says in text
-        assert gives in text
+        assert reason in text
+        assert command in text
 
-    def test_hidden_processes(self) -> None:
+    def test_hidepid_of_proc_is_reported(self) -> None:
         mounts = "sysfs /sys sysfs rw 0 0\nproc /proc proc rw,nosuid,relatime,hidepid={} 0 0\n"
         assert "hidepid=invisible" in proc_hidden_by_mount(mounts.format("invisible"))
         assert "hidepid=2" in proc_hidden_by_mount(mounts.format("2"))

@@ -1,4 +1,4 @@
-"""What a rank's worker server says, as text and over a socket."""
+"""Answers of a rank's worker server, as text and over a socket."""
 
 import asyncio
 import faulthandler
@@ -33,41 +33,41 @@ Thread 0x00007efe8da5cb80 (most recent call first):
 """
 
 
-class TestText:
-    def test_threads_and_frames(self) -> None:
+class TestParseFaulthandler:
+    def test_main_thread_and_other_threads(self) -> None:
         main, others = worker_server.parse_faulthandler(TEXT)
         assert main == [StackFrame("<module>", "/home/me/t.py", 14)]
         assert [(thread.name, thread.frames[0]) for thread in others] == [
             ("thread 0x7efe5d7fa6c0", StackFrame("näme", "/home/me/t.py", 11))
         ]
 
-    def test_the_main_thread_by_its_name(self) -> None:
+    def test_main_thread_by_its_id(self) -> None:
         main, _ = worker_server.parse_faulthandler(TEXT, "0x00007efe5d7fa6c0")
         assert main[0].function == "näme"
 
-    def test_newer_python_names_the_threads(self) -> None:
+    def test_thread_names_of_newer_python(self) -> None:
         text = TEXT.replace("Thread 0x00007efe5d7fa6c0 (", "Thread 0x00007efe5d7fa6c0 [Thread-1 (feed)] (")
         assert worker_server.parse_faulthandler(text)[1][0].name == "Thread-1 (feed)"
 
-    def test_lines_that_python_does_not_know_and_characters_that_are_none(self) -> None:
+    def test_unknown_lines_and_invalid_characters(self) -> None:
         text = TEXT.replace("line 14 in <module>", r"line ??? in a\udc80b")
         assert worker_server.parse_faulthandler(text)[0] == [StackFrame(r"a\udc80b", "/home/me/t.py", 0)]
 
     @pytest.mark.parametrize("text", ["", "\0\xff", "Thread 0x1 (most recent call first):", '  File "x", line 1 in f'])
-    def test_anything_else_is_nothing(self, text: str) -> None:
+    def test_other_text_has_no_threads(self, text: str) -> None:
         assert worker_server.parse_faulthandler(text) == ([], [])
 
-    def test_what_this_python_writes(self) -> None:
+    def test_output_of_this_python(self) -> None:
         with tempfile.TemporaryFile("w+") as file:
             faulthandler.dump_traceback(file)
             file.seek(0)
             main, _ = worker_server.parse_faulthandler(file.read(), f"0x{threading.main_thread().ident:016x}")
-        assert main[0] == StackFrame(self.test_what_this_python_writes.__name__, __file__, main[0].line)
+        assert main[0] == StackFrame(self.test_output_of_this_python.__name__, __file__, main[0].line)
 
 
 @contextmanager
 def answering(answer: bytes | None) -> Iterator[Path]:
-    """A socket that gives this answer to whoever asks, or none."""
+    """Serve this answer, or none, on a unix socket."""
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as server:
         path = Path(directory, "1.sock")
         server.bind(str(path))
@@ -96,7 +96,7 @@ class TestSocket:
         with answering(answer) as path:
             return asyncio.run(worker_server.fetch_stacks(path, limit_s))
 
-    def test_an_answer(self) -> None:
+    def test_fetch_stacks(self) -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(TEXT)}\r\n\r\n"
         assert self.ask((head + TEXT).encode(), 60) == worker_server.parse_faulthandler(TEXT)
 
@@ -114,19 +114,19 @@ class TestSocket:
             b"x" * 200_000,
         ],
     )
-    def test_no_answer_or_no_sense_is_none_within_the_limit(self, answer: bytes | None) -> None:
+    def test_invalid_or_missing_answer_is_none_within_the_limit(self, answer: bytes | None) -> None:
         assert self.ask(answer) is None
 
-    def test_nobody_there(self, tmp_path: Path) -> None:
+    def test_missing_socket_has_no_answer(self, tmp_path: Path) -> None:
         assert asyncio.run(worker_server.fetch_stacks(tmp_path / "1.sock")) is None
 
 
-class TestWayIn:
-    def test_none_for_a_process_that_was_not_started_so(self) -> None:
+class TestWorkerSocket:
+    def test_process_without_run_directory_has_no_socket(self) -> None:
         process = Process(pid=os.getpid(), rank=0, local_rank=0, command=[], cwd="/", python=sys.executable, environ={})
         assert worker_server.worker_socket(process) is None
 
-    def test_none_where_the_folder_is_another_user_s_or_the_note_another_process_s(self, tmp_path: Path) -> None:
+    def test_record_of_another_user_or_process_is_ignored(self, tmp_path: Path) -> None:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:
             note = run_directory.RankRecordFile(pid=child.pid, started_ticks=1)

@@ -1,0 +1,63 @@
+"""The triage of running jobs, and the review of their scripts, as evidence of a case."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...knowledge.schema import Knowledge
+from ..errors import UserError
+from ..review.types import ReviewFinding
+from ..triage import rank_groups
+from ..triage.triage import evidence_of_report
+from ..triage.types import JobReport
+from .case import Case
+
+
+def add_triage(case: Case, reports: Sequence[JobReport]) -> None:
+    """Record a triage in the session; the verdict on the first job becomes evidence and replaces earlier ones."""
+    case.take_triage(**_event_data(reports))
+    for report in reports[:1]:
+        case.add(evidence_of_report(report))
+
+
+def add_review(case: Case, findings: Iterable[ReviewFinding]) -> None:
+    """Add the review of a job's script as evidence; what is known already is not added twice."""
+    from ..review.review import evidence_of_findings
+
+    known = {(item.id, item.where) for item in case.evidence}
+    case.add(item for item in evidence_of_findings(findings) if (item.id, item.where) not in known)
+
+
+def review_job_script(report: JobReport | None, knowledge: Knowledge) -> list[ReviewFinding]:
+    """Return the findings in the script at which the verdict points, or [] if it names none or is not readable."""
+    from ..review.review import review_file
+
+    script = script_of_verdict(report)
+    try:
+        return review_file(script, knowledge) if script else []
+    except UserError:
+        return []
+
+
+def script_of_verdict(report: JobReport | None) -> Path | None:
+    """Return the file of the line at which the verdict points, or None."""
+    path = (report.verdict.where or "").rpartition(":")[0] if report else ""
+    return Path(path) if path else None
+
+
+def _event_data(reports: Sequence[JobReport]) -> dict[str, Any]:
+    """Return what a session keeps of a triage: the public fields of each job, and the source around its verdict."""
+    jobs: list[dict[str, Any]] = []
+    source: list[str] = []
+    for report in reports:
+        plain = msgspec.to_builtins(report)
+        kept = {key: plain[key] for key in ("launcher", "world_size", "nodes", "ranks", "verdict")}
+        rows = [
+            f"{'>' if line.mark else ' '} {line.number or '…':>5}  {line.text}"
+            for line in rank_groups.source_excerpt(report)
+        ]
+        jobs.append(kept | {"id": report.job.id})
+        source += ["\n".join(rows)] if rows else []
+    return {"jobs": jobs, "source": source}
