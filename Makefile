@@ -29,7 +29,7 @@ test-fast: install
 	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
 
 test-jobs: install
-	$(BIN)/python -m pytest -m "jobs and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "jobs and not gpu and not calibration" $(ARGS)
 
 # With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.
 test-calibration: install

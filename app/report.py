@@ -16,7 +16,7 @@ from .system.files import write_new_file
 from .text import redact
 from .text.anonymize import Aliases
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
-from .text.units import rank_ranges
+from .text.units import percent_text, rank_ranges
 
 MOST_CAUSES = 5
 STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? unknown", "skip": "– skipped"}
@@ -73,7 +73,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
-        lines.append(f"Most likely: {best.title} ({summary.share_text(best.confidence)}).")
+        lines.append(f"Most likely: {best.title} ({percent_text(best.confidence)}).")
     else:
         lines.append("What was observed does not point at one cause.")
     proof = session.last("proof")
@@ -104,7 +104,7 @@ def _job(session: Session) -> list[Block]:
     for job in _jobs(session):
         verdict = job["verdict"]
         blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
-        lines = [(verdict["why"], f"confidence {summary.share_text(verdict['confidence'])}")]
+        lines = [(verdict["why"], f"confidence {percent_text(verdict['confidence'])}")]
         if verdict["culprits"]:
             lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):
@@ -139,10 +139,8 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     causes = diagnosis.named(MOST_CAUSES)
     if causes:
-        rows = [[summary.share_text(cause.confidence), cause.title, cause.id] for cause in causes]
-        blocks.append(
-            Table(["Share", "Cause", "Id"], [*rows, [summary.share_text(diagnosis.other), "none of these", ""]])
-        )
+        rows = [[percent_text(cause.confidence), cause.title, cause.id] for cause in causes]
+        blocks.append(Table(["Share", "Cause", "Id"], [*rows, [percent_text(diagnosis.other), "none of these", ""]]))
     for cause in causes:
         blocks.append(f"{cause.title}, because:")
         blocks.append(Bullets([_reason(line) for line in (*cause.because, *cause.against)]))

@@ -12,7 +12,7 @@ from ..evidence import signature_id
 from .types import EventKind
 
 ROLE_KINDS: dict[str, EventKind] = {"root": "error", "symptom": "consequence", "confirmation": "note"}
-TELLING = ("decisive", "strong", "moderate")
+SIGNIFICANT = ("decisive", "strong", "moderate")
 MESSAGE_KINDS: dict[str, EventKind] = {"consequence": "consequence", "benign": "note", "unrelated": "error"}
 
 
@@ -99,7 +99,7 @@ def build_patterns(knowledge: Knowledge) -> list[Pattern]:
             signature_id(cause, index),
             signature.literal,
             signature.pattern,
-            "note" if cause.generic or signature.weight not in TELLING else ROLE_KINDS[signature.role],
+            "note" if cause.generic or signature.weight not in SIGNIFICANT else ROLE_KINDS[signature.role],
         )
         for cause in knowledge.causes.values()
         for index, signature in enumerate(cause.signatures)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..launchers.recognise import is_multiprocessing_spawn, parse_python
 from ..text import redact
-from ..text.units import count_text, rank_ranges, size_text
+from ..text.units import bytes_text, count_text, rank_ranges, seconds_text
 from . import phrases
 from .rank_activity.frames import user_frames
 from .types import JobReport, ProcessSamples, RankRow
@@ -19,7 +19,6 @@ AROUND = 1  # lines shown before and after a line of interest
 SHOWN_CHILDREN = 3
 SHOWN_PLACES = 4  # places of source shown at most
 NAMED_WIDTH = 24  # if the numbers of ranks take more characters, the ranks are counted
-MINUTES_FROM_S, HOURS_FROM_S, DAYS_FROM_S = 100, 100 * 60, 48 * 3600
 
 
 class RankGroup(NamedTuple):
@@ -111,16 +110,7 @@ def since_text(rows: Iterable[RankRow]) -> str:
     if least_s < 1:
         return ""
     known = all(source != "samples" for _, source in still)
-    return duration(least_s) if known else f"≥ {duration(least_s)}"
-
-
-def duration(span_s: float) -> str:
-    """Return ``42 s``, ``11 min``, ``3 h`` or ``4 days``."""
-    if span_s < MINUTES_FROM_S:
-        return f"{span_s:.0f} s"
-    if span_s < HOURS_FROM_S:
-        return f"{span_s / 60:.0f} min"
-    return f"{span_s / 3600:.0f} h" if span_s < DAYS_FROM_S else f"{span_s / 86400:.0f} days"
+    return ("" if known else "≥ ") + seconds_text(least_s, whole=True)
 
 
 def resource_use(seen: ProcessSamples | None) -> ResourceUse:
@@ -199,10 +189,10 @@ def _group(rows: list[RankRow], culprit: bool, seen: dict[tuple[str, int], Proce
         members=tuple(row.rank for row in rows),
         group=(first.group or "") if len(groups) == 1 else f"{len(groups)} groups",
         seq=_range([row.seq for row in rows if row.seq is not None]),
-        cpu=_range([round(use.cpu_percent) for use in uses if use.cpu_percent is not None], " %"),
-        gpu=_range([use.gpu_percent for use in uses if use.gpu_percent is not None], " %"),
-        memory=size_text(max(memory)) if memory else "",
-        io=f"{size_text(max(io_rates))}/s" if io_rates else "",
+        cpu=_range([round(use.cpu_percent) for use in uses if use.cpu_percent is not None], "%"),
+        gpu=_range([use.gpu_percent for use in uses if use.gpu_percent is not None], "%"),
+        memory=bytes_text(max(memory)) if memory else "",
+        io=f"{bytes_text(max(io_rates))}/s" if io_rates else "",
     )
 
 

@@ -35,7 +35,7 @@ def stack(collective: str | None, *user: tuple[str, int], path: str = SCRIPT) ->
     return ([StackFrame(collective, C10D, 3000), WRAPPER] if collective else []) + frames
 
 
-def look(
+def sample_at(
     frames: list[StackFrame], at: float, *, state: str = "S", cpu_s: float = 1.0, switches: int = 5, problem: str = ""
 ) -> Sample:
     """One sample."""
@@ -44,7 +44,7 @@ def look(
 
 def still(frames: list[StackFrame], state: str = "S") -> list[Sample]:
     """Two samples between which nothing moved."""
-    return [look(frames, at, state=state) for at in (1000.0, 1001.0)]
+    return [sample_at(frames, at, state=state) for at in (1000.0, 1001.0)]
 
 
 def job(world_size: int, present: list[int] | None = None, **environ: str) -> Job:

@@ -4,7 +4,7 @@ import msgspec
 from ddpwizard.app.triage.merge_samples import extend_with_earlier_samples
 from ddpwizard.app.triage.types import JobReport, Sample
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import SCRIPT, job, look, observation, stack
+from helpers.synthetic_job import SCRIPT, job, observation, sample_at, stack
 
 TEXT = "def main():\n    if rank == 0:\n        dist.all_reduce(x)\n    dist.barrier()\nmain()\n"
 INSIDE, AFTER = stack("all_reduce", ("main", 3)), stack("barrier", ("main", 4))
@@ -13,8 +13,8 @@ INSIDE, AFTER = stack("all_reduce", ("main", 3)), stack("barrier", ("main", 4))
 def report(at: float, *, switches: int = 5) -> JobReport:
     """Rank 0 in the all-reduce, rank 1 in the barrier, two samples from ``at`` on; ``switches`` are rank 0's."""
     samples: dict[int, list[Sample]] = {
-        100: [look(INSIDE, when, switches=switches) for when in (at, at + 1)],
-        101: [look(AFTER, when) for when in (at, at + 1)],
+        100: [sample_at(INSIDE, when, switches=switches) for when in (at, at + 1)],
+        101: [sample_at(AFTER, when) for when in (at, at + 1)],
     }
     return judge_job(observation(job(2), samples, {SCRIPT: TEXT}))
 

@@ -10,7 +10,6 @@ from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.process_json import process_rows
 from ddpwizard.app.triage.rank_groups import (
     blocking_children,
-    duration,
     job_title,
     rank_groups,
     ranks_label,
@@ -75,11 +74,11 @@ def test_what_differs_within_a_group_is_a_range(tmp_path: Path) -> None:
     assert (first.seq, first.group, first.cpu, first.gpu, first.memory) == (
         "117",
         "default_pg",
-        "1 %",
-        "100 %",
+        "1%",
+        "100%",
         "10 GiB",
     )
-    assert (others.members, others.gpu, others.memory, others.io) == ((1, 2, 3), "97–99 %", "13 GiB", "64 KiB/s")
+    assert (others.members, others.gpu, others.memory, others.io) == ((1, 2, 3), "97–99%", "13 GiB", "64 KiB/s")
 
 
 def test_unread_resource_use_is_none(report: JobReport) -> None:
@@ -96,14 +95,6 @@ def test_time_since_progress_is_a_lower_bound_unless_it_is_known(report: JobRepo
     assert since_text([known]) == "11 min"
     assert since_text([known, row]) == "≥ 1 s", "one of them is only known at least"
     assert since_text([msgspec.structs.replace(row, since_s=None)]) == ""
-
-
-@pytest.mark.parametrize(
-    ("span_s", "text"),
-    [(42, "42 s"), (99, "99 s"), (100, "2 min"), (7200, "2 h"), (400_000, "5 days")],
-)
-def test_duration_text(span_s: float, text: str) -> None:
-    assert duration(span_s) == text
 
 
 def test_many_ranks_are_counted() -> None:

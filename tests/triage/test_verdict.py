@@ -7,7 +7,7 @@ import pytest
 from ddpwizard.app.jobs.types import Job
 from ddpwizard.app.triage.types import RankRow, Sample, Verdict
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import SCRIPT, job, lines_with, look, observation, stack, still, verdict_of
+from helpers.synthetic_job import SCRIPT, job, lines_with, observation, sample_at, stack, still, verdict_of
 
 TWO_LINES = """
 def main():
@@ -201,26 +201,30 @@ class TestNoContradiction:
     )
     def test_a_rank_at_work_is_never_called_hung(self, second: dict[str, Any]) -> None:
         busy, waiting = stack(None, ("main", 3)), stack("barrier", ("main", 4))
-        samples = {100: [look(busy, 1000.0), look(busy, 1001.0, **second)], 101: still(waiting), 102: still(waiting)}
+        samples = {
+            100: [sample_at(busy, 1000.0), sample_at(busy, 1001.0, **second)],
+            101: still(waiting),
+            102: still(waiting),
+        }
         verdict = judge_job(observation(job(3), samples, {SCRIPT: TWO_LINES})).verdict
         assert (verdict.state, verdict.cause, verdict.culprits) == ("progressing", "rank0-slow-work", [0])
 
     def test_cpu_time_is_no_sign_of_progress_with_a_gpu(self) -> None:
         place = stack(None, ("main", 3))
-        spinning = [msgspec.structs.replace(look(place, at, cpu_s=at), gpu=True) for at in (1000.0, 1001.0)]
+        spinning = [msgspec.structs.replace(sample_at(place, at, cpu_s=at), gpu=True) for at in (1000.0, 1001.0)]
         verdict = judge_job(observation(job(2), {100: spinning, 101: spinning}, {SCRIPT: TWO_LINES})).verdict
         assert verdict.state == "unknown"
 
     def test_loop_of_collectives_that_advances_is_progress(self) -> None:
         place = stack("all_reduce", ("main", 3))
-        turning = [look(place, 1000.0), look(place, 1001.0, switches=4000)]
+        turning = [sample_at(place, 1000.0), sample_at(place, 1001.0, switches=4000)]
         rows, verdict = rows_and_verdict(job(2), {100: turning, 101: turning}, {SCRIPT: TWO_LINES})
         assert verdict.state == "progressing"
         assert {row.state for row in rows} == {"running"}
 
     def test_computing_backward_is_no_collective(self) -> None:
         place = stack("backward", ("main", 3))
-        working = [look(place, 1000.0), look(place, 1001.0, cpu_s=2.0)]
+        working = [sample_at(place, 1000.0), sample_at(place, 1001.0, cpu_s=2.0)]
         rows, _ = rows_and_verdict(job(2), {100: working, 101: working}, {})
         assert {row.collective for row in rows} == {None}
 
@@ -255,7 +259,7 @@ class TestMissingRanks:
 
     def test_rank_died_while_the_others_wait(self) -> None:
         wait = stack("barrier", ("main", 4))
-        ended = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+        ended = [sample_at(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
         rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: ended}, {SCRIPT: TWO_LINES})
         assert (verdict.cause, verdict.culprits, rows[1].state) == ("rank-died-survivors-wait", [1], "dead")
 
@@ -284,7 +288,7 @@ class TestOtherStates:
         assert (rows[0].state, verdict.state) == ("blocked_io", "unknown")
 
     def test_unreadable_stacks_are_never_healthy(self) -> None:
-        refused = [look([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
+        refused = [sample_at([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
         rows, verdict = rows_and_verdict(job(2), {100: refused, 101: refused}, {})
         assert verdict.state == "unknown"
         assert {row.state for row in rows} == {"unreadable"}

@@ -11,7 +11,7 @@ from ddpwizard.app.triage.triage import evidence_of_report
 from ddpwizard.app.triage.types import Child, JobReport, ProcessDeath, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.synthetic_job import SCRIPT, job, look, observation, report_of, stack, still
+from helpers.synthetic_job import SCRIPT, job, observation, report_of, sample_at, stack, still
 
 SITE = "/venv/lib/python3.11/site-packages"
 STDLIB = "/usr/lib/python3.11"
@@ -110,7 +110,7 @@ def stopped() -> JobReport:
 
 
 def died(*deaths: ProcessDeath) -> JobReport:
-    ended = [look(barrier(3), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    ended = [sample_at(barrier(3), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
     seen = observation(job(2), {100: still(barrier(3)), 101: ended}, {SCRIPT: script("step()", "dist.barrier()")})
     return judge_job(msgspec.structs.replace(seen, deaths=list(deaths)))
 
@@ -155,7 +155,7 @@ def hangs_at_exit() -> JobReport:
 
 def rank0_at_work() -> JobReport:
     text = script("if rank == 0:", "    tokenize()", "dist.barrier()")
-    working = [look(at(3), 1000.0), look(at(3), 1001.0, cpu_s=2.0)]
+    working = [sample_at(at(3), 1000.0), sample_at(at(3), 1001.0, cpu_s=2.0)]
     return judge_job(
         observation(job(3), {100: working, 101: still(barrier(4)), 102: still(barrier(4))}, {SCRIPT: text})
     )
@@ -164,8 +164,8 @@ def rank0_at_work() -> JobReport:
 def straggling() -> JobReport:
     text = script("while True:", "    step()", "    dist.all_reduce(x)")
     reduce = stack("all_reduce", ("<module>", 99), ("main", 4))
-    waits = [look(reduce, t, cpu_s=t / 1000, switches=int(t)) for t in (1000.0, 1001.0)]
-    works = [look(at(3), t, cpu_s=t / 1.1, switches=int(t)) for t in (1000.0, 1001.0)]
+    waits = [sample_at(reduce, t, cpu_s=t / 1000, switches=int(t)) for t in (1000.0, 1001.0)]
+    works = [sample_at(at(3), t, cpu_s=t / 1.1, switches=int(t)) for t in (1000.0, 1001.0)]
     return judge_job(observation(job(3), {100: waits, 101: waits, 102: works}, {SCRIPT: text}))
 
 
@@ -249,7 +249,7 @@ def test_download_by_a_command_is_a_wait_for_another_machine() -> None:
 def test_rank_that_left_under_a_rank_condition_is_named_with_it() -> None:
     text = script("if rank == 1:", "    return", "dist.new_group()")
     wait = stack("new_group", ("<module>", 99), ("main", 4))
-    ended = [look(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    ended = [sample_at(wait, 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
     report = judge_job(observation(job(3), {100: still(wait), 101: ended, 102: still(wait)}, {SCRIPT: text}))
     assert (report.verdict.cause, report.verdict.branch) == ("rank-conditional-collective", f"{SCRIPT}:2")
     crash = text.replace("return", "raise ValueError")
@@ -265,7 +265,7 @@ def test_confidence_of_a_dead_rank_is_high_only_if_its_death_is_known() -> None:
 
 def test_place_of_survivors_outside_collectives_is_reported() -> None:
     text = script("store.wait(keys)")
-    ended = [look(at(2), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
+    ended = [sample_at(at(2), 1000.0), Sample(at=1001.0, process_state="", cpu_s=0, switches=0)]
     seen = observation(job(2), {100: still(at(2)), 101: ended}, {SCRIPT: text})
     killed = ProcessDeath(pid=101, rank=1, how="signal", what="SIGKILL", where="/proc/101/stat")
     found = judge_job(msgspec.structs.replace(seen, deaths=[killed])).verdict

@@ -9,7 +9,7 @@ from ddpwizard.app.training_script.collectives import WAITING_CALLS
 from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.types import Child, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import BACKWARD, SCRIPT, job, look, observation, stack
+from helpers.synthetic_job import BACKWARD, SCRIPT, job, observation, sample_at, stack
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "real_jobs" / "scripts").glob("*.py"))
 STDLIB = "/usr/lib/python3.11"
@@ -33,11 +33,11 @@ def anywhere(rng: random.Random, lines: int) -> list[StackFrame]:
     return [*([] if collective else rng.choice(INNER)), *stack(collective, *user)]
 
 
-def looks(rng: random.Random, lines: int) -> list[Sample]:
+def random_samples(rng: random.Random, lines: int) -> list[Sample]:
     places = [anywhere(rng, lines) for _ in range(rng.randint(1, 3))]
     found: list[Sample] = []
     for number in range(rng.randint(0, 4)):
-        sample = look(
+        sample = sample_at(
             rng.choice(places),
             1000.0 + number,
             state=rng.choice("SSSSSSRDTZ") if rng.random() < 0.95 else "",
@@ -56,7 +56,7 @@ def test_random_states_always_have_a_consistent_verdict(seed: int) -> None:
     text = rng.choice(SCRIPTS).read_text()
     world = rng.randint(1, 5)
     present = [rank for rank in range(world) if rng.random() < 0.9]
-    samples = {100 + rank: looks(rng, len(text.splitlines())) for rank in present}
+    samples = {100 + rank: random_samples(rng, len(text.splitlines())) for rank in present}
     seen = observation(job(world, present), samples, {SCRIPT: text} if rng.random() < 0.9 else {})
     child = Child(pid=9, command=["tar"], kind="other", process_state="S", moved=rng.random() < 0.5)
     seen = msgspec.structs.replace(
@@ -92,6 +92,6 @@ def test_random_states_always_have_a_consistent_verdict(seed: int) -> None:
 def test_hostile_source_neither_fails_nor_delays_the_verdict(text: str) -> None:
     line = max(len(text.splitlines()), 1)
     places = [stack("barrier", ("<module>", line)), stack("all_reduce", ("<module>", 1)), stack(None, ("<module>", 2))]
-    samples = {100 + rank: [look(frames, at) for at in (1000.0, 1001.0)] for rank, frames in enumerate(places)}
+    samples = {100 + rank: [sample_at(frames, at) for at in (1000.0, 1001.0)] for rank, frames in enumerate(places)}
     assert judge_job(observation(job(3), samples, {SCRIPT: text})).verdict.why
     assert judge_job(observation(job(2), {100: samples[100], 101: samples[101]}, {SCRIPT: text})).verdict.why

@@ -1,4 +1,4 @@
-"""The wait-for graph between ranks: for each call that is not done, the ranks it waits for; and the roots of it."""
+"""The wait-for graph between ranks: for each call that is not done, the ranks it waits for, and its roots."""
 
 import re
 from bisect import bisect_right

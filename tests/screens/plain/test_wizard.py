@@ -206,7 +206,7 @@ def test_the_demo_runs_to_its_proof_without_a_question() -> None:
     assert "Rank 0" in verdict
     assert "dist.all_reduce(" in lines[int(where) - 1]
     assert "if rank == 0" in lines[int(branch) - 1]
-    assert re.search(r"^  \+.*dist\.all_reduce", done.stdout, re.MULTILINE)
+    assert re.search(r"^\+.*dist\.all_reduce", done.stdout, re.MULTILINE)
     assert "proved" in done.stdout
     session = Session.load("last")
     kinds = [event.kind for event in session.events]

@@ -13,7 +13,7 @@ from ddpwizard.app.triage.rank_activity.rank_state import RankState, rank_states
 from ddpwizard.app.triage.rank_activity.wait_reasons import kernel_wait_reason, wait_reason
 from ddpwizard.app.triage.types import Child, Sample, ThreadStack
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import BACKWARD, C10D, SCRIPT, WRAPPER, job, look, observation, stack, still
+from helpers.synthetic_job import BACKWARD, C10D, SCRIPT, WRAPPER, job, observation, sample_at, stack, still
 
 SITE = "/venv/lib/python3.11/site-packages"
 
@@ -269,14 +269,14 @@ class TestRankState:
 
     def test_polling_loop_makes_no_progress(self) -> None:
         text = "def main():\n    while not path.exists():\n        time.sleep(1)\n"
-        samples = [look(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
+        samples = [sample_at(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
         found = self.state(text, samples)
         assert found.wait_reason is not None
         assert (found.has_progressed, found.wait_reason.kind) == (False, "service")
 
     def test_loop_with_a_collective_makes_progress(self) -> None:
         text = "def main():\n    while True:\n        time.sleep(1)\n        dist.barrier()\n"
-        samples = [look(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
+        samples = [sample_at(stack(None, ("main", 3)), at, switches=int(at)) for at in (1000.0, 1001.0)]
         assert self.state(text, samples).has_progressed
 
     @pytest.mark.parametrize(("moved", "is_stuck"), [(True, False), (False, True)])
@@ -289,7 +289,7 @@ class TestRankState:
     def test_busy_thread_is_no_progress_of_a_main_thread_in_a_collective(self) -> None:
         busy = ThreadStack("stats", stack(None, ("count", 4)))
         samples = [
-            msgspec.structs.replace(look(stack("barrier", ("main", 2)), at, cpu_s=at), others=[busy])
+            msgspec.structs.replace(sample_at(stack("barrier", ("main", 2)), at, cpu_s=at), others=[busy])
             for at in (1000.0, 1001.0)
         ]
         assert self.state("", samples).is_waiting
@@ -297,7 +297,7 @@ class TestRankState:
     def test_code_of_a_module_during_import_is_start_up(self) -> None:
         importing = [StackFrame("f", "/home/ana/run/tables.py", 4), StackFrame("_call", IMPORTING, 241)]
         frames = [*importing, *stack(None, ("<module>", 2))]
-        samples = [look(frames, 1000.0), look(frames, 1001.0, cpu_s=2.0)]
+        samples = [sample_at(frames, 1000.0), sample_at(frames, 1001.0, cpu_s=2.0)]
         assert self.state("", samples).row.state == "starting"
 
 

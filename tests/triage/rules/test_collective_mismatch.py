@@ -6,7 +6,7 @@ from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import SCRIPT, job, lines_with, look, observation, stack, still, verdict_of
+from helpers.synthetic_job import SCRIPT, job, lines_with, observation, sample_at, stack, still, verdict_of
 
 STDLIB = "/usr/lib/python3.11"
 PDB = [
@@ -112,7 +112,7 @@ class TestRankDependentLoopBound:
 def test_one_slow_rank_is_found_whichever_it_is(slow: int, moves: bool) -> None:
     text = f"def main():\n    if rank == {slow}:\n        time.sleep(9999)\n    dist.barrier()\n"
     samples = {100 + rank: still(at("barrier", 4)) for rank in range(3)}
-    samples[100 + slow] = [look(at(None, 3), t, cpu_s=t if moves else 1.0) for t in (1000.0, 1001.0)]
+    samples[100 + slow] = [sample_at(at(None, 3), t, cpu_s=t if moves else 1.0) for t in (1000.0, 1001.0)]
     verdict = judge_job(observation(job(3), samples, {SCRIPT: text})).verdict
     assert (verdict.cause, verdict.culprits, verdict.branch) == ("rank0-slow-work", [slow], f"{SCRIPT}:2")
     assert verdict.state == ("progressing" if moves else "hung")

@@ -9,7 +9,7 @@ from ddpwizard.app.triage.rules.combine_sources import merge_verdicts
 from ddpwizard.app.triage.rules.context import JobContext
 from ddpwizard.app.triage.types import Verdict
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import SCRIPT, job, look, observation, stack, still
+from helpers.synthetic_job import SCRIPT, job, observation, sample_at, stack, still
 
 TEXT = "def main():\n    if rank == 1:\n        dist.all_reduce(x)\n    dist.barrier()\nmain()\n"
 LOCK = [StackFrame("get", "/usr/lib/python3.11/queue.py", 171)]
@@ -86,7 +86,7 @@ def test_verdict_with_lower_confidence_is_ignored() -> None:
 
 @pytest.mark.parametrize("culprits", [[], [0]])
 def test_line_from_the_record_if_no_stack_was_readable(culprits: list[int]) -> None:
-    refused = [look([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
+    refused = [sample_at([], at, problem="stack: not permitted") for at in (1000.0, 1001.0)]
     observed = observation(job(2), {100: refused, 101: refused}, {})
     sources = ScriptFiles({})
     context = JobContext(observed, rank_states(observed, sources), sources)

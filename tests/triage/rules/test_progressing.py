@@ -5,7 +5,7 @@ from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.sampling.sampler import needs_another_sample
 from ddpwizard.app.triage.types import Sample, Verdict
 from ddpwizard.app.triage.verdict import judge_job
-from helpers.synthetic_job import SCRIPT, job, look, observation, stack
+from helpers.synthetic_job import SCRIPT, job, observation, sample_at, stack
 
 TEXT = """
 def main():
@@ -28,7 +28,7 @@ def verdict(*ranks: list[Sample]) -> Verdict:
 
 def samples_of(*frames: list[StackFrame], cpu: float = 0.3, switches: int = 50) -> list[Sample]:
     """Return samples one second apart; each second uses that much CPU time and that many switches."""
-    return [look(each, 1000.0 + n, cpu_s=1 + n * cpu, switches=n * switches) for n, each in enumerate(frames)]
+    return [sample_at(each, 1000.0 + n, cpu_s=1 + n * cpu, switches=n * switches) for n, each in enumerate(frames)]
 
 
 def test_ranks_at_work_in_turn_are_no_straggler() -> None:
@@ -62,8 +62,8 @@ def test_straggler_that_waits_for_data(inner: str, again: bool) -> None:
     fetches = [StackFrame("_try_get_data", f"/venv/lib/python3.11/site-packages{inner}", 1), *stack(None, ("main", 3))]
     found = verdict(samples_of(fetches, fetches, cpu=0, switches=0), samples_of(REDUCE, REDUCE, cpu=0, switches=0))
     assert (found.state, found.culprits, needs_another_sample(found)) == ("hung", [0], again)
-    slow = [look(fetches, 1000.0 + at, switches=at // 3) for at in (0, 1, 3)]
-    reduces = [look(REDUCE, 1000.0 + at, switches=at // 3) for at in (0, 1, 3)]
+    slow = [sample_at(fetches, 1000.0 + at, switches=at // 3) for at in (0, 1, 3)]
+    reduces = [sample_at(REDUCE, 1000.0 + at, switches=at // 3) for at in (0, 1, 3)]
     if again:
         found = verdict(slow, reduces)
         assert (found.state, found.cause, found.culprits) == ("progressing", "straggler-rank", [0])
@@ -94,15 +94,15 @@ def test_rank_at_work_under_a_rank_test_in_every_iteration_is_a_straggler() -> N
 
 def test_third_sample_with_progress_of_the_others_clears_the_straggler() -> None:
     first, then = samples_of(WORK, REDUCE, REDUCE), samples_of(WORK, WORK, WORK, cpu=0.9)
-    still = [first[0], first[1], look(REDUCE, 1002.0, cpu_s=first[1].cpu_s, switches=first[1].switches)]
+    still = [first[0], first[1], sample_at(REDUCE, 1002.0, cpu_s=first[1].cpu_s, switches=first[1].switches)]
     found = verdict(still, then, still)
     assert (found.state, found.cause, found.culprits) == ("progressing", None, [])
 
 
 def test_rank_that_joins_late_is_starting() -> None:
     wait = stack("init_process_group", ("main", 2))
-    joins = [look(wait, at) for at in (910.0, 911.0)]
-    found = verdict(joins, [look(WORK, 910.0), look(WORK, 911.0, cpu_s=2.0)])
+    joins = [sample_at(wait, at) for at in (910.0, 911.0)]
+    found = verdict(joins, [sample_at(WORK, 910.0), sample_at(WORK, 911.0, cpu_s=2.0)])
     assert found.state == "starting"
 
 
