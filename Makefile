@@ -33,7 +33,7 @@ test-jobs: install
 
 # With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.
 test-calibration: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "calibration and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "calibration and not gpu" $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
