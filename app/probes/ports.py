@@ -13,6 +13,7 @@ from ..evidence import Check
 from ..launchers.variables import parse_integer
 from ..snapshot import PortSection, Snapshot
 from ..system import procfs
+from ..system.sockets import LISTEN, TcpSocket, list_tcp_sockets
 from ..text import redact
 from .context import ProbeContext
 from .env import read_launch_environment
@@ -20,16 +21,6 @@ from .isolated import ChildRequest, run_isolated
 
 LIMIT_S = 4.0
 DEFAULT_PORT = 29500  # torch's static rendezvous, torch.distributed.launch, accelerate, deepspeed
-LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp (proc(5))
-
-
-class PortSocket(msgspec.Struct, frozen=True):
-    """One line of /proc/net/tcp or tcp6."""
-
-    port: int
-    state: str
-    uid: int
-    inode: int
 
 
 async def collect(context: ProbeContext) -> PortSection:
@@ -90,7 +81,7 @@ def read_port_section(request: ChildRequest) -> PortSection:
     port = given if given is not None and from_variable else DEFAULT_PORT
     sockets = _sockets()
     problem = _bind_problem(port)
-    listeners = [entry for entry in sockets if entry.port == port and entry.state == LISTENING]
+    listeners = [entry for entry in sockets if entry.local[1] == port and entry.state == LISTEN]
     taken = bool(listeners) or problem == errno.EADDRINUSE
     section = PortSection(
         port=port,
@@ -101,7 +92,7 @@ def read_port_section(request: ChildRequest) -> PortSection:
     )
     if not taken:
         return section
-    holders = listeners or [entry for entry in sockets if entry.port == port and entry.inode]
+    holders = listeners or [entry for entry in sockets if entry.local[1] == port and entry.inode]
     pid = _holder({entry.inode for entry in holders})
     holder = procfs.process_of(pid) if pid else None
     if not holder:
@@ -113,25 +104,15 @@ def read_port_section(request: ChildRequest) -> PortSection:
     )
 
 
-def _sockets() -> list[PortSocket]:
+def _sockets() -> list[TcpSocket]:
     """Every TCP socket of this network namespace that is bound and listening or connected.
 
     Raises:
         InspectionError: There is no /proc/net/tcp.
     """
-    found: list[PortSocket] = []
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path("/proc/net", name).read_text(encoding="ascii").splitlines()[1:]
-        except FileNotFoundError:
-            if name == "tcp":
-                raise InspectionError(
-                    "there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted"
-                ) from None
-            continue  # a kernel without IPv6
-        for fields in map(str.split, lines):
-            found.append(PortSocket(int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), int(fields[9])))
-    return found
+    if not Path("/proc/net/tcp").exists():
+        raise InspectionError("there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted")
+    return list_tcp_sockets(os.getpid())
 
 
 def _bind_problem(port: int) -> int:
@@ -155,9 +136,9 @@ def _why(port: int, number: int) -> str:
     return os.strerror(number)
 
 
-def _free_port(above: int, sockets: list[PortSocket]) -> int:
+def _free_port(above: int, sockets: list[TcpSocket]) -> int:
     """The first port above ``above`` that no socket uses and that can be bound, or 0."""
-    used = {entry.port for entry in sockets}
+    used = {entry.local[1] for entry in sockets}
     candidates = (
         [*range(above + 1, 65536), *range(DEFAULT_PORT, above)] if above >= 1024 else range(DEFAULT_PORT, 65536)
     )
@@ -166,14 +147,8 @@ def _free_port(above: int, sockets: list[PortSocket]) -> int:
 
 def _holder(inodes: set[int]) -> int | None:
     """The lowest pid that has one of these sockets open, among the processes that this user can inspect."""
-    wanted = {f"socket:[{inode}]" for inode in inodes if inode}
-    for pid in sorted(procfs.all_processes()):
-        try:
-            if any(str(fd.readlink()) in wanted for fd in Path(f"/proc/{pid}/fd").iterdir()):
-                return pid
-        except OSError:
-            continue
-    return None
+    held = inodes - {0}
+    return next((pid for pid in sorted(procfs.all_processes()) if held & procfs.open_sockets(pid)), None)
 
 
 def _belongs(pid: int, job: list[int]) -> bool:

@@ -1,4 +1,4 @@
-"""TCP connections from /proc/net/tcp and tcp6, and which process holds which end."""
+"""TCP sockets from /proc/net/tcp and tcp6: connections and listeners, with the inodes that processes hold."""
 
 import socket
 import sys
@@ -11,35 +11,37 @@ Address = tuple[str, int]
 
 
 class TcpSocket(NamedTuple):
-    """One end of a connection; ``peer`` has port 0 where it listens."""
+    """One end of a connection. ``peer`` has port 0 if it listens; ``inode`` is 0 if no process holds it any more."""
 
     inode: int
     state: str
     local: Address
     peer: Address
+    uid: int
 
 
 def read_tcp_sockets(pid: int) -> dict[int, TcpSocket]:
-    """Every connection in the network namespace of a process, by the inode of its socket."""
-    found: dict[int, TcpSocket] = {}
-    for name in ("net/tcp", "net/tcp6"):
-        for line in proc_files.read_text_of(pid, name).splitlines()[1:]:
-            if (each := parse_tcp_line(line)) and each.inode:
-                found[each.inode] = each
-    return found
+    """Return the sockets that a process holds in the network namespace of ``pid``, by their inodes."""
+    return {each.inode: each for each in list_tcp_sockets(pid) if each.inode}
+
+
+def list_tcp_sockets(pid: int) -> list[TcpSocket]:
+    """Return every TCP socket in the network namespace of ``pid``."""
+    lines = [line for name in ("net/tcp", "net/tcp6") for line in proc_files.read_text_of(pid, name).splitlines()[1:]]
+    return [each for line in lines if (each := parse_tcp_line(line))]
 
 
 def parse_tcp_line(line: str) -> TcpSocket | None:
-    """One line of /proc/net/tcp or tcp6 (proc(5)), or None where it is none."""
+    """Parse one line of /proc/net/tcp or tcp6 (proc(5)), or return None if it is invalid."""
     fields = line.split()
     try:
-        return TcpSocket(int(fields[9]), fields[3], _address(fields[1]), _address(fields[2]))
+        return TcpSocket(int(fields[9]), fields[3], _address(fields[1]), _address(fields[2]), int(fields[7]))
     except (IndexError, ValueError):
         return None
 
 
 def _address(text: str) -> Address:
-    """``0100007F:A3AD`` as ("127.0.0.1", 41901); an IPv4 address in an IPv6 one is told as IPv4."""
+    """``0100007F:A3AD`` as ("127.0.0.1", 41901); an IPv4 address in an IPv6 one becomes IPv4."""
     packed, _, port = text.partition(":")
     # The kernel prints each 32-bit word in the order of this machine.
     words = [int(packed[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(packed), 8)]

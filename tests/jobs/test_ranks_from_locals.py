@@ -78,7 +78,7 @@ class TestConnections:
         line = (
             "   7: 0100007F:E6E2 0100007F:A3AD 01 00000000:00000000 00:00000000 00000000     0        0 1028320 2 0 20"
         )
-        assert sockets.parse_tcp_line(line) == (1028320, "01", ("127.0.0.1", 59106), ("127.0.0.1", 41901))
+        assert sockets.parse_tcp_line(line) == (1028320, "01", ("127.0.0.1", 59106), ("127.0.0.1", 41901), 0)
         mapped = line.replace("0100007F", "0000000000000000FFFF00000100007F")
         assert sockets.parse_tcp_line(mapped) == sockets.parse_tcp_line(line)
         six = sockets.parse_tcp_line(line.replace("0100007F:E6E2", "B80D0120000000000000000001000000:E6E2"))
