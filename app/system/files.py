@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UserError
@@ -46,27 +45,15 @@ def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
 
 
 def write_atomic(path: Path, content: bytes, option: str, mode: int = 0o600) -> None:
-    """Write a file so that it is whole or not there; ``option`` is the one that named it.
+    """Write a file atomically; ``option`` is the command line option that named it.
 
     Raises:
         UserError: The directory is missing or cannot be written.
     """
-    import tempfile
+    from .atomic_files import replace_file
 
-    target = path.absolute()
     try:
-        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(fd, "wb") as out:
-                out.write(content)
-                out.flush()
-                os.fchmod(out.fileno(), mode)
-                os.fsync(out.fileno())
-            Path(name).replace(target)
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        replace_file(path, content, mode)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", f"name another file with {option}") from error
 

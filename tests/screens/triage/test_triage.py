@@ -406,7 +406,7 @@ class TestJobs:
         found = report(tmp_path)
         reports = [found, other(found, 4712), other(found, 4713, "starting")]
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
-            await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py moving", "● 3 train.py starting")
+            await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py making progress", "● 3 train.py starting")
             await pilot.press("n")
             await shows(pilot, "Jobs of this box", "torchrun (pid 4713)")
             await pilot.press("3")
@@ -419,7 +419,7 @@ class TestJobs:
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "torchrun (pid 4711)", "n next job")
             await pilot.press("n")
-            await shows(pilot, "torchrun (pid 4712)", "moving 97%")
+            await shows(pilot, "torchrun (pid 4712)", "making progress 97%")
 
     @walk
     async def test_what_may_not_be_read_is_said_on_top(self, tmp_path: Path) -> None:
