@@ -49,6 +49,7 @@ bench: install
 	$(BIN)/python tests/bench $(ARGS)
 
 soak: install
+	$(BIN)/python -m pytest --hypothesis-profile=soak tests/logs/test_hostile_input.py tests/logs/test_free_text.py
 	$(BIN)/python tests/soak/fuzz_logs.py $(ARGS)
 	$(BIN)/python tests/soak/fuzz_flight_recorder.py $(ARGS)
 
