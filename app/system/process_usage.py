@@ -1,4 +1,4 @@
-"""What /proc tells of a process beside its stat: the bytes it moved and where in the kernel it sleeps."""
+"""Use of a process beyond its stat file: bytes read and written, and the kernel function it sleeps in."""
 
 import re
 
@@ -6,13 +6,13 @@ from . import proc_files
 
 
 def read_io_bytes(pid: int) -> tuple[int, int]:
-    """Bytes read and written so far, through any read() and write() (proc(5), rchar and wchar); zeros where refused."""
+    """Return the bytes read and written so far (proc(5), rchar and wchar), or zeros if the kernel refuses."""
     found = dict(re.findall(r"^(\w+): (\d+)$", proc_files.read_text_of(pid, "io"), re.MULTILINE))
     return int(found.get("rchar", 0)), int(found.get("wchar", 0))
 
 
 def kernel_wait_function(pid: int) -> str:
-    """The kernel function its main thread sleeps in; empty where it runs or the kernel does not tell us.
+    """Return the kernel function in which the main thread sleeps, or "" if it runs or the kernel hides it.
 
     Kernels without symbols for wchan show it on the kernel stack, which needs root.
     """
@@ -24,5 +24,5 @@ def kernel_wait_function(pid: int) -> str:
 
 
 def main_thread_name(pid: int) -> str:
-    """What its main thread is called: the program, unless it gave itself another name."""
+    """Return the name of the main thread: that of the program, unless the process changed it."""
     return proc_files.read_text_of(pid, "comm").rstrip("\n")
