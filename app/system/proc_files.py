@@ -32,6 +32,11 @@ def stat_fields(pid: int, name: str = "stat") -> list[str]:
     return read_bytes_of(pid, name).rpartition(b")")[2].decode(errors="replace").split()
 
 
+def process_state(pid: int) -> str:
+    """Return the state letter of a process (proc(5)), or "" if it has ended."""
+    return next(iter(stat_fields(pid)), "")
+
+
 def pid_inside(pid: int) -> int | None:
     """Return the pid in the process's own pid namespace (NSpid, proc(5)), or None if it shares ours."""
     line = next((line for line in read_text_of(pid, "status").splitlines() if line.startswith("NSpid:")), "")

@@ -34,10 +34,6 @@ def read_access(pid: int) -> PtraceAccess:
     """Read the rights that decide whether we may inspect a process."""
     uid = _number(pid, r"^Uid:\s+\d+\s+(\d+)")
     ours, theirs = _capabilities(os.getpid(), "CapEff"), _capabilities(pid, "CapPrm")
-    try:
-        scope = int((proc_files.PROC / "sys/kernel/yama/ptrace_scope").read_text())
-    except (OSError, ValueError):
-        scope = None
     return PtraceAccess(
         pid=pid,
         user=_user(uid),
@@ -45,9 +41,22 @@ def read_access(pid: int) -> PtraceAccess:
         root=os.geteuid() == 0,
         sys_ptrace=bool(ours & SYS_PTRACE),
         more_capable=bool(theirs & ~ours),
-        ptrace_scope=scope,
+        ptrace_scope=read_ptrace_scope(),
         container=any(Path(mark).exists() for mark in CONTAINER_MARKS),
     )
+
+
+def read_ptrace_scope() -> int | None:
+    """Return kernel.yama.ptrace_scope, or None without Yama."""
+    try:
+        return int((proc_files.PROC / "sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def has_sys_ptrace(pid: int) -> bool:
+    """Return whether a process has the capability to trace other processes."""
+    return bool(_capabilities(pid, "CapEff") & SYS_PTRACE)
 
 
 def access_problem(rights: PtraceAccess) -> str:

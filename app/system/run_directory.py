@@ -80,7 +80,11 @@ def record_of(pid: int, given: str = "") -> Path | None:
 
 def live_records(found: Iterable[RankRecordFile]) -> list[RankRecordFile]:
     """Return the records whose process still lives (no zombies)."""
-    return [each for each in found if _started_ticks(each.pid) == each.started_ticks and _state(each.pid) != "Z"]
+    return [
+        each
+        for each in found
+        if _started_ticks(each.pid) == each.started_ticks and proc_files.process_state(each.pid) != "Z"
+    ]
 
 
 def _folders() -> list[Path]:
@@ -101,7 +105,3 @@ def _same_user(path: Path, pid: int) -> bool:
 def _started_ticks(pid: int) -> int:
     fields = proc_files.stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 else -1
-
-
-def _state(pid: int) -> str:
-    return next(iter(proc_files.stat_fields(pid)), "")
