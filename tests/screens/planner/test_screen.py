@@ -193,7 +193,7 @@ WRONG = [
     ("gpu", "A100", "GPU A100: which memory size?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
     ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
-    ("model", "~nouser/x", "no home is known for ~nouser"),
+    ("model", "~nouser/x", "no home directory is known for ~nouser"),
     ("model", "/dev/stdin", "is no regular file"),
     ("gpus", "0", "GPUs in all is 0"),
     ("gpus", "99999999", "GPUs in all is 99999999"),
