@@ -71,7 +71,7 @@ def parse_tcp_line(line: str) -> TcpSocket | None:
 
 
 def _address(text: str) -> Address:
-    """``0100007F:A3AD`` as ("127.0.0.1", 41901); an IPv4 address in an IPv6 one becomes IPv4."""
+    """Decode ``0100007F:A3AD`` as ("127.0.0.1", 41901); an IPv4 address in an IPv6 one becomes IPv4."""
     packed, _, port = text.partition(":")
     # The kernel prints each 32-bit word in the order of this machine.
     words = [int(packed[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(packed), 8)]
