@@ -129,7 +129,7 @@ class WizardApp(App[int]):
             await asyncio.Event().wait()
 
     async def leave(self, code: int = 0) -> None:
-        """End the wizard: cancel what runs and let it clean up; the keeper ends what it started."""
+        """End the wizard: cancel what runs and let it clean up; the supervisor ends what it started."""
         running = [worker for worker in self.workers if not worker.is_finished]
         if any(worker.group == DEMO for worker in running):
             self.current.show_status("Ending the demo's job.")

@@ -1,6 +1,7 @@
 """Fixtures for all tests: no test touches the state or the settings of the user who runs it.
 
-Properties use the same examples in each run and have no deadline; ``make soak`` searches for new examples.
+Properties use the same examples in each run and have no deadline; ``make soak`` searches for new examples,
+ten times as many.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", settings.get_profile("tests"), derandomize=False, max_examples=1000)
 settings.load_profile("tests")
 
 

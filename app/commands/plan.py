@@ -28,7 +28,7 @@ from .common import common_options
 from .plan_options import GroupedCommand, model_option, output_option, request_options, training_option
 
 if TYPE_CHECKING:
-    from ..plan.machine.detected import DetectedMachine
+    from ..hardware.machine import Machine
 
 
 @click.command(name="plan", cls=GroupedCommand)
@@ -181,7 +181,7 @@ def _request(given: str | None, values: Mapping[str, Any], options: Options) -> 
     if given:
         return request.request_from_spec(_read(given), values)
 
-    def detect() -> "DetectedMachine":
+    def detect() -> "Machine":
         from ..plan.machine.detected import detect_machine
 
         return detect_machine(target_python(options))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
-from ..hardware.machine import machine_from_snapshot
+from ..hardware.machine import Machine, machine_from_snapshot
 from ..snapshot import Snapshot
 from ..text.units import GIB
 from . import model_source, request, spec
@@ -119,15 +119,13 @@ def form_machine(snapshot: Snapshot | None) -> FormMachine:
     """Return the machine of a snapshot."""
     if snapshot is None:
         return FormMachine()
-    found = detected.machine_from_sections(snapshot.gpus, snapshot.limits)
-    if not found.gpus:
+    found = machine_from_snapshot(snapshot)
+    if not found.listed_gpus:
         return FormMachine(snapshot)
-    gpu = gpu_catalog.find_gpu(found.gpu, found.gpu_memory_gib)
-    keys = [key for key in gpu_catalog.matching_gpus(found.gpu) if gpu_catalog.GPUS[key] == gpu]
-    name = keys[0].upper() if keys else found.gpu or ""
-    return FormMachine(
-        snapshot, found.gpus, name, machine_from_snapshot(snapshot).nodes, nvme_bytes=detected.free_nvme()[0]
-    )
+    gpu = gpu_catalog.find_gpu(found.gpu_name, detected.free_gpu_memory_gib(found))
+    keys = [key for key in gpu_catalog.matching_gpus(found.gpu_name) if gpu_catalog.GPUS[key] == gpu]
+    name = keys[0].upper() if keys else found.gpu_name
+    return FormMachine(snapshot, found.listed_gpus, name, found.nodes, nvme_bytes=detected.free_nvme()[0])
 
 
 def initial_values(machine: FormMachine, directory: Path) -> dict[str, str]:
@@ -187,7 +185,7 @@ def request_from_form(
     def build(factory: str, directory: Path, arguments: Arguments, where: str) -> ModelSource:
         return _built_model(factory, built or {})
 
-    def detect() -> detected.DetectedMachine:
+    def detect() -> Machine:
         raise AssertionError("the form always names its GPUs")
 
     found = request.resolve_request(given_values(values, machine), build, detect, lambda name: ALL[name].label)

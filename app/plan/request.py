@@ -15,9 +15,9 @@ import msgspec
 
 from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
+from ..hardware.machine import Machine
 from . import model_source, spec, train_options
 from .machine import resolve
-from .machine.detected import DetectedMachine
 from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
 from .timing.communication import Links
@@ -56,9 +56,7 @@ def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def request_from_options(
-    options: Mapping[str, Any], build: BuildModel, detect: Callable[[], DetectedMachine]
-) -> PlanRequest:
+def request_from_options(options: Mapping[str, Any], build: BuildModel, detect: Callable[[], Machine]) -> PlanRequest:
     """Read a request from the options of the command line.
 
     Raises:
@@ -95,7 +93,7 @@ def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
 def resolve_request(
     given: Mapping[str, Any],
     build: BuildModel,
-    detect: Callable[[], DetectedMachine],
+    detect: Callable[[], Machine],
     name_of: Callable[[str], str] = option_name,
 ) -> PlanRequest:
     """Resolve given values to a request.
@@ -182,7 +180,7 @@ def _build_nothing(*_: object) -> ModelSource:
     raise UserError("a specification builds no model", "give its sizes as model.params, model.layers …")
 
 
-def _detect_nothing() -> DetectedMachine:
+def _detect_nothing() -> Machine:
     raise UserError("a specification names its GPUs", "set gpus")
 
 

@@ -12,7 +12,7 @@ from ddpwizard.app.launchers.variables import COSTLY, KNOWN, NO_OP, RENAMED, clo
 from ddpwizard.app.probes.env import judge
 from ddpwizard.app.probes.ifname_selectors import selector_problem
 from ddpwizard.app.snapshot import EnvSection, Gpu, GpuSection, Snapshot
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.probe_namespaces import probe
 
 COMPLETE = {
@@ -297,7 +297,7 @@ def test_every_finding_of_the_host_probes_is_declared() -> None:
 
     from ddpwizard.app import probes
 
-    declared = read_knowledge().findings()
+    declared = built_in_knowledge().findings()
     folder = Path(probes.__path__[0])
     sources = [path.read_text() for path in folder.glob("*.py")]
     for name in ("env", "ports", "network", "limits", "resolve"):

@@ -10,11 +10,12 @@ from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes import resolve
 from ddpwizard.app.probes.resolve import judge
 from ddpwizard.app.snapshot import EnvSection, ResolveSection, Snapshot
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.probe_namespaces import Seen, probe
 from msgspec.structs import replace
 
 AT_MOST_S = 40  # on a busy machine; without limits of ours TCP and the resolver take two minutes and more
+LIMIT_S = (resolve.RESOLVE_LIMIT_S + resolve.CONNECT_LIMIT_S) / 2  # half of each is enough for an answer
 # Packets to .1 leave and are lost, as with a firewall that drops them.
 BLACK_HOLE = [
     "ip link set lo up",
@@ -86,7 +87,7 @@ def test_master_name_of_digits_is_a_number() -> None:
 
 
 def test_address_that_drops_packets() -> None:
-    seen = probe("resolve", {"MASTER_ADDR": "192.0.2.1"}, namespaces="-n", setup=BLACK_HOLE)
+    seen = probe("resolve", {"MASTER_ADDR": "192.0.2.1"}, namespaces="-n", setup=BLACK_HOLE, limit_s=LIMIT_S)
     found = section(seen)
     assert (found.addresses, found.ours, found.connected) == (["192.0.2.1"], False, False)
     assert found.problem.startswith("No answer within")
@@ -124,6 +125,7 @@ def test_unresponsive_name_server_times_out(tmp_path: object) -> None:
         {"MASTER_ADDR": "node0.example"},
         namespaces="-nm",
         setup=[*BLACK_HOLE, f"mount --bind {conf} /etc/resolv.conf"],
+        limit_s=LIMIT_S,
     )
     assert seen.findings == ["resolve.not-resolved"]
     assert "did not answer within" in section(seen).problem
@@ -132,7 +134,7 @@ def test_unresponsive_name_server_times_out(tmp_path: object) -> None:
 
 def test_partial_limits_fit_into_the_declared_limit() -> None:
     parts_s = resolve.READ_LIMIT_S + resolve.RESOLVE_LIMIT_S + resolve.CONNECT_LIMIT_S
-    assert parts_s < read_knowledge().probes["resolve"].limit_s
+    assert parts_s < built_in_knowledge().probes["resolve"].limit_s
 
 
 def test_refused_while_ranks_wait_is_a_failure() -> None:

@@ -11,11 +11,11 @@ from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes import gpus, run_probes, software
 from ddpwizard.app.probes.context import LEVELS, ProbeContext
 from ddpwizard.app.snapshot import GpuSection, Snapshot, SoftwareSection
-from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import Intrusiveness, Knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from msgspec.structs import replace
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 SOFTWARE = SoftwareSection(python="p", python_version="3.12.1", torch="2.13.0", backends=["gloo"])
 GPUS = GpuSection(problem="no driver")
 

@@ -38,10 +38,10 @@ class Term(NamedTuple):
     @property
     def formula(self) -> str:
         """The product as text: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
-        said = str(self.factors[0])
+        text = str(self.factors[0])
         for each in self.factors[1:]:
-            said += f" {'÷' if each.divides else '×'} {each}"
-        return said
+            text += f" {'÷' if each.divides else '×'} {each}"
+        return text
 
 
 def short_number(value: float) -> str:

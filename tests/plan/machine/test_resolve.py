@@ -7,21 +7,22 @@ import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog, server_catalog
-from ddpwizard.app.plan.machine.detected import DetectedMachine, free_nvme
+from ddpwizard.app.hardware.machine import Machine
+from ddpwizard.app.plan.machine.detected import free_nvme
 from ddpwizard.app.plan.machine.resolve import links_from_bench, resolve_machine
 from ddpwizard.app.plan.timing.communication import PCIE_HOP_S
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot
 from ddpwizard.app.text.units import GIB
 from helpers.h100_sections import LIMITS, gpu
 
-NOTHING = DetectedMachine(0, None, None, None, ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"])
+NOTHING = Machine(gpu_count=0)
 
 
-def here() -> DetectedMachine:
+def here() -> Machine:
     return NOTHING
 
 
-def unasked() -> DetectedMachine:
+def unasked() -> Machine:
     raise AssertionError("this machine was inspected")
 
 
@@ -129,8 +130,13 @@ class TestInNumbers:
 
 class TestHere:
     def test_detects_this_machine_without_gpu_options(self) -> None:
-        machine = DetectedMachine(
-            4, "NVIDIA H100 80GB HBM3", 70.0, 500 * GIB, ["gpus: 4, found on this machine (H100)"], 18, 2e12
+        machine = Machine(
+            gpu_count=4,
+            gpu_name="NVIDIA H100 80GB HBM3",
+            gpu_free_bytes=70 * GIB,
+            memory_free_bytes=500 * GIB,
+            nvlinks=18,
+            nvme_free_bytes=2e12,
         )
         found = resolve_machine({"nodes": 2}, lambda: machine)
         assert (found.gpus, found.nodes, found.gpu_memory_gib) == (8, 2, 70)
@@ -138,7 +144,7 @@ class TestHere:
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
 
     def test_gpus_without_nvlink_use_pcie(self) -> None:
-        machine = DetectedMachine(2, "NVIDIA A100-SXM4-80GB", 79.0, None, ["gpus: 2, found on this machine (A100)"], 0)
+        machine = Machine(gpu_count=2, gpu_name="NVIDIA A100-SXM4-80GB", gpu_free_bytes=79 * GIB, nvlinks=0)
         found = resolve_machine({}, lambda: machine)
         assert (found.links.intra_gbps, found.links.intra_latency_s) == (gpu_catalog.INTRA_GBPS, PCIE_HOP_S)
         assert "link within a node: PCIe, no NVLink found" in found.notes
