@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 
 # Control sequences of ECMA-48 and ISO 2022. The lengths are bounded, so that text behind a torn sequence is not lost.
 CSI = r"[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor movement
@@ -71,6 +72,12 @@ def strip_control(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c for c in strip_sequences(text) if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def status_glyph(status: str, ascii_only: bool) -> str:
