@@ -16,15 +16,15 @@ UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no nam
 # command: (module under app.commands, one line for --help)
 COMMANDS = {
     "diagnose": "Rank causes from logs, an error or a description.",
-    "doctor": "Check this box.",
-    "explain": "Explain one cause: symptoms, checks, fixes.",
+    "doctor": "Check this machine.",
+    "explain": "Explain one cause and its fixes.",
     "kb": "Check, list or draw the knowledge base.",
-    "plan": "DDP, FSDP or ZeRO: what fits, in how much memory, how fast.",
+    "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",
-    "run": "Run a job and diagnose it when it hangs.",
+    "run": "Run a job and diagnose it if it hangs.",
     "sessions": "List, resume or export sessions.",
-    "triage": "Diagnose running jobs: which rank, which line, why.",
-    "undo": "Take back the last applied fix, or a named one.",
+    "triage": "Diagnose the running jobs: which rank, which line, why.",
+    "undo": "Revert the last applied fix, or a named one.",
 }
 
 
@@ -47,21 +47,21 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ddpwizard")
 @click.option("--demo", is_flag=True, help="Start a real four-process job that hangs, and fix it.")
-@click.option("--plain", is_flag=True, help="Numbered questions instead of the full screen.")
-@click.option("--ascii", is_flag=True, help="Only ASCII characters.")
-@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
-@click.option("--python", metavar="PATH", help="The Python interpreter with the torch to inspect.")
-@click.option("--knowledge", metavar="DIR", multiple=True, help="Further knowledge entries.")
+@click.option("--plain", is_flag=True, help="Ask numbered questions instead of using the full screen.")
+@click.option("--ascii", is_flag=True, help="Print only ASCII characters.")
+@click.option("--no-mouse", is_flag=True, help="Do not capture the mouse.")
+@click.option("--python", metavar="PATH", help="Python interpreter of the training environment.")
+@click.option("--knowledge", metavar="DIR", multiple=True, help="Directory with additional knowledge entries.")
 @click.option(
     "--allow",
     type=click.Choice(["reads", "connects", "allocates", "perturbs"]),
-    help="How far probes may go.",
+    help="Highest intrusiveness of probes.",
 )
 @click.pass_context
 def group(ctx: click.Context, demo: bool, **given: Any) -> None:
     """From a symptom of a distributed PyTorch job to a named cause and a proved fix.
 
-    Without a command the wizard starts: type ddpwizard, and it inspects this machine while you read.
+    Without a command the wizard starts and inspects this machine.
     """
     if ctx.invoked_subcommand is None:
         from pathlib import Path
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _flushed(code: int) -> int:
-    """Flush stdout and return the exit code; if that fails, print one line and return 3."""
+    """Return the exit code once all output is written, or 3 with a message if it cannot be written."""
     try:
         sys.stdout.flush()
         return code
