@@ -29,11 +29,11 @@ test-fast: install
 	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
 
 test-jobs: install
-	$(BIN)/python -m pytest -m "jobs and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "jobs and not gpu and not calibration" $(ARGS)
 
 # With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.
 test-calibration: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "calibration and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "calibration and not gpu" $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
@@ -49,6 +49,7 @@ bench: install
 	$(BIN)/python tests/bench $(ARGS)
 
 soak: install
+	$(BIN)/python -m pytest --hypothesis-profile=soak tests/logs/test_hostile_input.py tests/logs/test_free_text.py
 	$(BIN)/python tests/soak/fuzz_logs.py $(ARGS)
 	$(BIN)/python tests/soak/fuzz_flight_recorder.py $(ARGS)
 

@@ -1,9 +1,10 @@
 """A session as a page one can hand on: what was said and seen, what it means, what was done, and whether it helped."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..knowledge.loader import read_knowledge
 from ..knowledge.schema import Knowledge
@@ -16,7 +17,9 @@ from .system.files import write_new_file
 from .text import redact
 from .text.anonymize import Aliases
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
-from .text.units import rank_ranges
+from .text.units import percent_text, rank_ranges
+from .triage import rank_groups
+from .triage.types import RankRow
 
 MOST_CAUSES = 5
 STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? unknown", "skip": "– skipped"}
@@ -73,7 +76,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
-        lines.append(f"Most likely: {best.title} ({summary.share_text(best.confidence)}).")
+        lines.append(f"Most likely: {best.title} ({percent_text(best.confidence)}).")
     else:
         lines.append("What was observed does not point at one cause.")
     proof = session.last("proof")
@@ -104,29 +107,17 @@ def _job(session: Session) -> list[Block]:
     for job in _jobs(session):
         verdict = job["verdict"]
         blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
-        lines = [(verdict["why"], f"confidence {summary.share_text(verdict['confidence'])}")]
+        lines = [(verdict["why"], f"confidence {percent_text(verdict['confidence'])}")]
         if verdict["culprits"]:
             lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):
             lines.append(("The condition that sent it there", verdict["branch"]))
         blocks.append(Bullets([line for line in lines if line[0]]))
-        blocks.append(Table(["Rank", "State", "Where", "In", "Last moved"], list(_rank_rows(job["ranks"]))))
+        groups = rank_groups.group_rows(msgspec.convert(job["ranks"], list[RankRow]), verdict["culprits"])
+        header, rows = rank_groups.rank_table(groups)
+        blocks.append(Table([name.capitalize() for name in header], rows))
     newest = session.last("triage")
     return [*blocks, *(Code(part) for part in newest.data.get("source", []))] if newest else blocks
-
-
-def _rank_rows(ranks: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """Ranks that stand at the same place are one row."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in ranks:
-        key = (row["state"], row.get("where"), row.get("function"), row.get("collective"), row.get("note", ""))
-        groups.setdefault(key, []).append(row)
-    for (state, where, function, collective, note), rows in groups.items():
-        since = [row["since_s"] for row in rows if row.get("since_s") is not None]
-        known = any(row.get("since_from") in ("recorder", "log") for row in rows)
-        moved = f"{'' if known else '≥ '}{min(since):.0f} s ago" if since else ""
-        place = " ".join(part for part in (where, function) if part) or note
-        yield [rank_ranges([row["rank"] for row in rows]), state, place, collective or "", moved]
 
 
 def _jobs(session: Session) -> list[dict[str, Any]]:
@@ -139,10 +130,8 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     causes = diagnosis.named(MOST_CAUSES)
     if causes:
-        rows = [[summary.share_text(cause.confidence), cause.title, cause.id] for cause in causes]
-        blocks.append(
-            Table(["Share", "Cause", "Id"], [*rows, [summary.share_text(diagnosis.other), "none of these", ""]])
-        )
+        rows = [[percent_text(cause.confidence), cause.title, cause.id] for cause in causes]
+        blocks.append(Table(["Share", "Cause", "Id"], [*rows, [percent_text(diagnosis.other), "none of these", ""]]))
     for cause in causes:
         blocks.append(f"{cause.title}, because:")
         blocks.append(Bullets([_reason(line) for line in (*cause.because, *cause.against)]))

@@ -1,21 +1,35 @@
 """Fixtures for all tests: no test touches the state or the settings of the user who runs it.
 
-Properties use the same examples in each run and have no deadline; ``make soak`` searches for new examples.
+Properties use the same examples in each run and have no deadline; ``make soak`` searches for new examples,
+ten times as many.
 """
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", settings.get_profile("tests"), derandomize=False, max_examples=1000)
 settings.load_profile("tests")
 
 
+@pytest.fixture(scope="session")
+def state_roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """State directories, one per test, numbered here: ``mktemp`` lists all earlier directories to find a number."""
+    parent = tmp_path_factory.mktemp("xdg")
+    return (parent / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(
+    tmp_path_factory: pytest.TempPathFactory, state_roots: Iterator[Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A state directory of the test's own; processes it starts inherit it."""
-    root = tmp_path_factory.mktemp("xdg")
+    root = next(state_roots)
+    root.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(root / "config"))

@@ -1,4 +1,4 @@
-"""The knowledge that is kept between starts is the one that the files say, always."""
+"""The cached knowledge always equals what the files contain."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ family: hang
 summary: Something odd.
 symptoms: [it is odd]
 explain: It is odd.
-fixes: [{id: mend, kind: text, title: Mend it}]
+fixes: [{id: repair, kind: text, title: Repair it}]
 verify: {probe: limits}
 holds_for: {torch: ">=2.1"}
 sources: [{title: A page, url: "https://example.org", checked: "2.13"}]
@@ -29,50 +29,55 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_the_second_reading_says_the_same():
+def test_cached_knowledge_equals_the_files():
     first = load_knowledge()
-    kept = list(paths.cache_dir().glob("*.msgpack"))
-    assert len(kept) == 1
+    cached = list(paths.cache_dir().glob("*.msgpack"))
+    assert len(cached) == 1
     assert load_knowledge() == first == read_knowledge()
 
 
-def test_the_second_reading_needs_no_yaml():
+def test_cached_knowledge_is_loaded_without_yaml():
     read = "from ddpwizard.app.knowledge_cache import load_knowledge; load_knowledge()"
     assert "yaml" in loaded_modules(read)
     assert "yaml" not in loaded_modules(read)
 
 
-def test_a_changed_entry_is_read_anew(tmp_path: Path):
+def test_changed_entry_is_read_again(tmp_path: Path):
     path = tmp_path / "odd-cause.yaml"
     path.write_text(ENTRY)
     assert load_knowledge(tmp_path).causes["odd-cause"].title == "An odd cause"
     path.write_text(ENTRY.replace("An odd cause", "Another title"))
     assert load_knowledge(tmp_path).causes["odd-cause"].title == "Another title"
-    assert len(list(paths.cache_dir().glob("*.msgpack"))) == 1, "and takes the place of what was kept"
+    assert len(list(paths.cache_dir().glob("*.msgpack"))) == 1, "the new cache file replaces the old one"
 
 
-def test_a_persons_own_entries_are_taken_by_themselves():
+def test_team_entries_are_loaded_by_default():
     team = paths.team_knowledge_dir()
     team.mkdir(parents=True)
     (team / "odd-cause.yaml").write_text(ENTRY)
     assert "odd-cause" in load_knowledge().causes
 
 
-def test_what_is_kept_may_be_damaged():
-    whole = load_knowledge()
-    (kept,) = paths.cache_dir().glob("*.msgpack")
-    for content in (b"", b"nonsense", kept.read_bytes()[:-10], msgspec.msgpack.encode({"seal": b"", "known": 1})):
-        kept.write_bytes(content)
-        assert load_knowledge() == whole
+def test_damaged_cache_is_rebuilt():
+    expected = load_knowledge()
+    (cached,) = paths.cache_dir().glob("*.msgpack")
+    for content in (
+        b"",
+        b"nonsense",
+        cached.read_bytes()[:-10],
+        msgspec.msgpack.encode({"fingerprint": b"", "knowledge": 1}),
+    ):
+        cached.write_bytes(content)
+        assert load_knowledge() == expected
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_unwritable_cache_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert load_knowledge().causes
 
 
-def test_a_wrong_entry_is_told_with_file_and_line(tmp_path: Path):
+def test_invalid_entry_is_reported_with_file_and_line(tmp_path: Path):
     (tmp_path / "odd-cause.yaml").write_text(ENTRY.replace("hang", "hung"))
     with pytest.raises(UserError, match=r"odd-cause\.yaml:3"):
         load_knowledge(tmp_path)

@@ -10,7 +10,7 @@ from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.report import report_as_html, report_as_markdown
 from ddpwizard.app.session import Session, SessionEvent
 from ddpwizard.app.snapshot import Interface, LimitsSection, NetworkSection, Snapshot
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 
 HOSTILE = "<script>alert(1)</script> `code` | *bold* \x1b[31m [link](javascript:x) ```"
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWx"
@@ -29,7 +29,7 @@ DIFF = """--- a/train.py
 def session() -> Session:
     """A hung job from symptom to proof, as the wizard writes it; the first line as an old session might hold it."""
     session = Session.new(argv=["--demo"], version="0.1", cwd="/home/alice/fusion")
-    case = Case(read_knowledge(), session)
+    case = Case(built_in_knowledge(), session)
     case.answer("symptom", "hangs")
     case.answer("same-place", "differs")
     case.answer("same-place", "same-step")

@@ -13,7 +13,7 @@ from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.report import report_as_markdown
 from ddpwizard.app.session import Session, all_sessions
 from ddpwizard.app.snapshot import EnvSection, Snapshot, snapshot_from_plain
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 
 
 def test_each_event_is_on_disk_before_the_call_returns():
@@ -85,7 +85,7 @@ def test_an_unwritable_state_directory_is_one_clear_error(monkeypatch: pytest.Mo
 
 
 def test_a_resumed_case_is_the_same_case():
-    knowledge = read_knowledge()
+    knowledge = built_in_knowledge()
     case = Case(knowledge, Session.new(argv=[]))
     case.answer("symptom", "hangs")
     case.answer("how-many-nodes", "one")
@@ -100,7 +100,7 @@ def test_a_resumed_case_is_the_same_case():
 
 
 def test_a_later_answer_replaces_the_earlier():
-    case = Case(read_knowledge())
+    case = Case(built_in_knowledge())
     case.answer("symptom", "hangs")
     case.answer("symptom", "crashes")
     assert [item.id for item in case.evidence] == ["answer:symptom=crashes"]

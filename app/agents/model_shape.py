@@ -40,7 +40,7 @@ def refuse_network():
 
     def refusal(address):
         host = address[0] if isinstance(address, tuple) else address
-        return OSError("%r was asked for: nothing is downloaded while a plan is made" % (host,))
+        return OSError("connection to %r refused: nothing is downloaded while a plan is made" % (host,))
 
     def refused(self, address):
         if self.family != socket.AF_UNIX:

@@ -19,7 +19,7 @@ from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
-from ..text.units import size_text
+from ..text.units import bytes_text, percent_text
 from .common import ScreenRequested, common_options
 
 SHOWN_CAUSES = 3
@@ -88,9 +88,9 @@ def _progress() -> Progress | None:
         now = time.monotonic()
         if now - begun > 1 and now - told[0] > 0.2:
             told[0] = now
-            of = f" of {size_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
+            of = f" of {bytes_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
             end = "\n" if all_bytes and done_bytes >= all_bytes else ""
-            sys.stderr.write(f"\rread {size_text(done_bytes)}{of} {end}")
+            sys.stderr.write(f"\rread {bytes_text(done_bytes)}{of} {end}")
             sys.stderr.flush()
 
     return show
@@ -145,7 +145,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
         print_line("Nothing known here was recognised. More of the log, or one of these, would tell:")
     for place, cause in enumerate(named, 1):
         bar = "█" * max(1, round(cause.confidence * 20))
-        print_line(f"{place}  {cause.title}   {cause.confidence:.0%}  {bar}")
+        print_line(f"{place}  {cause.title}   {percent_text(cause.confidence)}  {bar}")
         for line in cause.because[:SHOWN_LINES]:
             print_line(_reason(line))
         for line in cause.against[:2]:
@@ -154,7 +154,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
             print_line(f"     {knowledge.causes[cause.id].summary}")
             print_line(f"     → ddpwizard explain {cause.id}")
     if named:
-        print_line(f"–  something else   {diagnosis.other:.0%}")
+        print_line(f"–  something else   {percent_text(diagnosis.other)}")
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:

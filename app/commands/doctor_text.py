@@ -11,7 +11,7 @@ import click
 from ..evidence import Check
 from ..snapshot import BenchRow, Snapshot
 from ..text.terminal import status_glyph, strip_control
-from ..text.units import count_text, seconds_text, size_text
+from ..text.units import bytes_text, count_text, seconds_text
 
 WIDTH = 80
 COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
@@ -53,7 +53,7 @@ def _bench(rows: Sequence[BenchRow], ascii_only: bool) -> None:
     for row in rows:
         speed = f"{_gbps(row.algbw_gbps)}  {_gbps(row.busbw_gbps)}"
         right = "" if row.correct else f"  {status_glyph('fail', ascii_only)} wrong data"
-        _line(f"  {size_text(row.bytes):>9}  {seconds_text(row.seconds):>9}  {speed}{right}", "")
+        _line(f"  {bytes_text(row.bytes):>9}  {seconds_text(row.seconds):>9}  {speed}{right}", "")
 
 
 def _gbps(value: float) -> str:

@@ -32,7 +32,7 @@ from .common import common_options
 from .plan_options import question_options
 
 if TYPE_CHECKING:
-    from ..plan.machine.detected import DetectedMachine
+    from ..hardware.machine import Machine
 
 
 @click.command(name="plan")
@@ -173,7 +173,7 @@ def _question(given: str | None, values: Mapping[str, Any], options: Options) ->
     if given:
         return request.request_from_spec(_text(given), values)
 
-    def look() -> "DetectedMachine":
+    def look() -> "Machine":
         from ..plan.machine.detected import detect_machine
 
         return detect_machine(target_python(options))

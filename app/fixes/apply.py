@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import UserError
-from ..system.atomic_files import FileWrite, backup_lock, save_bytes, write_all
+from ..system.atomic_files import FileWrite, backup_lock, replace_file, write_all
 from ..training_script.source import decode_source, read_bytes
 from .types import Fix
 
@@ -146,7 +146,7 @@ def _keep(folder: Path, applied: AppliedFix, writes: list[FileWrite]) -> _Record
         for number, write in enumerate(writes):
             name = f"{number}-{write.path.name}"[:200] if write.before is not None else ""
             if write.before is not None:
-                save_bytes(folder / name, write.before)
+                replace_file(folder / name, write.before)
             digest = hashlib.sha256(write.after or b"").hexdigest()
             changes.append(_Change(path=str(write.path), before=name, after_sha256=digest))
         for write in writes:
@@ -164,8 +164,7 @@ def _keep(folder: Path, applied: AppliedFix, writes: list[FileWrite]) -> _Record
 
 
 def _save(folder: Path, record: _Record) -> None:
-    save_bytes(folder / f"{RECORD}.new", msgspec.json.encode(record))
-    (folder / f"{RECORD}.new").replace(folder / RECORD)
+    replace_file(folder / RECORD, msgspec.json.encode(record))
 
 
 def _forget(folder: Path, record: _Record) -> None:

@@ -181,7 +181,7 @@ def _key(rank: _Rank, processes: dict[int, Proc]) -> Key:
 
 
 def _is_job(members: list[_Rank]) -> bool:
-    """Whether ranks are a job. sbatch makes every process of its script rank 0: a single one must use torch."""
+    """Return whether ranks are a job. sbatch makes every process of its script rank 0: a single one must use torch."""
     first = members[0]
     return first.assignment.certain or len(members) > 1 or first.assignment.rank > 0 or procfs.has_torch(first.proc.pid)
 

@@ -9,7 +9,7 @@ from ..launchers.recognise import launcher_name
 from ..snapshot import Gpu, GpuProcess
 from ..system import procfs
 from ..system.procfs import Proc
-from ..text.units import count_text, size_text
+from ..text.units import bytes_text, count_text
 from .types import Job
 
 
@@ -49,7 +49,7 @@ def orphan_gpu_processes(gpus: Sequence[Gpu], jobs: Iterable[Job], processes: Ma
 def _holder(pid: int, places: Sequence[tuple[int, GpuProcess]]) -> str:
     process = places[0][1]
     known = [each.used_bytes for _, each in places if each.used_bytes is not None]
-    size = size_text(sum(known)) if known else "memory"
+    size = bytes_text(sum(known)) if known else "memory"
     where = f"GPU{'s' if len(places) > 1 else ''} {', '.join(str(index) for index, _ in places)}"
     if not process.alive:
         who = "it has ended or runs in another container"

@@ -63,7 +63,7 @@ def read_locals(processes: Iterable[procfs.Proc]) -> dict[int, RankHints]:
 
 
 def _is_valid(entry: tuple[float, RankHints | None] | None, now: float) -> bool:
-    """Whether a cache entry is still valid. Rank and world size of a process do not change."""
+    """Return whether a cache entry is still valid. Rank and world size of a process do not change."""
     if entry is None:
         return False
     sampled_at, hints = entry

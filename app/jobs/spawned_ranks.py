@@ -127,8 +127,8 @@ def _related(parent: Proc, siblings: list[Proc], ends: Mapping[int, _Ends]) -> l
 
 
 def _takes_part(parent: Proc, members: Sequence[Proc], ends: Mapping[int, _Ends]) -> bool:
-    """Whether the parent is a rank itself: it is connected with its children, and it is in torch.distributed, has a
-    rank or is the missing one."""
+    """Return whether the parent is a rank itself: connected with its children, and in torch.distributed, with a rank
+    of its own or the missing one."""
     own = ends.get(parent.pid)
     if own is None or not any(own.reaches(ends[proc.pid]) for proc in members):
         return False

@@ -206,7 +206,7 @@ def _option(launcher: str, flags: frozenset[str], words: Sequence[str]) -> Optio
 
 
 def _is_shell_variable(launcher: str, words: Sequence[str]) -> bool:
-    """Whether this is a shell variable that holds options, with another option of the launcher behind it."""
+    """Return whether this is a shell variable that holds options, with another option of the launcher behind it."""
     name = words[-1].partition("=")[0].lstrip("-").replace("_", "-")
     return words[0].startswith("$") and words[-1].startswith("--") and name in QUANTITIES.get(launcher, ())
 
@@ -218,7 +218,7 @@ def _is_flag(launcher: str, flags: frozenset[str], name: str) -> bool:
 
 
 def launch_request(command: Sequence[str], environ: Mapping[str, str]) -> LaunchRequest:
-    """Return what a launcher's command line, and the variables that stand in for its options, ask for."""
+    """Return what a launcher's command line, and the variables that set its options, ask for."""
     line = parse_launcher(command)
     given = {} if line and line.launcher == "deepspeed" else _variables(environ)
     given |= dict(_quantities(line)) if line else {}

@@ -4,7 +4,6 @@ A text is read in chunks, so that a log of any size fits: gzip is unpacked, term
 """
 
 import os
-import re
 import select
 import stat
 import sys
@@ -16,11 +15,10 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InspectionError, UserError
+from ..text.terminal import split_at_sequence, strip_sequences_bytes
 from .path_hints import PathHint, path_hints
 
 STDIN = "<stdin>"
-ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
-LONGEST_SEQUENCE = 512
 BINARY_PROBE_BYTES = 8192
 BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
@@ -83,12 +81,12 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
             raise UserError(f"{source.origin}: looks like {what}, not a log", "pass the text that the job printed")
         first = False
         total += len(chunk)
-        chunk, kept = _split_at_sequence(kept + chunk)
-        yield ANSI.sub(b"", chunk) if b"\x1b" in chunk else chunk
+        chunk, kept = split_at_sequence(kept + chunk)
+        yield strip_sequences_bytes(chunk)
         if total >= max(STREAM_LIMIT_BYTES, source.size_bytes):
             break
     if kept:
-        yield ANSI.sub(b"", kept)
+        yield strip_sequences_bytes(kept)
 
 
 def empty_input_error(paths: Sequence[str]) -> UserError:
@@ -98,17 +96,8 @@ def empty_input_error(paths: Sequence[str]) -> UserError:
 
 def clean_text(content: bytes) -> str:
     """Decode text without terminal sequences; each state of a progress bar becomes a line."""
-    text = ANSI.sub(b"", content).decode("utf-8", errors="replace")
+    text = strip_sequences_bytes(content).decode("utf-8", errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
-    """Return the chunk without, and separately, a terminal sequence that its end may cut."""
-    at = chunk.rfind(b"\x1b", -LONGEST_SEQUENCE)
-    whole = ANSI.match(chunk, at) if at >= 0 else None
-    if at < 0 or (whole and whole[0] != b"\x1b]"):  # which may be the start of a title
-        return chunk, b""
-    return chunk[:at], chunk[at:]
 
 
 def _unpacked(raw: Iterable[bytes], origin: str) -> Iterator[bytes]:

@@ -104,15 +104,17 @@ def form_machine_from_snapshot(snapshot: Snapshot | None) -> FormMachine:
     job that the variables tell of, the links as they were measured or are usual."""
     if snapshot is None:
         return FormMachine()
-    box = detected.machine_from_sections(snapshot.gpus, snapshot.limits)
-    gpu = _short(box.gpu or "", box.gpu_memory_gib)
-    links = resolve.default_links(gpu, box.gpu_memory_gib, box.nvlinks)
+    machine = machine_from_snapshot(snapshot)
+    memory_gib = detected.free_gpu_memory_gib(machine)
+    gpu = _short(machine.gpu_name, memory_gib)
+    links = resolve.default_links(gpu, memory_gib, machine.nvlinks)
     bench = resolve.links_from_bench(snapshot.allreduce, "") if snapshot.allreduce else None
     if bench and snapshot.allreduce and snapshot.allreduce.backend in resolve.GPU_BACKENDS:
         links = links._replace(intra_gbps=bench.intra_gbps, intra_latency_s=bench.hop_s, measured=True)
-    nodes = machine_from_snapshot(snapshot).nodes if box.gpus else 1
-    drive_bytes = detected.free_nvme()[0] if box.gpus else None
-    return FormMachine(gpu, box.gpus, nodes, box.gpu_memory_gib, box.host_bytes, drive_bytes, links)
+    nodes = machine.nodes if machine.listed_gpus else 1
+    drive_bytes = detected.free_nvme()[0] if machine.listed_gpus else None
+    host_bytes = float(machine.memory_free_bytes) or None
+    return FormMachine(gpu, machine.listed_gpus, nodes, memory_gib, host_bytes, drive_bytes, links)
 
 
 def machine_for_gpu(gpu: str, box: FormMachine) -> FormMachine:

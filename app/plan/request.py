@@ -8,9 +8,9 @@ import msgspec
 
 from ..errors import UserError
 from ..hardware import gpu_catalog
+from ..hardware.machine import Machine
 from . import model_source, spec, train_options
 from .machine import resolve
-from .machine.detected import DetectedMachine
 from .model.parameter_counts import is_encoder_decoder
 from .timing.communication import Links
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
@@ -41,7 +41,7 @@ class PlanRequest(NamedTuple):
 def request_from_options(
     given: Mapping[str, Any],
     python: Callable[[], str],
-    look: Callable[[], DetectedMachine],
+    look: Callable[[], Machine],
     tell: Callable[[str], None],
 ) -> PlanRequest:
     """The question of the options. ``look`` sees the box that is here.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..text.units import GIB
+from ..text.units import GIB, gib_text, seconds_text
 from . import spec
 from .memory.activations import has_known_shape
 from .model_source import ModelSource
@@ -277,26 +277,10 @@ def speed_text(row: PlanRow) -> str:
     return f"{seconds_text(row.candidate.step_seconds)} a step, {round_to_three_digits(rate or 0.0):,.0f} tokens/s"
 
 
-def seconds_text(value: float | None) -> str:
-    """A time in its unit: ``0.43 s``, ``12 s``, ``4 ms``."""
-    if value is None:
-        return "–"
-    if value < 0.1:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
-
-
-def round_seconds(value: float) -> float:
-    """A time as ``seconds`` says it."""
-    if value < 0.1:
-        return float(f"{value:.3g}")
-    return round(value, 2 if value < 100 else 0)
-
-
 def shortage_text(row: PlanRow) -> str:
     """What a candidate lacks."""
-    over = row.candidate.device_used_bytes_per_gpu / GIB - (row.setting.gpu_memory_gib or 0.0)
-    return f"{over:,.1f} GiB over" if over > 0 else "too much for the host"
+    over_bytes = row.candidate.device_used_bytes_per_gpu - (row.setting.gpu_memory_gib or 0.0) * GIB
+    return f"{gib_text(over_bytes)} over" if over_bytes > 0 else "too much for the host"
 
 
 def strategy_label(row: PlanRow) -> str:

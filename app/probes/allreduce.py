@@ -1,7 +1,7 @@
 """The live test: a real all-reduce over real processes under torchrun, in the target interpreter.
 
-NCCL with one rank per GPU where its torch sees GPUs, gloo otherwise. Every element is checked on every rank. The
-ranks write into a private directory, since torchrun hands no descriptors on to them.
+It uses NCCL with one rank per GPU if torch sees GPUs, else gloo. Every element is checked on every rank. The ranks
+write into a private directory, because torchrun passes no file descriptors to them.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ from ..errors import InspectionError
 from ..evidence import Check
 from ..launchers.rank_environment import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
+from ..system import proc_files
 from ..system.subprocesses import run_process
-from ..text.units import ranks_text, seconds_text, size_text
+from ..text.units import bytes_text, ranks_text, seconds_text
 from . import software
 from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
@@ -32,13 +33,13 @@ CPU_RANKS = 2
 COLLECTIVE_SHARE = 1 / 3  # of the limit: after that a collective counts as hung
 COLLECTIVE_LIMIT_S = 30.0
 POLL_S = 0.1
-GRACE_S = 5.0  # after the first rank has failed: time for the others to say what they saw
+GRACE_S = 5.0  # after the first rank has failed: time for the others to report
 LAST_LINES = 5
 RANK_PREFIX = re.compile(r"^\[rank\d+\]: *")
 
-# What a log says, and the finding it stands for; the first that is found counts. Sources: NCCL's transport/shm.cc,
+# Finding, fix and log pattern; the first match counts. Sources: NCCL's transport/shm.cc,
 # bootstrap.cc, init.cc (2.18 to 2.30), gloo's transport/tcp/device.cc, torch 2.13's ProcessGroupGloo and
-# ProcessGroupNCCL. SIGBUS is how a write into a full /dev/shm ends.
+# ProcessGroupNCCL. A write into a full /dev/shm ends with SIGBUS.
 SIGNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     (
         "duplicate-gpu",
@@ -62,19 +63,19 @@ SIGNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 
 
 async def collect(context: ProbeContext) -> AllreduceSection:
-    """Run the test; ``context.ranks`` overrides how many processes take part.
+    """Run the test. ``context.ranks`` overrides the number of processes.
 
     Raises:
-        InspectionError: The interpreter has no torch that can do it, or torchrun cannot be started.
+        InspectionError: The interpreter has no suitable torch, or torchrun cannot be started.
     """
     started = time.monotonic()
     limit_s = context.limit_s or LIMIT_S
-    context.progress("all-reduce: asking the interpreter what it has")
+    context.progress("all-reduce: reading the versions and backends of the interpreter")
     facts = await software.collect(msgspec.structs.replace(context, limit_s=limit_s))
     backend, ranks = choose_backend(facts.backends, facts.gpu_count_torch, context.ranks)
     if not backend:
         reason = facts.problem or "its torch has neither gloo nor NCCL"
-        raise InspectionError(f"no all-reduce in {context.python}: {reason}", "name another interpreter with --python")
+        raise InspectionError(f"no all-reduce in {context.python}: {reason}", "choose another one with --python")
     left_s = limit_s - (time.monotonic() - started)
     with tempfile.TemporaryDirectory(prefix="ddpwizard-", ignore_cleanup_errors=True) as name:
         test = _Test(Path(name), backend, ranks, context)
@@ -83,19 +84,19 @@ async def collect(context: ProbeContext) -> AllreduceSection:
 
 
 def choose_backend(backends: list[str], gpus: int, ranks: int | None) -> tuple[str, int]:
-    """Backend and number of ranks: NCCL while each rank has a GPU of its own. No backend: empty text."""
+    """Return backend ("" if there is none) and number of ranks: NCCL if each rank has its own GPU."""
     if "nccl" in backends and gpus and (ranks or 1) <= gpus:
         return "nccl", ranks or gpus
     return ("gloo" if "gloo" in backends else ""), ranks or CPU_RANKS
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without what a launcher set for another job; NCCL says what goes wrong."""
+    """Return the user's environment without the launch variables of another job, with NCCL's warnings enabled."""
     return {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "WARN"} | without_launch_variables(environ)
 
 
 class _Test:
-    """One run of the test and what its ranks have told."""
+    """One run of the test and the progress of its ranks."""
 
     def __init__(self, directory: Path, backend: str, ranks: int, context: ProbeContext) -> None:
         self.directory, self.backend, self.context = directory, backend, context
@@ -119,7 +120,7 @@ class _Test:
             child.cancel()
             await asyncio.wait([child])
         if child.cancelled():
-            return  # a rank failed and the launcher did not come to its end
+            return  # a rank failed and the launcher did not end
         outcome = child.result()
         if outcome.status == "not_started":
             raise InspectionError(f"{self.context.python} {outcome.why}", "check --python")
@@ -128,23 +129,23 @@ class _Test:
             self.logs[rank].exit_code = code
 
     async def _watch(self, child: "asyncio.Future[Any]") -> None:
-        """Take in what the ranks tell until the launcher ends, or for a while after the first rank has failed."""
+        """Read the ranks' progress until the launcher ends, or for GRACE_S after the first rank has failed."""
         give_up_at = float("inf")
         while not child.done() and time.monotonic() < give_up_at:
             await asyncio.wait([child], timeout=POLL_S)
-            self._look()
+            self._read_progress()
             if give_up_at == float("inf") and any(log.error for log in self.logs.values()):
                 give_up_at = time.monotonic() + GRACE_S
 
-    def _look(self) -> None:
+    def _read_progress(self) -> None:
         for rank, log in self.logs.items():
             for event in self._new_events(rank):
                 log.take(event)
                 if rank == 0 and event["event"] == "row":
                     took = seconds_text(event["seconds"])
-                    self.context.progress(f"all-reduce: {size_text(event['bytes'])} in {took}")
+                    self.context.progress(f"all-reduce: {bytes_text(event['bytes'])} in {took}")
             if log.pid is not None:
-                log.process_state = process_state(log.pid) or log.process_state
+                log.process_state = proc_files.process_state(log.pid) or log.process_state
 
     def _new_events(self, rank: int) -> list[dict[str, Any]]:
         try:
@@ -156,8 +157,8 @@ class _Test:
         return [json.loads(line) for line in whole.splitlines()]
 
     def section(self, elapsed_s: float) -> AllreduceSection:
-        said = next((line.strip() for line in reversed(self.torchrun) if line.strip("=- ")), "")
-        ended, culprits, verdict = all_reduce_verdict(self.logs, self.timed_out, said)
+        last_line = next((line.strip() for line in reversed(self.torchrun) if line.strip("=- ")), "")
+        ended, culprits, verdict = all_reduce_verdict(self.logs, self.timed_out, last_line)
         lines = {rank: last_lines_of_rank(self.directory, rank) for rank in self.logs}
         return AllreduceSection(
             backend=self.backend,
@@ -171,17 +172,8 @@ class _Test:
         )
 
 
-def process_state(pid: int) -> str:
-    """The letter of /proc/PID/stat, or "" where the process is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return ""
-    return stat.rpartition(b")")[2].split()[0].decode()
-
-
 def last_lines_of_rank(directory: Path, rank: int) -> list[str]:
-    """The last lines a rank wrote to stdout or stderr, as torchrun has kept them."""
+    """Return the last lines of a rank's stdout and stderr from torchrun's log directory."""
     lines: list[str] = []
     for name in ("stdout.log", "stderr.log"):
         for path in sorted(directory.glob(f"logs/*/attempt_*/{rank}/{name}")):
@@ -191,7 +183,7 @@ def last_lines_of_rank(directory: Path, rank: int) -> list[str]:
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """One check: it went through with every element right, or what went wrong and on which rank."""
+    """Return one check: all elements correct, or the failure and its ranks."""
     test = snapshot.allreduce
     if test is None:
         return []
@@ -215,7 +207,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
 
 
 def failure_finding(test: AllreduceSection) -> tuple[str, str]:
-    """The finding of a test that did not go through, and what mends it."""
+    """Return the finding of a failed test, and its fix."""
     text = "\n".join([test.verdict, *(line for lines in test.last_lines.values() for line in lines)])
     for name, fix, pattern in SIGNS:
         if pattern.search(text):
@@ -227,14 +219,14 @@ def _fastest(test: AllreduceSection) -> str:
     if not test.rows or test.ranks == 1:
         return "one rank: nothing crosses a link"
     row = max(test.rows, key=lambda r: r.busbw_gbps)
-    return f"every element right; {row.busbw_gbps:.3g} GB/s bus bandwidth at {size_text(row.bytes)}"
+    return f"every element correct; {row.busbw_gbps:.3g} GB/s bus bandwidth at {bytes_text(row.bytes)}"
 
 
 def _with_lines(test: AllreduceSection) -> str:
-    """The verdict, then what the ranks said last and the verdict does not say already."""
-    said: dict[str, list[int]] = {}
+    """The verdict, then the ranks' last lines that it does not contain."""
+    last_lines: dict[str, list[int]] = {}
     for rank, lines in sorted(test.last_lines.items()):
         last = RANK_PREFIX.sub("", lines[-1]) if lines else ""
         if last and last not in test.verdict:
-            said.setdefault(last, []).append(rank)
-    return "\n".join([test.verdict, *(f"{ranks_text(ranks)}: {line}" for line, ranks in said.items())])
+            last_lines.setdefault(last, []).append(rank)
+    return "\n".join([test.verdict, *(f"{ranks_text(ranks)}: {line}" for line, ranks in last_lines.items())])

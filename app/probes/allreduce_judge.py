@@ -1,4 +1,4 @@
-"""What the ranks of the all-reduce test have told, and what that says: pure functions over their reports."""
+"""Progress of the ranks of the all-reduce test and the verdict over it: pure functions."""
 
 import re
 import signal
@@ -8,16 +8,16 @@ from typing import Any, Literal
 import msgspec
 
 from ..snapshot import BenchRow
-from ..text.units import ranks_text, size_text
+from ..text.units import bytes_text, ranks_text
 
 Ended = Literal["done", "failed", "hung"]
 TIMED_OUT = re.compile(r"Timed out waiting|collective operation timeout|timed out after|Timed out after|DistStoreError")
 EXIT_ENTRY = re.compile(r"^\s+(rank|exitcode)\s+: (-?\d+)")
-CLOSED_FROM_OUTSIDE = -int(signal.SIGTERM)  # torchrun ends the other ranks so
+CLOSED_FROM_OUTSIDE = -int(signal.SIGTERM)  # how torchrun ends the other ranks
 
 
 class RankProgress(msgspec.Struct):
-    """What one rank has told so far. ``process_state`` is the letter of /proc when its process was last seen."""
+    """Progress of one rank so far. ``process_state``: the letter of /proc when its process was last seen."""
 
     pid: int | None = None
     joined: bool = False
@@ -28,10 +28,10 @@ class RankProgress(msgspec.Struct):
     error: str = ""
     error_at: float = 0.0
     process_state: str = ""
-    exit_code: int | None = None  # as torchrun tells it; negative: the signal
+    exit_code: int | None = None  # as torchrun reports it; negative: the signal
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Take in one line of the rank."""
+        """Add one event of the rank."""
         kind = event["event"]
         if kind == "started":
             self.pid = event["pid"]
@@ -48,21 +48,21 @@ class RankProgress(msgspec.Struct):
 
     @property
     def progress(self) -> tuple[bool, bool, int]:
-        """How far the rank has come; comparable between ranks."""
+        """Progress of the rank, comparable between ranks."""
         return self.pid is not None, self.joined, self.call
 
     @property
     def stage(self) -> str:
-        """How far the rank has come, in words."""
+        """Progress of the rank as text."""
         if self.call >= 0:
-            return f"in all-reduce {self.call} ({size_text(self.call_bytes)})"
+            return f"in all-reduce {self.call} ({bytes_text(self.call_bytes)})"
         return "joining the others" if self.pid is not None else "starting up"
 
 
 def all_reduce_verdict(
-    logs: Mapping[int, RankProgress], timed_out: bool, launcher_said: str = ""
+    logs: Mapping[int, RankProgress], timed_out: bool, launcher_line: str = ""
 ) -> tuple[Ended, list[int], str]:
-    """How the test ended, which ranks stand out, and why in a sentence (empty when all went well)."""
+    """Return how the test ended, the ranks at fault, and the reason as a sentence (empty if all went well)."""
     if all(log.done for log in logs.values()):
         return _checked(logs)
     stopped = [rank for rank, log in logs.items() if log.process_state in ("T", "t") and not log.done]
@@ -86,7 +86,7 @@ def all_reduce_verdict(
             ended,
             f"{ranks_text(ended)} ended with code {logs[ended[0]].exit_code} while {logs[ended[0]].stage}",
         )
-    return "failed", [], f"torchrun ended before the ranks had run the test: {launcher_said}"
+    return "failed", [], f"torchrun ended before the ranks had run the test: {launcher_line}"
 
 
 def _checked(logs: Mapping[int, RankProgress]) -> tuple[Ended, list[int], str]:
@@ -94,16 +94,16 @@ def _checked(logs: Mapping[int, RankProgress]) -> tuple[Ended, list[int], str]:
         for row in log.rows:
             if row["wrong"]:
                 ranks = [r for r, other in logs.items() if any(entry["wrong"] for entry in other.rows)]
-                what = (
+                mismatch = (
                     f"{row['wrong']} of {row['bytes'] // 4} elements wrong on rank {rank} at "
-                    f"{size_text(row['bytes'])}: number {row['first']} should be {row['should']:g} and is {row['got']}"
+                    f"{bytes_text(row['bytes'])}: number {row['first']} should be {row['should']:g} and is {row['got']}"
                 )
-                return "done", ranks, what
+                return "done", ranks, mismatch
     return "done", [], ""
 
 
 def _behind(logs: Mapping[int, RankProgress]) -> tuple[list[int], str]:
-    """The ranks that came least far, where they do not all stand at the same place."""
+    """The ranks with the least progress; none if all have the same."""
     left = {rank: log for rank, log in logs.items() if not log.done}
     least = min(log.progress for log in left.values())
     behind = [rank for rank, log in left.items() if log.progress == least]
@@ -111,7 +111,7 @@ def _behind(logs: Mapping[int, RankProgress]) -> tuple[list[int], str]:
     if others:
         ahead = max((logs[rank] for rank in others), key=lambda log: log.progress)
         return behind, f"{_were(behind)} still {left[behind[0]].stage}, {ranks_text(others)} {ahead.stage}"
-    return [], f"all {len(logs)} ranks were {left[behind[0]].stage}: nothing gets through between them"
+    return [], f"all {len(logs)} ranks were {left[behind[0]].stage}: no data arrives between them"
 
 
 def _killed(log: RankProgress) -> bool:
@@ -130,7 +130,7 @@ def _signal_text(number: int) -> str:
 
 
 def parse_exit_codes(torchrun: Iterable[str]) -> dict[int, int]:
-    """Rank to exit code in the table that torchrun prints when a rank failed; a rank without an entry is not in it."""
+    """Parse rank and exit code from the table that torchrun prints after a failure."""
     codes: dict[int, int] = {}
     rank: int | None = None
     for line in torchrun:
@@ -143,7 +143,7 @@ def parse_exit_codes(torchrun: Iterable[str]) -> dict[int, int]:
 
 
 def build_bench_rows(backend: str, logs: Mapping[int, RankProgress]) -> list[BenchRow]:
-    """One row per size that every rank finished. ``seconds`` is the slowest rank's median; GB are powers of ten."""
+    """Return one row per size that every rank finished. ``seconds``: the slowest rank's median; GB: powers of ten."""
     ranks = len(logs)
     rows: list[BenchRow] = []
     for of_ranks in zip(*(log.rows for log in logs.values()), strict=False):

@@ -1,4 +1,4 @@
-"""What a probe may know and do: which interpreter, which job, and how far it may go."""
+"""Context of a probe: the target interpreter, the job, and the permitted level of intrusiveness."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ from ...knowledge.schema import Intrusiveness
 
 LEVELS: tuple[Intrusiveness, ...] = ("reads", "connects", "allocates", "perturbs")
 
-Progress = Callable[[str], None]  # one short line of what is going on
+Progress = Callable[[str], None]  # receives one short line of progress
 
 
 class ProbeContext(msgspec.Struct, kw_only=True):
-    """The circumstances of a look. ``environ`` is the shell's unless a running job's pids are given."""
+    """Context passed to every probe. With ``pids`` the probes inspect that job instead of the shell."""
 
     python: str
     environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
@@ -24,5 +24,5 @@ class ProbeContext(msgspec.Struct, kw_only=True):
 
 
 def level_permitted(wanted: Intrusiveness, granted: Intrusiveness) -> bool:
-    """Whether a probe of one level may run where another was granted."""
+    """Return whether a probe that needs ``wanted`` may run if ``granted`` is permitted."""
     return LEVELS.index(wanted) <= LEVELS.index(granted)

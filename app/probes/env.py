@@ -1,4 +1,4 @@
-"""The launch environment: what the shell, or each rank of a running job, was started with; and nccl.conf."""
+"""The launch environment of the shell, or of each rank of a running job; and nccl.conf."""
 
 import os
 import stat
@@ -21,16 +21,16 @@ SYSTEM_CONF = "/etc/nccl.conf"
 
 
 async def collect(context: ProbeContext) -> EnvSection:
-    """The variables of the shell, or with ``context.pids`` those the processes were started with.
+    """Collect the variables of the shell, or with ``context.pids`` those that the processes were started with.
 
     Raises:
-        InspectionError: No process of the job is there any more, or none may be read.
+        InspectionError: The job has ended, or none of its processes is readable.
     """
     return await run_isolated(read_env_section, EnvSection, context, limit_s=LIMIT_S, subject="the launch environment")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """Whether the variables make a launch contract, agree over the ranks, and say what their readers understand."""
+    """Check that the variables are complete, agree between the ranks, and are valid for their readers."""
     env = snapshot.env
     if env is None:
         return []
@@ -38,9 +38,9 @@ def judge(snapshot: Snapshot) -> list[Check]:
     return [*checks, *setting_checks(env, snapshot.gpus)]
 
 
-def read_env_section(look: ChildRequest) -> EnvSection:
-    """The section, read here and now (the child's side)."""
-    owner, environ, ranks, unreadable = read_launch_environment(look)
+def read_env_section(request: ChildRequest) -> EnvSection:
+    """Read the section in this process (called in the child)."""
+    owner, environ, ranks, unreadable = read_launch_environment(request)
     conf, files, problems = read_nccl_conf(environ)
     return EnvSection(
         owner=owner,
@@ -53,25 +53,25 @@ def read_env_section(look: ChildRequest) -> EnvSection:
     )
 
 
-def read_launch_environment(look: ChildRequest) -> tuple[str, dict[str, str], dict[int, dict[str, str]], list[int]]:
-    """Whose environment counts, and its variables: the job's lowest rank's, else the shell's; each process's own
-    (helpers that a rank started itself left out); the pids that may not be read.
+def read_launch_environment(request: ChildRequest) -> tuple[str, dict[str, str], dict[int, dict[str, str]], list[int]]:
+    """Return the owner of the environment that counts (the job's lowest rank, else the shell), its variables, the
+    variables of each rank without its helper processes, and the unreadable pids.
 
     Raises:
-        InspectionError: No process of the job is there any more, or none may be read.
+        InspectionError: The job has ended, or none of its processes is readable.
     """
-    if not look.pids:
-        return "this shell", look.environ, {}, []
-    found = {pid: proc for pid in look.pids if (proc := procfs.process_of(pid)) and proc.state != "Z"}
+    if not request.pids:
+        return "this shell", request.environ, {}, []
+    found = {pid: proc for pid in request.pids if (proc := procfs.process_of(pid)) and proc.state != "Z"}
     if not found:
-        raise InspectionError(f"the job has ended (pid {_few(look.pids)})", "start it again, or leave out --pid")
+        raise InspectionError(f"the job has ended (pid {_few(request.pids)})", "start it again, or leave out --pid")
     ranks = {pid: proc.environ for pid, proc in found.items()}
     unreadable = [pid for pid, proc in found.items() if proc.denied]
     for pid in unreadable:
         del ranks[pid]
     if not ranks:
         raise InspectionError(
-            f"the environment of pid {_few(list(found))} may not be read", "run ddpwizard as its user"
+            f"no permission to read the environment of pid {_few(list(found))}", "run ddpwizard as its user"
         )
     ranks = {
         pid: environ
@@ -84,10 +84,10 @@ def read_launch_environment(look: ChildRequest) -> tuple[str, dict[str, str], di
 
 
 def read_nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """The settings of nccl.conf, the files they stand in, and what is wrong with these.
+    """Return the settings of nccl.conf, its files, and the problems in them.
 
-    NCCL reads NCCL_CONF_FILE (since 2.23) or else ~/.nccl.conf, then /etc/nccl.conf; who comes first wins, and the
-    environment wins over both (src/misc/param.cc). It takes each line as it is: blanks belong to name and value.
+    NCCL reads NCCL_CONF_FILE (since 2.23) or else ~/.nccl.conf, then /etc/nccl.conf. The first file wins, and the
+    environment wins over both (src/misc/param.cc). Blanks in a line belong to name and value.
     """
     home = environ.get(HOME, "")
     own = environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else "")
@@ -117,15 +117,15 @@ def read_nccl_conf(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str
 
 
 def read_start_of_file(path: str, limit_bytes: int) -> bytes:
-    """The start of a regular file; a FIFO or a device is refused instead of waited for.
+    """Read the start of a regular file. A FIFO or a device is refused, because reading it could block.
 
     Raises:
-        OSError: It cannot be read; ``strerror`` says why.
+        OSError: The file cannot be read; ``strerror`` is the reason.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(0, "is no regular file; NCCL waits for ever when it opens it")
+            raise OSError(0, "not a regular file; NCCL blocks when it opens it")
         return os.read(fd, limit_bytes)
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""What is judged about the launch contract: the variables of one process, and whether all ranks agree."""
+"""Checks of the launch contract: the variables of one process, and their agreement between ranks."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,17 +12,17 @@ from ..text.units import ranks_text
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_PORT")
 BELOW = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("GROUP_RANK", "GROUP_WORLD_SIZE"))
 BREAKS = {
-    "RANK": "init_process_group refuses it, or waits for a rank that never comes.",
+    "RANK": "init_process_group fails, or waits for a rank that does not exist.",
     "LOCAL_RANK": 'torch.cuda.set_device(LOCAL_RANK) fails ("invalid device ordinal") or takes another rank\'s GPU.',
-    "GROUP_RANK": "Code that tells nodes apart by it takes two for one, or waits for one that is not there.",
+    "GROUP_RANK": "Code that identifies nodes by it confuses two nodes, or waits for a missing one.",
 }
-LAUNCHED = ("RANK", "LOCAL_RANK")  # only a launcher sets these; MASTER_* people also export for its command line
+LAUNCHED = ("RANK", "LOCAL_RANK")  # set by launchers only; MASTER_* is also exported by hand
 SAME_EVERYWHERE = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 USE_TORCHRUN = "torchrun --nproc-per-node=N train.py"
 
 
 def contract_checks(env: EnvSection) -> list[Check]:
-    """The launch contract of one set of variables: the shell's."""
+    """Check the launch contract of the shell's variables."""
     variables = env.variables
     missing = _missing(variables)
     if len(missing) == len(CONTRACT) + 1:
@@ -32,7 +32,7 @@ def contract_checks(env: EnvSection) -> list[Check]:
                 "skip",
                 f"{env.owner}: no launch variables",
                 "Normal for a shell: torchrun sets RANK, WORLD_SIZE and MASTER_* for each rank it starts. A script "
-                "started here with plain python gets none and runs alone, or fails in init_process_group.",
+                "started here with plain python has none and runs alone, or fails in init_process_group.",
                 fix=USE_TORCHRUN,
             )
         ]
@@ -44,7 +44,7 @@ def contract_checks(env: EnvSection) -> list[Check]:
 
 
 def job_checks(env: EnvSection) -> list[Check]:
-    """The launch contract of each rank of a running job, and whether the ranks agree."""
+    """Check the launch contract of each rank of a running job, and the agreement between the ranks."""
     launched = {pid: variables for pid, variables in env.ranks.items() if "RANK" in variables}
     if not launched:
         return [_no_rank_variable(env)]
@@ -88,14 +88,14 @@ def _incomplete(owner: str, missing: list[str], status: Status) -> Check:
 
 
 def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
-    """Values that are no numbers or out of range."""
+    """Values that are not numbers or out of range."""
     no_number = [name for name in NUMBERS if variables.get(name) and parse_integer(variables[name]) is None]
     checks = [
         Check(
             "env.not-a-number",
             "fail",
-            f"{owner}: {name}={variables[name]!r} is no whole number",
-            "torch reads it with int(): init_process_group ends with a ValueError.",
+            f"{owner}: {name}={variables[name]!r} is not an integer",
+            "torch reads it with int(): init_process_group raises a ValueError.",
             "env.not-a-number",
             where=name,
             fix=f"unset {name}, and let torchrun set it",
@@ -111,10 +111,10 @@ def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
                     "env.rank-out-of-range",
                     "fail",
                     f"{owner}: {name}={value}, but {bound} is {variables.get(bound, 'not set')}",
-                    f"{name} has to be {allowed}. {BREAKS[name]}",
+                    f"{name} must be {allowed}. {BREAKS[name]}",
                     "env.rank-out-of-range",
                     where=name,
-                    fix=f"set {name} from {allowed}, each once; torchrun does",
+                    fix=f"set {name} from {allowed}, each value once; torchrun does that",
                 )
             )
     port = parse_integer(variables.get("MASTER_PORT"))
@@ -123,8 +123,8 @@ def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
             Check(
                 "env.port-out-of-range",
                 "fail",
-                f"{owner}: MASTER_PORT={port} is no TCP port",
-                "Ports go from 1 to 65535; rank 0 cannot listen there and nobody can join.",
+                f"{owner}: MASTER_PORT={port} is not a TCP port",
+                "Ports are 1 to 65535; rank 0 cannot listen there and no rank can join.",
                 "env.port-out-of-range",
                 where="MASTER_PORT",
                 fix="export MASTER_PORT=29500, or any free port above 1023",
@@ -134,8 +134,8 @@ def _broken(owner: str, variables: Mapping[str, str]) -> list[Check]:
 
 
 def _complete(owner: str, variables: Mapping[str, str]) -> Check:
-    told = ", ".join(f"{name}={variables[name]}" for name in (*CONTRACT, "LOCAL_RANK"))
-    return Check("env.complete", "ok", f"{owner}: launch variables complete", told, "env.complete")
+    values = ", ".join(f"{name}={variables[name]}" for name in (*CONTRACT, "LOCAL_RANK"))
+    return Check("env.complete", "ok", f"{owner}: launch variables complete", values, "env.complete")
 
 
 def _no_rank_variable(env: EnvSection) -> Check:
@@ -144,22 +144,22 @@ def _no_rank_variable(env: EnvSection) -> Check:
             "env.absent",
             "unknown",
             f"{len(env.ranks)} processes, none started with RANK",
-            "They may have set it themselves after the start (torch.multiprocessing.spawn): /proc shows only what a "
-            "process was started with.",
+            "They may have set it themselves later (torch.multiprocessing.spawn): /proc shows only the environment "
+            "that a process was started with.",
         )
     return Check(
         "env.absent",
         "warn",
         f"{env.owner} was started without launch variables",
         "No launcher set RANK, WORLD_SIZE and MASTER_*: it runs alone on one GPU, or init_process_group fails. "
-        "(What a process sets itself after its start does not show here.)",
+        "(Variables that a process sets itself later are not visible here.)",
         "env.absent",
         fix=USE_TORCHRUN,
     )
 
 
 def _once_each(checks: Iterable[Check]) -> list[Check]:
-    """The same trouble on many ranks is told once, by its first rank."""
+    """Report the same problem of several ranks once, for its first rank."""
     first: dict[tuple[str, str], Check] = {}
     for check in checks:
         first.setdefault((check.id, check.where), check)
@@ -175,8 +175,8 @@ def _duplicates(ranks: Mapping[int, Mapping[str, str]]) -> list[Check]:
             "env.rank-duplicated",
             "fail",
             f"RANK={rank} on {len(same)} processes",
-            f"pids {', '.join(map(str, same))} are the same rank: another rank is missing, so the group waits for it "
-            "or mixes up its messages.",
+            f"pids {', '.join(map(str, same))} have the same rank: another rank is missing, so the group waits for it "
+            "or mixes up messages.",
             "env.rank-duplicated",
             where=f"pid {same[-1]}",
             fix=f"give each process its own RANK: {USE_TORCHRUN} does; on several nodes give each its own --node-rank",
@@ -193,16 +193,16 @@ def _differences(ranks: Mapping[int, Mapping[str, str]]) -> list[Check]:
         for variables in ranks.values():
             having[variables.get(name, "not set")].append(variables["RANK"])
         if len(having) > 1:
-            told = "; ".join(f"{value}: RANK {', '.join(sorted(who))}" for value, who in having.items())
+            values = "; ".join(f"{value}: RANK {', '.join(sorted(who))}" for value, who in having.items())
             checks.append(
                 Check(
                     "env.world-size-differs",
                     "fail",
                     f"{name} differs between the ranks of this host",
-                    f"{told}. Ranks that disagree form separate groups, each waiting for the other's ranks.",
+                    f"{values}. Ranks that disagree form separate groups, each waiting for the other's ranks.",
                     "env.world-size-differs",
                     where=name,
-                    fix="start all ranks by one launcher command, the same on each node",
+                    fix="start all ranks with the same launcher command on each node",
                 )
             )
     return checks
@@ -213,8 +213,8 @@ def _local_count(env: EnvSection, ranks: Mapping[int, Mapping[str, str]]) -> lis
     have = len(ranks)
     if env.unreadable or len(wanted) != 1 or have == (want := wanted.pop()):
         return []
-    title = f"LOCAL_WORLD_SIZE={want}, but {have} ranks of the job live on this host"
-    why = "A rank has ended or was never started; the others wait for it." if have < want else "Two jobs are mixed up."
+    title = f"LOCAL_WORLD_SIZE={want}, but {have} ranks of the job run on this host"
+    why = "A rank has ended or was never started; the others wait for it." if have < want else "Two jobs are mixed."
     return [
         Check(
             "env.local-world-mismatch",
@@ -223,6 +223,6 @@ def _local_count(env: EnvSection, ranks: Mapping[int, Mapping[str, str]]) -> lis
             why,
             "env.local-world-mismatch",
             where="LOCAL_WORLD_SIZE",
-            fix="look for the missing rank's error: ddpwizard triage",
+            fix="find the error of the missing rank: ddpwizard triage",
         )
     ]

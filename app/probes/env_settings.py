@@ -1,4 +1,4 @@
-"""What is judged about single settings: selectors, visible devices, unread, old and costly names, nccl.conf."""
+"""Checks of single settings: selectors, visible devices, unread, old and costly names, nccl.conf."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, selector_p
 
 
 def setting_checks(env: EnvSection, gpus: GpuSection | None) -> list[Check]:
-    """Single variables: misread selectors, odd devices, names nobody reads, old names, costly ones, nccl.conf."""
+    """Check single variables: misread selectors, invalid devices, unread names, old names, costly ones, nccl.conf."""
     everywhere = [env.variables, *env.ranks.values()]
     values: dict[str, set[str]] = defaultdict(set)
     for variables in everywhere:
@@ -31,12 +31,12 @@ def _selectors(values: Mapping[str, set[str]]) -> list[Check]:
         Check(
             "env.selector-misread",
             "fail",
-            f"{name}={value!r} is not read as it looks",
-            f"{wrong[0].upper()}{wrong[1:]}. The library finds no interface, or takes another than you meant.",
+            f"{name}={value!r} is parsed differently than it looks",
+            f"{wrong[0].upper()}{wrong[1:]}. The library finds no interface, or another one than intended.",
             "env.selector-misread",
             where=name,
             fix=f"export {name}=eth0"
-            + (" (a prefix; =eth0 the whole name; ^docker,lo all but these)" if name == NCCL_SOCKET_IFNAME else ""),
+            + (" (a prefix; =eth0: the exact name; ^docker,lo: all but these)" if name == NCCL_SOCKET_IFNAME else ""),
         )
         for name in (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)
         for value in sorted(values.get(name, ()))
@@ -46,7 +46,7 @@ def _selectors(values: Mapping[str, set[str]]) -> list[Check]:
 
 def _visible_devices(values: set[str], gpus: GpuSection | None) -> list[Check]:
     if gpus is not None and not gpus.gpus:
-        return []  # without GPUs it hides nothing
+        return []
     checks: list[Check] = []
     for value in sorted(values):
         if wrong := _odd_devices(value, len(gpus.gpus) if gpus else None):
@@ -58,7 +58,7 @@ def _visible_devices(values: set[str], gpus: GpuSection | None) -> list[Check]:
                     f"{wrong[0].upper()}{wrong[1:]}.",
                     "env.visible-devices-odd",
                     where="CUDA_VISIBLE_DEVICES",
-                    fix="unset CUDA_VISIBLE_DEVICES, or list each GPU you want once: 0,1,2,3",
+                    fix="unset CUDA_VISIBLE_DEVICES, or list each GPU once: 0,1,2,3",
                 )
             )
     return checks
@@ -69,12 +69,12 @@ def _odd_devices(value: str, count: int | None) -> str:
     if entries[0] in ("", "-1", "NoDevFiles"):
         return "it hides all GPUs from CUDA"
     if twice := sorted({entry for entry in entries if entries.count(entry) > 1}):
-        return f"{', '.join(twice)} stands there twice: CUDA then shows no GPU at all, or fewer than you listed"
+        return f"{', '.join(twice)} is listed twice: CUDA then shows no GPU at all, or fewer than listed"
     for at, entry in enumerate(entries):
         named = entry.startswith(("GPU-", "MIG-"))
         if not named and (parse_integer(entry) is None or (count is not None and not 0 <= int(entry) < count)):
-            there = f" (there are GPUs 0 to {count - 1})" if count else ""
-            return f"{entry!r} is no GPU of this machine{there}: CUDA shows only the {at} before it"
+            there = f" (it has GPUs 0 to {count - 1})" if count else ""
+            return f"{entry!r} is not a GPU of this machine{there}: CUDA shows only the {at} before it"
     return ""
 
 
@@ -84,7 +84,7 @@ def _unread_names(values: Mapping[str, set[str]], conf: Mapping[str, str]) -> li
         near = closest_known_name(name)
         if name not in NO_OP and not near:
             continue
-        why = NO_OP.get(name) or f"neither NCCL, gloo nor torch reads it; was {near} meant?"
+        why = NO_OP.get(name) or f"neither NCCL, gloo nor torch reads it; did you mean {near}?"
         instead = f"; export {near}={min(values[name])}" if near else ""
         checks.append(
             Check(
@@ -94,7 +94,7 @@ def _unread_names(values: Mapping[str, set[str]], conf: Mapping[str, str]) -> li
                 f"{why[0].upper()}{why[1:]}",
                 "env.no-op-variable",
                 where=name,
-                fix=(f"take it out of nccl.conf{instead}" if name in conf else f"unset {name}{instead}"),
+                fix=(f"remove it from nccl.conf{instead}" if name in conf else f"unset {name}{instead}"),
             )
         )
     return checks
@@ -106,7 +106,7 @@ def _old_names(values: Mapping[str, set[str]]) -> list[Check]:
             "env.old-name",
             "warn",
             f"{name} is an old name",
-            f"Since torch {since} it is {new}; the old one is still read in 2.13, with a warning on every rank.",
+            f"Since torch {since} its name is {new}; 2.13 still reads the old one, with a warning on every rank.",
             where=name,
             fix=f"export {new}={min(values[name])}; unset {name}",
         )
@@ -135,25 +135,25 @@ def _conf(env: EnvSection) -> list[Check]:
         Check(
             "env.conf-file-unreadable",
             "warn",
-            "nccl.conf is not read as it looks",
+            "nccl.conf is parsed differently than it looks",
             f"{problem}.",
             "env.conf-file-unreadable",
             where=problem.partition(": ")[0],
-            fix="write each line as NAME=value, in a file that every rank may read",
+            fix="write each line as NAME=value, in a file that every rank can read",
         )
         for problem in env.nccl_conf_problems
     ]
     if env.nccl_conf:
-        told = ", ".join(f"{name}={value}" for name, value in sorted(env.nccl_conf.items()))
+        settings = ", ".join(f"{name}={value}" for name, value in sorted(env.nccl_conf.items()))
         checks.append(
             Check(
                 "env.conf-file-in-force",
                 "warn",
                 f"{' and '.join(env.nccl_conf_files)} set {len(env.nccl_conf)} variables",
-                f"{told}. NCCL takes them although no shell shows them; nodes with another file behave differently.",
+                f"{settings}. NCCL uses them although no shell shows them; nodes with another file behave differently.",
                 "env.conf-file-in-force",
                 where=env.nccl_conf_files[0],
-                fix="edit that file, or export the variable: the environment wins over it",
+                fix="edit that file, or export the variable: the environment has precedence",
             )
         )
     return checks

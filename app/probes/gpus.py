@@ -1,5 +1,6 @@
-"""GPUs through NVML, in a child that can be killed: what they are, who holds their memory, which rank takes which."""
+"""GPUs through NVML, read in a child that can be killed: models, memory and its holders, assignment to ranks."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from ..errors import InspectionError
 from ..hardware.visible_gpus import visible_devices
 from ..launchers.rank_environment import local_world_size
 from ..snapshot import Gpu, GpuProcess, GpuSection
+from ..system import proc_files
 from ..text import redact
 from .context import ProbeContext
 from .env import read_launch_environment
@@ -24,42 +26,39 @@ NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"  # PCI class of GPUs: 0x0300 VGA, 0x0302 3D controller
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # Linux: PROC_PID_INIT_INO, include/linux/proc_ns.h
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
-# nvml.h, nvmlClocksEventReasons. Not told: idle, clocks set by hand, sync boost, and the software power cap, which
-# every GPU under full load runs into.
+# nvml.h, nvmlClocksEventReasons. Left out: idle, clocks set by hand, sync boost, and the software power cap, which
+# every GPU under full load reaches.
 THROTTLE_BITS = {0x8: "hw-slowdown", 0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "hw-power-brake"}
 
 
 async def collect(context: ProbeContext) -> GpuSection:
-    """Ask NVML. No driver is no failure: the section says so.
+    """Query NVML. A missing driver is not an error; the section reports it.
 
     Raises:
-        InspectionError: NVML did not answer in time or broke.
+        InspectionError: NVML did not answer in time or failed.
     """
     return await run_isolated(read_gpu_section, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
 
 
-def read_gpu_section(look: ChildRequest) -> GpuSection:
-    """The child's part: call NVML here."""
+def read_gpu_section(request: ChildRequest) -> GpuSection:
+    """Query NVML in this process (called in the child)."""
     try:
         import pynvml
     except ImportError as error:
         raise InspectionError(f"the module pynvml cannot be imported: {error}", "pip install nvidia-ml-py") from error
-    return build_gpu_section(read_nvml(pynvml), look)
+    return build_gpu_section(read_nvml(pynvml), request)
 
 
-def build_gpu_section(answer: dict[str, Any], look: ChildRequest) -> GpuSection:
-    """What NVML answered, with what this system knows of the processes it names."""
-    environ, local_world_size = _launch(look)
+def build_gpu_section(answer: dict[str, Any], request: ChildRequest) -> GpuSection:
+    """Build the section from NVML's answer and the processes that it lists."""
+    environ, ranks_on_host = _launch(request)
     known = _processes({entry["pid"] for gpu in answer["gpus"] for entry in gpu["processes"]})
-    try:
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        namespace = ""
+    namespace = proc_files.read_link_of(os.getpid(), "ns/pid")
     return GpuSection(
         driver=answer["driver"],
         gpus=[_gpu(gpu, known) for gpu in answer["gpus"]],
         visible=environ.get("CUDA_VISIBLE_DEVICES"),
-        local_world_size=local_world_size,
+        local_world_size=ranks_on_host,
         problem=answer["problem"],
         on_pci_bus=_on_pci_bus(),
         sees_all_pids=namespace == INITIAL_PID_NAMESPACE,
@@ -69,9 +68,9 @@ def build_gpu_section(answer: dict[str, Any], look: ChildRequest) -> GpuSection:
 def _gpu(raw: dict[str, Any], known: dict[int, GpuProcess]) -> Gpu:
     bits = raw["throttle_bits"] or 0
     processes = [replace(known[entry["pid"]], used_bytes=entry["used_bytes"]) for entry in raw["processes"]]
-    as_it_is = {name: value for name, value in raw.items() if name != "throttle_bits"}
+    copied = {name: value for name, value in raw.items() if name != "throttle_bits"}
     return Gpu(
-        **as_it_is
+        **copied
         | {
             "processes": processes,
             "throttle": [name for bit, name in THROTTLE_BITS.items() if bits & bit],
@@ -81,7 +80,7 @@ def _gpu(raw: dict[str, Any], known: dict[int, GpuProcess]) -> Gpu:
 
 
 def _processes(pids: set[int]) -> dict[int, GpuProcess]:
-    """Who these pids are; one that is not there is told as not alive."""
+    """The processes of these pids; missing ones are marked as not alive."""
     if not pids:
         return {}
     import psutil
@@ -108,17 +107,17 @@ def _processes(pids: set[int]) -> dict[int, GpuProcess]:
         launcher = f"{job.launcher} {job.launcher_pid}" if job.launcher_pid else f"{job.launcher} {job.master}"
         for process in job.processes:
             if process.pid in found:
-                told = replace(found[process.pid], rank=process.rank, job=launcher, orphan=job.launcher_gone)
-                found[process.pid] = told
+                ranked = replace(found[process.pid], rank=process.rank, job=launcher, orphan=job.launcher_gone)
+                found[process.pid] = ranked
     return found
 
 
-def _launch(look: ChildRequest) -> tuple[Mapping[str, str], int | None]:
-    """The variables of the job that was given or of the shell, and how many ranks they put on this host."""
+def _launch(request: ChildRequest) -> tuple[Mapping[str, str], int | None]:
+    """The variables of the given job or of the shell, and the number of their ranks on this host."""
     try:
-        _, environ, ranks, _ = read_launch_environment(look)
-    except InspectionError:  # the job is gone; the GPUs are still there
-        environ, ranks = look.environ, {}
+        _, environ, ranks, _ = read_launch_environment(request)
+    except InspectionError:  # the job has ended; its GPUs can still be read
+        environ, ranks = request.environ, {}
     return environ, len(ranks) or local_world_size(environ)
 
 

@@ -1,4 +1,4 @@
-"""What the GPUs of a snapshot are good for: pure functions over its section."""
+"""Checks of the GPUs of a snapshot: pure functions over its section."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -7,13 +7,13 @@ from ..evidence import Check, Status
 from ..hardware.visible_gpus import VisibleDevice, visible_devices
 from ..launchers.rank_environment import integer_variable
 from ..snapshot import Gpu, GpuProcess, GpuSection, Snapshot
-from ..text.units import count_text, ranks_text, size_text
+from ..text.units import bytes_text, count_text, ranks_text
 
-UNEXPLAINED_BYTES = 1 << 30  # memory in use that no process accounts for: below this it is the driver's own
+UNEXPLAINED_BYTES = 1 << 30  # less than this, used by no process, belongs to the driver
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """GPUs, their state, who holds them, and whether each rank has one of its own."""
+    """Check the GPUs: their state, the holders of their memory, and that each rank has its own."""
     section = snapshot.gpus
     if section is None:
         return []
@@ -22,7 +22,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
     job_pids = set(snapshot.env.ranks) if snapshot.env else set()
     checks = [_inventory(section), *_conditions(section), *_memory(section, job_pids)]
     if section.problem:
-        checks.append(Check("gpus.lost", "fail", "a GPU does not answer", section.problem, fix="look at dmesg for Xid"))
+        checks.append(Check("gpus.lost", "fail", "a GPU does not answer", section.problem, fix="search dmesg for Xid"))
     return checks + list(_ranks(section, snapshot))
 
 
@@ -37,12 +37,12 @@ def _none(section: GpuSection) -> Check:
             finding="gpus.none",
             fix="load the NVIDIA driver; in a container start it with --gpus all",
         )
-    return Check("gpus.driver", "skip", "no NVIDIA driver answers", f"{problem}; gloo on the CPU is what is left",
+    return Check("gpus.driver", "skip", "no NVIDIA driver answers", f"{problem}; only gloo on the CPU is available",
                  finding="gpus.none")  # fmt: skip
 
 
 def _inventory(section: GpuSection) -> Check:
-    models = Counter(f"{gpu.name} {size_text(gpu.memory_total_bytes)}" for gpu in section.gpus)
+    models = Counter(f"{gpu.name} {bytes_text(gpu.memory_total_bytes)}" for gpu in section.gpus)
     devices, _ = visible_devices(section)
     takes = ", ".join(f"{rank} → {_device(device)}" for rank, device in enumerate(devices))
     detail = f"driver {section.driver}; local rank → device: {takes}" if takes else f"driver {section.driver}"
@@ -56,7 +56,7 @@ def _device(device: VisibleDevice) -> str:
 
 
 Reason = Callable[[Gpu], str]
-# finding, status, what it means, of one GPU what was seen (empty: nothing), what mends it
+# finding, status, title, observation on one GPU (empty: none), fix
 CONDITIONS: tuple[tuple[str, Status, str, Reason, str], ...] = (
     (
         "ecc-errors",
@@ -75,7 +75,7 @@ CONDITIONS: tuple[tuple[str, Status, str, Reason, str], ...] = (
     (
         "exclusive-mode",
         "warn",
-        "compute mode lets at most one process in",
+        "compute mode admits at most one process",
         lambda gpu: gpu.compute_mode if gpu.compute_mode != "default" else "",
         "nvidia-smi -c DEFAULT (as root)",
     ),
@@ -90,7 +90,7 @@ CONDITIONS: tuple[tuple[str, Status, str, Reason, str], ...] = (
 
 
 def _conditions(section: GpuSection) -> Iterator[Check]:
-    """One check per condition, all GPUs in it."""
+    """One check per condition, with all its GPUs."""
     for finding, status, means, reason, fix in CONDITIONS:
         seen = [(gpu, text) for gpu in section.gpus if (text := reason(gpu))]
         if seen:
@@ -105,12 +105,12 @@ def _conditions(section: GpuSection) -> Iterator[Check]:
 
 
 def _memory(section: GpuSection, job_pids: set[int]) -> Iterator[Check]:
-    """Memory held by others than ranks of a job that runs, or by nobody that is still there."""
+    """Memory held by processes that are no ranks of a running job, or by ended processes."""
     held: list[tuple[Gpu, str]] = []
     gone: list[tuple[Gpu, str]] = []
     pids: set[int] = set()
     for gpu in section.gpus:
-        used = size_text(gpu.memory_used_bytes)
+        used = bytes_text(gpu.memory_used_bytes)
         for process in gpu.processes:
             if process.alive and not _of_a_job(process, job_pids):
                 held.append((gpu, _holder(process)))
@@ -126,20 +126,20 @@ def _memory(section: GpuSection, job_pids: set[int]) -> Iterator[Check]:
         yield Check(
             "gpus.memory-held",
             "warn",
-            f"{_gpus([gpu for gpu, _ in held])}: memory is held by a process of no running job",
+            f"{_gpus([gpu for gpu, _ in held])}: memory is held by a process without a running job",
             "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in held),
             finding="gpus.memory-held",
             where=", ".join(f"pid {pid}" for pid in sorted(pids)),
-            fix=f"if it is a left-over of yours: kill {' '.join(map(str, sorted(pids)))}" if pids else "",
+            fix=f"if it is your own leftover: kill {' '.join(map(str, sorted(pids)))}" if pids else "",
         )
     if gone:
         yield Check(
             "gpus.holder-gone",
             "fail",
-            f"{_gpus([gpu for gpu, _ in gone])}: memory is held by a process that is gone",
+            f"{_gpus([gpu for gpu, _ in gone])}: memory is held by a process that has ended",
             "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in gone),
             finding="gpus.holder-gone",
-            fix="fuser -v /dev/nvidia* (as root) shows who keeps the device open; end it, or reset the GPU",
+            fix="fuser -v /dev/nvidia* (as root) shows which process has the device open; end it, or reset the GPU",
         )
 
 
@@ -148,14 +148,14 @@ def _of_a_job(process: GpuProcess, job_pids: set[int]) -> bool:
 
 
 def _holder(process: GpuProcess) -> str:
-    size = f"{size_text(process.used_bytes)} by " if process.used_bytes else ""
+    size = f"{bytes_text(process.used_bytes)} by " if process.used_bytes else ""
     who = f"pid {process.pid} ({process.command[:60] or 'unreadable'})"
     rank = f", rank {process.rank} of a job whose launcher is gone" if process.orphan else ""
     return size + who + (f" of {process.user}" if process.user else "") + rank
 
 
 def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
-    """Whether each rank of this host has a GPU of its own."""
+    """Check that each rank of this host has its own GPU."""
     devices, odd = visible_devices(section)
     if odd:
         yield Check(
@@ -165,7 +165,7 @@ def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
             f"CUDA_VISIBLE_DEVICES={section.visible}; this machine has {count_text(len(section.gpus), 'NVIDIA GPU')}",
             finding="env.visible-devices-odd",
             where="CUDA_VISIBLE_DEVICES",
-            fix="unset CUDA_VISIBLE_DEVICES, or name each GPU of this machine once",
+            fix="unset CUDA_VISIBLE_DEVICES, or list each GPU of this machine once",
         )
     shared = list(_shared(section, snapshot))
     yield from shared
@@ -177,13 +177,13 @@ def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
             "gpus.ranks",
             "fail",
             f"{count_text(ranks, 'rank')} on this host, {count_text(len(devices), 'visible GPU')}",
-            "the ranks beyond that fail with an invalid device, or pile up on one GPU",
+            "the ranks beyond that fail with an invalid device, or share one GPU",
             finding="gpus.fewer-than-ranks",
             fix=f"--nproc-per-node={len(devices)}" if devices else "make the GPUs visible",
         )
     elif not shared:
         detail = "; ".join(f"local rank {i}: {_device(device)}" for i, device in enumerate(devices[:ranks]))
-        yield Check("gpus.ranks", "ok", "each rank has a GPU of its own", detail, finding="gpus.one-to-one")
+        yield Check("gpus.ranks", "ok", "each rank has its own GPU", detail, finding="gpus.one-to-one")
 
 
 def _shared(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
@@ -201,7 +201,7 @@ def _shared(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
                     "fail",
                     f"GPU {gpu.index}: {ranks_text(list(pids))} of one job hold memory on it",
                     "; ".join(f"rank {rank} is pid {pid}" for rank, pid in sorted(pids.items()))
-                    + ": NCCL refuses that, or the GPU runs out of memory while others stand idle",
+                    + ": NCCL refuses that, or the GPU runs out of memory while others are idle",
                     finding="gpus.shared-device",
                     where=gpu.pci_id,
                     fix='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything uses CUDA',

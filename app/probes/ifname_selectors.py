@@ -1,8 +1,8 @@
-"""How NCCL and gloo choose network interfaces: the rules of both libraries as pure functions.
+"""The rules by which NCCL and gloo choose network interfaces, as pure functions.
 
-NCCL (src/misc/socket.cc and src/os/linux.cc of NVIDIA/nccl): prefixes, ``^`` excludes, ``=`` wants whole names, both
-only at the very start (``^=``) and for the whole list; a value of one character counts as unset; all that match are
-used for data, the first for the bootstrap. gloo through torch (ProcessGroupGloo): whole names, separated by commas.
+NCCL (src/misc/socket.cc and src/os/linux.cc of NVIDIA/nccl): prefixes, ``^`` excludes, ``=`` means exact names, both
+only at the very start (``^=``) and for the whole list; a value of one character counts as unset; all matches are
+used for data, the first for the bootstrap. gloo through torch (ProcessGroupGloo): exact names, separated by commas.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ GLOO_SOCKET_IFNAME = "GLOO_SOCKET_IFNAME"
 
 
 def nccl_matches(selector: str, name: str) -> bool:
-    """Whether NCCL's list ``selector`` takes the interface ``name``."""
+    """Return whether NCCL's list ``selector`` matches the interface ``name``."""
     rest = selector.removeprefix("^")
     exact = rest.startswith("=")
-    # "eth0:1" names a port, which only InfiniBand devices have.
+    # "eth0:1" selects a port, which only InfiniBand devices have.
     wanted = [entry.partition(":")[0] for entry in rest.removeprefix("=").split(",")]
     wanted = [entry for entry in wanted if entry]
     matches = not wanted or any(name == entry if exact else name.startswith(entry) for entry in wanted)
@@ -25,10 +25,10 @@ def nccl_matches(selector: str, name: str) -> bool:
 
 
 def nccl_choice(selector: str | None, interfaces: Sequence[Interface], family: str = "") -> list[str]:
-    """The interfaces NCCL uses, the bootstrap's first; ``interfaces`` in the kernel's order.
+    """Return the interfaces that NCCL uses, that of the bootstrap first. ``interfaces`` are in the kernel's order.
 
-    ``family`` is NCCL_SOCKET_FAMILY. Those that are down are left out (since 2.28; earlier releases took them too).
-    ``virbr*`` comes last since 2.28.3, earlier it ranked with the ordinary ones. NCCL_COMM_ID's subnet is not weighed.
+    ``family`` is NCCL_SOCKET_FAMILY. Interfaces that are down are left out (as NCCL does since 2.28). ``virbr*`` comes
+    last since 2.28.3; before, it ranked with the ordinary ones. The subnet of NCCL_COMM_ID is not considered.
     """
     usable = [i.name for i in _in_address_order(interfaces, family) if i.up]
     if selector and len(selector) > 1:
@@ -40,7 +40,7 @@ def nccl_choice(selector: str | None, interfaces: Sequence[Interface], family: s
 
 
 def gloo_choice(selector: str | None, interfaces: Sequence[Interface], hostname_addresses: Sequence[str]) -> list[str]:
-    """The interfaces gloo binds to: those named, else the one that holds this host's name's address, else loopback."""
+    """Return the interfaces gloo binds to: the selected ones, else that of the host name's address, else loopback."""
     if selector and len(selector) > 1:
         have = {i.name for i in interfaces if i.addresses}
         return [name for name in selector.split(",") if name in have]
@@ -54,25 +54,25 @@ def gloo_choice(selector: str | None, interfaces: Sequence[Interface], hostname_
 
 
 def selector_problem(variable: str, value: str) -> str:
-    """What is wrong with the way a selector is written, or empty text."""
+    """Return the problem in the syntax of a selector, or an empty string."""
     if not value:
         return ""
     if any(c.isspace() or c in "\"'" for c in value):
-        return "blanks and quotes are taken as part of a name"
+        return "blanks and quotes become part of a name"
     if "*" in value:
         return "there are no wildcards" + (": a name is a prefix anyway" if variable == NCCL_SOCKET_IFNAME else "")
     if len(value) == 1:
         return "a value of one character is ignored"
     if variable == GLOO_SOCKET_IFNAME:
         if "^" in value or "=" in value:
-            return "gloo knows neither ^ nor =, only whole names separated by commas"
-        return "an empty name stands between the commas" if "" in value.split(",") else ""
+            return "gloo supports neither ^ nor =, only exact names separated by commas"
+        return "there is an empty name between the commas" if "" in value.split(",") else ""
     rest = value.removeprefix("^").removeprefix("=")
-    return "^ and = count only at the very start (^=), for the whole list" if "^" in rest or "=" in rest else ""
+    return "^ and = are valid only at the very start (^=), for the whole list" if "^" in rest or "=" in rest else ""
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address never leaves this host."""
+    """Return whether an address is a loopback address."""
     return address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 

@@ -1,6 +1,7 @@
-"""Read the machine in a child of our own: whatever blocks there (a dead file system, a huge /proc) never blocks us.
+"""Read the machine in a child process, so that a hung file system or a huge /proc cannot block ddpwizard.
 
-The child is ddpwizard's own interpreter under the keeper. It imports the probe's module and answers with one section.
+The child is ddpwizard's own interpreter under the supervisor. It imports the probe's module and answers with one
+section.
 """
 
 import json
@@ -19,7 +20,7 @@ from .context import ProbeContext
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-VALUE_LIMIT = 8192  # characters of one variable; the whole must fit into an argument list
+VALUE_LIMIT = 8192  # characters of one variable; all of them must fit into an argument list
 BOOT = (
     "import json, sys; from importlib import import_module; sys.path[:] = json.loads(sys.argv[1]); "
     "import_module(sys.argv[2]).child_main(*sys.argv[3:])"
@@ -27,14 +28,14 @@ BOOT = (
 
 
 class ChildRequest(msgspec.Struct, frozen=True):
-    """What the child needs to know: the launch variables of the shell, and the pids of the job to look at instead."""
+    """Input of the child: the launch variables of the shell, and the pids of the job to read instead."""
 
     environ: dict[str, str]
     pids: list[int] = []
 
 
 class ChildAnswer(msgspec.Struct, frozen=True):
-    """The section as JSON, or why there is none."""
+    """The section as JSON, or the reason why it is missing."""
 
     section: msgspec.Raw = msgspec.Raw(b"null")
     problem: str = ""
@@ -44,15 +45,15 @@ class ChildAnswer(msgspec.Struct, frozen=True):
 async def run_isolated(
     read: Callable[[ChildRequest], T], section: type[T], context: ProbeContext, *, limit_s: float, subject: str
 ) -> T:
-    """Call ``read``, a function of a module, in a child; its answer is a ``section``.
+    """Call ``read``, a function of a module, in a child, and return its section.
 
     Raises:
-        InspectionError: ``read`` raised it, failed, or did not answer within the limit. ``subject`` says what was read.
+        InspectionError: ``read`` raised it, failed, or did not answer within the limit. ``subject``: what was read.
     """
     environ = {name: value[:VALUE_LIMIT] for name, value in context.environ.items() if is_launch_variable(name)}
-    look = msgspec.json.encode(ChildRequest(environ, context.pids)).decode()
+    request = msgspec.json.encode(ChildRequest(environ, context.pids)).decode()
     path = json.dumps([entry for entry in sys.path if entry])
-    command = [sys.executable, "-I", "-c", BOOT, path, __name__, read.__module__, read.__name__, look]
+    command = [sys.executable, "-I", "-c", BOOT, path, __name__, read.__module__, read.__name__, request]
     outcome = await run_process(command, limit_s=context.limit_s or limit_s, answers=True)
     if outcome.status != "ok":
         raise InspectionError(f"{subject}: reading it {outcome.why}", "try again; if it stays, see the log file")
@@ -62,11 +63,11 @@ async def run_isolated(
     return msgspec.json.decode(answer.section, type=section)
 
 
-def child_main(module: str, name: str, look: str) -> None:
-    """The child's side of ``apart``."""
+def child_main(module: str, name: str, request: str) -> None:
+    """Entry point of the child that ``run_isolated`` starts."""
     read = getattr(import_module(module), name)
     try:
-        section = read(msgspec.json.decode(look.encode(), type=ChildRequest))
+        section = read(msgspec.json.decode(request.encode(), type=ChildRequest))
         answer = ChildAnswer(section=msgspec.Raw(msgspec.json.encode(section)))
     except UserError as error:
         answer = ChildAnswer(problem=error.message, next_step=error.next_step)

@@ -1,11 +1,11 @@
-"""Shared memory, locked memory, open files, the container's memory limit, and whether other processes may be read."""
+"""Limits of this host: shared memory, locked memory, open files, the container's memory, and ptrace permissions."""
 
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..snapshot import LimitsSection
-from ..system import procfs
+from ..system import procfs, ptrace
 from ..text.numbers import parse_count
 from .context import ProbeContext
 from .env import read_launch_environment
@@ -15,8 +15,7 @@ from .limits_judge import judge
 __all__ = ["collect", "judge"]
 
 LIMIT_S = 4.0
-UNLIMITED_V1_BYTES = 1 << 62  # cgroup v1 says "no limit" as the largest multiple of the page size
-CAP_SYS_PTRACE = 19
+UNLIMITED_V1_BYTES = 1 << 62  # cgroup v1 writes "no limit" as the largest multiple of the page size
 MARKS = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
 VARIABLES = {
     "KUBERNETES_SERVICE_HOST": "kubernetes",
@@ -33,30 +32,30 @@ CGROUP_WORDS = {
 
 BYTES_DIGITS = 20  # of a size in bytes, up to 2**64
 
-Memory = tuple[int | None, int | None, int | None]  # limit and use in bytes, processes killed
+Memory = tuple[int | None, int | None, int | None]  # limit and use in bytes, killed processes
 
 
 async def collect(context: ProbeContext) -> LimitsSection:
-    """The limits of this process, or with ``context.pids`` of the job's first one.
+    """Collect the limits of this process, or with ``context.pids`` of the job's first process.
 
     Raises:
-        InspectionError: They could not be read in time.
+        InspectionError: The limits could not be read in time.
     """
     return await run_isolated(
         read_limits_section, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host"
     )
 
 
-def read_limits_section(look: ChildRequest) -> LimitsSection:
-    """The section, read here and now (the child's side)."""
-    _, environ, _, _ = read_launch_environment(look)
-    pid = next((pid for pid in look.pids if procfs.process_of(pid)), 0)
+def read_limits_section(request: ChildRequest) -> LimitsSection:
+    """Read the section in this process (called in the child)."""
+    _, environ, _, _ = read_launch_environment(request)
+    pid = next((pid for pid in request.pids if procfs.process_of(pid)), 0)
     proc = Path("/proc", str(pid) if pid else "self")
     root = proc / "root" if pid and os.access(proc / "root", os.X_OK) else Path("/")
     shm = _shm(root)
     limit, used, kills = _cgroup_memory(proc)
     memory = _fields("/proc/meminfo")
-    scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
+    scope = ptrace.read_ptrace_scope()
     limits = _rlimits(proc)
     return LimitsSection(
         shm_total_bytes=shm[0],
@@ -71,14 +70,14 @@ def read_limits_section(look: ChildRequest) -> LimitsSection:
         memory_available_bytes=memory.get("MemAvailable", 0) * 1024,
         cpus=len(os.sched_getaffinity(pid)),
         container=_container(environ, proc, root),
-        ptrace_scope=int(scope) if scope else None,
-        can_ptrace=_can_ptrace(int(scope or 0)),
+        ptrace_scope=scope,
+        can_ptrace=_can_ptrace(scope or 0),
         rdma_devices=sorted(path.name for path in Path("/sys/class/infiniband").glob("*")),
     )
 
 
 def _shm(root: Path) -> tuple[int | None, int | None, str]:
-    """Size and room of /dev/shm below ``root`` in bytes, and why it cannot be used."""
+    """Size and free bytes of /dev/shm below ``root``, and the reason why it cannot be used."""
     path = root / "dev/shm"
     try:
         state = os.statvfs(path)
@@ -88,7 +87,7 @@ def _shm(root: Path) -> tuple[int | None, int | None, str]:
     if state.f_flag & os.ST_RDONLY:
         problem = "/dev/shm is mounted read-only"
     elif not os.access(path, os.W_OK | os.X_OK):
-        problem = "/dev/shm may not be written by this user"
+        problem = "/dev/shm is not writable for this user"
     return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, problem
 
 
@@ -96,14 +95,14 @@ def _rlimits(proc: Path) -> tuple[int | None, int | None]:
     """Soft limits on locked memory (bytes) and open files; None: unlimited."""
     found: dict[str, int | None] = {}
     for line in _text(proc / "limits").splitlines()[1:]:
-        soft = line[26:].split()[0]  # names hold blanks; the kernel pads them to 26 columns
+        soft = line[26:].split()[0]  # names have blanks; the kernel pads them to 26 columns
         found[line[:26].strip()] = None if soft == "unlimited" else int(soft)
     return found["Max locked memory"], found["Max open files"]
 
 
 def _cgroup_memory(proc: Path) -> Memory:
-    """The tightest memory limit from the process's control group upwards, what is used there without the page cache
-    that can be given back, and how many processes were killed for want of memory."""
+    """The tightest memory limit from the process's control group upwards, the memory used there without reclaimable
+    page cache, and the number of processes killed by the OOM killer."""
     paths: dict[str, str] = {}
     for line in _text(proc / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -139,7 +138,7 @@ def _v2(group: Path) -> Memory:
 
 
 def _container(environ: Mapping[str, str], proc: Path, root: Path) -> str:
-    """What kind of container this is, empty text where none shows."""
+    """The kind of container, or an empty string outside of one."""
     for name, kind in VARIABLES.items():
         if environ.get(name):
             return kind
@@ -151,14 +150,12 @@ def _container(environ: Mapping[str, str], proc: Path, root: Path) -> str:
 
 
 def _can_ptrace(scope: int) -> bool:
-    """Whether stacks of processes of the same user that are no children of ours can be read.
+    """Return whether the stacks of this user's processes can be read if they are no children of ours.
 
-    Yama (Documentation/admin-guide/LSM/Yama.rst): 0 all of the same user, 1 only descendants, 2 only with
-    CAP_SYS_PTRACE, 3 nobody.
+    Yama (Documentation/admin-guide/LSM/Yama.rst): 0: all of the same user, 1: only descendants, 2: only with
+    CAP_SYS_PTRACE, 3: none.
     """
-    effective = next(line for line in _text(Path("/proc/self/status")).splitlines() if line.startswith("CapEff"))
-    capable = bool(int(effective.split()[1], 16) >> CAP_SYS_PTRACE & 1)
-    return scope == 0 or (capable and scope < 3)
+    return scope == 0 or (scope < 3 and ptrace.has_sys_ptrace(os.getpid()))
 
 
 def _fields(path: "str | Path") -> dict[str, int]:

@@ -1,12 +1,12 @@
-"""What is judged about the limits of this host or container."""
+"""Checks of the limits of this host or container."""
 
 from ..evidence import Check
 from ..snapshot import LimitsSection, Snapshot
-from ..text.units import size_text
+from ..text.units import bytes_text
 
 MIB, GIB = 1 << 20, 1 << 30
-SHM_TINY_BYTES = 128 * MIB  # docker and Kubernetes give 64 MiB
-SHM_WANTED_BYTES = GIB  # what NVIDIA tells to give a container with several GPUs, at least
+SHM_TINY_BYTES = 128 * MIB  # the default of docker and Kubernetes is 64 MiB
+SHM_WANTED_BYTES = GIB  # NVIDIA's minimum for a container with several GPUs
 SHM_LEFT = 0.1
 MEMLOCK_LOW_BYTES = MIB  # older kernels' default is 64 KiB, newer ones' 8 MiB
 OPEN_FILES_LOW = 1024
@@ -15,7 +15,7 @@ CONTAINERS = ("docker", "podman", "containerd")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """Each limit with what it breaks; those that hold are told too."""
+    """Check each limit; sufficient ones are reported as ok."""
     limits = snapshot.limits
     if limits is None:
         return []
@@ -38,7 +38,7 @@ def _shm(limits: LimitsSection) -> Check:
             where="/dev/shm",
             fix="mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm",
         )
-    size = f"/dev/shm: {size_text(free)} of {size_text(total)} free"
+    size = f"/dev/shm: {bytes_text(free)} of {bytes_text(total)} free"
     if total < SHM_WANTED_BYTES:
         status = "fail" if total <= SHM_TINY_BYTES else "warn"
         return Check("limits.shm-small", status, size, breaks, "limits.shm-small", "/dev/shm", _more_shm(limits))
@@ -47,10 +47,10 @@ def _shm(limits: LimitsSection) -> Check:
             "limits.shm-full",
             "fail" if free < SHM_TINY_BYTES else "warn",
             size,
-            f"Files that dead runs left behind fill it (torch_*, nccl-*, sem.*). {breaks}",
+            f"Files left over from ended runs fill it (torch_*, nccl-*, sem.*). {breaks}",
             "limits.shm-full",
             where="/dev/shm",
-            fix="find /dev/shm -maxdepth 1 -user $USER -ls, remove what no running job uses",
+            fix="find /dev/shm -maxdepth 1 -user $USER -ls, remove files that no running job uses",
         )
     return Check("limits.shm-roomy", "ok", size, "Enough for NCCL and loader workers.", "limits.shm-roomy", "/dev/shm")
 
@@ -66,17 +66,17 @@ def _more_shm(limits: LimitsSection) -> str:
 def _memlock(limits: LimitsSection) -> Check:
     if limits.memlock_bytes is None:
         return Check("limits.memlock", "ok", "locked memory: unlimited", where="ulimit -l")
-    size = f"locked memory: at most {size_text(limits.memlock_bytes)}"
+    size = f"locked memory: at most {bytes_text(limits.memlock_bytes)}"
     if not limits.rdma_devices and limits.memlock_bytes >= MEMLOCK_LOW_BYTES:
-        return Check("limits.memlock", "ok", size, "Matters only with RDMA, and none is here.", where="ulimit -l")
-    devices = ", ".join(limits.rdma_devices) or "none is visible here"
+        return Check("limits.memlock", "ok", size, "Matters only with RDMA; there is none here.", where="ulimit -l")
+    devices = ", ".join(limits.rdma_devices) or "none visible here"
     fix = "ulimit -l unlimited (limits.conf: * - memlock unlimited; systemd: LimitMEMLOCK=infinity)"
     return Check(
         "limits.memlock-low",
         "fail" if limits.rdma_devices else "warn",
         size,
         f'InfiniBand, RoCE and EFA ({devices}) pin their buffers: NCCL ends with "ibv_reg_mr failed" or '
-        '"Cannot allocate memory". Without RDMA it does no harm.',
+        '"Cannot allocate memory". Without RDMA it is harmless.',
         "limits.memlock-low",
         where="ulimit -l",
         fix="start the container with --ulimit memlock=-1" if limits.container in CONTAINERS else fix,
@@ -91,7 +91,7 @@ def _open_files(limits: LimitsSection) -> Check:
         "limits.files-low",
         "warn",
         f"open files: at most {files}",
-        'Each peer, worker and shared tensor takes some: "Too many open files" comes with many of them.',
+        'Each peer, worker and shared tensor needs some: with many of them "Too many open files" follows.',
         "limits.files-low",
         where="ulimit -n",
         fix="start the container with --ulimit nofile=65536" if limits.container in CONTAINERS else "ulimit -n 65536",
@@ -108,7 +108,7 @@ def _memory(limits: LimitsSection) -> list[Check]:
             Check(
                 "limits.cgroup-tight" if tight else "limits.memory",
                 "warn" if tight else "ok",
-                f"memory of {whose}: {size_text(used)} of {size_text(limit)} used",
+                f"memory of {whose}: {bytes_text(used)} of {bytes_text(limit)} used",
                 "At the limit the kernel kills a rank (exit code -9, no traceback), and the others wait for it."
                 if tight
                 else "",
@@ -118,14 +118,14 @@ def _memory(limits: LimitsSection) -> list[Check]:
             )
         )
     else:
-        free, total = size_text(limits.memory_available_bytes), size_text(limits.memory_total_bytes)
+        free, total = bytes_text(limits.memory_available_bytes), bytes_text(limits.memory_total_bytes)
         checks.append(Check("limits.memory", "ok", f"memory: {free} of {total} available, {limits.cpus} CPUs"))
     if limits.cgroup_oom_kills:
         checks.append(
             Check(
                 "limits.oom-killed",
                 "warn",
-                f"{limits.cgroup_oom_kills} processes of {whose} were killed for want of memory",
+                f"{limits.cgroup_oom_kills} processes of {whose} were killed by the OOM killer",
                 "A rank or loader worker that ends with code -9 and no traceback ended this way.",
                 "limits.oom-killed",
                 where="memory.events",
@@ -142,7 +142,7 @@ def _ptrace(limits: LimitsSection) -> Check:
         "limits.ptrace",
         "warn",
         "stacks of running ranks cannot be read",
-        f"kernel.yama.ptrace_scope is {limits.ptrace_scope}: triage of a hung job has to do without them.",
+        f"kernel.yama.ptrace_scope is {limits.ptrace_scope}: triage of a hung job works without them.",
         where="kernel.yama.ptrace_scope",
         fix="start the container with --cap-add SYS_PTRACE"
         if limits.container in CONTAINERS

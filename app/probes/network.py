@@ -1,4 +1,4 @@
-"""Network interfaces, and which of them NCCL and gloo would take with the present variables."""
+"""Network interfaces, and those that NCCL and gloo choose with the current variables."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ from .network_judge import judge
 __all__ = ["collect", "judge"]
 
 LIMIT_S = 9.0
-RESOLVE_LIMIT_S = 5.0  # a resolver asks each server twice for 5 s; a name that takes longer is trouble of its own
+RESOLVE_LIMIT_S = 5.0  # a resolver tries each server twice for 5 s; a slower name is a problem itself
 NET = Path("/sys/class/net")
 # Link types of the kernel (include/uapi/linux/if_arp.h).
 ARPHRD_INFINIBAND, ARPHRD_LOOPBACK = 32, 772
@@ -27,7 +27,7 @@ ARPHRD_TUNNELS = {512, 768, 769, 776, 778, 823, 65534}  # ppp, ipip, ip6tnl, sit
 
 
 async def collect(context: ProbeContext) -> NetworkSection:
-    """The interfaces, this host's name, and what the libraries would choose.
+    """Collect the interfaces, this host's name, and the libraries' choice.
 
     Raises:
         InspectionError: The interfaces could not be read in time.
@@ -44,9 +44,9 @@ async def collect(context: ProbeContext) -> NetworkSection:
     )
 
 
-def read_network_section(look: ChildRequest) -> NetworkSection:
-    """The section but for what this host's name resolves to, read here and now (the child's side)."""
-    _, environ, _, _ = read_launch_environment(look)
+def read_network_section(request: ChildRequest) -> NetworkSection:
+    """Read the section without the addresses of this host's name, in this process (called in the child)."""
+    _, environ, _, _ = read_launch_environment(request)
     settings = read_nccl_conf(environ)[0] | environ
     interfaces = _interfaces()
     selector = settings.get(NCCL_SOCKET_IFNAME)
@@ -65,13 +65,13 @@ def _interfaces() -> list[Interface]:
     """Every interface of this network namespace, in the kernel's order."""
     import psutil
 
-    # The kernel is asked about the links, not /sys: in a container /sys may show another network namespace.
+    # The states come from the kernel, not from /sys: in a container /sys may show another network namespace.
     addresses, states = psutil.net_if_addrs(), psutil.net_if_stats()
     defaults = _default_routes()
     return [
         Interface(
             name=name,
-            up=states[name].isup,  # up and with a carrier (IFF_RUNNING), which NCCL asks for
+            up=states[name].isup,  # up and with a carrier (IFF_RUNNING), which NCCL requires
             speed_mbps=states[name].speed or None,
             mtu=states[name].mtu,
             addresses=[
@@ -83,7 +83,7 @@ def _interfaces() -> list[Interface]:
             default_route=name in defaults,
         )
         for _, name in sorted(socket.if_nameindex())
-        if name in states  # else gone in the meantime
+        if name in states  # else it was removed in the meantime
     ]
 
 
@@ -98,14 +98,14 @@ def _kind(name: str) -> InterfaceKind:
         return "tunnel"
     if (link / "bridge").exists():
         return "bridge"
-    # A VLAN or a bond is as real as what lies below it.
+    # A VLAN or a bond is physical if an interface below it is.
     below = [lower.name.removeprefix("lower_") for lower in link.glob("lower_*")]
-    real = (link / "device").exists() or any((NET / lower / "device").exists() for lower in below)
-    return "physical" if real else "virtual"
+    is_physical = (link / "device").exists() or any((NET / lower / "device").exists() for lower in below)
+    return "physical" if is_physical else "virtual"
 
 
 def _default_routes() -> set[str]:
-    """Interfaces that hold an IPv4 or IPv6 default route."""
+    """Interfaces with an IPv4 or IPv6 default route."""
     found: set[str] = set()
     for line in _lines("/proc/net/route")[1:]:
         name, destination, _, flags, *_, mask = line.split()[:8]

@@ -1,4 +1,4 @@
-"""What is judged about the interfaces that NCCL and gloo would take."""
+"""Checks of the interfaces that NCCL and gloo choose."""
 
 from ..evidence import Check, Status
 from ..snapshot import Interface, NetworkSection, Snapshot
@@ -8,7 +8,7 @@ REAL = ("physical", "infiniband")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """Whether both libraries take one real interface that is up, and why not. On one node most of it only informs."""
+    """Check that both libraries choose one physical interface that is up. On one node most of it only informs."""
     network = snapshot.network
     if network is None:
         return []
@@ -17,36 +17,38 @@ def judge(snapshot: Snapshot) -> list[Check]:
 
 
 def _no_match(network: NetworkSection) -> list[Check]:
-    """Selectors that name nothing, or only what is down."""
+    """Selectors that match nothing, or only interfaces that are down."""
     checks: list[Check] = []
     if network.nccl_selector and len(network.nccl_selector) > 1 and not network.nccl_would_use:
         down = [i.name for i in network.interfaces if not i.up and nccl_matches(network.nccl_selector, i.name)]
-        said = 'NCCL ends with "Bootstrap : no socket interface found"'
-        checks.append(_unmatched(network, NCCL_SOCKET_IFNAME, network.nccl_selector, down, said))
+        effect = 'NCCL ends with "Bootstrap : no socket interface found"'
+        checks.append(_unmatched(network, NCCL_SOCKET_IFNAME, network.nccl_selector, down, effect))
     if network.gloo_selector and len(network.gloo_selector) > 1:
         names = {i.name: i for i in network.interfaces}
         missing = [name for name in network.gloo_selector.split(",") if name not in network.gloo_would_use]
         down = [name for name in network.gloo_would_use if not names[name].up]
         if missing or down:
-            said = (
-                f'gloo ends with "Unable to find address for: {missing[0]}"' if missing else "gloo cannot reach anyone"
+            effect = (
+                f'gloo ends with "Unable to find address for: {missing[0]}"'
+                if missing
+                else "gloo cannot reach the others"
             )
             checks.append(
-                _unmatched(network, GLOO_SOCKET_IFNAME, network.gloo_selector, down if not missing else [], said)
+                _unmatched(network, GLOO_SOCKET_IFNAME, network.gloo_selector, down if not missing else [], effect)
             )
     return checks
 
 
-def _unmatched(network: NetworkSection, variable: str, value: str, down: list[str], said: str) -> Check:
+def _unmatched(network: NetworkSection, variable: str, value: str, down: list[str], effect: str) -> Check:
     best = _best(network)
     have = ", ".join(i.name for i in network.interfaces if i.up and i.addresses) or "none"
     id_ = "network.link-down" if down else "network.selector-matches-nothing"
-    what = f"names {', '.join(down)}, which is down" if down else "matches no interface with an address"
+    problem = f"selects {', '.join(down)}, which is down" if down else "matches no interface with an address"
     return Check(
         id_,
         "fail",
-        f"{variable}={value} {what}",
-        f"{said}. Up, with an address: {have}.",
+        f"{variable}={value} {problem}",
+        f"{effect}. Up, with an address: {have}.",
         id_,
         where=variable,
         fix=(f"ip link set {down[0]} up, or " if down else "")
@@ -55,25 +57,25 @@ def _unmatched(network: NetworkSection, variable: str, value: str, down: list[st
 
 
 def _virtual(network: NetworkSection) -> list[Check]:
-    """A bridge, tunnel or the like among those taken, although there is a real interface or a way out."""
+    """A bridge, tunnel or similar interface is chosen, although there is a physical one or a default route."""
     taken = dict.fromkeys(network.nccl_would_use, "NCCL")
     for name in network.gloo_would_use:
-        if network.gloo_selector or _kind_of(network, name) != "loopback":  # loopback by name is told by _hostname
+        if network.gloo_selector or _kind_of(network, name) != "loopback":  # _hostname reports loopback by name
             taken[name] = "NCCL and gloo" if name in taken else "gloo"
     odd = [i for i in network.interfaces if i.name in taken and not _fine(i, network)]
     if not odd:
         return []
     best = _best(network)
     names = ",".join(i.name for i in odd)
-    told = ", ".join(f"{i.name} ({i.kind}, {_address(i)}; {taken[i.name]})" for i in odd)
+    listed = ", ".join(f"{i.name} ({i.kind}, {_address(i)}; {taken[i.name]})" for i in odd)
     return [
         _between_nodes(
             network,
             "network.virtual-selected",
             "fail" if odd[0].name in network.nccl_would_use[:1] else "warn",
             f"{taken[odd[0].name]} would use {names.replace(',', ', ')}",
-            f"{told}: other nodes cannot reach such an address. NCCL uses every interface that matches, the first to "
-            "meet, all for data; ranks wait for a connection that never comes.",
+            f"{listed}: other nodes cannot reach such an address. NCCL uses every matching interface, the first for "
+            "the bootstrap, all for data; ranks wait for a connection that is never made.",
             where=odd[0].name,
             fix=_pin(best) if best else f"export {NCCL_SOCKET_IFNAME}=^{names}",
         )
@@ -84,15 +86,15 @@ def _several(network: NetworkSection) -> list[Check]:
     real = [i for i in network.interfaces if i.name in network.nccl_would_use and i.kind in REAL]
     if len(real) < 2:
         return []
-    told = ", ".join(f"{i.name} ({_address(i)}, {_speed(i)})" for i in real)
+    listed = ", ".join(f"{i.name} ({_address(i)}, {_speed(i)})" for i in real)
     return [
         _between_nodes(
             network,
             "network.several-candidates",
             "warn",
             f"NCCL would use {len(real)} interfaces at once",
-            f"{told}. It meets the others over {network.nccl_would_use[0]} and spreads data over all: right only if "
-            "each reaches every node.",
+            f"{listed}. Its bootstrap uses {network.nccl_would_use[0]}, data uses all of them: correct only if "
+            "each one reaches every node.",
             where=real[0].name,
             fix=_pin(_best(network) or real[0]),
         )
@@ -119,20 +121,20 @@ def _slow(network: NetworkSection) -> list[Check]:
 
 
 def _gloo(network: NetworkSection) -> list[Check]:
-    """NCCL is told which interface to take, gloo would take another."""
+    """NCCL has a selector, gloo has none and would choose another interface."""
     nccl, gloo = network.nccl_would_use, network.gloo_would_use
     if not network.nccl_selector or network.gloo_selector or not nccl or not gloo or gloo[0] in nccl:
         return []
     if any(i.name == nccl[0] and not _fine(i, network) for i in network.interfaces):
-        return []  # NCCL's own choice has to be mended first, and that fix pins both
+        return []  # NCCL's own choice must be fixed first, and that fix pins both
     return [
         _between_nodes(
             network,
             "network.gloo-selector-missing",
             "warn",
             f"NCCL is pinned to {nccl[0]}, gloo would use {gloo[0]}",
-            "CPU collectives, monitored_barrier and TORCH_DISTRIBUTED_DEBUG=DETAIL run over gloo, which goes by this "
-            f"host's name, {network.hostname}.",
+            "CPU collectives, monitored_barrier and TORCH_DISTRIBUTED_DEBUG=DETAIL run over gloo, which uses the "
+            f"address of this host's name, {network.hostname}.",
             where=gloo[0],
             fix=f"export {GLOO_SOCKET_IFNAME}={nccl[0]}",
         )
@@ -140,19 +142,21 @@ def _gloo(network: NetworkSection) -> list[Check]:
 
 
 def _hostname(network: NetworkSection) -> list[Check]:
-    """This host's own name leads nowhere else, which gloo binds to and torchrun gives to the other nodes."""
+    """This host's name resolves to loopback or not at all; gloo binds to it and torchrun gives it to other nodes."""
     if network.hostname_addresses and not is_loopback(network.hostname_addresses[0]):
         return []
     best = _best(network)
     fix = (
-        f"put '{best.addresses[0]} {network.hostname}' into /etc/hosts" if best else "give this host's name an address"
+        f"put '{best.addresses[0]} {network.hostname}' into /etc/hosts"
+        if best
+        else "assign an address to this host name"
     )
     if best and not network.gloo_selector:
         fix += f", or export {GLOO_SOCKET_IFNAME}={best.name}"
     if network.hostname_addresses:
         title = f"this host's name, {network.hostname}, resolves to {network.hostname_addresses[0]}"
         detail = (
-            "gloo binds there, and torchrun may tell it to other nodes, which then look for this host in themselves: "
+            "gloo binds there, and torchrun may give it to other nodes, which then try to connect to themselves: "
             '"Gloo connectFullMesh failed", or a rendezvous that waits.'
         )
     else:
@@ -181,11 +185,11 @@ def _clear(network: NetworkSection) -> Check:
             "network.loopback-only",
             "fail" if (network.nodes or 1) > 1 else "warn",
             "only loopback is up" if chosen else "no interface is up",
-            "Other nodes cannot be reached." if chosen else "NCCL and gloo cannot start: not even loopback is there.",
+            "Other nodes cannot be reached." if chosen else "NCCL and gloo cannot start: not even loopback is up.",
             where="lo",
             fix="" if chosen else "ip link set lo up",
         )
-    why = f"{NCCL_SOCKET_IFNAME}={network.nccl_selector}" if network.nccl_selector else "Chosen by NCCL itself"
+    why = f"{NCCL_SOCKET_IFNAME}={network.nccl_selector}" if network.nccl_selector else "NCCL's default choice"
     gloo = f"; gloo uses {', '.join(network.gloo_would_use)}" if network.gloo_would_use else ""
     clear = len(names) == 1 and (chosen.kind in REAL or chosen.default_route)
     return Check(
@@ -201,17 +205,17 @@ def _clear(network: NetworkSection) -> Check:
 def _between_nodes(
     network: NetworkSection, id_: str, worst: Status, title: str, detail: str, *, where: str, fix: str
 ) -> Check:
-    """A check of what matters only between nodes: ``worst`` for several, a warning where nobody knows, told on one."""
+    """A check that matters between nodes: ``worst`` on several nodes, ok on one, warn if their number is unknown."""
     if network.nodes == 1:
-        return Check(id_, "ok", title, f"{detail} This job runs on one node, where it does no harm.", where=where)
+        return Check(id_, "ok", title, f"{detail} This job runs on one node, where it is harmless.", where=where)
     if network.nodes is None:
-        return Check(id_, "warn", title, f"{detail} On one node it does no harm.", id_, where, fix)
+        return Check(id_, "warn", title, f"{detail} On one node it is harmless.", id_, where, fix)
     return Check(id_, worst, title, detail, id_, where, fix)
 
 
 def _fine(interface: Interface, network: NetworkSection) -> bool:
-    """A real interface; whatever holds the default route (a container's veth, a host's bridge) but a tunnel; or a
-    container's veth or loopback where there is nothing better."""
+    """Return whether an interface is a good choice: a physical one; one with the default route that is no tunnel (a
+    container's veth, a host's bridge); or a veth or loopback if nothing better exists."""
     if interface.kind in REAL or (interface.default_route and interface.kind != "tunnel"):
         return True
     better = any(
@@ -225,7 +229,7 @@ def _usable(interface: Interface) -> bool:
 
 
 def _best(network: NetworkSection) -> Interface | None:
-    """The interface to recommend: real, up, fastest; of equals the one with the default route."""
+    """The interface to recommend: physical, up, fastest; of equal ones that with the default route."""
     usable = [i for i in network.interfaces if _usable(i)] or [
         i for i in network.interfaces if i.up and i.addresses and i.default_route
     ]
@@ -252,4 +256,4 @@ def _address(interface: Interface) -> str:
 
 def _pin(interface: Interface) -> str:
     name = interface.name
-    return f"on each node its own name: export {NCCL_SOCKET_IFNAME}={name} {GLOO_SOCKET_IFNAME}={name}"
+    return f"with the name of each node's own interface: export {NCCL_SOCKET_IFNAME}={name} {GLOO_SOCKET_IFNAME}={name}"

@@ -1,7 +1,7 @@
-"""Everything the GPU probe takes from NVML, as plain data. Called in a child only: an NVML call can hang.
+"""Read NVML into plain data. Called in a child only, because an NVML call can hang.
 
-What a GPU or its driver does not support is None. The module ``pynvml`` is a parameter, so that recorded data can
-stand in for it.
+Values that a GPU or its driver does not support are None. The module ``pynvml`` is a parameter, so that recorded data
+can replace it.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ Answer = dict[str, Any]
 
 
 def read_nvml(nvml: Any) -> Answer:
-    """{driver, gpus, problem}: ``problem`` says why no driver answers, or which GPU does not."""
+    """Return {driver, gpus, problem}. ``problem``: why no driver answers, or which GPU does not."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -22,7 +22,7 @@ def read_nvml(nvml: Any) -> Answer:
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 gpus.append(_gpu(nvml, index))
-            except nvml.NVMLError as error:  # one that fell off the bus must not hide the others
+            except nvml.NVMLError as error:  # a GPU that fell off the bus must not hide the others
                 problems.append(f"GPU {index}: {error}")
     except nvml.NVMLError as error:
         return {"driver": "", "gpus": [], "problem": str(error)}
@@ -32,7 +32,7 @@ def read_nvml(nvml: Any) -> Answer:
 
 
 def _gpu(nvml: Any, index: int) -> Answer:
-    """One GPU. Identity and memory must be there; for the rest None is an answer."""
+    """One GPU. Identity and memory are required; other values may be None."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def ask(name: str, *arguments: Any) -> Any:
@@ -42,7 +42,7 @@ def _gpu(nvml: Any, index: int) -> Answer:
         except nvml.NVMLError:
             return None
 
-    try:  # since driver 510: without what the driver keeps for itself
+    try:  # since driver 510: without the memory that the driver reserves
         memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
     except (nvml.NVMLError, AttributeError, TypeError):
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -72,7 +72,7 @@ def _gpu(nvml: Any, index: int) -> Answer:
 
 
 def _nvlinks(nvml: Any, handle: Any) -> int | None:
-    """Links of NVLink that are up, 0 on a GPU without; None where this pynvml cannot tell."""
+    """The number of active NVLinks, 0 without NVLink; None if this pynvml lacks the query."""
     ask = getattr(nvml, "nvmlDeviceGetNvLinkState", None)
     if ask is None:
         return None
@@ -86,7 +86,7 @@ def _nvlinks(nvml: Any, handle: Any) -> int | None:
 
 
 def _mig_uuids(nvml: Any, handle: Any, slots: int | None) -> list[str]:
-    """The UUIDs of a GPU's MIG slices; a slot without a slice raises."""
+    """The UUIDs of a GPU's MIG slices. NVML raises for slots without a slice."""
     uuids: list[str] = []
     for slot in range(slots or 0):
         try:
@@ -97,5 +97,5 @@ def _mig_uuids(nvml: Any, handle: Any, slots: int | None) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """pynvml gave bytes up to version 11.4."""
+    """Decode: pynvml up to 11.4 returned bytes."""
     return value.decode() if isinstance(value, bytes) else value

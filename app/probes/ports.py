@@ -1,4 +1,4 @@
-"""The rendezvous port: MASTER_PORT or 29500; whether rank 0 could listen there, who does already, and which is free."""
+"""The rendezvous port, MASTER_PORT or 29500: whether rank 0 can listen on it, its holder, and a free port."""
 
 import errno
 import os
@@ -13,6 +13,7 @@ from ..evidence import Check
 from ..launchers.variables import parse_integer
 from ..snapshot import PortSection, Snapshot
 from ..system import procfs
+from ..system.sockets import LISTEN, TcpSocket, list_tcp_sockets
 from ..text import redact
 from .context import ProbeContext
 from .env import read_launch_environment
@@ -20,20 +21,10 @@ from .isolated import ChildRequest, run_isolated
 
 LIMIT_S = 4.0
 DEFAULT_PORT = 29500  # torch's static rendezvous, torch.distributed.launch, accelerate, deepspeed
-LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp (proc(5))
-
-
-class PortSocket(msgspec.Struct, frozen=True):
-    """One line of /proc/net/tcp or tcp6."""
-
-    port: int
-    state: str
-    uid: int
-    inode: int
 
 
 async def collect(context: ProbeContext) -> PortSection:
-    """Who holds the port.
+    """Collect the state and the holder of the port.
 
     Raises:
         InspectionError: There is no /proc/net/tcp, or it could not be read in time.
@@ -42,7 +33,7 @@ async def collect(context: ProbeContext) -> PortSection:
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """Whether rank 0 can listen on the port."""
+    """Check that rank 0 can listen on the port."""
     ports = snapshot.ports
     if ports is None:
         return []
@@ -71,26 +62,26 @@ def judge(snapshot: Snapshot) -> list[Check]:
         Check(
             "ports.busy",
             "fail",
-            f"{name} is taken by {ports.holder or 'a process that cannot be told'}",
-            "Rank 0 of a job that wants it ends with EADDRINUSE (errno 98); the others join the wrong job or wait. "
-            "(torchrun on one node without --master-port takes a free port by itself since torch 2.12.)",
+            f"{name} is taken by {ports.holder or 'an unknown process'}",
+            "Rank 0 of a job that needs it fails with EADDRINUSE (errno 98); the others join the wrong job or wait. "
+            "(On one node and without --master-port, torchrun chooses a free port since torch 2.12.)",
             "ports.busy",
             where=f"pid {ports.holder_pid}" if ports.holder_pid else where,
-            fix=f"{end}take another port: torchrun --master-port {ports.free_alternative} …, "
+            fix=f"{end}use another port: torchrun --master-port {ports.free_alternative} …, "
             "or on one node let torchrun choose: torchrun --standalone …",
         )
     ]
 
 
-def read_port_section(look: ChildRequest) -> PortSection:
-    """The section, read here and now (the child's side)."""
-    _, environ, _, _ = read_launch_environment(look)
+def read_port_section(request: ChildRequest) -> PortSection:
+    """Read the section in this process (called in the child)."""
+    _, environ, _, _ = read_launch_environment(request)
     given = parse_integer(environ.get("MASTER_PORT"))
     from_variable = given is not None and 0 < given < 65536
     port = given if given is not None and from_variable else DEFAULT_PORT
     sockets = _sockets()
     problem = _bind_problem(port)
-    listeners = [entry for entry in sockets if entry.port == port and entry.state == LISTENING]
+    listeners = [entry for entry in sockets if entry.local[1] == port and entry.state == LISTEN]
     taken = bool(listeners) or problem == errno.EADDRINUSE
     section = PortSection(
         port=port,
@@ -101,41 +92,31 @@ def read_port_section(look: ChildRequest) -> PortSection:
     )
     if not taken:
         return section
-    holders = listeners or [entry for entry in sockets if entry.port == port and entry.inode]
+    holders = listeners or [entry for entry in sockets if entry.local[1] == port and entry.inode]
     pid = _holder({entry.inode for entry in holders})
     holder = procfs.process_of(pid) if pid else None
     if not holder:
         users = sorted({_user(entry.uid) for entry in holders})
-        whose = f"a process of {' or '.join(users)} that this user may not look into" if users else ""
+        whose = f"a process of {' or '.join(users)} that this user cannot inspect" if users else ""
         return msgspec.structs.replace(section, holder=whose)
     return msgspec.structs.replace(
-        section, holder_pid=holder.pid, holder=redact.redact_text(holder.name), ours=_belongs(holder.pid, look.pids)
+        section, holder_pid=holder.pid, holder=redact.redact_text(holder.name), ours=_belongs(holder.pid, request.pids)
     )
 
 
-def _sockets() -> list[PortSocket]:
+def _sockets() -> list[TcpSocket]:
     """Every TCP socket of this network namespace that is bound and listening or connected.
 
     Raises:
         InspectionError: There is no /proc/net/tcp.
     """
-    found: list[PortSocket] = []
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path("/proc/net", name).read_text(encoding="ascii").splitlines()[1:]
-        except FileNotFoundError:
-            if name == "tcp":
-                raise InspectionError(
-                    "there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted"
-                ) from None
-            continue  # a kernel without IPv6
-        for fields in map(str.split, lines):
-            found.append(PortSocket(int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), int(fields[9])))
-    return found
+    if not Path("/proc/net/tcp").exists():
+        raise InspectionError("there is no /proc/net/tcp", "run ddpwizard on Linux, with /proc mounted")
+    return list_tcp_sockets(os.getpid())
 
 
 def _bind_problem(port: int) -> int:
-    """The errno of binding the port, 0 where it works. Nothing listens, so no start in the meantime is disturbed."""
+    """The errno of binding the port, 0 on success. It does not listen, so that a starting job is not disturbed."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -155,9 +136,9 @@ def _why(port: int, number: int) -> str:
     return os.strerror(number)
 
 
-def _free_port(above: int, sockets: list[PortSocket]) -> int:
-    """The first port after ``above`` that no socket uses and that can be bound."""
-    used = {entry.port for entry in sockets}
+def _free_port(above: int, sockets: list[TcpSocket]) -> int:
+    """The first port above ``above`` that no socket uses and that can be bound, or 0."""
+    used = {entry.local[1] for entry in sockets}
     candidates = (
         [*range(above + 1, 65536), *range(DEFAULT_PORT, above)] if above >= 1024 else range(DEFAULT_PORT, 65536)
     )
@@ -165,19 +146,13 @@ def _free_port(above: int, sockets: list[PortSocket]) -> int:
 
 
 def _holder(inodes: set[int]) -> int | None:
-    """The lowest pid with one of these sockets open, among the processes this user may look into."""
-    wanted = {f"socket:[{inode}]" for inode in inodes if inode}
-    for pid in sorted(procfs.all_processes()):
-        try:
-            if any(str(fd.readlink()) in wanted for fd in Path(f"/proc/{pid}/fd").iterdir()):
-                return pid
-        except OSError:
-            continue
-    return None
+    """The lowest pid that has one of these sockets open, among the processes that this user can inspect."""
+    held = inodes - {0}
+    return next((pid for pid in sorted(procfs.all_processes()) if held & procfs.open_sockets(pid)), None)
 
 
 def _belongs(pid: int, job: list[int]) -> bool:
-    """Whether ``pid`` is one of the job's processes or started one of them (torchrun's agent hosts the store)."""
+    """Return whether ``pid`` is a process of the job or an ancestor of one (torchrun's agent hosts the store)."""
     if not job:
         return False
     processes = procfs.all_processes()

@@ -1,4 +1,4 @@
-"""MASTER_ADDR: what it resolves to here, whether that is this host, and whether the port answers."""
+"""MASTER_ADDR: its addresses, whether it is this host, and whether the port answers."""
 
 import socket
 
@@ -17,11 +17,11 @@ from .ports import DEFAULT_PORT
 READ_LIMIT_S = 3.0
 RESOLVE_LIMIT_S = 6.0
 CONNECT_LIMIT_S = 5.0
-REFUSED = "Connection refused"  # as the lookup agent says it
+REFUSED = "Connection refused"  # as the lookup agent reports it
 
 
 class ResolveTarget(msgspec.Struct, frozen=True):
-    """What the variables say, and the addresses of this host."""
+    """The rendezvous address of the variables, and the addresses of this host."""
 
     master_addr: str
     master_port: int
@@ -64,11 +64,11 @@ async def collect(context: ProbeContext) -> ResolveSection:
     )
 
 
-def read_target(look: ChildRequest) -> ResolveTarget:
-    """The target, read here and now (the child's side)."""
+def read_target(request: ChildRequest) -> ResolveTarget:
+    """Read the target in this process (called in the child)."""
     import psutil
 
-    _, environ, _, _ = read_launch_environment(look)
+    _, environ, _, _ = read_launch_environment(request)
     port = parse_integer(environ.get("MASTER_PORT"))
     return ResolveTarget(
         master_addr=environ.get("MASTER_ADDR", "").strip(),
@@ -84,7 +84,7 @@ def read_target(look: ChildRequest) -> ResolveTarget:
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """Whether a rank of this host would find rank 0."""
+    """Check that a rank of this host can reach rank 0."""
     target = snapshot.resolve
     if target is None:
         return []
@@ -95,17 +95,17 @@ def judge(snapshot: Snapshot) -> list[Check]:
                 "resolve.unset",
                 "skip",
                 "MASTER_ADDR is not set here",
-                "torchrun sets it for each rank; there is nothing to try.",
+                "torchrun sets it for each rank; there is nothing to test.",
             )
         ]
-    told = f"MASTER_ADDR={name} ({', '.join(target.addresses[:4])})" if target.addresses else f"MASTER_ADDR={name}"
+    label = f"MASTER_ADDR={name} ({', '.join(target.addresses[:4])})" if target.addresses else f"MASTER_ADDR={name}"
     if name.isdigit():
         return [
             Check(
                 "resolve.digits",
                 "fail",
                 f"MASTER_ADDR={name} is read as a number, not as a name",
-                f"The resolver makes {', '.join(target.addresses) or 'nothing'} of it; ranks look for rank 0 there.",
+                f"The resolver turns it into {', '.join(target.addresses) or 'nothing'}; ranks connect there.",
                 where=name,
                 fix="use the host's full name or its IP address",
             )
@@ -115,12 +115,12 @@ def judge(snapshot: Snapshot) -> list[Check]:
             Check(
                 "resolve.not-resolved",
                 "fail",
-                f"{told} does not resolve",
+                f"{label} does not resolve",
                 f"{target.problem}. Every rank of this host fails to find rank 0: "
                 f'"The IPv4 network addresses of ({name}, {port}) cannot be retrieved".',
                 "resolve.not-resolved",
                 where=name,
-                fix=f"getent hosts {name}; then mend the name, put it into /etc/hosts, or use rank 0's IP address",
+                fix=f"getent hosts {name}; then fix the name, put it into /etc/hosts, or use rank 0's IP address",
             )
         ]
     if target.loopback and (target.nnodes or 1) > 1:
@@ -128,25 +128,27 @@ def judge(snapshot: Snapshot) -> list[Check]:
             Check(
                 "resolve.loopback-on-many-nodes",
                 "fail",
-                f"{told} is this host itself, but the job spans {target.nnodes} nodes",
-                "Each node looks for rank 0 in itself: the nodes form separate groups, or wait until the time limit.",
+                f"{label} is this host itself, but the job spans {target.nnodes} nodes",
+                "Each node tries to reach rank 0 on itself: the nodes form separate groups, or wait until the timeout.",
                 "resolve.loopback-on-many-nodes",
                 where=name,
                 fix="export MASTER_ADDR=<rank 0's address, ip -4 addr there>, the same on every node",
             )
         ]
     if target.connected:
-        return [Check("resolve.reachable", "ok", f"{told} answers on port {port}", "", "resolve.reachable", where=name)]
+        return [
+            Check("resolve.reachable", "ok", f"{label} answers on port {port}", "", "resolve.reachable", where=name)
+        ]
     if target.ours:
         detail = f"Rank 0 is to run here; nothing listens on port {port} until it starts."
-        return [Check("resolve.ours", "ok", f"{told} is this host", detail, where=name)]
+        return [Check("resolve.ours", "ok", f"{label} is this host", detail, where=name)]
     if target.problem == REFUSED:
         return [
             Check(
                 "resolve.refused",
                 "fail" if snapshot.env and snapshot.env.ranks else "warn",
-                f"{told} refuses port {port}",
-                "The host is reached, but nobody listens: right before rank 0 has started. While ranks wait it means "
+                f"{label} refuses port {port}",
+                "The host answers, but nothing listens: expected before rank 0 has started. While ranks wait it means "
                 "that rank 0 has died, or listens on another host or port.",
                 "resolve.refused",
                 where=f"{name}:{port}",
@@ -157,9 +159,9 @@ def judge(snapshot: Snapshot) -> list[Check]:
         Check(
             "resolve.no-answer",
             "fail",
-            f"{told} does not answer on port {port}",
+            f"{label} does not answer on port {port}",
             f"{target.problem}. A firewall drops it, or there is no route: the ranks of "
-            "this host wait until the time limit.",
+            "this host wait until the timeout.",
             "resolve.no-answer",
             where=f"{name}:{port}",
             fix=f"ip route get {target.addresses[0]}; open port {port} and the ports above 1023 between the nodes",

@@ -17,7 +17,7 @@ from ..snapshot import Snapshot
 from ..system.timeouts import wait_for
 from .context import ProbeContext, level_permitted
 
-# In the order in which their checks are told; each is a module beside this one and a field of the snapshot.
+# In the order of their checks; each is a module of this folder and a field of the snapshot.
 PROBES = {
     "env": "the launch environment",
     "software": "torch, CUDA and NCCL",
@@ -28,13 +28,13 @@ PROBES = {
     "resolve": "MASTER_ADDR",
     "allreduce": "the all-reduce test",
 }
-SLACK_S = 7.0  # beyond a probe's limit, for its keeper to end what it had started
+SLACK_S = 7.0  # beyond a probe's limit, for its supervisor to end the children
 OnStart = Callable[[str], None]
-OnDone = Callable[[str, Snapshot], None]  # the probe, and a snapshot of what it alone has seen
+OnDone = Callable[[str, Snapshot], None]  # the probe, and a snapshot with its section only
 
 
 def permitted_probes(knowledge: Knowledge, granted: Intrusiveness) -> list[str]:
-    """The probes of the machine that may run at this level."""
+    """Return the probes that may run at this level."""
     return [
         id_
         for id_ in PROBES
@@ -51,9 +51,9 @@ async def run_probes(
     on_start: OnStart | None = None,
     on_done: OnDone | None = None,
 ) -> Snapshot:
-    """Run these probes. Those that only read run at the same time, the others after them, one by one.
+    """Run probes. Those that only read run concurrently, the others after them, one by one.
 
-    What a probe could not see, was not allowed to see or broke on stands in ``failed`` of the snapshot.
+    A probe that failed or was not permitted is in ``failed`` of the snapshot, with the reason.
     """
     wanted = [probe for probe in PROBES if probe in set(probes)]
     snapshot = _empty()
@@ -76,10 +76,10 @@ async def run_probes(
 
 
 async def _run(probe: str, context: ProbeContext, knowledge: Knowledge, granted: Intrusiveness) -> Snapshot:
-    """One probe, as a snapshot that holds its section or why there is none."""
+    """Run one probe and return a snapshot with its section, or with the reason why it is missing."""
     spec = knowledge.probes[probe]
     if not level_permitted(spec.intrusiveness, granted):
-        return _empty(failed={probe: f"not done: it needs --allow {spec.intrusiveness}"})
+        return _empty(failed={probe: f"skipped: it needs --allow {spec.intrusiveness}"})
     limit_s = context.limit_s or spec.limit_s
     try:
         collect = import_module(f".{probe}", __package__).collect
@@ -88,8 +88,8 @@ async def _run(probe: str, context: ProbeContext, knowledge: Knowledge, granted:
         return _empty(failed={probe: f"did not answer within {limit_s:g} s"})
     except (InspectionError, UserError) as error:
         return _empty(failed={probe: str(error)})
-    except Exception as error:  # a probe that breaks must not take the others with it
-        return _empty(failed={probe: f"the check itself broke: {type(error).__name__}: {error}"})
+    except Exception as error:  # a failing probe must not stop the others
+        return _empty(failed={probe: f"the check itself failed: {type(error).__name__}: {error}"})
     return _empty(**{probe: section})
 
 
@@ -98,14 +98,14 @@ def _empty(**parts: Any) -> Snapshot:
 
 
 def judge_snapshot(snapshot: Snapshot, probes: Iterable[str] | None = None) -> list[Check]:
-    """What all the judges say; a probe that could not look is ``unknown`` and says why, never healthy.
+    """Return the checks of all judges. A failed probe is ``unknown`` with its reason, never ok.
 
-    A finding that two judges make at the same place is told once.
+    A finding that two judges report at the same place is returned once.
     """
     checks: list[Check] = []
     for probe in PROBES if probes is None else [probe for probe in PROBES if probe in set(probes)]:
         if probe in snapshot.failed:
-            checks.append(Check(probe, "unknown", f"could not look at {PROBES[probe]}", snapshot.failed[probe]))
+            checks.append(Check(probe, "unknown", f"could not check {PROBES[probe]}", snapshot.failed[probe]))
         elif getattr(snapshot, probe) is not None:
             checks += import_module(f".{probe}", __package__).judge(snapshot)
     seen: set[tuple[str, str]] = set()
@@ -120,9 +120,9 @@ def _again(check: Check, seen: set[tuple[str, str]]) -> bool:
 
 
 def merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
-    """The newer snapshot, and from the older one what the newer did not look at."""
-    seen = {probe: getattr(new, probe) for probe in PROBES if getattr(new, probe) is not None}
-    looked_at = {*seen, *new.failed}
-    kept = {probe: getattr(old, probe) for probe in PROBES if probe not in looked_at}
-    failed = {probe: why for probe, why in old.failed.items() if probe not in looked_at} | new.failed
-    return replace(new, **kept, **seen, failed=failed)
+    """Return the newer snapshot, completed with sections of the older one that the newer did not collect."""
+    collected = {probe: getattr(new, probe) for probe in PROBES if getattr(new, probe) is not None}
+    tried = {*collected, *new.failed}
+    kept = {probe: getattr(old, probe) for probe in PROBES if probe not in tried}
+    failed = {probe: why for probe, why in old.failed.items() if probe not in tried} | new.failed
+    return replace(new, **kept, **collected, failed=failed)

@@ -1,4 +1,4 @@
-"""torch, CUDA, cuDNN, NCCL and friends as the target interpreter sees them."""
+"""Versions of torch, CUDA, cuDNN and NCCL in the target interpreter."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ LIMIT_S = 60.0
 
 
 async def collect(context: ProbeContext) -> SoftwareSection:
-    """Ask the target interpreter, in a child.
+    """Query the target interpreter in a child.
 
     Raises:
-        InspectionError: The interpreter cannot be started, is no Python 3.9 or newer, or did not answer in time.
+        InspectionError: The interpreter cannot be started, is older than Python 3.9, or did not answer in time.
     """
     outcome = await run_process(
         [context.python, str(AGENT)], limit_s=context.limit_s or LIMIT_S, env=context.environ, answers=True
@@ -29,20 +29,20 @@ async def collect(context: ProbeContext) -> SoftwareSection:
 
 
 def build_software_section(outcome: ProcessOutcome, python: str) -> SoftwareSection:
-    """The section in an agent's answer: one line, or two where importing torch did not end the interpreter.
+    """Build the section from the agent's answer: two lines, or one if importing torch ended the interpreter.
 
     Raises:
-        InspectionError: There is no answer, or not all of it in time.
+        InspectionError: The answer is missing or incomplete.
     """
     lines = outcome.answer.splitlines()
     if outcome.status == "timed_out":
         where = f"importing torch in {python}" if lines else python
-        raise InspectionError(f"{where} {outcome.why}", "is its file system slow? try it by hand: import torch")
+        raise InspectionError(f"{where} {outcome.why}", "its file system may be slow; run import torch there yourself")
     try:
         facts = [msgspec.json.decode(line, type=dict) for line in lines]
         if not facts:
             raise InspectionError(
-                f"{python} gave no answer ({outcome.why})", "give a Python 3.9 or newer with --python"
+                f"{python} gave no answer ({outcome.why})", "choose Python 3.9 or newer with --python"
             )
         if len(facts) == 1:
             facts.append({"problem": f"importing torch ended the interpreter {_end(outcome.code)}"})
@@ -56,7 +56,7 @@ def _end(code: int) -> str:
 
 
 def judge(snapshot: Snapshot) -> list[Check]:
-    """What the interpreter can do, against the GPUs where they were looked at."""
+    """Check the interpreter's torch, also against the GPUs if they were collected."""
     software = snapshot.software
     if software is None:
         return []
@@ -84,7 +84,7 @@ def _no_torch(software: SoftwareSection) -> Check:
         f"{software.python} (Python {software.python_version}) does not find it; no training script can start there",
         finding="software.torch-missing",
         where=software.python,
-        fix="name the interpreter of your training environment with --python, or install torch there",
+        fix="choose the interpreter of your training environment with --python, or install torch there",
     )
 
 
@@ -97,7 +97,7 @@ def _lacks(software: SoftwareSection, snapshot: Snapshot) -> list[Check]:
                 "software.distributed",
                 "fail",
                 f"torch {software.torch} was built without torch.distributed",
-                "DDP, FSDP and torchrun cannot work with it",
+                "DDP, FSDP and torchrun do not work with it",
                 finding="software.no-distributed",
                 where=software.torch_path,
                 fix="install an official build of torch for Linux",
@@ -109,7 +109,7 @@ def _lacks(software: SoftwareSection, snapshot: Snapshot) -> list[Check]:
                 "software.nccl",
                 "fail" if gpus else "warn",
                 f"torch {software.torch} was built without NCCL",
-                'init_process_group("nccl") fails; over gloo, GPU tensors travel through the CPU',
+                'init_process_group("nccl") fails; with gloo, GPU tensors are copied through the CPU',
                 finding="software.no-nccl",
                 where=software.torch_path,
                 fix="install a CUDA build of torch",
@@ -135,7 +135,7 @@ def _lacks(software: SoftwareSection, snapshot: Snapshot) -> list[Check]:
 
 
 def _shows_gpus(snapshot: Snapshot) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES leaves any GPU: where it hides them all, torch is not to blame."""
+    """Return whether CUDA_VISIBLE_DEVICES leaves any GPU. If it hides all, torch is not at fault."""
     return bool(snapshot.gpus and visible_devices(snapshot.gpus)[0])
 
 

@@ -1,17 +1,17 @@
-"""The machine in a few facts, from a snapshot: one line per subject, for the plain wizard and the report."""
+"""Summary of a snapshot: one line per subject, for the plain wizard and the report."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..evidence import Check, Status
 from ..snapshot import Snapshot
-from ..text.units import size_text
+from ..text.units import bytes_text
 
 STATUS_SEVERITY: tuple[Status, ...] = ("fail", "warn", "unknown")
 
 
 class SubjectSummary(NamedTuple):
-    """One subject of the machine: its fact, and the worst thing a judge said about it (empty: nothing bad)."""
+    """One subject of the machine with its most severe check ("" if all passed)."""
 
     name: str
     text: str
@@ -20,7 +20,7 @@ class SubjectSummary(NamedTuple):
 
 
 def machine_summary(snapshot: Snapshot, checks: Sequence[Check]) -> list[SubjectSummary]:
-    """What was seen, in reading order; what could not be looked at says why."""
+    """Summarise a snapshot in reading order. Failed probes have their reason."""
     found: list[SubjectSummary] = []
     for name, probe, text in (
         ("GPUs", "gpus", _gpus(snapshot)),
@@ -30,7 +30,7 @@ def machine_summary(snapshot: Snapshot, checks: Sequence[Check]) -> list[Subject
         ("port", "ports", _port(snapshot)),
     ):
         if probe in snapshot.failed:
-            found.append(SubjectSummary(name, "could not look", "unknown", snapshot.failed[probe]))
+            found.append(SubjectSummary(name, "not checked", "unknown", snapshot.failed[probe]))
         elif text:
             bad = worst_check(check for check in checks if check.id.partition(".")[0] == probe)
             found.append(SubjectSummary(name, text, bad.status, bad.title) if bad else SubjectSummary(name, text))
@@ -38,14 +38,9 @@ def machine_summary(snapshot: Snapshot, checks: Sequence[Check]) -> list[Subject
 
 
 def worst_check(checks: Iterable[Check]) -> Check | None:
-    """The check that needs a person most, if any does."""
+    """Return the most severe check, or None if all passed."""
     bad = [check for check in checks if check.status in STATUS_SEVERITY]
     return min(bad, key=lambda check: STATUS_SEVERITY.index(check.status), default=None)
-
-
-def share_text(share: float) -> str:
-    """A probability for people: never certain, never impossible."""
-    return "> 99%" if share > 0.99 else "< 1%" if share < 0.01 else f"{share:.0%}"
 
 
 def _gpus(snapshot: Snapshot) -> str:
@@ -54,7 +49,7 @@ def _gpus(snapshot: Snapshot) -> str:
         return "" if section is None else "no GPU" if section.driver else "none: no NVIDIA driver answers"
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in section.gpus}
     memory = {gpu.memory_total_bytes for gpu in section.gpus}
-    each = f" {size_text(memory.pop())}" if len(memory) == 1 else ""
+    each = f" {bytes_text(memory.pop())}" if len(memory) == 1 else ""
     return f"{len(section.gpus)} × {names.pop()}{each}" if len(names) == 1 else f"{len(section.gpus)} GPUs, mixed"
 
 
@@ -76,8 +71,8 @@ def _memory(snapshot: Snapshot) -> str:
     section = snapshot.limits
     if section is None:
         return ""
-    shm = "no /dev/shm" if section.shm_total_bytes is None else f"/dev/shm {size_text(section.shm_total_bytes)}"
-    return f"{shm}, {size_text(section.memory_available_bytes)} of {size_text(section.memory_total_bytes)} free"
+    shm = "no /dev/shm" if section.shm_total_bytes is None else f"/dev/shm {bytes_text(section.shm_total_bytes)}"
+    return f"{shm}, {bytes_text(section.memory_available_bytes)} of {bytes_text(section.memory_total_bytes)} free"
 
 
 def _torch(snapshot: Snapshot) -> str:

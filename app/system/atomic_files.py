@@ -1,4 +1,4 @@
-"""Put several files in place together: each atomically, all of them or none."""
+"""Write files atomically: one file, or several of which all are written or none."""
 
 import fcntl
 import os
@@ -12,9 +12,11 @@ import msgspec
 from ..errors import UserError
 from . import paths
 
+APPLY_AGAIN = "review the fix again, then apply it"
+
 
 class FileWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as it is and as it will be; None where it is not there."""
+    """A file before and after a change; None if it does not exist."""
 
     path: Path
     before: bytes | None
@@ -23,7 +25,7 @@ class FileWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def backup_lock() -> Iterator[Path]:
-    """The directory of backups, held against a second apply or undo at the same time.
+    """Lock the directory of backups against a second apply or undo at the same time, and yield it.
 
     Raises:
         UserError: The state directory cannot be written.
@@ -44,19 +46,27 @@ def backup_lock() -> Iterator[Path]:
         os.close(fd)
 
 
-def save_bytes(path: Path, data: bytes) -> None:
-    """Write a file of ours and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
+    """Write a file so that readers find the old or the new content, never a part of it.
+
+    ``sync``: wait until the content is on the disk, so that it survives a power failure.
+
+    Raises:
+        OSError: The directory is missing or cannot be written.
+    """
+    temporary = _stage_file(path.absolute(), content, mode, sync=sync)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_all(writes: Sequence[FileWrite]) -> None:
-    """Put all files in place; where one fails, those before it are put back.
+    """Write all files; if one fails, restore those written before it.
 
     Raises:
-        UserError: A file cannot be written, or is no longer what ``before`` says.
+        UserError: A file cannot be written, or no longer has the content ``before``.
     """
     staged: list[tuple[FileWrite, Path | None]] = []
     done: list[FileWrite] = []
@@ -84,24 +94,33 @@ def write_all(writes: Sequence[FileWrite]) -> None:
 
 
 def _stage(write: FileWrite) -> Path | None:
-    """The new content in a file of its own beside the target, on the disk, with the target's mode and owner."""
+    """Write the new content to a temporary file, with the mode and owner of the target."""
     if write.after is None:
         return None
-    fd, name = tempfile.mkstemp(prefix=f".{write.path.name[:100]}.", suffix=".ddpwizard", dir=write.path.parent)
+    if write.before is None:
+        return _stage_file(write.path, write.after, 0o666 & ~_umask())
+    status = write.path.stat()
+    return _stage_file(write.path, write.after, status.st_mode & 0o7777, owner=(status.st_uid, status.st_gid))
+
+
+def _stage_file(
+    path: Path, content: bytes, mode: int, *, owner: tuple[int, int] | None = None, sync: bool = True
+) -> Path:
+    """Write ``content`` to a temporary file in the directory of ``path``, which a rename puts in its place."""
+    fd, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".ddpwizard", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(write.after)
+            file.write(content)
             file.flush()
-            if write.before is None:
-                os.fchmod(fd, 0o666 & ~_umask())
-            else:
-                status = write.path.stat()
+            if owner:
                 with suppress(PermissionError):
-                    os.fchown(fd, status.st_uid, status.st_gid)
-                os.fchmod(fd, status.st_mode & 0o7777)
-            os.fsync(fd)
+                    os.fchown(fd, *owner)
+            os.fchmod(fd, mode)
+            if sync:
+                os.fsync(fd)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(name).unlink(missing_ok=True)
         raise
     return Path(name)
 
@@ -110,12 +129,12 @@ def _put(write: FileWrite, temporary: Path | None) -> None:
     if write.before is None:
         assert temporary
         try:
-            os.link(temporary, write.path)  # unlike a rename, never over a file that came meanwhile
+            os.link(temporary, write.path)  # unlike a rename, this fails if the file exists meanwhile
         except FileExistsError as error:
-            raise UserError(f"{write.path} has just been made by somebody else", "look again, then apply") from error
+            raise UserError(f"{write.path} was just created by another program", APPLY_AGAIN) from error
         return
     if write.path.read_bytes() != write.before:
-        raise UserError(f"{write.path} has just been changed by somebody else", "look again, then apply")
+        raise UserError(f"{write.path} was just changed by another program", APPLY_AGAIN)
     if temporary:
         temporary.replace(write.path)
     else:

@@ -53,6 +53,7 @@ PLAIN_FOLDERS |= {"conda", "miniconda3", "anaconda3", "envs", "venv", ".venv"}
 LIBRARIES = {"torch", "numpy", "accelerate", "deepspeed", "transformers", "lightning", "pytorch_lightning"}
 # Fields whose words are the wizard's own, never a name of somebody.
 OWN_WORDS = {"id", "kind", "cause", "question", "answer", "source", "state", "status", "action", "schema", "probed"}
+OWN_WORDS |= {"since_from"}
 MOST_NODES = 4096
 NO_NAMES = {"root", "nobody", "localhost", "none", "host", "user", "python", "torchrun", "rank", "default", "node"}
 

@@ -2,9 +2,50 @@
 
 import re
 import sys
+from collections.abc import Sequence
 
-# Colours, titles, the cursor's ways.
-SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
+# Control sequences of ECMA-48 and ISO 2022. The lengths are bounded, so that text behind a torn sequence is not lost.
+CSI = r"[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor movement
+ESCAPE = (
+    rf"\x1b(?:\[{CSI}"
+    r"|[\]PX^_][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)"  # strings: titles, links
+    r"|[ -/]{1,4}[0-~]"  # character sets: ESC ( B
+    r"|[0-Z\\-~])"  # two characters: ESC 7, ESC =, ESC M
+)
+SEQUENCE = re.compile(rf"{ESCAPE}|\x9b{CSI}")
+ESCAPE_BYTES = re.compile(ESCAPE.encode())
+CSI_8_BIT_BYTES = re.compile(rb"\xc2\x9b" + CSI.encode())
+# The byte itself, where it is no part of a UTF-8 character. The literal comes first, for the speed of the search.
+CSI_LATIN_1_BYTES = re.compile(rb"\x9b(?<![\x80-\xff]\x9b)" + CSI.encode())
+STRING_STARTS = (b"\x1b]", b"\x1bP", b"\x1bX", b"\x1b^", b"\x1b_")
+LONGEST_SEQUENCE = 512
+
+
+def strip_sequences(text: str) -> str:
+    """Return ``text`` without terminal control sequences."""
+    return SEQUENCE.sub("", text)
+
+
+def strip_sequences_bytes(data: bytes) -> bytes:
+    """Return ``data`` (UTF-8, of any length) without terminal control sequences."""
+    if b"\x1b" in data:
+        data = ESCAPE_BYTES.sub(b"", data)
+    if b"\x9b" in data:
+        data = CSI_LATIN_1_BYTES.sub(b"", CSI_8_BIT_BYTES.sub(b"", data))
+    return data
+
+
+def split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
+    """Return the chunk without, and separately, a control sequence that may continue in the next chunk."""
+    at = max(chunk.rfind(b"\x1b", -LONGEST_SEQUENCE), chunk.rfind(b"\xc2\x9b", -LONGEST_SEQUENCE))
+    if at == len(chunk) - 1:  # perhaps the first half of the end of a string, ESC \
+        before = chunk.rfind(b"\x1b", max(0, at - LONGEST_SEQUENCE), at)
+        if before >= 0 and ESCAPE_BYTES.fullmatch(chunk[before:] + b"\\"):
+            at = before
+    whole = (ESCAPE_BYTES.match(chunk, at) or CSI_8_BIT_BYTES.match(chunk, at)) if at >= 0 else None
+    if at < 0 or (whole and whole[0] not in STRING_STARTS):
+        return chunk, b""
+    return chunk[:at], chunk[at:]
 
 
 def print_line(line: str = "") -> None:
@@ -27,11 +68,16 @@ def print_progress(line: str) -> None:
 
 
 def strip_control(text: str) -> str:
-    """``text`` without terminal control sequences (a log may hold any)."""
+    """Return ``text`` without control sequences and control characters; newlines and tabs stay."""
     if text.isprintable():
         return text
-    text = SEQUENCE.sub("", text)
-    return "".join(c for c in text if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
+    return "".join(c for c in strip_sequences(text) if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def status_glyph(status: str, ascii_only: bool) -> str:

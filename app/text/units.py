@@ -2,9 +2,21 @@
 
 from collections.abc import Sequence
 
+MIB = 2**20
+GIB = 2**30
+# A unit in seconds, its name, and the number from which the next unit is used.
+TIME_UNITS = (
+    (1e-6, "µs", 999.5),
+    (1e-3, "ms", 99.5),
+    (1.0, "s", 99.5),
+    (60.0, "min", 100),
+    (3600.0, "h", 48),
+    (86400.0, "days", float("inf")),
+)
 
-def size_text(size_bytes: float) -> str:
-    """``65536`` as ``64 KiB``; at most one decimal."""
+
+def bytes_text(size_bytes: float) -> str:
+    """Return a size in the unit that fits it: ``65536`` as ``64 KiB``; at most one decimal."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size_bytes < 1024:
             return f"{size_bytes:.0f} {unit}" if size_bytes >= 100 else f"{round(size_bytes, 1):g} {unit}"
@@ -12,11 +24,52 @@ def size_text(size_bytes: float) -> str:
     return f"{round(size_bytes, 1):g} TiB"
 
 
-def seconds_text(seconds: float) -> str:
-    """``0.00012`` as ``120 µs``."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+def gib_number(size_bytes: float, decimals: int = 1) -> str:
+    """Return a size in GiB without its unit, for sizes that are compared: ``12.3``, from 1000 on ``1,536``."""
+    return f"{size_bytes / GIB:,.{decimals if size_bytes < 1000 * GIB else 0}f}"
+
+
+def gib_text(size_bytes: float, decimals: int = 1) -> str:
+    """Return a size in GiB, as GPU memory is counted: ``12.3 GiB``; in MiB if it is below 0.1 GiB."""
+    if size_bytes < 0.1 * GIB:
+        return f"{size_bytes / MIB:,.1f} MiB"
+    return f"{gib_number(size_bytes, decimals)} GiB"
+
+
+def seconds_text(seconds: float | None, *, whole: bool = False) -> str:
+    """Return a duration: ``120 µs``, ``4.2 ms``, ``0.43 s``, ``12.3 s``, ``60 min``, ``3 h``, ``4 days``.
+
+    ``whole``: no unit below seconds and no decimals, for durations that are known only roughly. ``–`` if None.
+    """
+    if seconds is None:
+        return "–"
+    size, unit, decimals = _time_unit(seconds, whole)
+    number = f"{seconds / size:.{decimals}f}"
+    # Seconds keep their decimals, so that the step times of a table align.
+    return f"{number if unit == 's' or not decimals else number.rstrip('0').rstrip('.')} {unit}"
+
+
+def round_seconds(seconds: float) -> float:
+    """Return the duration that ``seconds_text`` shows."""
+    size, _, decimals = _time_unit(seconds, whole=False)
+    return round(seconds / size, decimals) * size
+
+
+def _time_unit(seconds: float, whole: bool) -> tuple[float, str, int]:
+    """Return the unit of a duration in seconds, its name, and the decimals that give three digits."""
+    for size, unit, limit in TIME_UNITS:
+        number = abs(seconds) / size
+        if number < limit and not (whole and size < 1):
+            return size, unit, 0 if whole or unit == "µs" else 2 if number < 9.995 else 1 if number < 99.95 else 0
+    raise AssertionError("the last unit has no limit")
+
+
+def percent_text(share: float) -> str:
+    """Return a share of 0 to 1 as ``5%``; ``<1%`` and ``>99%`` instead of a 0% or 100% that is only rounded."""
+    text = f"{share:.0%}"
+    if text == "0%" and share > 0:
+        return "<1%"
+    return ">99%" if text == "100%" and share < 1 else text
 
 
 def count_text(number: int, noun: str) -> str:
@@ -38,9 +91,3 @@ def rank_ranges(ranks: Sequence[int]) -> str:
 def ranks_text(ranks: Sequence[int]) -> str:
     """``[0, 1, 2, 5]`` as ``ranks 0–2, 5``; one rank as ``rank 5``."""
     return f"rank{'s' * (len(ranks) > 1)} {rank_ranges(ranks)}"
-
-
-MIB = 2**20
-
-
-GIB = 2**30

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..text.units import count_text, size_text
+from ..text.units import bytes_text, count_text
 from ..training_script.frame import StackFrame
 from ..training_script.line_queries import LineQueries
 from . import phrases, rank_groups
@@ -76,8 +76,8 @@ def rank_facts(report: JobReport, row: RankRow) -> list[tuple[str, str]]:
         ("group", row.group or ""),
         ("sequence", str(row.seq) if row.seq is not None else ""),
         ("process", _process(row, seen)),
-        ("CPU", f"{use.cpu_percent:.0f} % of one core" if use.cpu_percent is not None else ""),
-        ("I/O", f"{size_text(use.io_bytes_per_s)}/s" if use.io_bytes_per_s is not None else ""),
+        ("CPU", f"{use.cpu_percent:.0f}% of one core" if use.cpu_percent is not None else ""),
+        ("I/O", f"{bytes_text(use.io_bytes_per_s)}/s" if use.io_bytes_per_s is not None else ""),
         ("kernel", _kernel(last.process_state, last.waits_in) if last else ""),
     ]
     found += [
@@ -208,8 +208,8 @@ def _devices(seen: ProcessSamples | None) -> list[GpuUse]:
 
 
 def _device(index: int, busy_percent: int | None, memory_bytes: int | None) -> str:
-    busy = f", {busy_percent} % busy" if busy_percent is not None else ""
-    memory = f", {size_text(memory_bytes)} in use" if memory_bytes is not None else ""
+    busy = f", {busy_percent}% busy" if busy_percent is not None else ""
+    memory = f", {bytes_text(memory_bytes)} in use" if memory_bytes is not None else ""
     return f"{index}{busy}{memory}"
 
 
@@ -244,7 +244,7 @@ def _links(links: Sequence[Connection]) -> DetailSection:
 
 
 def _unsent(link: Connection) -> str:
-    return f", {size_text(link.waiting_to_send_bytes)} not accepted by the peer"
+    return f", {bytes_text(link.waiting_to_send_bytes)} not accepted by the peer"
 
 
 def _output(seen: ProcessSamples) -> DetailSection:

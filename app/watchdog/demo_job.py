@@ -1,4 +1,4 @@
-"""A real job to try the wizard on: four gloo processes on this machine that really hang, and are ended afterwards."""
+"""The demo job: four gloo processes on this machine that really hang, and are ended afterwards."""
 
 import asyncio
 import os
@@ -24,14 +24,14 @@ RANKS = 4
 READY_WITHIN_S = 120.0  # importing torch four times on a slow disk
 LIVES_AT_MOST_S = 3600.0
 ENDS_WITHIN_S = 10.0
-LOOK_GAP_S = 0.25
+SAMPLE_GAP_S = 0.25
 
 
 class DemoJob:
-    """``async with DemoJob(python) as demo``: inside, the job stands still.
+    """``async with DemoJob(python) as demo``: inside, the job hangs.
 
     ``pid`` is torchrun's, ``script`` the training script in a private ``directory``, ``output`` its last lines.
-    At the end every process of it is ended and the directory is removed.
+    On exit its processes are ended and the directory is removed.
     """
 
     def __init__(self, python: str) -> None:
@@ -43,11 +43,11 @@ class DemoJob:
         self._run: asyncio.Task[ProcessOutcome] | None = None
 
     async def __aenter__(self) -> "DemoJob":
-        """Start the job and wait until its ranks are there and stand still.
+        """Start the job and wait until it hangs.
 
         Raises:
             UserError: The interpreter has no torch.
-            InspectionError: The job ended, or did not come to stand still in time.
+            InspectionError: The job ended, or did not hang in time.
         """
         self.directory = Path(tempfile.mkdtemp(prefix="ddpwizard-demo-", dir=TEMP))
         self.script = self.directory / SCRIPT.name
@@ -63,11 +63,11 @@ class DemoJob:
                     on_output=self.output.append,
                 )
             )
-            await wait_for(READY_WITHIN_S, self._stand_still())
+            await wait_for(READY_WITHIN_S, self._until_hung())
         except asyncio.TimeoutError as error:
             await self._end()
             raise InspectionError(
-                f"the demo job did not come to stand still within {READY_WITHIN_S:.0f} s",
+                f"the demo job did not hang within {READY_WITHIN_S:.0f} s",
                 "try again when this machine is less busy",
             ) from error
         except BaseException:
@@ -80,15 +80,15 @@ class DemoJob:
     ) -> None:
         await self._end()
 
-    async def _stand_still(self) -> None:
+    async def _until_hung(self) -> None:
         assert self._run
         while True:
-            await asyncio.wait([self._run], timeout=LOOK_GAP_S)
+            await asyncio.wait([self._run], timeout=SAMPLE_GAP_S)
             if self._run.done():
-                raise self._refusal(self._run.result())
+                raise self._start_error(self._run.result())
             job = self._job()
             if job and job.launcher_pid and len(job.processes) == RANKS:
-                report = await sample_job(job, gap_s=LOOK_GAP_S)
+                report = await sample_job(job, gap_s=SAMPLE_GAP_S)
                 if report.verdict.state == "hung" and not any(row.state == "starting" for row in report.ranks):
                     self.pid = job.launcher_pid
                     return
@@ -97,21 +97,21 @@ class DemoJob:
         here = str(self.directory)
         return next((job for job in discover.find_jobs() if any(p.cwd == here for p in job.processes)), None)
 
-    def _refusal(self, outcome: ProcessOutcome) -> UserError:
+    def _start_error(self, outcome: ProcessOutcome) -> UserError:
         if "No module named 'torch" in outcome.log:
             return UserError(
                 f"{self.python} has no torch, which the demo job needs",
-                "give an interpreter that has one: ddpwizard --demo --python PATH",
+                "name an interpreter that has it: ddpwizard --demo --python PATH",
             )
         return InspectionError(
-            f"the demo job {outcome.why}", "see whether torchrun works there: --python PATH chooses another"
+            f"the demo job {outcome.why}", "check that torchrun works there; --python PATH selects another interpreter"
         )
 
     async def _end(self) -> None:
         if self._run:
             self._run.cancel()
             await asyncio.wait([self._run])
-            # The keeper ends them; the directory is theirs until they are gone.
+            # The supervisor ends them; they use the directory until then.
             until = asyncio.get_running_loop().time() + ENDS_WITHIN_S
             while self._alive() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

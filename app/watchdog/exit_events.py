@@ -1,5 +1,5 @@
-"""When and how each rank ended, noticed at once: the launcher ends the others a moment later, and who was first is what
-one wants to know. No rank is our child; a descriptor of its process tells when it ends (pidfd_open(2))."""
+"""Record when and how each rank ended, at once: the launcher ends the other ranks a moment later, and the first one
+matters. Ranks are not children of this process; a process descriptor reports their end (pidfd_open(2))."""
 
 import os
 import select
@@ -16,14 +16,14 @@ EXIT_CODE = 49  # of the fields of /proc/PID/stat after the name; 0 where it may
 
 
 class ProcessExit(msgspec.Struct, frozen=True):
-    """The end of one process: when, and its wait status (None: its parent had it before us)."""
+    """The end of a process: its time, and its wait status (None if its parent had reaped it)."""
 
     at: float
     status: int | None
 
     @property
     def how(self) -> str:
-        """``killed by SIGKILL``, ``ended with code 1``, or empty where it ended well or nothing is known."""
+        """``killed by SIGKILL``, ``ended with code 1``, or "" if it ended with 0 or the status is unknown."""
         if not self.status:
             return ""
         if number := self.status & 0x7F:
@@ -44,7 +44,7 @@ class ExitWatcher:
         self._thread.start()
 
     def watch(self, pid: int) -> None:
-        """Watch this process too; one that is gone already, or a kernel that cannot, tells nothing."""
+        """Watch this process too; ignored if it has ended or the kernel has no process descriptors."""
         if pid in self._pids.values() or pid in self.seen:
             return
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What is done with a verdict besides showing it: the report file, and the person's own command."""
+"""Pass a verdict on: write the report file, run the command of ``--on-hang``."""
 
 import shlex
 import signal
@@ -13,7 +13,7 @@ ON_HANG_LIMIT_S = 60.0
 
 
 def write_report(path: Path, document: bytes, lines: Sequence[str]) -> str:
-    """The document where the name ends in .json, else the lines. What to tell about it."""
+    """Write the document to a .json file, the lines to any other. Return the message to print."""
     text = document if path.suffix == ".json" else ("\n".join(lines) + "\n").encode()
     try:
         write_atomic(path, text, "--report")
@@ -23,7 +23,7 @@ def write_report(path: Path, document: bytes, lines: Sequence[str]) -> str:
 
 
 def split_command(command: str) -> list[str]:
-    """A command given as one option, as an argument list; no shell takes part.
+    """Split the command of an option into an argument list, without a shell.
 
     Raises:
         UserError: It is empty or a quote is not closed.
@@ -33,13 +33,13 @@ def split_command(command: str) -> list[str]:
     except ValueError as error:
         raise UserError(f"--on-hang {command}: {error}", "close the quotes") from None
     if not found:
-        raise UserError("--on-hang: an empty command", "name the program that takes the verdict on its stdin")
+        raise UserError("--on-hang: an empty command", "name the program that reads the verdict from its stdin")
     return found
 
 
 def run_hook(command: Sequence[str], document: bytes) -> str:
-    """Run the person's command with the document on its stdin; empty text, or what to tell where it failed. What it
-    prints goes to standard error: standard output belongs to the job."""
+    """Run the user's command with the document on its stdin. Return "" or an error message. Its output goes to standard
+    error: standard output belongs to the job."""
     try:
         done = subprocess.run(
             command, input=document, stdout=2, timeout=ON_HANG_LIMIT_S, check=False, preexec_fn=_no_signal_blocked

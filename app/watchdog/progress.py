@@ -1,7 +1,7 @@
-"""Whether a rank moves, told from counters alone: cheap enough to be asked every few seconds for as long as a job runs.
+"""Detect progress of a rank from counters alone, which is cheap enough for every few seconds of a job.
 
-A rank moves when its main thread is woken again and again, when it uses CPU time (which is no sign where a GPU is in
-use: CUDA and NCCL spin), when it reads or writes, or when its recorder counts another collective.
+A rank makes progress when its main thread is woken repeatedly, when it uses CPU time (ignored where a GPU is in use:
+CUDA and NCCL spin), when it reads or writes, or when its recorder counts another collective.
 """
 
 import time
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from ..system import process_usage, procfs
+from ..system import procfs
 from ..triage.rank_activity.progress import CPU_SHARE_AT_WORK, STOPPED_OR_GONE
 
-WAKES_PER_S = 2.0  # a wait that tries again now and then (the store, a loader's queue) wakes less often
+WAKES_PER_S = 2.0  # a polling wait (the store, a loader's queue) wakes less often
 BYTES_PER_S = 1000.0
 
 
 class CounterSample(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process has used up at one moment. ``collectives`` None: the recorder was not asked."""
+    """Counters of a process at one moment. ``collectives`` is None if the recorder was not read."""
 
     at: float
     state: str
@@ -29,18 +29,18 @@ class CounterSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sample_counters(pid: int) -> CounterSample:
-    """The counters of one process now."""
+    """Read the current counters of a process."""
     used = procfs.counters(pid)
     if used is None:
         return CounterSample(at=time.monotonic(), state="")
-    io_bytes = sum(process_usage.read_io_bytes(pid))
+    io_bytes = sum(procfs.read_io_bytes(pid))
     return CounterSample(
         at=time.monotonic(), state=used.state, cpu_s=used.cpu_s, wakes=used.switches, io_bytes=io_bytes
     )
 
 
 def has_progressed(first: CounterSample, last: CounterSample) -> bool:
-    """Whether a process did something between two counts."""
+    """Return whether a process made progress between two samples."""
     if last.state in STOPPED_OR_GONE:
         return False
     elapsed_s = max(last.at - first.at, 1e-3)
@@ -54,7 +54,7 @@ def has_progressed(first: CounterSample, last: CounterSample) -> bool:
 
 
 def count_collectives(answer: bytes) -> int | None:
-    """How many collectives a record's groups have entered and finished, all together."""
+    """Return the number of collectives entered and finished in all groups of a record."""
     try:
         groups = msgspec.json.decode(answer, type=_Groups).pg_status
         return sum(int(number) for status in groups.values() for number in status.values() if int(number) > 0)
@@ -67,6 +67,6 @@ class _Groups(msgspec.Struct):
 
 
 def find_worker_socket(private: Path, pid: int) -> Path | None:
-    """The worker's socket of a rank, where it has one."""
+    """Return the worker server's socket of a rank, or None."""
     path = private / f"{pid}.sock"
     return path if path.is_socket() else None

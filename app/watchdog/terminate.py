@@ -1,4 +1,4 @@
-"""End a job for good: its launcher is asked first, then whatever is left is killed."""
+"""End a job: terminate its launcher, then kill what is left."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ PAUSE_S = 0.1
 
 
 def terminate_job(child: "subprocess.Popen[bytes]", further: Iterable[int] = ()) -> None:
-    """End ``child``, all below it, and ``further`` processes of the job that no longer hang below it."""
+    """End ``child``, its descendants, and ``further`` processes of the job that are no longer its descendants."""
     known = _with_start([child.pid, *further])
     until = time.monotonic() + GRACE_S
     child.terminate()
@@ -33,7 +33,7 @@ def terminate_job(child: "subprocess.Popen[bytes]", further: Iterable[int] = ())
 
 
 def _with_start(pids: Iterable[int]) -> dict[int, float]:
-    """Each process that is there with its start, so that a pid used again is no longer the same."""
+    """Return the start time of each living process, to recognise a reused pid."""
     return {pid: proc.started_s for pid in pids if (proc := procfs.process_of(pid))}
 
 

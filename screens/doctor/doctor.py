@@ -16,7 +16,7 @@ from ...app.errors import UserError
 from ...app.evidence import Check
 from ...app.probes.context import level_permitted
 from ...app.snapshot import AllreduceSection, Snapshot
-from ...app.text.units import size_text
+from ...app.text.units import bytes_text
 from ...knowledge.schema import Intrusiveness
 from ..dialogs.confirm import ConfirmDialog
 from ..home.status_cells import machine_line
@@ -216,6 +216,6 @@ def bench_rows(section: AllreduceSection) -> list[Content]:
     for row in section.rows:
         wrong = "" if row.correct else "  wrong data"
         rows.append(
-            safe_content(f"{size_text(row.bytes):>10} {row.seconds * 1000:>10.2f} {row.busbw_gbps:>8.2f}{wrong}")
+            safe_content(f"{bytes_text(row.bytes):>10} {row.seconds * 1000:>10.2f} {row.busbw_gbps:>8.2f}{wrong}")
         )
     return rows

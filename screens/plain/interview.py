@@ -6,8 +6,8 @@ from ...app.diagnosis import dialogue
 from ...app.diagnosis.case import SKIPPED
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
-from ...app.probes.summary import share_text
 from ...app.snapshot import Snapshot
+from ...app.text.units import percent_text
 from ..shell.state import WizardState
 from .job import offer_fixes
 from .prompt import Prompt, Quit
@@ -169,7 +169,7 @@ class Interview:
 
 
 def _bar(share: float, title: str) -> str:
-    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {share_text(share):>5}  {title}"
+    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {percent_text(share):>5}  {title}"
 
 
 def _reason(line: ReasonLine) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ...app.diagnosis.job_evidence import add_review, add_triage, review_job_script
 from ...app.errors import UserError
 from ...app.fixes.types import Fix, safety_text
-from ...app.probes.summary import share_text
+from ...app.text.units import percent_text
 from ...app.triage import phrases
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -138,7 +138,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         record_triage(state, [report])
         diagnosis = state.diagnosis()
         best = diagnosis.causes[0]
-        prompt.write(f"  cause     {best.title} ({share_text(best.confidence)})")
+        prompt.write(f"  cause     {best.title} ({percent_text(best.confidence)})")
         state.record_diagnosis(diagnosis, [best])
         flow = state.fix_flow(best.id, report)
         fix = next((each for each in flow.build() if each.patches), None)

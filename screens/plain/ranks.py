@@ -2,25 +2,26 @@
 
 from collections.abc import Sequence
 
-from ...app.probes.summary import share_text
 from ...app.text.numbers import parse_count
+from ...app.text.terminal import align_columns
+from ...app.text.units import percent_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
 SHOWN_PLACES = 40  # of a job; the rest are counted
-ALWAYS = ("rank", "state", "where", "in", "last moved")
 
 
 def show_job(prompt: Prompt, report: JobReport) -> None:
     """Show the verdict, the ranks and the source."""
     verdict = report.verdict
     prompt.write("", f"{rank_groups.job_title(report)}: {verdict.state}")
-    prompt.write(f"  {verdict.why} ({share_text(verdict.confidence)})", "")
+    prompt.write(f"  {verdict.why} ({percent_text(verdict.confidence)})", "")
     prompt.write(*(f"  {prompt.status_sign('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
     groups = rank_groups.rank_groups(report)
     prompt.write(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))
+    prompt.write(*(f"  {note}" for note in rank_groups.long_notes(groups[:SHOWN_PLACES])))
     if len(groups) > SHOWN_PLACES:
         prompt.write(f"  … {len(groups) - SHOWN_PLACES} more places")
     prompt.write("", *(f"  {line}" for line in source_lines(report)), "")
@@ -28,24 +29,8 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
 
 def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
     """Render the groups as a table; a column that is empty for all is left out."""
-    columns: dict[str, list[str]] = {
-        "rank": [_ranks(group) for group in groups],
-        "state": [group.state.replace("_", " ") for group in groups],
-        "where": [f"{group.where} {group.function}".strip() or group.note for group in groups],
-        "in": [group.collective for group in groups],
-        "last moved": [f"{group.since} ago" if group.since else "" for group in groups],
-        "group": [group.group for group in groups],
-        "seq": [group.seq for group in groups],
-        "CPU": [group.cpu for group in groups],
-        "GPU": [group.gpu for group in groups],
-        "memory": [group.memory for group in groups],
-        "I/O": [group.io for group in groups],
-    }
-    shown = {name: cells for name, cells in columns.items() if name in ALWAYS or any(cells)}
-    widths = {name: max(len(name), *(len(cell) for cell in cells), 0) + 2 for name, cells in shown.items()}
-    rows = ["".join(f"{name:<{widths[name]}}" for name in shown)]
-    rows += ["".join(f"{cells[n]:<{widths[name]}}" for name, cells in shown.items()) for n in range(len(groups))]
-    return [row.rstrip() for row in rows]
+    header, rows = rank_groups.rank_table(groups, resources=True)
+    return align_columns([header, *rows])
 
 
 def show_rank(state: WizardState, prompt: Prompt) -> None:
@@ -86,10 +71,6 @@ def _which_rank(prompt: Prompt, ranks: Sequence[int]) -> int:
         if rank is not None and rank in ranks:
             return rank
         prompt.write(f"  Please give the number of a rank: {phrases.mid_sentence(phrases.ranks_phrase(ranks))}.")
-
-
-def _ranks(group: rank_groups.RankGroup) -> str:
-    return group.ranks if len(group.ranks) <= rank_groups.NAMED_WIDTH else f"{len(group.members)} ranks"
 
 
 def source_lines(report: JobReport) -> list[str]:

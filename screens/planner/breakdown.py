@@ -13,12 +13,11 @@ from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import exact_memory, summary
 from ...app.plan.memory.breakdown import PHASES, breakdown_terms
-from ...app.plan.memory.formula import bytes_text
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import Candidate, PlanRow, WhatIfResult
-from ...app.text.units import GIB, MIB
+from ...app.text.units import GIB, MIB, gib_text, percent_text, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import memory_bars
@@ -29,7 +28,6 @@ PART_WIDTH, SIZE_WIDTH = 13, 10
 INDENT = "  "
 NAME_MODULE = "as model a language model's name, a config.json, or your own pkg.mod:build"
 LEAST_BYTES = 0.05 * MIB  # of a change, to be told
-TINY = 0.005  # of the peak rate: less is not shown as a number
 
 
 class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
@@ -143,9 +141,9 @@ def strategy_details(
 def _used(row: PlanRow) -> str:
     found, setting = row
     used, memory = found.device_used_bytes_per_gpu, (setting.gpu_memory_gib or 0) * GIB
-    left = f"{bytes_text(memory - used)} free" if used <= memory else f"{bytes_text(used - memory)} too much"
+    left = f"{gib_text(memory - used, 2)} free" if used <= memory else f"{gib_text(used - memory, 2)} too much"
     band = f"{found.band.low / GIB:.1f} to {found.band.high / GIB:.1f} GiB"
-    return f"{bytes_text(used)} of {bytes_text(memory)} on a GPU, {left}. PyTorch is expected to hold {band}."
+    return f"{gib_text(used, 2)} of {gib_text(memory, 2)} on a GPU, {left}. PyTorch is expected to hold {band}."
 
 
 def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
@@ -162,7 +160,7 @@ def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
         name = safe_content(f" {part.name:<{PART_WIDTH - 2}}", "bold")
         shown.append(Content.assemble((sign, part.style), name, whole))
         for term in of_part:
-            equals = "" if len(term.factors) == 1 else f" = {bytes_text(term.bytes)}"
+            equals = "" if len(term.factors) == 1 else f" = {gib_text(term.bytes, 2)}"
             shown += indent_lines(f"{term.what}: {term.formula}{equals}", width)
     whole = f"  {'in all':<{PART_WIDTH - 2}}{found.device_used_bytes_per_gpu / GIB:>{SIZE_WIDTH - 4}.2f} GiB"
     return [*shown, safe_content(whole, "bold")]
@@ -173,17 +171,17 @@ def _time(row: PlanRow) -> list[str]:
     if found.step_seconds is None:
         return ["not known"]
     waits = found.exposed_comm_seconds or 0.0
-    said = [f"{summary.speed_text(row)}; {summary.seconds_text(waits)} of a step waits for links."]
+    said = [f"{summary.speed_text(row)}; {seconds_text(waits)} of a step waits for links."]
     if found.slower_than_ideal is not None:
-        share = f"{found.mfu:.0%}" if (found.mfu or 0.0) >= TINY else "less than 1%"
+        share = percent_text(found.mfu or 0.0)
         used = f"; {share} of the GPU's peak rate does the model's own arithmetic" if found.mfu else ""
         times = 1 + found.slower_than_ideal
-        longer = f"{times:,.1f} times" if times >= 2 else f"{found.slower_than_ideal:.0%} longer than"
+        longer = f"{times:,.1f} times" if times >= 2 else f"{percent_text(found.slower_than_ideal)} longer than"
         said.append(f"{longer} the arithmetic alone{used}.")
     if found.comm_bytes_per_step:
-        said.append(f"Each rank sends {bytes_text(found.comm_bytes_per_step)} in a step.")
+        said.append(f"Each rank sends {gib_text(found.comm_bytes_per_step, 2)} in a step.")
     if found.host_bytes:
-        said.append(f"{bytes_text(found.host_bytes)} of host memory for each GPU.")
+        said.append(f"{gib_text(found.host_bytes, 2)} of host memory for each GPU.")
     if found.dominated_by:
         said.append(f"{found.dominated_by} is no slower and needs no more memory.")
     return said
@@ -193,9 +191,9 @@ def _bought(change: WhatIfResult, now: Candidate) -> str:
     """A change with what it does to memory and time."""
     made: list[str] = []
     if abs(change.gpu_bytes) >= LEAST_BYTES:
-        made.append(f"{'+' if change.gpu_bytes > 0 else '-'}{bytes_text(abs(change.gpu_bytes))} on a GPU")
+        made.append(f"{'+' if change.gpu_bytes > 0 else '-'}{gib_text(abs(change.gpu_bytes), 2)} on a GPU")
     if change.step_seconds:
-        made.append(f"{'+' if change.step_seconds > 0 else '-'}{summary.seconds_text(abs(change.step_seconds))} a step")
+        made.append(f"{'+' if change.step_seconds > 0 else '-'}{seconds_text(abs(change.step_seconds))} a step")
     if change.tokens_per_s:
         made.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
     said = f"{change.change}: {', '.join(made)}" if made else change.change

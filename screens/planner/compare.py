@@ -9,7 +9,7 @@ from ...app.plan import summary
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import Candidate, PlanRow
-from ...app.text.units import GIB
+from ...app.text.units import GIB, gib_number, round_seconds, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import memory_bars
@@ -58,8 +58,8 @@ class ComparisonRow(NamedTuple):
 
 
 Said = tuple[Callable[[float], str], Callable[[float], float]]  # a number in words, and rounded as there
-GIBS: Said = (lambda value: f"{value / GIB:,.1f} GiB", lambda value: round(value / GIB, 1) * GIB)
-TIMES: Said = (summary.seconds_text, summary.round_seconds)
+GIBS: Said = (lambda value: f"{gib_number(value)} GiB", lambda value: round(value / GIB, 1) * GIB)
+TIMES: Said = (seconds_text, round_seconds)
 WHOLE: Said = (lambda value: f"{value:,.0f}", round)
 RATE: Said = (lambda value: f"{round_to_three_digits(value):,.0f}", round_to_three_digits)
 

@@ -5,7 +5,7 @@ from textual.content import Content
 from ...app.plan import summary
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import PlanRow
-from ...app.text.units import GIB
+from ...app.text.units import GIB, percent_text, seconds_text
 from ..shell.base import BROAD, WIDE
 from ..widgets.formatting import safe_content, status_sign, truncate_middle
 from . import memory_bars
@@ -78,13 +78,15 @@ class StrategyTable:
             lacks = f"{_five(over).strip()} over" if over > 0 else "host full"
             return f" {lacks:>{self._step_width + self._waits_width}}", "$error"
         waits = found.exposed_comm_seconds or 0.0
-        share = f" {f'{waits / found.step_seconds:.0%}' if found.step_seconds else '':>5}" if self._waits_width else ""
+        share = (
+            f" {percent_text(waits / found.step_seconds) if found.step_seconds else '':>5}" if self._waits_width else ""
+        )
         rate = (
             f" {round_to_three_digits(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}"
             if found.tokens_per_s and self._rate_width
             else ""
         )
-        return f" {summary.seconds_text(found.step_seconds):>{self._step_width}}{share}{rate}", ""
+        return f" {seconds_text(found.step_seconds):>{self._step_width}}{share}{rate}", ""
 
 
 def row_ids(rows: list[PlanRow]) -> list[str]:

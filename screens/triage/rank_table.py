@@ -6,9 +6,8 @@ from typing import NamedTuple
 from textual.content import Content
 
 from ...app.text.terminal import strip_control
-from ...app.text.units import count_text
 from ...app.triage import rank_details
-from ...app.triage.rank_groups import CodeLine, RankGroup, ranks_label, source_excerpt
+from ...app.triage.rank_groups import CodeLine, RankGroup, group_cells, ranks_label, source_excerpt
 from ...app.triage.types import JobReport
 from ..widgets.choices import Choice
 from ..widgets.formatting import relative_path, safe_content, truncate_middle
@@ -26,9 +25,8 @@ STATE_STYLE = {
     "zombie": "$error",
     "missing": "$error",
 }
-MOVING = ("running", "starting")
 CULPRIT = "! "
-LEAST_WHERE = 10
+LEAST_WHERE, RANK_WIDTH = 10, 11
 
 
 class Column(NamedTuple):
@@ -91,7 +89,7 @@ class RankTable:
         return Choice(id_, Content.assemble((text[: self._styled], style), text[self._styled :]))
 
     def _state(self, group: RankGroup) -> str:
-        return (CULPRIT if group.culprit else self._lead) + group.state.replace("_", " ")
+        return (CULPRIT if group.culprit else self._lead) + group_cells(group)["state"]
 
     def _where(self, group: RankGroup, room: int) -> str:
         if self._processes is not None:
@@ -105,7 +103,7 @@ class RankTable:
 
 def ranks_text(group: RankGroup) -> str:
     """Return ``1–3``, or ``512 ranks`` if the numbers do not fit."""
-    return group.ranks if len(group.ranks) <= 11 else count_text(len(group.members), "rank")
+    return group_cells(group, RANK_WIDTH)["rank"]
 
 
 def source_of_ranks(report: JobReport, width: int, at: str | None = None) -> list[Content]:
@@ -162,19 +160,8 @@ def _named(report: JobReport, ranks: Sequence[int]) -> str:
 
 
 def _cells(group: RankGroup) -> dict[str, str]:
-    moved = group.since or ("now" if group.state in MOVING else "")
-    return {
-        "rank": ranks_text(group),
-        "in": group.collective,
-        "seq": group.seq,
-        "group": group.group,
-        "CPU": group.cpu,
-        "GPU": group.gpu,
-        "memory": group.memory,
-        "I/O": group.io,
-        "last moved": moved,
-        "moved": moved,
-    }
+    cells = group_cells(group, RANK_WIDTH)
+    return cells | {"in": group.collective, "moved": cells["last moved"]}
 
 
 def _room(values: Iterable[str], least: int, most: int) -> int:

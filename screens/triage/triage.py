@@ -18,7 +18,7 @@ from ...app.diagnosis.case import FRONT_DOOR
 from ...app.errors import UserError
 from ...app.review.types import ReviewFinding
 from ...app.text.units import count_text
-from ...app.triage.job_text import changes_since, end_text, job_name, sample_time
+from ...app.triage.job_text import changes_since, end_text, sample_time
 from ...app.triage.rank_groups import RankGroup, job_title, rank_groups
 from ...app.triage.types import JobReport
 from ..dialogs.find_rank import FIND_FROM
@@ -244,7 +244,7 @@ class TriageScreen(AutoRefreshMixin):
             self._show_job(str(1 - self._shown))
             return
         rows = [
-            Choice(str(n), safe_content(job_name(report)), state_text(report, self._ended, self.ascii_only))
+            Choice(str(n), safe_content(job_title(report)), state_text(report, self._ended, self.ascii_only))
             for n, report in enumerate(self._reports)
         ]
         self.app.push_screen(PickDialog("Jobs of this machine", rows), callback=self._show_job)

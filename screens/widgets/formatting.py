@@ -6,6 +6,7 @@ from pathlib import Path
 from textual.content import Content
 
 from ...app.text.terminal import status_glyph, strip_control
+from ...app.text.units import percent_text
 
 STATUS_STYLE = {
     "ok": "$success",
@@ -38,8 +39,8 @@ def share_bar(share: float, width: int) -> str:
 
 
 def percent(share: float) -> str:
-    """``62 %``, right-aligned in five cells."""
-    return f"{share:.0%}".replace("%", " %").rjust(5)
+    """``62%``, right-aligned in five cells."""
+    return percent_text(share).rjust(5)
 
 
 def truncate_middle(value: str, width: int) -> str:

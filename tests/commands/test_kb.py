@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ddpwizard.app.diagnosis.cause_text import cause_lines
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
 
@@ -26,14 +26,14 @@ def test_check_names_file_and_line(tmp_path: Path):
 
 def test_list_and_graph():
     ids = {cause["id"] for cause in json.loads(ddpwizard("kb", "list", "--json").stdout)["causes"]}
-    assert ids == set(read_knowledge().causes)
+    assert ids == set(built_in_knowledge().causes)
     assert ddpwizard("kb", "graph").stdout.startswith("digraph")
     nodes = {node["id"] for node in json.loads(ddpwizard("kb", "graph", "--json").stdout)["nodes"]}
     assert ids < nodes
 
 
 def test_explain_tells_every_part_of_an_entry():
-    knowledge = read_knowledge()
+    knowledge = built_in_knowledge()
     assert cause_lines(knowledge.causes["port-in-use"], knowledge)[0] in ddpwizard("explain", "port-in-use").stdout
     for cause in knowledge.causes.values():
         text = "\n".join(cause_lines(cause, knowledge))

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from ddpwizard import knowledge as package
 from ddpwizard.app.diagnosis.coverage import coverage_table, entries_by_topic
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 
 
 @pytest.mark.parametrize("topic", KNOWLEDGE.topics)

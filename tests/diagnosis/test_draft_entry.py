@@ -10,6 +10,7 @@ from ddpwizard.app.diagnosis.draft_entry import error_lines, signature_of_line
 from ddpwizard.app.session import Session
 from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import UNFINISHED
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
 LOG = """\
@@ -64,7 +65,7 @@ def test_an_entry_from_a_log_passes_the_check_and_is_found_again(tmp_path: Path)
 
 def test_an_entry_from_a_session_keeps_what_was_rejected(tmp_path: Path):
     session = Session.new(argv=[])
-    case = Case(read_knowledge(), session)
+    case = Case(built_in_knowledge(), session)
     session.append("text", origin="<stdin>", words="the storage stalls every night", errors=error_lines(LOG, "x"))
     case.answer("same-place", "differs")
     case.settle("port-in-use", was=False)

@@ -6,8 +6,8 @@ import msgspec
 from ddpwizard.app.diagnosis.intake import read_sources
 from ddpwizard.app.evidence import ONE_PROCESS, Evidence
 from ddpwizard.app.logs.read import source_of_text
-from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import Cause, Clue, FixSpec, Knowledge, Question, Reference, Signature, Verification
+from helpers.built_in_knowledge import built_in_knowledge
 
 ODD = Cause(
     id="odd-cause",
@@ -26,7 +26,7 @@ KNOWLEDGE = Knowledge(
     causes={"odd-cause": ODD},
     questions={},
     probes={},
-    messages=read_knowledge().messages,
+    messages=built_in_knowledge().messages,
     rules={},
     scope_words=["nccl"],
     synonyms=[["explode", "blows up"]],

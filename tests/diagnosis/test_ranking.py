@@ -7,9 +7,9 @@ from ddpwizard.app.diagnosis.decision_graph import build_graph, graph_as_dot, gr
 from ddpwizard.app.diagnosis.next_step import entropy_bits, expected_gain_bits, next_steps
 from ddpwizard.app.diagnosis.ranking import TEMPERATURE, rank_causes, softmax_with_other, weight_table
 from ddpwizard.app.evidence import ONE_PROCESS, Evidence, answer_id, confirmed_id
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 WEIGHTS = weight_table(KNOWLEDGE)
 
 

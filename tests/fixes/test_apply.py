@@ -170,7 +170,7 @@ class TestRefusals:
             return staged
 
         monkeypatch.setattr(atomic_files, "_stage", meanwhile)
-        with pytest.raises(UserError, match="just been changed by somebody else"):
+        with pytest.raises(UserError, match="was just changed by another program"):
             apply_fix(wanted, tmp_path)
         monkeypatch.undo()
         assert tree(tmp_path) == {"b.py": b"y = 1  # mine\n", "train.py": b"x = 1\n"}

@@ -11,11 +11,11 @@ from ddpwizard.app.probes import network_judge
 from ddpwizard.app.review.review import review_file
 from ddpwizard.app.snapshot import GpuSection, PortSection, ResolveSection
 from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Verdict
-from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import FixSpec
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.machines import CPU_ONLY, EIGHT_GPUS, GIB, gpu, interface, snapshot
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 HUNG = """\
 import torch
 import torch.distributed as dist

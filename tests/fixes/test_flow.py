@@ -10,10 +10,10 @@ from ddpwizard.app.fixes.flow import FixFlow
 from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.session import Session
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import PATCHED, TRAIN, patch_fix, report
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 CAUSE = "rank-conditional-collective"
 FIELDS = {"id", "cause", "title", "action", "paths", "diff", "backup"}
 

@@ -4,9 +4,9 @@ import textwrap
 
 from ddpwizard.app.review.review import apply_fixes, review_text
 from ddpwizard.app.review.types import ReviewFinding
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\n"
 
 

@@ -1,8 +1,10 @@
 """The loader is strict: every error in an entry is reported with file and line."""
 
+import functools
 from pathlib import Path
 
 import pytest
+from ddpwizard.knowledge import loader
 from ddpwizard.knowledge.loader import KnowledgeError, read_knowledge
 
 ENTRY = """\
@@ -23,6 +25,15 @@ verify: {probe: limits, gone: [limits.shm-small]}
 holds_for: {torch: ">=2.1"}
 sources: [{title: A page, url: "https://example.org", checked: "2.13"}]
 """
+
+
+convert_once = functools.cache(loader._convert)
+
+
+@pytest.fixture(autouse=True)
+def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse each file of the built-in base once for all tests here; links and patterns are checked in each test."""
+    monkeypatch.setattr(loader, "_convert", convert_once)
 
 
 def write(directory: Path, text: str, name: str = "odd-cause.yaml") -> Path:

@@ -4,12 +4,12 @@ import re
 
 import msgspec
 from ddpwizard.app.logs.free_text import match_free_text
-from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.stemming import clue_stems
+from helpers.built_in_knowledge import built_in_knowledge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 CLUES = [clue.all for cause in KNOWLEDGE.causes.values() for clue in cause.clues]
 ANSWERS = [terms for asked in KNOWLEDGE.questions.values() for ways in asked.heard.values() for terms in ways]
 SYNONYMS = [word for group in KNOWLEDGE.synonyms for word in group]
@@ -31,7 +31,7 @@ whole = st.sampled_from([*CLUES, *ANSWERS]).map(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 12)
 @given(st.lists(written | whole, max_size=20).map("".join))
 def test_matches_are_the_same_as_with_every_search(text: str) -> None:
     assert match_free_text(text, "x", KNOWLEDGE) == match_free_text(text, "x", SEARCHES_EVERYTHING)

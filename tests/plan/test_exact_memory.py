@@ -223,6 +223,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.calibration
 @pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [DDP, FSDP2], ids=lambda strategy: strategy.kind)

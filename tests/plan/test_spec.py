@@ -43,7 +43,7 @@ class TestFiles:
             read_regular_file(tmp_path / "pipe", 10, "")
 
     def test_no_such_home(self) -> None:
-        with pytest.raises(UserError, match="no home is known for ~nouser"):
+        with pytest.raises(UserError, match="no home directory is known for ~nouser"):
             expand_user("~nouser/x")
         with pytest.raises(UserError, match="no home"):
             _path("~nouser/x")

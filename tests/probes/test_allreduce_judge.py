@@ -1,4 +1,4 @@
-"""What the ranks of the all-reduce test tell, and the verdict over them, without starting any."""
+"""Verdict of the all-reduce test from the progress of its ranks, without starting any."""
 
 import importlib.util
 from pathlib import Path
@@ -34,18 +34,18 @@ def log(**fields: Any) -> RankProgress:
     return RankProgress(**{"pid": 1, "joined": True, "call": 5, "call_bytes": 65536, **fields})
 
 
-class TestChoose:
-    def test_nccl_with_a_rank_per_gpu(self):
+class TestChooseBackend:
+    def test_nccl_with_one_rank_per_gpu(self):
         assert allreduce.choose_backend(["nccl", "gloo"], 8, None) == ("nccl", 8)
         assert allreduce.choose_backend(["nccl", "gloo"], 8, 4) == ("nccl", 4)
 
-    def test_gloo_where_ranks_would_share_a_gpu_or_there_is_none(self):
+    def test_gloo_if_ranks_share_a_gpu_or_there_is_none(self):
         assert allreduce.choose_backend(["nccl", "gloo"], 1, 2) == ("gloo", 2)
         assert allreduce.choose_backend(["gloo"], 0, None) == ("gloo", 2)
         assert allreduce.choose_backend([], 0, None)[0] == ""
 
 
-def test_environment_keeps_what_is_the_users():
+def test_environment_keeps_variables_of_the_user():
     given = {"RANK": "1", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "x", "NCCL_SOCKET_IFNAME": "ens3", "RANKING": "1"}
     kept = allreduce.clean_environment({**given, "NCCL_DEBUG": "INFO"})
     assert kept == {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "ens3", "RANKING": "1"}
@@ -57,47 +57,47 @@ class TestVerdict:
 
     def test_wrong_elements(self):
         wrong = row(16, wrong=2, first=1, should=3.0, got="nan")
-        ended, ranks, says = all_reduce_verdict(
+        ended, ranks, text = all_reduce_verdict(
             {0: log(done=True, rows=[row(16)]), 1: log(done=True, rows=[wrong])}, False
         )
         assert (ended, ranks) == ("done", [1])
-        assert says == "2 of 4 elements wrong on rank 1 at 16 B: number 1 should be 3 and is nan"
+        assert text == "2 of 4 elements wrong on rank 1 at 16 B: number 1 should be 3 and is nan"
 
-    def test_the_rank_behind_is_named_at_a_time_out(self):
-        ended, ranks, says = all_reduce_verdict({0: log(call=6), 1: log(call=5), 2: log(call=6)}, True)
+    def test_rank_behind_is_named_at_a_timeout(self):
+        ended, ranks, text = all_reduce_verdict({0: log(call=6), 1: log(call=5), 2: log(call=6)}, True)
         assert (ended, ranks) == ("hung", [1])
-        assert says == "rank 1 was still in all-reduce 5 (64 KiB), ranks 0, 2 in all-reduce 6 (64 KiB)"
+        assert text == "rank 1 was still in all-reduce 5 (64 KiB), ranks 0, 2 in all-reduce 6 (64 KiB)"
 
-    def test_all_at_one_place(self):
-        ended, ranks, says = all_reduce_verdict({0: log(), 1: log()}, True)
+    def test_all_ranks_in_the_same_collective(self):
+        ended, ranks, text = all_reduce_verdict({0: log(), 1: log()}, True)
         assert (ended, ranks) == ("hung", [])
-        assert says.startswith("all 2 ranks were in all-reduce 5")
+        assert text.startswith("all 2 ranks were in all-reduce 5")
 
-    def test_a_rank_that_never_ran(self):
-        ended, ranks, says = all_reduce_verdict({0: log(joined=False, call=-1), 1: RankProgress()}, True)
-        assert (ended, ranks, says) == ("hung", [1], "rank 1 was still starting up, rank 0 joining the others")
+    def test_rank_that_never_started(self):
+        ended, ranks, text = all_reduce_verdict({0: log(joined=False, call=-1), 1: RankProgress()}, True)
+        assert (ended, ranks, text) == ("hung", [1], "rank 1 was still starting up, rank 0 joining the others")
 
-    def test_the_first_error_counts_and_a_death_before_it(self):
+    def test_first_error_counts_but_a_killed_rank_comes_before_it(self):
         first = log(error="RuntimeError: no", error_at=1.0)
         later = log(error="Connection closed by peer", error_at=2.0)
         assert all_reduce_verdict({0: later, 1: first}, False)[1] == [1]
-        ended, ranks, says = all_reduce_verdict({0: later, 1: log(exit_code=-9), 2: log(exit_code=-15)}, False)
+        ended, ranks, text = all_reduce_verdict({0: later, 1: log(exit_code=-9), 2: log(exit_code=-15)}, False)
         assert (ended, ranks) == ("failed", [1])
-        assert "SIGKILL" in says
+        assert "SIGKILL" in text
 
     def test_torchrun_alone_failed(self):
-        ended, ranks, says = all_reduce_verdict(
+        ended, ranks, text = all_reduce_verdict(
             {0: RankProgress(), 1: RankProgress()}, False, "RuntimeError: no address"
         )
         assert (ended, ranks) == ("failed", [])
-        assert says.endswith("RuntimeError: no address")
+        assert text.endswith("RuntimeError: no address")
 
 
 def test_exit_codes_from_the_table_of_torchrun():
     assert parse_exit_codes(TORCHRUN_TABLE) == {0: -15, 1: -7}
 
 
-def test_rows_take_the_slowest_rank_and_only_what_all_finished():
+def test_rows_use_the_slowest_rank_and_sizes_that_all_finished():
     logs = {0: log(rows=[row(1000, 0.5), row(2000, 1.0)]), 1: log(rows=[row(1000, 1.0, wrong=1)])}
     (only,) = build_bench_rows("gloo", logs)
     assert (only.seconds, only.correct, only.algbw_gbps, only.busbw_gbps) == (1.0, False, 1e-6, 1e-6)
@@ -114,7 +114,7 @@ def test_rows_take_the_slowest_rank_and_only_what_all_finished():
         ("RuntimeError: something else", "failed"),
     ],
 )
-def test_what_the_ranks_said_names_the_finding(line: str, finding: str):
+def test_last_lines_of_the_ranks_give_the_finding(line: str, finding: str):
     section = AllreduceSection(
         backend="nccl", ranks=2, rows=[], verdict="rank 0 failed", ended="failed", last_lines={0: [f"[rank0]: {line}"]}
     )
@@ -132,9 +132,9 @@ def agent() -> Any:
 
 
 class TestPattern:
-    """The data of the test: a swap of ranks, a shift and a chunk in a wrong place must all show."""
+    """The data of the test: a swap of ranks, a shift and a chunk in a wrong place are all detected."""
 
-    def test_the_sum_is_exact(self):
+    def test_sum_is_exact(self):
         import torch
 
         module = agent()
@@ -143,7 +143,7 @@ class TestPattern:
             assert all(len(part) == count for part in parts)
             assert torch.equal(torch.stack(parts).sum(dim=0), module.expected_sum(torch, 4, count, "cpu"))
 
-    def test_faults_show(self):
+    def test_faults_are_detected(self):
         import torch
 
         module = agent()
@@ -159,9 +159,9 @@ class TestPattern:
         swapped = torch.cat([right[1024:2048], right[:1024], right[2048:]])
         assert module.wrong_elements(torch, swapped, right)["wrong"] > 1500, "chunks in each other's place"
 
-    def test_the_first_wrong_element_is_told(self):
+    def test_first_wrong_element_is_reported(self):
         import torch
 
         data = torch.tensor([1.0, 2.0, float("nan"), 9.0])
-        told = agent().wrong_elements(torch, data, torch.tensor([1.0, 2.0, 3.0, 4.0]))
-        assert told == {"wrong": 2, "first": 2, "should": 3.0, "got": "nan"}
+        found = agent().wrong_elements(torch, data, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        assert found == {"wrong": 2, "first": 2, "should": 3.0, "got": "nan"}

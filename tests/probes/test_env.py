@@ -12,7 +12,7 @@ from ddpwizard.app.launchers.variables import COSTLY, KNOWN, NO_OP, RENAMED, clo
 from ddpwizard.app.probes.env import judge
 from ddpwizard.app.probes.ifname_selectors import selector_problem
 from ddpwizard.app.snapshot import EnvSection, Gpu, GpuSection, Snapshot
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.probe_namespaces import probe
 
 COMPLETE = {
@@ -28,7 +28,7 @@ Start = Callable[[dict[str, str]], int]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a process with the given environment; it is there, its environment readable, when this returns."""
+    """Start a process with the given environment; it runs and its environment is readable when this returns."""
     running: list[subprocess.Popen[bytes]] = []
 
     def one(environ: dict[str, str]) -> int:
@@ -59,21 +59,21 @@ def job(*ranks: dict[str, str], **section: object) -> list[Check]:
     return judged(by_pid[100], None, ranks=by_pid, **section)
 
 
-def test_a_plain_shell_is_no_finding() -> None:
+def test_plain_shell_is_no_finding() -> None:
     seen = probe("env", {})
     assert seen.snapshot.env is not None
     assert seen.snapshot.env.owner == "this shell"
     assert [(check.id, check.status, check.finding) for check in seen.checks] == [("env.absent", "skip", "")]
 
 
-def test_complete() -> None:
+def test_complete_contract() -> None:
     checks = judged(COMPLETE)
     assert [(check.status, check.finding) for check in checks] == [("ok", "env.complete")]
     assert "RANK=1, WORLD_SIZE=4" in checks[0].detail
 
 
 @pytest.mark.parametrize(
-    ("change", "finding", "where", "says"),
+    ("change", "finding", "where", "text"),
     [
         ({"MASTER_ADDR": ""}, "env.incomplete", "MASTER_ADDR", "environment variable MASTER_ADDR expected"),
         ({"LOCAL_RANK": ""}, "env.incomplete", "LOCAL_RANK", "falls back to GPU 0"),
@@ -85,15 +85,15 @@ def test_complete() -> None:
         ({"MASTER_PORT": "70000"}, "env.port-out-of-range", "MASTER_PORT", "1 to 65535"),
     ],
 )
-def test_broken_contract(change: dict[str, str], finding: str, where: str, says: str) -> None:
+def test_broken_contract(change: dict[str, str], finding: str, where: str, text: str) -> None:
     checks = judged(COMPLETE | change)
     assert findings(checks) == [finding]
     assert (checks[0].status, checks[0].where) == ("fail", where)
-    assert says in checks[0].detail
+    assert text in checks[0].detail
     assert checks[0].fix
 
 
-def test_half_a_contract_without_a_launcher_is_only_a_warning() -> None:
+def test_incomplete_contract_without_a_launcher_is_a_warning() -> None:
     """Batch scripts export MASTER_ADDR and MASTER_PORT for torchrun's command line."""
     checks = judged({"MASTER_ADDR": "node0", "MASTER_PORT": "29500"})
     assert [(check.status, check.finding) for check in checks] == [("warn", "env.incomplete")]
@@ -115,15 +115,15 @@ def test_ranks_that_agree() -> None:
         (({}, {}, {}, {"MASTER_ADDR": ""}), ["env.incomplete", "env.world-size-differs"]),
     ],
 )
-def test_ranks_that_do_not(ranks: tuple[dict[str, str], ...], found: list[str]) -> None:
+def test_ranks_that_disagree(ranks: tuple[dict[str, str], ...], found: list[str]) -> None:
     assert findings(job(*ranks)) == found
 
 
-def test_a_rank_that_may_not_be_read_is_not_called_missing() -> None:
+def test_unreadable_rank_is_not_reported_as_missing() -> None:
     assert findings(job({}, {}, {}, unreadable=[777])) == ["env.complete"]
 
 
-def test_the_same_trouble_on_many_ranks_is_told_once() -> None:
+def test_same_problem_of_several_ranks_is_reported_once() -> None:
     assert findings(job(*[{"MASTER_PORT": "0"}] * 4)) == ["env.port-out-of-range"]
 
 
@@ -140,19 +140,19 @@ def test_real_processes(start: Start) -> None:
     assert str(pids[2]) in seen.check("env.rank-duplicated").detail
 
 
-def test_a_single_process_without_a_launcher(start: Start) -> None:
+def test_single_process_without_a_launcher(start: Start) -> None:
     pid = start({"PATH": "/bin"})
     seen = probe("env", {}, pids=[pid])
     assert seen.findings == ["env.absent"]
 
 
-def test_spawned_processes_may_have_set_it_themselves(start: Start) -> None:
+def test_spawned_processes_without_variables_are_unknown(start: Start) -> None:
     seen = probe("env", {}, pids=[start({}), start({})])
     assert [(check.status, check.finding) for check in seen.checks] == [("unknown", "")]
 
 
-def test_loader_workers_are_not_taken_for_ranks(tmp_path: Path) -> None:
-    """A rank's forked helpers carry its RANK; they are no second rank 1."""
+def test_data_loader_workers_are_no_ranks(tmp_path: Path) -> None:
+    """Forked helpers of a rank inherit its RANK; they are no second rank 1."""
     code = "import os, time; print(os.fork(), flush=True); time.sleep(300)"
     rank = subprocess.Popen([sys.executable, "-c", code], env=COMPLETE, stdout=subprocess.PIPE)
     assert rank.stdout
@@ -168,13 +168,13 @@ def test_loader_workers_are_not_taken_for_ranks(tmp_path: Path) -> None:
         rank.wait()
 
 
-def test_a_job_that_is_gone() -> None:
+def test_ended_job_is_an_error() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     assert probe("env", {}, pids=[child.pid]).failed.startswith(f"the job has ended (pid {child.pid})")
 
 
-def test_secrets_stay_out(start: Start) -> None:
+def test_secrets_are_redacted(start: Start) -> None:
     login = "http://user:hunter2@proxy:3128"
     seen = probe("env", {}, pids=[start(COMPLETE | {"HTTP_PROXY": login, "NCCL_SECRET_TOKEN": "hunter2"})])
     assert seen.snapshot.env is not None
@@ -182,17 +182,17 @@ def test_secrets_stay_out(start: Start) -> None:
 
 
 @pytest.mark.parametrize("via_variable", [True, False])
-def test_a_fifo_in_place_of_nccl_conf_does_not_block(tmp_path: Path, via_variable: bool) -> None:
+def test_fifo_as_nccl_conf_does_not_block(tmp_path: Path, via_variable: bool) -> None:
     fifo = tmp_path / (".nccl.conf" if not via_variable else "other.conf")
     os.mkfifo(fifo)
     seen = probe("env", {"HOME": str(tmp_path)} | ({"NCCL_CONF_FILE": str(fifo)} if via_variable else {}))
     assert seen.failed == ""
     assert seen.check("env.conf-file-unreadable").detail == (
-        f"{fifo}: is no regular file; NCCL waits for ever when it opens it."
+        f"{fifo}: not a regular file; NCCL blocks when it opens it."
     )
 
 
-def test_nccl_conf_in_force(tmp_path: Path) -> None:
+def test_settings_of_nccl_conf(tmp_path: Path) -> None:
     conf = tmp_path / ".nccl.conf"
     conf.write_text("# comment\nNCCL_SOCKET_IFNAME=eth0\nNCCL_DEBUG=INFO\nNCCL_IB_DISABLE = 1\nexport NCCL_ALGO=Ring\n")
     seen = probe("env", {"HOME": str(tmp_path), "NCCL_DEBUG": "WARN"})
@@ -223,7 +223,7 @@ def test_nccl_conf_in_force(tmp_path: Path) -> None:
         ("GLOO_SOCKET_IFNAME", "eth0,", True),
     ],
 )
-def test_selectors_as_their_readers_see_them(variable: str, value: str, odd: bool) -> None:
+def test_misread_selectors(variable: str, value: str, odd: bool) -> None:
     assert bool(selector_problem(variable, value)) is odd
     assert ("env.selector-misread" in findings(judged({variable: value}))) is odd
 
@@ -252,23 +252,23 @@ def test_visible_devices(value: str, section: GpuSection | None, odd: bool) -> N
     assert ("env.visible-devices-odd" in findings(judged({"CUDA_VISIBLE_DEVICES": value}, section))) is odd
 
 
-def test_names_nobody_reads() -> None:
+def test_unread_names() -> None:
     checks = judged(
         {"NCCL_TIMEOUT": "3600", "NCCL_SOCKET_IFNAMES": "eth0", "NCCL_DEBUG": "INFO", "NCCL_OWN_THING": "1"}
     )
-    told = {check.where: check for check in checks if check.finding == "env.no-op-variable"}
-    assert set(told) == {"NCCL_TIMEOUT", "NCCL_SOCKET_IFNAMES"}
-    assert "init_process_group(timeout=" in told["NCCL_TIMEOUT"].detail
-    assert told["NCCL_SOCKET_IFNAMES"].fix == "unset NCCL_SOCKET_IFNAMES; export NCCL_SOCKET_IFNAME=eth0"
+    found = {check.where: check for check in checks if check.finding == "env.no-op-variable"}
+    assert set(found) == {"NCCL_TIMEOUT", "NCCL_SOCKET_IFNAMES"}
+    assert "init_process_group(timeout=" in found["NCCL_TIMEOUT"].detail
+    assert found["NCCL_SOCKET_IFNAMES"].fix == "unset NCCL_SOCKET_IFNAMES; export NCCL_SOCKET_IFNAME=eth0"
 
 
-def test_old_and_costly_names_are_told_without_being_evidence() -> None:
+def test_old_and_costly_names_are_checks_without_a_finding() -> None:
     checks = judged({"NCCL_BLOCKING_WAIT": "1", "NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "0"})
-    told = {check.where: (check.id, check.finding) for check in checks if check.where}
-    assert told == {"NCCL_BLOCKING_WAIT": ("env.old-name", ""), "NCCL_P2P_DISABLE": ("env.costly", "")}
+    found = {check.where: (check.id, check.finding) for check in checks if check.where}
+    assert found == {"NCCL_BLOCKING_WAIT": ("env.old-name", ""), "NCCL_P2P_DISABLE": ("env.costly", "")}
 
 
-def test_no_known_name_is_called_a_misspelling() -> None:
+def test_known_names_are_no_misspellings() -> None:
     assert [name for name in KNOWN if closest_known_name(name)] == []
     assert all(new in KNOWN or new.startswith("TORCH_FR_") for new, _ in RENAMED.values())
     assert not set(NO_OP) & KNOWN
@@ -287,17 +287,17 @@ def test_no_known_name_is_called_a_misspelling() -> None:
         ({}, None),
     ],
 )
-def test_nodes(variables: dict[str, str], count: int | None) -> None:
+def test_node_count(variables: dict[str, str], count: int | None) -> None:
     assert node_count(variables) == count
 
 
 def test_every_finding_of_the_host_probes_is_declared() -> None:
-    """What the judges can report stands in their source as a literal; the knowledge base has to know it."""
+    """Findings are literals in the source of the judges; the knowledge base must declare them."""
     import re
 
     from ddpwizard.app import probes
 
-    declared = read_knowledge().findings()
+    declared = built_in_knowledge().findings()
     folder = Path(probes.__path__[0])
     sources = [path.read_text() for path in folder.glob("*.py")]
     for name in ("env", "ports", "network", "limits", "resolve"):

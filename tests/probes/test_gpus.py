@@ -1,4 +1,4 @@
-"""GPUs: what NVML answers (a stub replays it, see fixtures/nvml/README.md), joined with real processes, and judged."""
+"""GPUs: recorded answers of NVML (see fixtures/nvml/README.md) with real processes, and the checks."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 
 def snapshot(section: GpuSection, env: EnvSection | None = None) -> Snapshot:
-    return Snapshot(taken_at=0, host="box", ddpwizard_version="0", gpus=section, env=env)
+    return Snapshot(taken_at=0, host="node", ddpwizard_version="0", gpus=section, env=env)
 
 
 def look_at(fixture: str, pids: dict[str, int] | None = None, **environ: str) -> GpuSection:
@@ -54,7 +54,7 @@ def start(processes: list[subprocess.Popen[bytes]], **environ: str) -> int:
 
 
 class TestReading:
-    def test_a_healthy_box(self):
+    def test_healthy_machine(self):
         section = look_at("h100x8")
         assert section.driver == "570.124.06"
         assert [gpu.index for gpu in section.gpus] == list(range(8))
@@ -63,19 +63,19 @@ class TestReading:
         assert first.memory_used_bytes == 1 << 20, "what the driver keeps for itself is not in use"
         assert (first.ecc_uncorrected, first.throttle, first.compute_mode, first.mig) == (0, [], "default", False)
 
-    def test_what_a_gpu_does_not_support_is_none(self):
+    def test_unsupported_values_are_none(self):
         section = look_at("old-driver")
         gpu = section.gpus[0]
         assert (gpu.ecc_uncorrected, gpu.mig, gpu.memory_used_bytes) == (None, False, 468189184)
         assert set(found(section)) == {"gpus"}
 
     @pytest.mark.parametrize(("states", "links"), [([], 0), ([1] * 18, 18), ([1, 0, 1, 1], 3)])
-    def test_links_that_are_up(self, states: list[int], links: int):
+    def test_active_nvlinks_are_counted(self, states: list[int], links: int):
         stub = StubNvml("h100x8")
         stub.devices = [device | {"nvlink_states": states} for device in stub.devices]
         assert {gpu.nvlinks for gpu in gpus.build_gpu_section(read_nvml(stub), ChildRequest({})).gpus} == {links}
 
-    def test_a_lost_gpu_does_not_hide_the_others(self):
+    def test_lost_gpu_does_not_hide_the_others(self):
         section = look_at("one-lost")
         assert [gpu.index for gpu in section.gpus] == [0, 1, 2, 3, 4, 5, 7]
         assert found(section)["gpus.lost"].detail == "GPU 6: GPU is lost"
@@ -84,20 +84,20 @@ class TestReading:
         section = look_at("library-mismatch")
         assert (section.gpus, section.problem) == ([], "Driver/library version mismatch")
 
-    def test_nvml_is_closed_again(self):
+    def test_nvml_is_shut_down(self):
         stub = StubNvml("h100x8")
         read_nvml(stub)
         assert not stub.open
 
 
 class TestHere:
-    def test_the_real_nvml_or_its_absence(self):
+    def test_nvml_of_this_machine_or_its_absence(self):
         section = asyncio.run(gpus.collect(ProbeContext(python=sys.executable, environ={"LOCAL_WORLD_SIZE": "2"})))
         assert bool(section.driver) != bool(section.problem)
         assert section.local_world_size == 2
         assert gpus.judge(snapshot(section))
 
-    def test_an_nvml_that_hangs_ends_at_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_hanging_nvml_times_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "pynvml.py").write_text(
             "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()\n"
         )
@@ -110,7 +110,7 @@ class TestHere:
 
 
 class TestVisible:
-    """What CUDA makes of CUDA_VISIBLE_DEVICES."""
+    """CUDA_VISIBLE_DEVICES as CUDA reads it."""
 
     def devices(self, value: str | None, fixture: str = "h100x8") -> tuple[list[int], str]:
         section = replace(look_at(fixture), visible=value)
@@ -128,19 +128,19 @@ class TestVisible:
         shown, odd = self.devices(value)
         assert shown == [] and "hides all" in odd
 
-    def test_named_twice_shows_none(self):
+    def test_device_listed_twice_hides_all(self):
         shown, odd = self.devices("0,1,0")
         assert shown == [] and "'0' twice" in odd
 
-    def test_one_that_is_not_there_ends_the_list(self):
+    def test_missing_device_ends_the_list(self):
         shown, odd = self.devices("0,9,1")
         assert shown == [0] and "'9'" in odd and "only the 1 before it" in odd
 
-    def test_none_of_it_is_there(self):
+    def test_only_missing_devices_hide_all(self):
         shown, odd = self.devices("all")
         assert shown == [] and "no GPU is visible" in odd
 
-    def test_uuids_may_be_cut_short_while_they_are_one(self):
+    def test_unique_uuid_prefix_selects_a_device(self):
         section = look_at("h100x8")
         uuid = section.gpus[5].uuid
         assert self.devices(f"{uuid},{section.gpus[2].uuid[:12]}") == ([5, 2], "")
@@ -156,7 +156,7 @@ class TestVisible:
 
 
 class TestJudge:
-    def test_healthy_says_which_rank_takes_which(self):
+    def test_healthy_gpus_show_the_device_of_each_rank(self):
         checks = found(look_at("h100x8", CUDA_VISIBLE_DEVICES="7,0"))
         assert set(checks) == {"gpus"}
         assert checks["gpus"].status == "ok" and checks["gpus"].title.startswith("8 × NVIDIA H100")
@@ -196,9 +196,9 @@ class TestJudge:
 
 
 class TestMemory:
-    """Who holds GPU memory: the pids are those of real processes."""
+    """Holders of GPU memory; the pids are those of real processes."""
 
-    def test_two_ranks_of_one_job_on_one_gpu(self, processes: list[subprocess.Popen[bytes]]):
+    def test_two_ranks_of_one_job_share_a_gpu(self, processes: list[subprocess.Popen[bytes]]):
         job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29544"}
         pids = {f"rank {rank}": start(processes, RANK=str(rank), LOCAL_RANK=str(rank), **job) for rank in (0, 1)}
         section = look_at("shared-by-two-ranks", pids, LOCAL_WORLD_SIZE="2")
@@ -216,14 +216,14 @@ class TestMemory:
         }
         assert "gpus.shared-device" not in found(look_at("shared-by-two-ranks", pids))
 
-    def test_a_rank_whose_launcher_is_gone_holds_memory(self, processes: list[subprocess.Popen[bytes]]):
+    def test_orphaned_rank_holds_memory(self, processes: list[subprocess.Popen[bytes]]):
         job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29547", "TORCHELASTIC_RUN_ID": "gone"}
         pids = {f"rank {rank}": start(processes, RANK=str(rank), **job) for rank in (0, 1)}
         held = found(look_at("shared-by-two-ranks", pids))["gpus.memory-held"]
         assert "rank 0 of a job whose launcher is gone" in held.detail
         assert held.fix.endswith(f"kill {' '.join(str(pid) for pid in sorted(pids.values()))}")
 
-    def test_memory_of_another_program_and_of_nobody(self, processes: list[subprocess.Popen[bytes]]):
+    def test_memory_of_another_program_and_of_no_process(self, processes: list[subprocess.Popen[bytes]]):
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
         pids = {"ended": ended.pid, "notebook": start(processes)}
@@ -234,7 +234,7 @@ class TestMemory:
         assert f"GPU 2: 63.2 GiB by pid {ended.pid}, which has ended" in gone
         assert "GPU 5: 12 GiB by no process" in gone
 
-    def test_in_a_container_nobody_is_called_dead(self):
+    def test_unknown_pids_in_a_container_are_not_reported_as_ended(self):
         section = look_at("memory-without-owner", {"ended": 2**22 - 1, "notebook": 2**22 - 2})
         checks = {
             check.finding: check

@@ -38,7 +38,7 @@ def small_shm(options: str) -> str:
     return f"mount -t tmpfs -o {options} tmpfs /dev/shm"
 
 
-def test_a_container_of_the_default_size() -> None:
+def test_shm_of_the_default_container_size() -> None:
     seen = probe(
         "limits",
         namespaces="-m",
@@ -53,25 +53,25 @@ def test_a_container_of_the_default_size() -> None:
     assert seen.check("limits.shm-small").title == "/dev/shm: 64 MiB of 64 MiB free"
 
 
-def test_shared_memory_that_is_full() -> None:
+def test_full_shm() -> None:
     setup = [small_shm("size=2g"), "fallocate -l 1950m /dev/shm/left-over"]
     seen = probe("limits", namespaces="-m", setup=setup)
     assert "limits.shm-full" in seen.findings
 
 
-def test_shared_memory_that_is_read_only() -> None:
+def test_read_only_shm() -> None:
     seen = probe("limits", namespaces="-m", setup=[small_shm("size=2g,ro")])
     assert seen.check("limits.shm-unusable").title == "/dev/shm is mounted read-only"
 
 
-def test_no_shared_memory_at_all() -> None:
+def test_missing_shm() -> None:
     setup = ["mount -t tmpfs tmpfs /dev", "mknod -m 666 /dev/null c 1 3", "mknod -m 666 /dev/urandom c 1 9"]
     seen = probe("limits", namespaces="-m", setup=setup)
     assert seen.check("limits.shm-unusable").title == "/dev/shm: No such file or directory"
     assert seen.check("limits.shm-unusable").status == "fail"
 
 
-def test_this_box_as_it_is() -> None:
+def test_limits_of_this_machine() -> None:
     seen = probe("limits")
     section = seen.snapshot.limits
     assert section is not None
@@ -81,7 +81,7 @@ def test_this_box_as_it_is() -> None:
     assert section.shm_total_bytes == state.f_blocks * state.f_frsize
 
 
-def test_a_running_jobs_limits_count_not_ours() -> None:
+def test_limits_are_those_of_the_running_job() -> None:
     command = ["prlimit", "--memlock=131072", "--nofile=777", sys.executable, "-c", "print('up', flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
         assert job.stdout
@@ -114,7 +114,7 @@ def memory_group() -> Iterator[Path]:
     pytest.skip("no memory control group may be made here")
 
 
-def test_a_real_control_group(memory_group: Path) -> None:
+def test_memory_limit_of_a_real_control_group(memory_group: Path) -> None:
     code = "import sys; block = bytearray(b'x') * (160 << 20); print('up', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
         (memory_group / "cgroup.procs").write_text(str(job.pid))
@@ -129,7 +129,7 @@ def test_a_real_control_group(memory_group: Path) -> None:
     assert section.cgroup_oom_kills == 0
 
 
-def test_the_tightest_group_on_the_way_up_counts(tmp_path: Path) -> None:
+def test_tightest_control_group_counts(tmp_path: Path) -> None:
     inner = tmp_path / "kubepods" / "pod1"
     inner.mkdir(parents=True)
     for group, limit in ((inner, "max"), (inner.parent, str(4 * GIB)), (tmp_path, "max")):
@@ -141,14 +141,14 @@ def test_the_tightest_group_on_the_way_up_counts(tmp_path: Path) -> None:
     assert _tightest(str(tmp_path), "/not/seen/from/here", _v2) == (None, 2 * GIB, 2)
 
 
-def test_version_one_without_a_limit(tmp_path: Path) -> None:
+def test_cgroup_v1_without_a_limit(tmp_path: Path) -> None:
     (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     (tmp_path / "memory.usage_in_bytes").write_text(f"{GIB}\n")
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
     assert _v1(tmp_path) == (None, GIB, 3)
 
 
-def test_a_healthy_box() -> None:
+def test_healthy_machine() -> None:
     checks = judged()
     assert {check.status for check in checks.values()} == {"ok"}
     assert [check.finding for check in checks.values() if check.finding] == ["limits.shm-roomy"]
@@ -188,7 +188,7 @@ def test_each_limit(changes: dict[str, object], id_: str, status: str) -> None:
         {"cgroup_memory_limit_bytes": 1 << 50, "cgroup_memory_used_bytes": 63 * GIB},
     ],
 )
-def test_what_does_no_harm_is_no_finding(changes: dict[str, object]) -> None:
+def test_harmless_limit_is_no_finding(changes: dict[str, object]) -> None:
     assert [check.finding for check in judged(**changes).values() if check.finding] == ["limits.shm-roomy"]
 
 
@@ -200,17 +200,17 @@ def test_what_does_no_harm_is_no_finding(changes: dict[str, object]) -> None:
         ("kubernetes", "mount an emptyDir with medium: Memory and sizeLimit: 16Gi at /dev/shm"),
     ],
 )
-def test_the_fix_fits_the_kind_of_box(container: str, fix: str) -> None:
+def test_fix_depends_on_the_container(container: str, fix: str) -> None:
     checks = judged(shm_total_bytes=64 * MIB, shm_free_bytes=64 * MIB, container=container)
     assert checks["limits.shm-small"].fix == fix
 
 
-def test_stacks_that_cannot_be_read() -> None:
+def test_unreadable_stacks() -> None:
     check = judged(can_ptrace=False, ptrace_scope=2)["limits.ptrace"]
     assert (check.status, check.finding) == ("warn", "")
     assert "kernel.yama.ptrace_scope is 2" in check.detail
 
 
-def test_yama_forbids_everybody_at_three() -> None:
+def test_yama_scope_three_forbids_all() -> None:
     assert _can_ptrace(0)
     assert not _can_ptrace(3)

@@ -34,7 +34,7 @@ DOCKER = [
 ]
 
 
-def box(*setup: str, environ: dict[str, str] | None = None) -> Seen:
+def machine(*setup: str, environ: dict[str, str] | None = None) -> Seen:
     return probe("network", environ, namespaces=NAMESPACES, setup=[*BASE, *QUIET, *setup])
 
 
@@ -44,8 +44,8 @@ def network(seen: Seen) -> NetworkSection:
     return seen.snapshot.network
 
 
-def test_what_a_link_is() -> None:
-    seen = box(*LAN, *ROUTE, *DOCKER, "ip tuntap add dev tap0 mode tap", "ip tuntap add dev tun0 mode tun")
+def test_kind_of_each_link() -> None:
+    seen = machine(*LAN, *ROUTE, *DOCKER, "ip tuntap add dev tap0 mode tap", "ip tuntap add dev tun0 mode tun")
     links = {i.name: i for i in network(seen).interfaces}
     assert {name: link.kind for name, link in links.items()} == {
         "lo": "loopback",
@@ -63,26 +63,26 @@ def test_what_a_link_is() -> None:
     assert (links["lan0"].mtu, links["lo"].mtu) == (1500, 65536)
 
 
-def test_this_box_has_loopback() -> None:
+def test_this_machine_has_loopback() -> None:
     assert any(i.kind == "loopback" for i in network(probe("network")).interfaces)
 
 
-def test_docker0_is_left_alone_by_nccl() -> None:
-    seen = box(*DOCKER, *LAN, *ROUTE)
+def test_nccl_ignores_docker0() -> None:
+    seen = machine(*DOCKER, *LAN, *ROUTE)
     assert network(seen).nccl_would_use == ["lan0"]
     assert "network.clear-choice" in seen.findings
 
 
-def test_docker0_when_there_is_nothing_else() -> None:
-    seen = box(*DOCKER)
+def test_nccl_uses_docker0_if_there_is_nothing_else() -> None:
+    seen = machine(*DOCKER)
     assert network(seen).nccl_would_use == ["docker0"]
     assert "network.virtual-selected" in seen.findings
     assert "network.clear-choice" not in seen.findings
 
 
-def test_another_bridge_is_taken_and_named() -> None:
+def test_nccl_uses_another_bridge() -> None:
     bridge = [line.replace("docker0", "br-lab") for line in DOCKER]
-    seen = box(*bridge, *LAN, *ROUTE)
+    seen = machine(*bridge, *LAN, *ROUTE)
     assert network(seen).nccl_would_use == ["br-lab", "lan0"]
     check = seen.check("network.virtual-selected")
     assert check.where == "br-lab"
@@ -90,26 +90,28 @@ def test_another_bridge_is_taken_and_named() -> None:
     assert check.fix.endswith("export NCCL_SOCKET_IFNAME=lan0 GLOO_SOCKET_IFNAME=lan0")
 
 
-def test_a_link_without_a_carrier_is_not_taken() -> None:
-    seen = box(*LAN, "ip link set wire0 down", environ={"NCCL_SOCKET_IFNAME": "lan0"})
+def test_link_without_carrier_is_not_used() -> None:
+    seen = machine(*LAN, "ip link set wire0 down", environ={"NCCL_SOCKET_IFNAME": "lan0"})
     assert network(seen).nccl_would_use == []
-    assert seen.check("network.link-down").title == "NCCL_SOCKET_IFNAME=lan0 names lan0, which is down"
+    assert seen.check("network.link-down").title == "NCCL_SOCKET_IFNAME=lan0 selects lan0, which is down"
 
 
-def test_a_selector_that_matches_nothing() -> None:
-    seen = box(*LAN, environ={"NCCL_SOCKET_IFNAME": "eth", "GLOO_SOCKET_IFNAME": "eth0"})
-    told = {check.where: check.detail for check in seen.checks if check.finding == "network.selector-matches-nothing"}
-    assert "no socket interface found" in told["NCCL_SOCKET_IFNAME"]
-    assert "Unable to find address for: eth0" in told["GLOO_SOCKET_IFNAME"]
+def test_selector_without_a_match() -> None:
+    seen = machine(*LAN, environ={"NCCL_SOCKET_IFNAME": "eth", "GLOO_SOCKET_IFNAME": "eth0"})
+    details = {
+        check.where: check.detail for check in seen.checks if check.finding == "network.selector-matches-nothing"
+    }
+    assert "no socket interface found" in details["NCCL_SOCKET_IFNAME"]
+    assert "Unable to find address for: eth0" in details["GLOO_SOCKET_IFNAME"]
 
 
 def test_selector_of_the_running_job_and_of_nccl_conf(tmp_path: object) -> None:
     conf = f"{tmp_path}/nccl.conf"
     with open(conf, "w") as file:  # noqa: PTH123
         file.write("NCCL_SOCKET_IFNAME=lo\n")
-    section = network(box(*LAN, environ={"NCCL_CONF_FILE": conf}))
+    section = network(machine(*LAN, environ={"NCCL_CONF_FILE": conf}))
     assert (section.nccl_selector, section.nccl_would_use) == ("lo", ["lo"])
-    section = network(box(*LAN, environ={"NCCL_CONF_FILE": conf, "NCCL_SOCKET_IFNAME": "lan0"}))
+    section = network(machine(*LAN, environ={"NCCL_CONF_FILE": conf, "NCCL_SOCKET_IFNAME": "lan0"}))
     assert section.nccl_would_use == ["lan0"]
 
 
@@ -119,7 +121,7 @@ def test_no_interface_at_all() -> None:
     assert seen.checks[0].title == "no interface is up"
 
 
-def test_a_name_server_that_never_answers_does_not_hold_it_up(tmp_path: object) -> None:
+def test_unresponsive_name_server_does_not_block(tmp_path: object) -> None:
     conf = f"{tmp_path}/resolv.conf"
     with open(conf, "w") as file:  # noqa: PTH123
         file.write("nameserver 10.7.0.9\noptions timeout:30 attempts:5\n")
@@ -242,7 +244,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
-def test_gloo_itself_follows_the_same_rule() -> None:
+def test_gloo_choice_agrees_with_gloo() -> None:
     """A name without an interface makes gloo fail; a selector of one character counts as unset."""
     pytest.importorskip("torch")
     selectors = ["lo", "^docker0", "=lo", "lo,nope0", "l"]
@@ -305,6 +307,6 @@ def test_judgement(interfaces: list[Interface], more: dict[str, object], found: 
 
 
 @pytest.mark.parametrize(("nodes", "status", "is_finding"), [(None, "warn", True), (2, "fail", True), (1, "ok", False)])
-def test_on_one_node_the_choice_only_informs(nodes: int | None, status: str, is_finding: bool) -> None:
+def test_choice_on_one_node_is_informative(nodes: int | None, status: str, is_finding: bool) -> None:
     check = judged(LO, DOCKER0, ETH0, nccl_selector="docker0", nodes=nodes)[0]
     assert (check.id, check.status, bool(check.finding)) == ("network.virtual-selected", status, is_finding)

@@ -1,4 +1,4 @@
-"""The rendezvous port: real listeners, in a network namespace where the default port is nobody else's."""
+"""The rendezvous port: real listeners, in a network namespace where the default port is free."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ def taken() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_the_default_port_is_free() -> None:
+def test_default_port_is_free() -> None:
     seen = probe("ports", namespaces="-n", setup=[UP])
     section = seen.snapshot.ports
     assert section is not None
@@ -30,7 +30,7 @@ def test_the_default_port_is_free() -> None:
     assert [(check.status, check.finding) for check in seen.checks] == [("ok", "ports.free")]
 
 
-def test_the_default_port_is_held_and_its_neighbour_too() -> None:
+def test_default_port_and_the_next_are_taken() -> None:
     seen = probe("ports", namespaces="-n", setup=[UP, "listen 29500", "listen 29501"])
     section = seen.snapshot.ports
     assert section is not None
@@ -43,7 +43,7 @@ def test_the_default_port_is_held_and_its_neighbour_too() -> None:
     assert "--master-port 29502" in check.fix
 
 
-def test_the_variables_port(taken: int) -> None:
+def test_port_of_the_variable(taken: int) -> None:
     seen = probe("ports", {"MASTER_PORT": str(taken)})
     section = seen.snapshot.ports
     assert section is not None
@@ -52,7 +52,7 @@ def test_the_variables_port(taken: int) -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_listener_on_either_family_counts(family: socket.AddressFamily) -> None:
+def test_listener_of_either_address_family_counts(family: socket.AddressFamily) -> None:
     try:
         server = socket.create_server(("::" if family == socket.AF_INET6 else "0.0.0.0", 0), family=family)
     except OSError as error:
@@ -62,15 +62,15 @@ def test_a_listener_on_either_family_counts(family: socket.AddressFamily) -> Non
     assert seen.findings == ["ports.busy"]
 
 
-def test_a_port_that_is_bound_but_not_yet_listened_on() -> None:
-    """/proc/net/tcp does not show it; binding fails all the same."""
+def test_bound_port_without_a_listener_is_taken() -> None:
+    """/proc/net/tcp does not list it, but binding fails."""
     with closing(socket.socket()) as bound:
         bound.bind(("127.0.0.1", 0))
         seen = probe("ports", {"MASTER_PORT": str(bound.getsockname()[1])})
     assert seen.findings == ["ports.busy"]
 
 
-def test_a_datagram_socket_is_no_holder() -> None:
+def test_udp_socket_is_no_holder() -> None:
     with closing(socket.socket(type=socket.SOCK_DGRAM)) as bound:
         bound.bind(("127.0.0.1", 0))
         seen = probe("ports", {"MASTER_PORT": str(bound.getsockname()[1])})
@@ -78,14 +78,14 @@ def test_a_datagram_socket_is_no_holder() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "none", "0", "70000", "-1"])
-def test_a_variable_that_is_no_port_falls_back_to_the_default(value: str) -> None:
+def test_invalid_port_variable_falls_back_to_the_default(value: str) -> None:
     section = probe("ports", {"MASTER_PORT": value}).snapshot.ports
     assert section is not None
     assert (section.port, section.from_variable) == (29500, False)
 
 
-def test_a_job_that_holds_its_own_port(taken: int) -> None:
-    """The job's launcher (here: this test) holds the port for its rank: that is no trouble."""
+def test_port_held_by_the_job_itself(taken: int) -> None:
+    """The job's launcher (here: this test) holds the port for its rank: that is no problem."""
     rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={"MASTER_PORT": str(taken)})
     try:
         seen = probe("ports", {}, pids=[rank.pid])
@@ -98,7 +98,7 @@ def test_a_job_that_holds_its_own_port(taken: int) -> None:
         rank.wait()
 
 
-def test_a_process_that_may_not_be_looked_into(taken: int) -> None:
+def test_holder_without_permission_to_inspect(taken: int) -> None:
     """In a user namespace of its own the probe has no rights over this process, as if it were another user's."""
     if os.geteuid():
         pytest.skip("needs to run as root, or the holder could be read")
@@ -106,7 +106,7 @@ def test_a_process_that_may_not_be_looked_into(taken: int) -> None:
     section = seen.snapshot.ports
     assert section is not None
     assert (section.free, section.holder_pid) == (False, None)
-    assert "may not look into" in section.holder
+    assert "cannot inspect" in section.holder
     assert seen.findings == ["ports.busy"]
 
 
@@ -121,7 +121,7 @@ def test_a_port_that_needs_root() -> None:
     assert seen.checks[0].fix == f"export MASTER_PORT={section.free_alternative}"
 
 
-def test_the_port_of_another_host_does_not_matter_here() -> None:
+def test_port_of_another_host_is_skipped() -> None:
     snapshot = Snapshot(
         taken_at=0,
         host="h",

@@ -36,7 +36,7 @@ def look_at(python: str = sys.executable, limit_s: float = 60, path: Path | None
 
 
 def judge(section: SoftwareSection, gpus: GpuSection | None = None) -> list[Check]:
-    return software.judge(Snapshot(taken_at=0, host="box", ddpwizard_version="0", software=section, gpus=gpus))
+    return software.judge(Snapshot(taken_at=0, host="node", ddpwizard_version="0", software=section, gpus=gpus))
 
 
 def findings(section: SoftwareSection, gpus: GpuSection | None = None) -> list[str]:
@@ -68,7 +68,7 @@ class TestCollect:
         (check,) = judge(section)
         assert (check.finding, check.where) == ("software.torch-missing", python)
 
-    def test_an_import_that_fails_keeps_the_last_line(self, tmp_path: Path):
+    def test_failed_import_keeps_the_last_line(self, tmp_path: Path):
         code = "import sys\nprint('noise')\nraise ImportError('libcudnn.so.9: cannot open shared object file')"
         section = look_at(path=fake_torch(tmp_path, code))
         assert section.problem == "ImportError: libcudnn.so.9: cannot open shared object file"
@@ -77,7 +77,7 @@ class TestCollect:
         assert check.where == str(tmp_path / "torch" / "__init__.py")
         assert "libcudnn.so.9" in check.detail
 
-    def test_an_import_that_ends_the_interpreter(self, tmp_path: Path):
+    def test_import_that_kills_the_interpreter(self, tmp_path: Path):
         section = look_at(path=fake_torch(tmp_path, "import os; os.abort()"))
         assert "(signal 6)" in section.problem
         assert findings(section) == ["software.torch-broken"]
@@ -86,7 +86,7 @@ class TestCollect:
         section = look_at(path=fake_torch(tmp_path, "raise SystemExit(3)"))
         assert section.problem == "SystemExit: 3"
 
-    def test_what_an_older_torch_lacks_costs_nothing_else(self, tmp_path: Path):
+    def test_missing_attributes_of_an_older_torch(self, tmp_path: Path):
         code = """if True:
             from types import SimpleNamespace as S
             import sys
@@ -127,7 +127,7 @@ class TestNoAnswer:
         with pytest.raises(InspectionError, match="gave no answer"):
             look_at(program)
 
-    def test_an_import_that_blocks_for_ever_ends_at_the_limit(self, tmp_path: Path):
+    def test_blocking_import_times_out(self, tmp_path: Path):
         code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
         started = time.monotonic()
         with pytest.raises(InspectionError, match=r"importing torch in .* did not answer within"):
@@ -141,7 +141,7 @@ class TestJudge:
         assert (check.status, check.finding) == ("ok", "software.torch-fine")
         assert check.title == "torch 2.13.0+cu130, CUDA 13.0, NCCL 2.30.3, cuDNN 9.10.2"
 
-    def test_a_cpu_build_is_fine_only_where_there_is_no_gpu(self):
+    def test_cpu_build_is_ok_only_without_a_gpu(self):
         cpu = replace(FINE, torch="2.13.0+cpu", cuda="", cudnn="", nccl="", backends=["gloo"], gpu_count_torch=0)
         assert findings(cpu) == ["software.torch-fine"]
         assert findings(cpu, GpuSection(problem="no driver")) == ["software.torch-fine"]
@@ -155,5 +155,5 @@ class TestJudge:
         assert check.finding == "software.torch-sees-no-gpu"
         assert "CUDA 13.0" in check.detail and "570.124.06" in check.detail
 
-    def test_hidden_gpus_are_not_torchs_fault(self):
+    def test_hidden_gpus_are_not_reported_as_a_torch_problem(self):
         assert findings(replace(FINE, gpu_count_torch=0), replace(BOX, visible="")) == ["software.torch-fine"]

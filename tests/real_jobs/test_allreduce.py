@@ -24,7 +24,7 @@ CANCELLED_S = 20.0  # a busy machine's pause, and far less than the test would g
 @pytest.fixture(autouse=True)
 def short_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hang is reported after seconds; the test itself has a long limit for a busy machine."""
-    monkeypatch.setattr(allreduce, "COLLECTIVE_LIMIT_S", 12.0)
+    monkeypatch.setattr(allreduce, "COLLECTIVE_LIMIT_S", 6.0)
 
 
 def context(ranks: int, environ: "dict[str, str] | None" = None) -> ProbeContext:

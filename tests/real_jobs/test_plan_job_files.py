@@ -363,6 +363,7 @@ def test_two_ranks(tmp_path: Path) -> None:
     exact(log, 2)
 
 
+@pytest.mark.calibration
 def test_a_step_of_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
     """Muon, Lion, and steps within the backward pass."""
     ddp, fsdp2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
@@ -384,6 +385,7 @@ def test_a_step_of_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
     same(*(tmp_path / name / "ddp_model.pt" for name in ("ddp-lion", "ddp-sharded-lion")))
 
 
+@pytest.mark.calibration
 def test_muon_and_lion_in_other_precisions(tmp_path: Path) -> None:
     """With a scaler, which steps them as it does any other, in 16 bit, and on the host."""
     asked = {
@@ -434,6 +436,7 @@ def test_adapters_are_all_that_is_trained_and_saved(tmp_path: Path) -> None:
         assert all(value.any() for value in saved.values())  # B starts at zero
 
 
+@pytest.mark.calibration
 def test_four_ranks(tmp_path: Path) -> None:
     """Hybrid sharding and resharding to two ranks train as FSDP2 does."""
     asked = {
@@ -469,6 +472,7 @@ def test_deepspeed_trains_in_every_stage(tmp_path: Path) -> None:
         assert list((tmp_path / name / "deepspeed_checkpoint").glob("global_step4/*model_states.pt"))
 
 
+@pytest.mark.calibration
 def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     two, three = (msgspec.convert({"kind": "deepspeed", "stage": stage}, Strategy) for stage in (2, 3))
@@ -486,7 +490,10 @@ def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
     assert log.count("step 4: loss") == len(asked)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "deepspeed"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["fsdp2", *(pytest.param(kind, marks=pytest.mark.calibration) for kind in ("ddp", "deepspeed"))],
+)
 def test_accelerate_trains_on_two_processes(strategy: str, tmp_path: Path) -> None:
     """Without GPUs Accelerate has neither FSDP nor DeepSpeed: with ACCELERATE_USE_CPU it reads the same file, starts
     the same processes and trains with DDP. Its plugins are held against the files in tests/plan."""

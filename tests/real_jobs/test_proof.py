@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from helpers.jobs import RunningJob, launched, triage_until
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 LIMIT_S = 150.0
+Hung = tuple[RunningJob, JobReport]
 
 
 @pytest.fixture(autouse=True)
@@ -28,28 +30,34 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
+    """A job of three ranks that hangs under a rank condition, with its report; no test changes it."""
+    with launched("metrics.py", tmp_path_factory.mktemp("hung"), 3) as job:
+        yield job, triage_until(job.pid, "hung")
+
+
 def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -> tuple[ProofResult, list[str]]:
     """Prove the change of ``old`` into ``new`` in the job's script; return the proof and its progress messages."""
     before = job.script.read_text()
     assert old in before
     patch = FilePatch(path=str(job.script), before=before, after=before.replace(old, new))
     fix = Fix(id="f", cause="rank-conditional-collective", title="t", safety="unsafe", patches=[patch])
-    told: list[str] = []
-    proof = asyncio.run(prove_job(report, fix, limit_s=LIMIT_S, progress=told.append))
+    messages: list[str] = []
+    proof = asyncio.run(prove_job(report, fix, limit_s=LIMIT_S, progress=messages.append))
     assert job.script.read_text() == before
     assert not [p for p in procfs.all_processes().values() if p.cwd.startswith(str(place))]
     assert not list(place.iterdir())
-    return proof, told
+    return proof, messages
 
 
-def test_fixed_job_ends_with_0(tmp_path: Path, place: Path) -> None:
-    with launched("metrics.py", tmp_path, 3) as job:
-        report = triage_until(job.pid, "hung")
-        proof, told = prove(report, job, place, "    if rank == 0:  # BRANCH\n", "    if True:\n")
-        assert proof.passed, proof
-        assert (proof.what, proof.findings) == ("the job ran to its end with code 0", ["job.all-ranks-moved"])
-        assert "loss 3.0" in proof.detail or "loss 9.0" in proof.detail
-        assert any(line.startswith("starting it again:") for line in told)
+def test_fixed_job_ends_with_0(hung: Hung, place: Path) -> None:
+    job, report = hung
+    proof, messages = prove(report, job, place, "    if rank == 0:  # BRANCH\n", "    if True:\n")
+    assert proof.passed, proof
+    assert (proof.what, proof.findings) == ("the job ran to its end with code 0", ["job.all-ranks-moved"])
+    assert "loss 3.0" in proof.detail or "loss 9.0" in proof.detail
+    assert any(line.startswith("starting it again:") for line in messages)
 
 
 def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, place: Path) -> None:
@@ -61,32 +69,29 @@ def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, pla
         assert proof.what.startswith("every rank got past endless.py:")
 
 
-def test_patch_without_effect_is_reported_as_a_hang_before_the_limit(tmp_path: Path, place: Path) -> None:
-    with launched("metrics.py", tmp_path, 3) as job:
-        report = triage_until(job.pid, "hung")
-        proof, _ = prove(report, job, place, '    print("loss"', '    print("the loss"')
-        assert not proof.passed
-        assert "it hangs again: Rank 0 waits in all_reduce" in proof.what
-        assert proof.elapsed_s < LIMIT_S - 10
+def test_patch_without_effect_is_reported_as_a_hang_before_the_limit(hung: Hung, place: Path) -> None:
+    job, report = hung
+    proof, _ = prove(report, job, place, '    print("loss"', '    print("the loss"')
+    assert not proof.passed
+    assert "it hangs again: Rank 0 waits in all_reduce" in proof.what
+    assert proof.elapsed_s < LIMIT_S - 10
 
 
-def test_patch_that_breaks_the_script_shows_its_error(tmp_path: Path, place: Path) -> None:
-    with launched("metrics.py", tmp_path, 2) as job:
-        report = triage_until(job.pid, "hung")
-        proof, _ = prove(report, job, place, "    rank = dist.get_rank()\n", "    rank = dist.get_rnk()\n")
-        assert not proof.passed
-        assert proof.what == "the job ended with code 1"
-        assert "get_rnk" in proof.detail
+def test_patch_that_breaks_the_script_shows_its_error(hung: Hung, place: Path) -> None:
+    job, report = hung
+    proof, _ = prove(report, job, place, "    rank = dist.get_rank()\n", "    rank = dist.get_rnk()\n")
+    assert not proof.passed
+    assert proof.what == "the job ended with code 1"
+    assert "get_rnk" in proof.detail
 
 
-def test_limit_ends_a_job_that_neither_ends_nor_passes(tmp_path: Path) -> None:
-    with launched("metrics.py", tmp_path, 2) as job:
-        report = triage_until(job.pid, "hung")
-        patch = FilePatch(path=str(job.script), before=job.script.read_text(), after="while True:\n    pass\n")
-        fix = Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
-        proof = asyncio.run(prove_job(report, fix, limit_s=12))
-        assert not proof.passed
-        assert proof.what.startswith("not finished within 1")
+def test_limit_ends_a_job_that_neither_ends_nor_passes(hung: Hung) -> None:
+    job, report = hung
+    patch = FilePatch(path=str(job.script), before=job.script.read_text(), after="while True:\n    pass\n")
+    fix = Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
+    proof = asyncio.run(prove_job(report, fix, limit_s=12))
+    assert not proof.passed
+    assert proof.what.startswith("not finished within 1")
 
 
 class TestProbe:

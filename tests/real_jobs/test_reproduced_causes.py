@@ -6,13 +6,15 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.intake import add_to_case
-from ddpwizard.app.evidence import RankedCause
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.system.subprocesses import run_process
 from ddpwizard.knowledge.loader import read_knowledge
@@ -20,6 +22,7 @@ from ddpwizard.knowledge.loader import read_knowledge
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 KNOWLEDGE = read_knowledge()
 LIMIT_S = 400
+AT_A_TIME = 3  # the jobs mostly wait, for a time-out or for each other
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 GROUP = """\
@@ -82,6 +85,14 @@ if __name__ == "__main__":
 """
 
 
+class Reproduction(NamedTuple):
+    """A job that fails because of ``cause``. ``run`` starts it in a directory and returns its output."""
+
+    id: str
+    cause: str
+    run: Callable[[Path], str]
+
+
 def output(command: Sequence[str], directory: Path, environ: Mapping[str, str] | None = None) -> str:
     """Return the output of a command that ended with an error."""
     outcome = asyncio.run(run_process(command, limit_s=LIMIT_S, env=bare_environment(environ or {}), cwd=directory))
@@ -94,14 +105,16 @@ def bare_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", **extra}
 
 
-def torchrun(tmp_path: Path, script: str, environ: Mapping[str, str] | None = None, timeout_s: float = 60) -> str:
-    line = ["--standalone", "--nproc-per-node=2", str(written(tmp_path, script)), str(timeout_s)]
-    return output([sys.executable, "-m", "torch.distributed.run", *line], tmp_path, environ)
+def torchrun(
+    directory: Path, script: str = ALL_REDUCE, environ: Mapping[str, str] | None = None, timeout_s: float = 60
+) -> str:
+    line = ["--standalone", "--nproc-per-node=2", str(written(directory, script)), str(timeout_s)]
+    return output([sys.executable, "-m", "torch.distributed.run", *line], directory, environ)
 
 
-def alone(tmp_path: Path, environ: Mapping[str, str] | None = None, timeout_s: float = 60) -> str:
+def alone(directory: Path, environ: Mapping[str, str] | None = None, timeout_s: float = 60) -> str:
     """One process that calls all-reduce in the group of its environment."""
-    return output([sys.executable, str(written(tmp_path, ALL_REDUCE)), str(timeout_s)], tmp_path, environ)
+    return output([sys.executable, str(written(directory, ALL_REDUCE)), str(timeout_s)], directory, environ)
 
 
 def written(directory: Path, script: str) -> Path:
@@ -110,109 +123,71 @@ def written(directory: Path, script: str) -> Path:
     return path
 
 
-def diagnosed(log: str) -> list[RankedCause]:
-    case = Case(KNOWLEDGE)
-    add_to_case(case, [source_of_text(log, "train.log")])
-    return case.diagnosis().causes
-
-
-def assert_first(log: str, cause: str) -> None:
-    first = diagnosed(log)[0]
-    assert first.id == cause, (first, log[-3000:])
-    assert any(line.source == "log" for line in first.because)
-
-
 def contract(rank: str, world_size: int, port: int, address: str = "127.0.0.1") -> dict[str, str]:
     return {"RANK": rank, "WORLD_SIZE": str(world_size), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
-@pytest.fixture
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
 
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+def incomplete_variables(directory: Path) -> str:
+    return alone(directory, {"RANK": "0", "WORLD_SIZE": "1"})
 
 
-def test_bare_python_launch(tmp_path: Path):
-    assert_first(alone(tmp_path), "bare-python-launch")
+def rank_that_is_no_number(directory: Path) -> str:
+    return alone(directory, contract("${RANK}", 2, free_port()))
 
 
-def test_env_contract_broken_by_a_variable_that_is_missing(tmp_path: Path):
-    assert_first(alone(tmp_path, {"RANK": "0", "WORLD_SIZE": "1"}), "env-contract-broken")
-
-
-def test_env_contract_broken_by_a_rank_that_is_no_number(tmp_path: Path, free_port: int):
-    assert_first(alone(tmp_path, contract("${RANK}", 2, free_port)), "env-contract-broken")
-
-
-@pytest.mark.parametrize("ranks", [("0", "2"), ("0", "1", "1")], ids=["out-of-range", "duplicated"])
-def test_env_contract_broken_by_the_numbering(tmp_path: Path, free_port: int, ranks: tuple[str, ...]):
-    world_size = len(ranks)
-    script = str(written(tmp_path, ALL_REDUCE))
+def numbered(directory: Path, *ranks: str) -> str:
+    """The output of one process for each rank number."""
+    script, world_size, port = str(written(directory, ALL_REDUCE)), len(ranks), free_port()
 
     async def together() -> list[str]:
         runs = [
             run_process(
                 [sys.executable, script, "10"],
                 limit_s=LIMIT_S,
-                env=bare_environment(contract(rank, world_size, free_port)),
+                env=bare_environment(contract(rank, world_size, port)),
             )
             for rank in ranks
         ]
         return [outcome.log for outcome in await asyncio.gather(*runs)]
 
-    assert_first("\n".join(asyncio.run(together())), "env-contract-broken")
+    return "\n".join(asyncio.run(together()))
 
 
-def test_master_unreachable_because_nobody_listens(tmp_path: Path, free_port: int):
-    assert_first(alone(tmp_path, contract("1", 2, free_port), timeout_s=5), "master-unreachable")
+def port_without_listener(directory: Path) -> str:
+    with socket.socket() as bound:  # bound without listen(), so that no other process gets the port meanwhile
+        bound.bind(("127.0.0.1", 0))
+        return alone(directory, contract("1", 2, bound.getsockname()[1]), timeout_s=5)
 
 
-def test_master_unreachable_because_the_name_is_unknown(tmp_path: Path, free_port: int):
-    environ = contract("1", 2, free_port, "no-such-host.invalid")
-    assert_first(alone(tmp_path, environ, timeout_s=5), "master-unreachable")
+def unknown_name(directory: Path) -> str:
+    return alone(directory, contract("1", 2, free_port(), "no-such-host.invalid"), timeout_s=5)
 
 
-def test_port_in_use(tmp_path: Path, taken_port: int):
-    assert_first(alone(tmp_path, contract("0", 1, taken_port)), "port-in-use")
+def taken_port(directory: Path) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return alone(directory, contract("0", 1, server.getsockname()[1]))
 
 
-def test_port_in_use_under_torchrun(tmp_path: Path, taken_port: int):
-    line = ["--nproc-per-node=2", f"--master-port={taken_port}", str(written(tmp_path, ALL_REDUCE)), "60"]
-    log = output([sys.executable, "-m", "torch.distributed.run", *line], tmp_path)
-    assert_first(log, "port-in-use")
+def taken_port_under_torchrun(directory: Path) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = ["--nproc-per-node=2", f"--master-port={server.getsockname()[1]}"]
+        train = [str(written(directory, ALL_REDUCE)), "60"]
+        return output([sys.executable, "-m", "torch.distributed.run", *options, *train], directory)
 
 
-def test_wrap_before_device(tmp_path: Path):
-    assert_first(torchrun(tmp_path, WRAP), "wrap-before-device")
+def wrong_interface(directory: Path, selector: str) -> str:
+    return torchrun(directory, environ={"GLOO_SOCKET_IFNAME": selector})
 
 
-def test_unused_parameters(tmp_path: Path):
-    assert_first(torchrun(tmp_path, UNUSED), "unused-parameters")
+def two_hosts_that_share_only_loopback(directory: Path) -> str:
+    script = str(written(directory, ALL_REDUCE))
 
-
-def test_uneven_inputs(tmp_path: Path):
-    assert_first(torchrun(tmp_path, UNEVEN), "uneven-inputs")
-
-
-def test_rank_conditional_collective(tmp_path: Path):
-    assert_first(torchrun(tmp_path, RANK_CONDITIONAL, timeout_s=30), "rank-conditional-collective")
-
-
-@pytest.mark.parametrize("selector", ["nope0", "^docker0"])
-def test_wrong_nic_by_its_selector(tmp_path: Path, selector: str):
-    assert_first(torchrun(tmp_path, ALL_REDUCE, {"GLOO_SOCKET_IFNAME": selector}), "wrong-nic")
-
-
-def test_wrong_nic_between_two_hosts(tmp_path: Path, two_hosts: tuple[str, str]):
-    script = str(written(tmp_path, ALL_REDUCE))
-
-    async def on_both() -> str:
+    async def on_both(hosts: tuple[str, str]) -> str:
         """The log of the rank that gives up; the other one waits on and is ended."""
         runs = [
             asyncio.ensure_future(
@@ -222,17 +197,19 @@ def test_wrong_nic_between_two_hosts(tmp_path: Path, two_hosts: tuple[str, str])
                     env=bare_environment({**contract(str(rank), 2, 29500, "10.231.0.1"), "GLOO_SOCKET_IFNAME": "lo"}),
                 )
             )
-            for rank, host in enumerate(two_hosts)
+            for rank, host in enumerate(hosts)
         ]
         done, waiting = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
         for other in waiting:
             other.cancel()
+        await asyncio.wait(runs)
         return "\n".join([outcome.result().log for outcome in done])
 
-    assert_first(asyncio.run(on_both()), "wrong-nic")
+    with two_hosts() as hosts:
+        return asyncio.run(on_both(hosts))
 
 
-@pytest.fixture
+@contextmanager
 def two_hosts() -> Iterator[tuple[str, str]]:
     """Two network namespaces joined by a cable, as two machines; only loopback is the same in both."""
     hosts = f"ddpw{os.getpid()}a", f"ddpw{os.getpid()}b"
@@ -254,12 +231,56 @@ def two_hosts() -> Iterator[tuple[str, str]]:
             subprocess.run(["ip", "netns", "del", host], capture_output=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize("options", ["size=6m", "ro,size=6m"])
-def test_shm_too_small(tmp_path: Path, options: str):
+def small_shared_memory(directory: Path, options: str) -> str:
     mount = f"mount -t tmpfs -o {options} tmpfs /dev/shm"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, timeout=30, check=False).returncode:
         pytest.skip("no mount namespace can be made here, so /dev/shm cannot be made small")
-    train = [sys.executable, str(written(tmp_path, LOADER))]
-    assert_first(
-        output(["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *train], tmp_path), "shm-too-small"
-    )
+    train = [sys.executable, str(written(directory, LOADER))]
+    return output(["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *train], directory)
+
+
+# The longest first, so that none of them runs alone at the end.
+REPRODUCTIONS = (
+    Reproduction(
+        "rank-condition", "rank-conditional-collective", lambda at: torchrun(at, RANK_CONDITIONAL, timeout_s=30)
+    ),
+    Reproduction("rank-out-of-range", "env-contract-broken", lambda at: numbered(at, "0", "2")),
+    Reproduction("rank-duplicated", "env-contract-broken", lambda at: numbered(at, "0", "1", "1")),
+    Reproduction("uneven-inputs", "uneven-inputs", lambda at: torchrun(at, UNEVEN)),
+    Reproduction("nobody-listens", "master-unreachable", port_without_listener),
+    Reproduction("unused-parameters", "unused-parameters", lambda at: torchrun(at, UNUSED)),
+    Reproduction("unknown-name", "master-unreachable", unknown_name),
+    Reproduction("ddp-before-device", "wrap-before-device", lambda at: torchrun(at, WRAP)),
+    Reproduction("no-such-interface", "wrong-nic", lambda at: wrong_interface(at, "nope0")),
+    Reproduction("excluded-interface", "wrong-nic", lambda at: wrong_interface(at, "^docker0")),
+    Reproduction("loopback-between-two-hosts", "wrong-nic", two_hosts_that_share_only_loopback),
+    Reproduction("rank-no-number", "env-contract-broken", rank_that_is_no_number),
+    Reproduction("small-shm", "shm-too-small", lambda at: small_shared_memory(at, "size=6m")),
+    Reproduction("small-read-only-shm", "shm-too-small", lambda at: small_shared_memory(at, "ro,size=6m")),
+    Reproduction("missing-variable", "env-contract-broken", incomplete_variables),
+    Reproduction("no-launcher", "bare-python-launch", alone),
+    Reproduction("taken-port", "port-in-use", taken_port),
+    Reproduction("taken-port-under-torchrun", "port-in-use", taken_port_under_torchrun),
+)
+
+
+@pytest.fixture(scope="module")
+def outputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, "Future[str]"]:
+    """The output of each selected job, once all have ended."""
+    selected = [item.name for item in request.session.items]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        return {
+            each.id: pool.submit(each.run, tmp_path_factory.mktemp(each.id))
+            for each in REPRODUCTIONS
+            if any(each.id in name for name in selected)
+        }
+
+
+@pytest.mark.parametrize("job", REPRODUCTIONS, ids=[each.id for each in REPRODUCTIONS])
+def test_output_of_real_failure_is_diagnosed(job: Reproduction, outputs: dict[str, "Future[str]"]) -> None:
+    log = outputs[job.id].result()
+    case = Case(KNOWLEDGE)
+    add_to_case(case, [source_of_text(log, "train.log")])
+    first = case.diagnosis().causes[0]
+    assert first.id == job.cause, (first, log[-3000:])
+    assert any(line.source == "log" for line in first.because)

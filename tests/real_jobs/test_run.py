@@ -187,7 +187,7 @@ class TestSignals:
         with wizard("--hang-after", "0", "--", *torchrun(job, 2), cwd=tmp_path) as run:
             wait_for(lambda: run.out.count(b"has its total") == 2, "both ranks are there")
             run.process.send_signal(signal.SIGUSR1)
-            run.said("SIGUSR1 came; looking at the job")
+            run.said("SIGUSR1 received; diagnosing the job")
             run.said("run_totals.py:")
             assert run.process.poll() is None
             run.process.send_signal(signal.SIGTERM)
@@ -272,7 +272,7 @@ class TestHang:
             assert run.process.poll() is None
             run.process.send_signal(signal.SIGTERM)
             assert run.code() == 1
-            assert run.err.count("looking at the job") == 1
+            assert run.err.count("diagnosing the job") == 1
             shutil.rmtree(kept(run))
 
 

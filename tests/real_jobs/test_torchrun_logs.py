@@ -4,34 +4,59 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.system.subprocesses import run_process
 from ddpwizard.app.triage.job_logs import read
-from ddpwizard.app.triage.types import JobReport
 from helpers.jobs import SCRIPTS, line_of
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
 SCRIPT = SCRIPTS / "logs_ends.py"
+# Waits for time-outs make up most of these jobs, so three of them run at a time.
+AT_A_TIME = 3
+LONGEST_S = 300
+DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+JOBS: dict[str, tuple[str, dict[str, str]]] = {
+    "raises": ("raises", {}),
+    "killed": ("killed", {}),
+    "differs": ("differs", DETAIL),
+    "shape": ("shape", DETAIL),
+    "absent": ("absent", {}),
+    "late-detail": ("late", DETAIL),
+    "late": ("late", {}),
+    "well": ("well", {}),
+}
 
 
-def logs_of(way: str, directory: Path, **environ: str) -> JobReport:
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The log directory of each job of ``JOBS``, once all have ended."""
+    directories = {name: tmp_path_factory.mktemp(name) for name in JOBS}
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        running = [pool.submit(run_job, way, directories[name], environ) for name, (way, environ) in JOBS.items()]
+        for job in running:
+            job.result()
+    return {name: directory / "logs" for name, directory in directories.items()}
+
+
+def run_job(way: str, directory: Path, environ: Mapping[str, str]) -> None:
     """Run three ranks to their end, with the launcher's output next to the files of the ranks."""
     options = ["--standalone", "--nproc-per-node=3", "--log-dir", str(directory / "logs"), "--redirects", "3"]
     command = [sys.executable, "-m", "torch.distributed.run", *options, str(SCRIPT), way]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
-    said: list[str] = []
-    asyncio.run(run_process(command, limit_s=300, env=env, cwd=directory, on_output=said.append))
-    (directory / "logs" / "torchrun.out").write_text("\n".join(said))
-    return read.report_from_logs([directory / "logs"])
+    printed: list[str] = []
+    asyncio.run(run_process(command, limit_s=LONGEST_S, env=env, cwd=directory, on_output=printed.append))
+    (directory / "logs" / "torchrun.out").write_text("\n".join(printed))
 
 
 class TestTheLogsOf:
-    def test_a_rank_that_raises(self, tmp_path: Path) -> None:
-        began = time.time()
-        report = logs_of("raises", tmp_path)
+    def test_a_rank_that_raises(self, jobs: dict[str, Path]) -> None:
+        began = (jobs["raises"] / "torchrun.out").stat().st_mtime - LONGEST_S
+        report = read.report_from_logs([jobs["raises"]])
         verdict, log = report.verdict, report.observed.log
         assert (verdict.state, verdict.cause, verdict.culprits) == ("dead", "rank-died-survivors-wait", [1])
         assert verdict.where == line_of(SCRIPT, "RAISES")
@@ -49,39 +74,39 @@ class TestTheLogsOf:
             assert 1 <= int(number) <= len(Path(path).read_text().splitlines())
         assert [death.rank for death in report.observed.deaths] == [1]
 
-    def test_a_rank_that_is_killed(self, tmp_path: Path) -> None:
-        report = logs_of("killed", tmp_path)
+    def test_a_rank_that_is_killed(self, jobs: dict[str, Path]) -> None:
+        report = read.report_from_logs([jobs["killed"]])
         assert (report.verdict.cause, report.verdict.culprits) == ("rank-died-survivors-wait", [1])
         assert [(death.rank, death.how) for death in report.observed.deaths] == [(1, "signal")]
-        (tmp_path / "logs" / "torchrun.out").unlink()  # without the launcher's words
-        verdict = read.report_from_logs([tmp_path / "logs"]).verdict
+        (jobs["killed"] / "torchrun.out").unlink()  # without the launcher's output
+        verdict = read.report_from_logs([jobs["killed"]]).verdict
         assert (verdict.cause, verdict.culprits) == ("rank-died-survivors-wait", [1])
 
-    def test_another_operation_under_detail(self, tmp_path: Path) -> None:
-        verdict = logs_of("differs", tmp_path, TORCH_DISTRIBUTED_DEBUG="DETAIL").verdict
+    def test_another_operation_under_detail(self, jobs: dict[str, Path]) -> None:
+        verdict = read.report_from_logs([jobs["differs"]]).verdict
         assert (verdict.cause, verdict.culprits) == ("collective-desync", [1])
         assert (verdict.collective, verdict.where) == ("broadcast", line_of(SCRIPT, "DIFFERS"))
 
-    def test_another_shape_under_detail(self, tmp_path: Path) -> None:
-        verdict = logs_of("shape", tmp_path, TORCH_DISTRIBUTED_DEBUG="DETAIL").verdict
+    def test_another_shape_under_detail(self, jobs: dict[str, Path]) -> None:
+        verdict = read.report_from_logs([jobs["shape"]]).verdict
         assert (verdict.cause, verdict.culprits) == ("collective-desync", [2])
         assert (verdict.collective, verdict.where) == ("all_reduce", line_of(SCRIPT, "SHAPE"))
 
-    def test_a_rank_that_does_not_come_to_a_monitored_barrier(self, tmp_path: Path) -> None:
-        report = logs_of("absent", tmp_path)
+    def test_a_rank_that_does_not_come_to_a_monitored_barrier(self, jobs: dict[str, Path]) -> None:
+        report = read.report_from_logs([jobs["absent"]])
         assert (report.verdict.culprits, report.verdict.collective) == ([1], "monitored_barrier")
         assert report.verdict.findings == ["job.log-names-absent"]
         assert report.observed.deaths == []
 
-    def test_an_absent_rank_under_detail(self, tmp_path: Path) -> None:
-        verdict = logs_of("late", tmp_path, TORCH_DISTRIBUTED_DEBUG="DETAIL").verdict
+    def test_an_absent_rank_under_detail(self, jobs: dict[str, Path]) -> None:
+        verdict = read.report_from_logs([jobs["late-detail"]]).verdict
         assert verdict.culprits == [1]
 
-    def test_ranks_that_run_out_of_time(self, tmp_path: Path) -> None:
-        verdict = logs_of("late", tmp_path).verdict
+    def test_ranks_that_run_out_of_time(self, jobs: dict[str, Path]) -> None:
+        verdict = read.report_from_logs([jobs["late"]]).verdict
         assert (verdict.culprits, verdict.collective) == ([1], "all_reduce")
 
-    def test_a_job_that_went_well(self, tmp_path: Path) -> None:
-        report = logs_of("well", tmp_path)
+    def test_a_job_that_went_well(self, jobs: dict[str, Path]) -> None:
+        report = read.report_from_logs([jobs["well"]])
         assert (report.verdict.state, report.verdict.culprits) == ("unknown", [])
         assert report.observed.deaths == []

@@ -42,10 +42,10 @@ def test_rank_page_shows_all_data_of_a_rank(tmp_path: Path) -> None:
     facts = dict(rank_details.rank_facts(found, row))
     assert facts["state"] == "waiting in barrier"
     assert facts["last moved"] == "≥ 3 s ago, from samples"
-    assert facts["CPU"] == "1 % of one core"
+    assert facts["CPU"] == "1% of one core"
     assert facts["I/O"] == "64 KiB/s"
     assert facts["kernel"] == "sleeping, in futex_wait_queue"
-    assert facts["GPU"] == "2, 98 % busy, 12 GiB in use"
+    assert facts["GPU"] == "2, 98% busy, 12 GiB in use"
     assert (facts["group"], facts["sequence"]) == ("default_pg", "118")
     page = {part.title: [line.text for line in part.lines] for part in rank_details.detail_sections(found, row)}
     assert list(page) == [

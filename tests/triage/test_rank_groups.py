@@ -9,10 +9,13 @@ from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.process_json import process_rows
 from ddpwizard.app.triage.rank_groups import (
+    RankGroup,
     blocking_children,
-    duration,
+    group_cells,
     job_title,
+    long_notes,
     rank_groups,
+    rank_table,
     ranks_label,
     resource_use,
     since_text,
@@ -75,11 +78,11 @@ def test_what_differs_within_a_group_is_a_range(tmp_path: Path) -> None:
     assert (first.seq, first.group, first.cpu, first.gpu, first.memory) == (
         "117",
         "default_pg",
-        "1 %",
-        "100 %",
+        "1%",
+        "100%",
         "10 GiB",
     )
-    assert (others.members, others.gpu, others.memory, others.io) == ((1, 2, 3), "97–99 %", "13 GiB", "64 KiB/s")
+    assert (others.members, others.gpu, others.memory, others.io) == ((1, 2, 3), "97–99%", "13 GiB", "64 KiB/s")
 
 
 def test_unread_resource_use_is_none(report: JobReport) -> None:
@@ -96,14 +99,6 @@ def test_time_since_progress_is_a_lower_bound_unless_it_is_known(report: JobRepo
     assert since_text([known]) == "11 min"
     assert since_text([known, row]) == "≥ 1 s", "one of them is only known at least"
     assert since_text([msgspec.structs.replace(row, since_s=None)]) == ""
-
-
-@pytest.mark.parametrize(
-    ("span_s", "text"),
-    [(42, "42 s"), (99, "99 s"), (100, "2 min"), (7200, "2 h"), (400_000, "5 days")],
-)
-def test_duration_text(span_s: float, text: str) -> None:
-    assert duration(span_s) == text
 
 
 def test_many_ranks_are_counted() -> None:
@@ -165,3 +160,31 @@ def test_process_rows_hold_the_data_of_each_process(report: JobReport) -> None:
     assert (row["rank"], row["pid"], row["looks"], row["switches"]) == (0, 100, 2, 0)
     assert row["stack"][-1] == f"main ({SCRIPT}:4)"
     assert row["children"] == row["links"] == row["devices"] == row["output"] == []
+
+
+def test_table_rows_have_the_cells_of_all_faces(tmp_path: Path) -> None:
+    groups = rank_groups(surrounded(recorded(tmp_path)))
+    columns, rows = rank_table(groups)
+    assert columns == ["rank", "state", "where", "in", "last moved"]
+    assert rows[0] == ["0", "waiting", f"{groups[0].where}  {groups[0].function}", "all_reduce", groups[0].since]
+    columns, rows = rank_table(groups, resources=True)
+    assert columns[5:] == ["group", "seq", "CPU", "GPU", "memory", "I/O"]
+    assert rows[1][-2:] == ["13 GiB", "64 KiB/s"]
+
+
+def test_cells_of_a_group() -> None:
+    group = RankGroup("0, 2, 4", "blocked_io", "", "", "", "", False, "", members=(0, 2, 4))
+    assert group_cells(group)["state"] == "blocked io"
+    assert group_cells(group, most=5)["rank"] == "3 ranks"
+    assert group_cells(group._replace(state="running"))["last moved"] == "now"
+
+
+def test_note_replaces_an_unknown_place_and_is_shortened() -> None:
+    note = "the stack could not be read because the kernel refuses it to this user"
+    group = RankGroup("0", "unreadable", "", "", "", "", False, note, members=(0,))
+    assert group_cells(group)["where"] == "the stack could not be read because the kernel …"
+    assert long_notes([group, group]) == [note]
+    placed = group._replace(where="a.py:1", function="f", collective="barrier", note="alone")
+    cells = group_cells(placed)
+    assert (cells["where"], cells["in"]) == ("a.py:1  f", "barrier (alone)")
+    assert long_notes([placed]) == []

@@ -136,16 +136,18 @@ def optimizer_lines(train: TrainingOptions, kind: str, has: set[str]) -> str:
     """Return the body of the function that creates the optimizer."""
     optimizer = choose_optimizer(train, kind)
     if "pair" in has:
-        return PAIR.format(muon=_made("muon", "list(matrices)", train, has), adamw=_made("adamw", "others", train, has))
+        return PAIR.format(
+            muon=_constructor("muon", "list(matrices)", train, has), adamw=_constructor("adamw", "others", train, has)
+        )
     if "in-backward" in has:
-        return IN_BACKWARD.format(made=_made(optimizer, "[parameter]", train, has))
+        return IN_BACKWARD.format(made=_constructor(optimizer, "[parameter]", train, has))
     if train.lora:
         adapters = "adapters = [weight for weight in model.parameters() if weight.requires_grad]\n    "
-        return f"{adapters}return {_made(optimizer, 'adapters', train, has)}"
-    return f"return {_made(optimizer, 'model.parameters()', train, has)}"
+        return f"{adapters}return {_constructor(optimizer, 'adapters', train, has)}"
+    return f"return {_constructor(optimizer, 'model.parameters()', train, has)}"
 
 
-def _made(optimizer: str, parameters: str, train: TrainingOptions, has: set[str]) -> str:
+def _constructor(optimizer: str, parameters: str, train: TrainingOptions, has: set[str]) -> str:
     name, _, options = OPTIMIZERS[optimizer]
     if has & {"cpu-adam", "cpu-lion"}:
         mode = ", adamw_mode=False" if optimizer == "adam" else ""

@@ -41,7 +41,7 @@ def render_ddp(setting: TrainingSetup, machine: Machine, batch: BatchScaling | N
 
 
 def render_deepspeed(setting: TrainingSetup, machine: Machine, batch: BatchScaling | None = None) -> str:
-    """Render ``deepspeed_setup.py``: a script around ``deepspeed.initialize``, which reads the JSON next to it."""
+    """Render ``deepspeed_setup.py``: a script contexts ``deepspeed.initialize``, which reads the JSON next to it."""
     return _render("deepspeed", setting, machine, _tags(setting, "deepspeed"), {"CONFIG": deepspeed.FILE}, batch)
 
 
@@ -90,7 +90,7 @@ def _render(
         "MICRO_BATCH": str(train.micro_batch or 1),
         "ACCUMULATION": str(train.grad_accum or 1),
         "LEARNING_RATE": header.learning_rate_line(setting, batch),
-        "AROUND": _around(tags),
+        "AROUND": _forward_contexts(tags),
         "DTYPE": DTYPES.get(width, "float32"),
         "FLOAT": "" if width == "fp32" else ".float()",
         "RECOMPUTE": RECOMPUTE.get(train.act_ckpt or "", ""),
@@ -104,9 +104,9 @@ def _render(
     return render_template(f"{name}.in", tags, values)
 
 
-def _around(tags: set[str]) -> str:
+def _forward_contexts(tags: set[str]) -> str:
     """Return the context managers of the forward pass."""
-    around = ["torch.autocast(features.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
+    contexts = ["torch.autocast(features.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
     if "act-offload" in tags:
-        around.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")
-    return ", ".join(around)
+        contexts.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")
+    return ", ".join(contexts)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ... import snapshot as snapshots
 from ...errors import UserError
 from ...hardware import gpu_catalog, server_catalog
+from ...hardware.machine import Machine, machine_from_snapshot
 from ...snapshot import AllreduceSection, BenchRow, Snapshot
 from ...system.files import read_regular_file
 from ...text.units import GIB
@@ -46,7 +47,7 @@ class MeasuredLinks(NamedTuple):
     note: str
 
 
-def resolve_machine(given: Mapping[str, Any], detect: Callable[[], detected.DetectedMachine]) -> ClusterShape:
+def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> ClusterShape:
     """Return the machine of the options. ``detect`` is called if the options do not describe GPUs.
 
     Raises:
@@ -111,7 +112,7 @@ def _by_numbers(
     nodes: int | None,
     gpu: str | None,
     memory_gib: float | None,
-    detect: Callable[[], detected.DetectedMachine],
+    detect: Callable[[], Machine],
 ) -> ClusterShape:
     """Return the machine by numbers; missing ones come from a snapshot, or from this machine."""
     snapshot = load_snapshot(Path(saved)) if saved else None
@@ -119,35 +120,35 @@ def _by_numbers(
     if snapshot is None and given:
         count, notes = _nodes(gpus, nodes)
         return ClusterShape(gpus or count, count, gpu, None, default_links(gpu, memory_gib), None, None, notes)
-    machine = detected.machine_from_sections(snapshot.gpus, snapshot.limits) if snapshot else detect()
-    notes = list(machine.notes)
+    machine = machine_from_snapshot(snapshot) if snapshot else detect()
+    notes = detected.machine_notes(machine)
     if snapshot:
         source = f"in the snapshot of {snapshot.host[:60]}, {_when(snapshot)}"
         notes = [line.replace("on this machine", source) for line in notes]
     if given:
         notes = [line for line in notes if not line.startswith("gpus:")]
-    per_node = machine.gpus or 1
+    per_node = machine.listed_gpus or 1
     if gpus is None:
         nodes = nodes or 1
         gpus = per_node * nodes
     else:
-        nodes, more = _nodes(gpus, nodes, machine.gpus or spec.PER_NODE)
+        nodes, more = _nodes(gpus, nodes, machine.listed_gpus or spec.PER_NODE)
         notes += more
-    same = gpu is None or gpu == machine.gpu
-    links = default_links(gpu or machine.gpu, memory_gib or machine.gpu_memory_gib, machine.nvlinks if same else None)
+    detected_gpu, free_gib = machine.gpu_name or None, detected.free_gpu_memory_gib(machine)
+    same = gpu is None or gpu == detected_gpu
+    links = default_links(gpu or detected_gpu, memory_gib or free_gib, machine.nvlinks if same else None)
     if same and machine.nvlinks == 0 and gpus > nodes:
         notes.append("link within a node: PCIe, no NVLink found")
     found = ClusterShape(
         gpus,
         nodes,
-        gpu or machine.gpu,
-        machine.gpu_memory_gib if same else None,
+        gpu or detected_gpu,
+        free_gib if same else None,
         links,
-        machine.host_bytes,
-        None,
+        float(machine.memory_free_bytes) or None,
+        machine.nvme_free_bytes,
         notes,
     )
-    found = found._replace(nvme_bytes=machine.nvme_bytes)
     return _with_bench(found, snapshot) if snapshot else found
 
 

@@ -38,10 +38,10 @@ class Term(NamedTuple):
     @property
     def formula(self) -> str:
         """The product as text: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
-        said = str(self.factors[0])
+        text = str(self.factors[0])
         for each in self.factors[1:]:
-            said += f" {'÷' if each.divides else '×'} {each}"
-        return said
+            text += f" {'÷' if each.divides else '×'} {each}"
+        return text
 
 
 def short_number(value: float) -> str:
@@ -50,8 +50,3 @@ def short_number(value: float) -> str:
         if value >= size:
             return f"{value / size:,.4g} {unit}" if value < 1e4 * size else f"{value / size:,.0f} {unit}"
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"
-
-
-def bytes_text(value_bytes: float) -> str:
-    """Format bytes with a binary unit."""
-    return f"{value_bytes / GIB:,.2f} GiB" if value_bytes >= 0.1 * GIB else f"{value_bytes / MIB:,.1f} MiB"

@@ -79,9 +79,9 @@ def estimate_candidate(setting: TrainingSetup) -> Candidate:
     moments = _moments(setting, common)
     phase = max(moments, key=lambda name: sum(moments[name]))
     allocated = sum(moments[phase])
-    held = [_held(each) for each in moments.values()]
+    totals = [_totals(each) for each in moments.values()]
     usual, high = _slacks(setting)
-    reserved = _reserved_bytes(held, usual, _loss_slack(setting, usual))
+    reserved = _reserved_bytes(totals, usual, _loss_slack(setting, usual))
     strategy, outside = setting.layout, common.outside
     loss_high = UNEQUAL_LIKELY if activations.lengths_vary(setting.train) and not _expandable(setting) else high
     shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside)
@@ -96,7 +96,9 @@ def estimate_candidate(setting: TrainingSetup) -> Candidate:
         peak_allocated_bytes_per_gpu=allocated,
         peak_reserved_bytes_per_gpu=shown,
         device_used_bytes_per_gpu=shown + outside,
-        band=Band(min(shown, _reserved_bytes(held, LOW, LOW)), max(reserved, _reserved_bytes(held, high, loss_high))),
+        band=Band(
+            min(shown, _reserved_bytes(totals, LOW, LOW)), max(reserved, _reserved_bytes(totals, high, loss_high))
+        ),
         peak_phase=phase,
         breakdown=Breakdown(**moments[phase]._asdict(), context=outside, gaps=shown - allocated),
         host_bytes=kept.host,
@@ -105,10 +107,10 @@ def estimate_candidate(setting: TrainingSetup) -> Candidate:
 
 def excess_bytes(setting: TrainingSetup, common: FixedMemory) -> float:
     """Return by how many bytes a setting exceeds what surely fits, or a negative number for free memory."""
-    held = [_held(each) for each in _moments(setting, common).values()]
+    totals = [_totals(each) for each in _moments(setting, common).values()]
     slack = _slacks(setting)[0]
-    allocated = max(each.allocated for each in held)
-    reserved = _reserved_bytes(held, slack, _loss_slack(setting, slack))
+    allocated = max(each.allocated for each in totals)
+    reserved = _reserved_bytes(totals, slack, _loss_slack(setting, slack))
     return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, reserved, common.outside)
 
 
@@ -116,7 +118,7 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
     return max(allocated * SAFE, reserved) + outside - memory_gib * GIB * (1 - SPARE)
 
 
-class _Held(NamedTuple):
+class _PhaseTotals(NamedTuple):
     """Bytes allocated in one phase: in total, by model states, and by the loss."""
 
     allocated: float
@@ -124,14 +126,15 @@ class _Held(NamedTuple):
     loss: float
 
 
-def _held(moment: PhaseMemory) -> _Held:
-    return _Held(sum(moment), moment.params + moment.grads + moment.optimizer, moment.loss)
+def _totals(moment: PhaseMemory) -> _PhaseTotals:
+    return _PhaseTotals(sum(moment), moment.params + moment.grads + moment.optimizer, moment.loss)
 
 
-def _reserved_bytes(held: list[_Held], slack: float, loss_slack: float) -> float:
+def _reserved_bytes(totals: list[_PhaseTotals], slack: float, loss_slack: float) -> float:
     """Return the most that PyTorch's allocator reserves; ``slack``: reserved over allocated for temporary tensors."""
     return max(
-        still * STATE_SLACK + loss * loss_slack + (allocated - still - loss) * slack for allocated, still, loss in held
+        still * STATE_SLACK + loss * loss_slack + (allocated - still - loss) * slack
+        for allocated, still, loss in totals
     )
 
 

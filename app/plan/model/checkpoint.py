@@ -58,15 +58,15 @@ def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
     if not config.exists():
         return model_from_tensors(tensors, name)
     try:
-        shape, told = hf_config.read_config(config)
+        shape, notes = hf_config.read_config(config)
     except UserError as error:
-        model, told = model_from_tensors(tensors, name)
-        return model, [f"config.json next to it cannot be used: {error.message}", *told]
-    return _with_config(tensors, shape, name, told)
+        model, notes = model_from_tensors(tensors, name)
+        return model, [f"config.json next to it cannot be used: {error.message}", *notes]
+    return _with_config(tensors, shape, name, notes)
 
 
 def _with_config(
-    tensors: Mapping[str, TensorInfo], shape: Model, name: str, told: list[str]
+    tensors: Mapping[str, TensorInfo], shape: Model, name: str, notes: list[str]
 ) -> tuple[Model, list[str]]:
     """Combine the parameters of the header with the shape of the config."""
     _, embedded = _largest(tensors, EMBEDDING)
@@ -76,14 +76,14 @@ def _with_config(
         more.append(f"params: {counted:,} in the checkpoint, {shape.params:,.0f} by config.json; the first is used")
     active = shape.active_params * counted / shape.params if shape.active_params else None
     model = msgspec.structs.replace(shape, params=float(counted), active_params=active, name=shape.name or name)
-    return model, [*more, *told]
+    return model, [*more, *notes]
 
 
 def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tuple[Model, list[str]]:
     """Return the model of these tensors and the assumptions made."""
     embedding, embedded = _largest(tensors, EMBEDDING)
     head, _ = _largest(tensors, HEAD)
-    counted, told = _params(tensors, False)
+    counted, notes = _params(tensors, False)
     blocks, layers = _blocks(tensors)
     inside = {name: tensor for name, tensor in tensors.items() if name.startswith(blocks)} if blocks else {}
     hidden = embedded.shape[1] if embedded else _narrowest(inside)
@@ -91,11 +91,11 @@ def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tup
     _, norm = _largest(inside, QUERY_NORM, dimensions=1)
     head_dim = norm.shape[0] if norm else _likely_head(hidden, query, key)
     if query and head_dim and not norm:
-        told.append(f"heads: {query // head_dim} of {head_dim}, assumed, as a checkpoint does not contain them")
+        notes.append(f"heads: {query // head_dim} of {head_dim}, assumed, as a checkpoint does not contain them")
     experts, seen_as = _experts(inside, hidden)
     used = min(experts, OF_FEW if experts <= FEW else OF_MANY)
     if experts:
-        told.append(f"experts: {experts} in a layer, {seen_as}; {used} per token, assumed")
+        notes.append(f"experts: {experts} in a layer, {seen_as}; {used} per token, assumed")
     of_experts = {name: tensor for name, tensor in inside.items() if ".experts." in name}
     inner = _inner_of_experts(of_experts, hidden, experts) if experts else _inner(inside, hidden)
     pair = bool(blocks) and len(blocks) > 1
@@ -119,10 +119,10 @@ def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tup
     )
     missing = [field for field in ("layers", "hidden", "vocab", "intermediate") if getattr(model, field) is None]
     if missing:
-        told.append(
+        notes.append(
             f"{', '.join(missing)}: not found in the names of the tensors; give them, or put a config.json next to it"
         )
-    return model, told
+    return model, notes
 
 
 def _experts(inside: Mapping[str, TensorInfo], hidden: int | None) -> tuple[int, str]:
@@ -167,13 +167,13 @@ def _params(tensors: Mapping[str, TensorInfo], tied: bool) -> tuple[int, list[st
             times = PACKED_IN_BYTE
         packed += times > 1
         counted += tensor.count * times
-    told = [f"{packed} of the tensors are packed in 4 bit, counted unpacked"] if packed else []
+    notes = [f"{packed} of the tensors are packed in 4 bit, counted unpacked"] if packed else []
     embedding, embedded = _largest(tensors, EMBEDDING)
     head, of_head = _largest(tensors, HEAD)
     if tied and embedding and head and embedded and of_head and embedded.shape == of_head.shape:
         counted -= of_head.count
-        told.append(f"{head} is in the checkpoint, but tied to {embedding}: counted once")
-    return counted, told
+        notes.append(f"{head} is in the checkpoint, but tied to {embedding}: counted once")
+    return counted, notes
 
 
 def _largest(

@@ -104,10 +104,12 @@ def model_from_shape(shape: ModelShape) -> Model:
     parameters matches.
     """
     params = float(sum(parameter.count for parameter in shape.params))
-    told = _by_config(shape)
-    if told and abs(told.params - params) <= SAME * params:
-        active = told.active_params * params / told.params if told.active_params else None
-        return msgspec.structs.replace(told, params=params, active_params=active, block=shape.block or told.block)
+    configured = _by_config(shape)
+    if configured and abs(configured.params - params) <= SAME * params:
+        active = configured.active_params * params / configured.params if configured.active_params else None
+        return msgspec.structs.replace(
+            configured, params=params, active_params=active, block=shape.block or configured.block
+        )
     return Model(
         name=shape.name,
         params=params,

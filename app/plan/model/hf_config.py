@@ -94,44 +94,44 @@ def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]
     for inner in TEXT:
         part = config.get(inner)
         if isinstance(part, dict) and part:
-            text, told = fill_part_defaults({"tie_word_embeddings": config.get("tie_word_embeddings")} | part, inner)
-            return _several(config, text, inner, name, told)
+            text, notes = fill_part_defaults({"tie_word_embeddings": config.get("tie_word_embeddings")} | part, inner)
+            return _multi_part_model(config, text, inner, name, notes)
     if isinstance(config.get(VISION), dict):
         text = {field: value for field, value in config.items() if field != VISION}
-        return _several(config, text, "the text", name, [])
+        return _multi_part_model(config, text, "the text", name, [])
     family = str(config.get("model_type") or "")
     family = ALIASES.get(family, family)
-    config, family, as_which = _as_known(config, family)
+    config, family, family_notes = _resolve_family(config, family)
     of_class = _of_class(config, family)
-    said = {field: value for field, value in config.items() if value is not None}
-    seen = TrackedConfig(said | of_class | {"model_type": family})
+    stated = {field: value for field, value in config.items() if value is not None}
+    seen = TrackedConfig(stated | of_class | {"model_type": family})
     try:
         model = _model(seen, name)
     except UserError as error:
         words = "".join(f" ({field} {value} is transformers' default)" for field, value in of_class.items())
-        unknown = f"model_type {family[:40] or 'missing'} is not known, and " if as_which else ""
-        way = "give --params, --layers, --hidden …, or a function that builds it" if as_which else error.next_step
+        unknown = f"model_type {family[:40] or 'missing'} is not known, and " if family_notes else ""
+        way = "give --params, --layers, --hidden …, or a function that builds it" if family_notes else error.next_step
         raise UserError(f"{unknown}{error.message}{words}", way) from error
-    told = as_which
+    notes = family_notes
     if of_class:
         words = ", ".join(f"{field} {value}" for field, value in of_class.items())
-        told.append(f"{words}: not in the config, so transformers' default is used")
+        notes.append(f"{words}: not in the config, so transformers' default is used")
     if "quantization_config" in config:
         seen.asked.add("quantization_config")
         method = str((config.get("quantization_config") or {}).get("quant_method") or "")
         word = "gptq-int4" if method == "gptq" else "nf4"
-        told.append(f"quantization_config: ignored; --quant {word} keeps the base in 4 bit")
+        notes.append(f"quantization_config: ignored; --quant {word} keeps the base in 4 bit")
     left = sorted(
         field for field, value in config.items() if value and field not in seen.asked and not OF_NO_WEIGHT.search(field)
     )
     if left:
         more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
         names = ", ".join(field[:40] for field in left[:SHOWN])
-        told.append(f"{names}{more}: unknown fields of the config, ignored")
-    return model, told
+        notes.append(f"{names}{more}: unknown fields of the config, ignored")
+    return model, notes
 
 
-def _as_known(config: Config, family: str) -> tuple[Config, str, list[str]]:
+def _resolve_family(config: Config, family: str) -> tuple[Config, str, list[str]]:
     """Return a config, its family, and notes on an unknown family."""
     if family in hf_counts.FAMILIES or family in hf_vision.COUNTS:
         return config, family, []
@@ -139,9 +139,9 @@ def _as_known(config: Config, family: str) -> tuple[Config, str, list[str]]:
     if found := hf_unknown_family.related_family(config):
         return config, found, [f"{lead} {found}, which is similar"]
     names = hf_unknown_family.renamed_expert_fields(config)
-    told = [f"{lead} a Llama-like decoder, which may be inaccurate; a function that builds the model is exact"]
+    notes = [f"{lead} a Llama-like decoder, which may be inaccurate; a function that builds the model is exact"]
     usual = {field: value for field, value in config.items() if field not in names}
-    return usual | {new: config[old] for old, new in names.items()}, family, told
+    return usual | {new: config[old] for old, new in names.items()}, family, notes
 
 
 def fill_part_defaults(part: Config, where: str) -> tuple[Config, list[str]]:
@@ -167,25 +167,25 @@ def _of_class(config: Config, family: str) -> dict[str, int]:
     }
 
 
-def _several(config: Config, text: Config, inner: str, name: str, told: list[str]) -> tuple[Model, list[str]]:
+def _multi_part_model(config: Config, text: Config, inner: str, name: str, notes: list[str]) -> tuple[Model, list[str]]:
     """Return a model of several parts: its language model, and a vision tower of a known family."""
     model, more = model_from_config({field: value for field, value in text.items() if value is not None}, name)
     vision = config.get(VISION)
     if not isinstance(vision, dict):
-        return model, [f"{inner}: only this part is counted", *told, *more]
+        return model, [f"{inner}: only this part is counted", *notes, *more]
     family = hf_vision.vision_family(vision, str(config.get("model_type") or ""))
     if family not in (*hf_counts.VISION, *hf_vision.COUNTS):
         named = family[:40] or "no model_type"
-        return model, [f"vision_config ({named}): not known, so it is not counted", *told, *more]
-    vision, of_vision = fill_part_defaults(vision | {"model_type": family}, VISION)
-    said = {field: value for field, value in vision.items() if value is not None}
-    tower = _model(hf_vision.with_common_names(said, family), family)
+        return model, [f"vision_config ({named}): not known, so it is not counted", *notes, *more]
+    vision, vision_notes = fill_part_defaults(vision | {"model_type": family}, VISION)
+    stated = {field: value for field, value in vision.items() if value is not None}
+    tower = _model(hf_vision.with_common_names(stated, family), family)
     active = model.active_params + tower.params if model.active_params else None
     both = msgspec.structs.replace(model, params=model.params + tower.params, active_params=active, tower=tower)
-    return both, [_seen(tower, family), *told, *of_vision, *more]
+    return both, [_tower_note(tower, family), *notes, *vision_notes, *more]
 
 
-def _seen(tower: Model, family: str) -> str:
+def _tower_note(tower: Model, family: str) -> str:
     pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if hf_vision.has_variable_size(family) else ""
     patches = f"an image{pixels} has {tower.positions:,} patches"
     return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; its projection to the text is not counted"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...text.units import GIB
+from ...text.units import GIB, percent_text
 from ..memory.activations import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
 from . import beyond_sharding
@@ -119,7 +119,7 @@ def slowdown_text(slower_than_ideal: float) -> str:
     """``41% slower than ideal``; from twice as long on ``5.4 times the ideal step``."""
     if slower_than_ideal >= 1:
         return f"{ratio_text(1 + slower_than_ideal)} times the ideal step"
-    return f"{slower_than_ideal:.0%} slower than ideal"
+    return f"{percent_text(slower_than_ideal)} slower than ideal"
 
 
 def _pace(found: Candidate, setting: TrainingSetup) -> str:
@@ -132,6 +132,6 @@ def _pace(found: Candidate, setting: TrainingSetup) -> str:
     waits = (found.exposed_comm_seconds or 0.0) / found.step_seconds
     if waits >= 0.01:
         whom = "the network" if setting.nodes > 1 else "other GPUs"
-        slower += f" ({waits:.0%} of a step waits for {whom})"
+        slower += f" ({percent_text(waits)} of a step waits for {whom})"
     words = {"NVMe": "the NVMe drive", "host memory": "the optimizer on the host", "host link": "the link to the host"}
     return slower + (f"; what binds is {words[found.binds]}" if found.binds in words else "")

@@ -2,7 +2,7 @@
 
 from ...errors import UserError
 from ...text.suggestions import closest, did_you_mean, normalise
-from ...text.units import GIB
+from ...text.units import gib_number, percent_text, seconds_text
 from ..memory.peak import SPARE, peak_parts_text
 from ..model.parameter_counts import parameter_count_text
 from ..types import Candidate, PlanRow, TrainingSetup
@@ -106,7 +106,7 @@ def _row(each: Candidate, setting: TrainingSetup, sign: str, ascii_only: bool) -
         sign,
         _short(each),
         RECOMPUTED[each.recompute],
-        _gib(each.device_used_bytes_per_gpu),
+        gib_number(each.device_used_bytes_per_gpu),
         f"{searched}{most}" if most is not None else "",
         *_times(each, setting),
     )
@@ -124,25 +124,14 @@ def _times(each: Candidate, setting: TrainingSetup) -> tuple[str, str, str]:
     if each.fits is False and not exceeds_gpu(each, setting):
         return HOST, "", ""
     return (
-        _seconds(each.step_seconds) if each.step_seconds is not None else "",
+        seconds_text(each.step_seconds) if each.step_seconds is not None else "",
         f"{round_to_three_digits(each.tokens_per_s):,.0f}" if each.tokens_per_s is not None else "",
         _slower(each),
     )
-
-
-def _gib(size_bytes: float) -> str:
-    return f"{size_bytes / GIB:.1f}" if size_bytes < 1000 * GIB else f"{size_bytes / GIB:,.0f}"
 
 
 def _slower(each: Candidate) -> str:
     if each.slower_than_ideal is None:
         return ""
     slower = each.slower_than_ideal
-    return f"{ratio_text(1 + slower)} x" if slower >= 1 else f"{slower:.0%}"
-
-
-def _seconds(value: float) -> str:
-    """``38 ms``, ``0.43 s``, ``1,240 s``."""
-    if value < 0.0995:
-        return f"{1000 * value:.3g} ms" if value < 0.01 else f"{1000 * value:.0f} ms"
-    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
+    return f"{ratio_text(1 + slower)} x" if slower >= 1 else percent_text(slower)

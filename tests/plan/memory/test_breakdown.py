@@ -1,4 +1,4 @@
-"""The formulas of a peak: each is a product that gives what it says, and together they are the breakdown."""
+"""The terms of a peak: each product gives its value, and together they are the breakdown."""
 
 import math
 import re
@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.memory.breakdown import REST, breakdown_terms
-from ddpwizard.app.plan.memory.formula import UNITS, bytes_text, short_number
+from ddpwizard.app.plan.memory.formula import UNITS, short_number
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.strategies.search import plan_candidates
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Lora, Model, PlanRow, TrainingOptions, TrainingSetup
-from ddpwizard.app.text.units import GIB
+from ddpwizard.app.text.units import GIB, gib_text
 
 LETTERS = {"B": 1e9, "M": 1e6} | UNITS
 MODELS = ["llama-3.1-8b", "mixtral-8x7b", "t5-3b", "gpt2-xl", "bert-large", "vit-large"]
@@ -36,7 +36,7 @@ def rows(model: Model, train: TrainingOptions, gpus: int, nodes: int) -> list[Pl
 
 @pytest.mark.parametrize("training", TRAININGS)
 @pytest.mark.parametrize("name", [*MODELS, "by numbers"])
-def test_the_products_are_the_breakdown(name: str, training: str) -> None:
+def test_terms_add_up_to_the_breakdown(name: str, training: str) -> None:
     model = catalog.MODELS.get(name, BY_NUMBERS)
     if model is BY_NUMBERS and TRAININGS[training].lora:
         pytest.skip("adapters are counted from layers and hidden size")
@@ -50,7 +50,7 @@ def test_the_products_are_the_breakdown(name: str, training: str) -> None:
 
 
 @pytest.mark.parametrize("training", TRAININGS)
-def test_what_is_written_multiplies_out(training: str) -> None:
+def test_formula_text_multiplies_out(training: str) -> None:
     for found, setting in rows(catalog.MODELS["llama-3.1-8b"], TRAININGS[training], 8, 1):
         for term in breakdown_terms(setting, found):
             assert read(term.formula) == pytest.approx(term.bytes, rel=5e-3), term.formula
@@ -68,16 +68,16 @@ def _number(piece: str) -> float:
     return float(value.replace(",", "")) * LETTERS.get(what.partition(" ")[0], 1)
 
 
-def test_the_formula_of_sharded_weights_is_the_one_of_the_papers() -> None:
+def test_sharded_weights_follow_the_zero_formula() -> None:
     row = next(
         row for row in rows(catalog.MODELS["llama-3.1-8b"], TRAININGS["mixed"], 8, 1) if row[0].strategy == "FSDP2"
     )
     params = next(term for term in breakdown_terms(row.setting, row.candidate) if term.part == "params")
     assert params.formula == "8.03 B weights × 4 bytes ÷ 8 ranks"
-    assert bytes_text(params.bytes) == "3.74 GiB"
+    assert gib_text(params.bytes, 2) == "3.74 GiB"
 
 
-def test_what_no_term_says_stands_there_as_a_rest() -> None:
+def test_unexplained_bytes_are_shown_as_other() -> None:
     found, setting = rows(catalog.MODELS["llama-3.1-8b"], TRAININGS["mixed"], 8, 1)[0]
     larger = msgspec.structs.replace(found.breakdown, params=found.breakdown.params + GIB, gaps=0.0)
     made = breakdown_terms(setting, msgspec.structs.replace(found, breakdown=larger))
@@ -87,8 +87,8 @@ def test_what_no_term_says_stands_there_as_a_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "output"),
     [(8.03e9, "8.03 B"), (128256, "128,256"), (1.12, "1.12"), (25.2e6, "25.2 M"), (8, "8"), (1.23456e13, "12,346 B")],
 )
-def test_numbers_to_four_digits(value: float, said: str) -> None:
-    assert short_number(value) == said
+def test_short_number_has_four_digits(value: float, output: str) -> None:
+    assert short_number(value) == output

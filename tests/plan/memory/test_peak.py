@@ -1,4 +1,4 @@
-"""Memory: states against the published formulas, the peak and what it is made of."""
+"""Model states against the published formulas, and the peak with its parts."""
 
 import msgspec
 import pytest
@@ -49,23 +49,23 @@ class TestStates:
     @pytest.mark.parametrize(
         ("stage", "ranks", "per_param"), [(0, 64, 16), (1, 64, 4 + 12 / 64), (2, 64, 2 + 14 / 64), (3, 64, 16 / 64)]
     )
-    def test_of_each_stage(self, stage: int, ranks: int, per_param: float) -> None:
+    def test_states_of_each_zero_stage(self, stage: int, ranks: int, per_param: float) -> None:
         strategy = msgspec.convert({"kind": "deepspeed", "stage": stage}, Strategy)
         kept = model_states(setting(SEVEN, strategy, ranks, dtype="fp16-deepspeed"))
         assert kept.total == pytest.approx(SEVEN.params * per_param)
 
-    def test_ddp_keeps_everything(self) -> None:
+    def test_ddp_replicates_all_states(self) -> None:
         assert model_states(setting(strategy=Strategy(kind="ddp"))).total == pytest.approx(16 * LLAMA.params)
 
-    def test_fsdp_splits_everything(self) -> None:
+    def test_fsdp_shards_all_states(self) -> None:
         assert model_states(setting(strategy=Strategy(kind="fsdp2"))).total == pytest.approx(2 * LLAMA.params)
 
-    def test_hybrid_sharding_splits_within_a_node(self) -> None:
+    def test_hybrid_sharding_shards_within_a_node(self) -> None:
         for strategy in (Strategy(kind="hsdp"), Strategy(kind="fsdp1", sharding="HYBRID_SHARD")):
             two_nodes = msgspec.structs.replace(setting(strategy=strategy, gpus=16), nodes=2)
             assert model_states(two_nodes).total == pytest.approx(2 * LLAMA.params)
 
-    def test_offload_moves_them_to_the_host(self) -> None:
+    def test_offload_moves_states_to_the_host(self) -> None:
         kept = model_states(setting(strategy=Strategy(kind="fsdp2", cpu_offload=True)))
         assert kept.total == 0
         assert kept.host == pytest.approx(2 * LLAMA.params)
@@ -77,7 +77,7 @@ class TestStates:
         adapters = 32 * 8 * (2 * 4096 * 2)
         assert kept.total == pytest.approx(2 * LLAMA.params + 16 * adapters)
 
-    def test_adapters_alone_have_gradients(self) -> None:
+    def test_only_adapters_have_gradients(self) -> None:
         kept = model_states(
             setting(strategy=Strategy(kind="single"), gpus=1, dtype="bf16-pure", lora=Lora(r=8, target="q,v"))
         )
@@ -87,7 +87,7 @@ class TestStates:
 
 
 class TestPeak:
-    def test_parts_add_up(self) -> None:
+    def test_breakdown_adds_up_to_the_peak(self) -> None:
         found = estimate_candidate(setting(strategy=Strategy(kind="fsdp2")))
         parts = msgspec.structs.asdict(found.breakdown)
         assert sum(parts.values()) == pytest.approx(found.device_used_bytes_per_gpu)
@@ -97,20 +97,20 @@ class TestPeak:
         assert found.band.low <= found.peak_reserved_bytes_per_gpu <= found.band.high
         assert found.device_used_bytes_per_gpu > found.peak_reserved_bytes_per_gpu
 
-    def test_recomputing_takes_activations_off(self) -> None:
+    def test_checkpointing_reduces_activations(self) -> None:
         all_kept, recomputed = (
             estimate_candidate(setting(strategy=Strategy(kind="fsdp2"), act_ckpt=mode)) for mode in ("none", "full")
         )
         assert recomputed.peak_allocated_bytes_per_gpu < all_kept.peak_allocated_bytes_per_gpu / 2
 
-    def test_a_fused_loss_takes_the_logits_off(self) -> None:
+    def test_fused_loss_removes_the_logits(self) -> None:
         long = {"strategy": Strategy(kind="fsdp2"), "act_ckpt": "full", "seq_len": 32768}
         eager, fused = (estimate_candidate(setting(LLAMA_8B, **long, loss=loss)) for loss in ("eager", "fused-linear"))  # type: ignore[arg-type]
         assert (eager.peak_phase, fused.peak_phase) == ("loss", "backward")
         assert eager.breakdown.loss > 32768 * 128256 * 8
         assert fused.peak_allocated_bytes_per_gpu < eager.peak_allocated_bytes_per_gpu
 
-    def test_ddp_pays_for_its_buckets(self) -> None:
+    def test_ddp_buckets_are_counted(self) -> None:
         copied, viewed = (
             estimate_candidate(
                 setting(strategy=Strategy(kind="ddp", gradient_as_bucket_view=view), loss="fused-linear", seq_len=64)
@@ -121,7 +121,7 @@ class TestPeak:
         difference = copied.peak_allocated_bytes_per_gpu - viewed.peak_allocated_bytes_per_gpu
         assert difference == pytest.approx(4 * LLAMA.params)
 
-    def test_gradients_that_are_buckets_are_there_in_the_forward_pass(self) -> None:
+    def test_gradient_bucket_views_exist_in_the_forward_pass(self) -> None:
         """zero_grad does not free them (torch 2.13: the same memory at the loss with gradient_as_bucket_view as
         without it, from the third step on)."""
         copied, viewed = (
@@ -132,7 +132,7 @@ class TestPeak:
         assert viewed.peak_allocated_bytes_per_gpu == pytest.approx(copied.peak_allocated_bytes_per_gpu, rel=0.001)
         assert viewed.breakdown.grads == 4 * LLAMA.params == copied.breakdown.buffers - viewed.breakdown.buffers
 
-    def test_offloading_takes_no_more_on_the_gpu(self) -> None:
+    def test_offloading_never_needs_more_gpu_memory(self) -> None:
         kept, offloaded = (
             estimate_candidate(
                 setting(LLAMA_8B, strategy=Strategy(kind="deepspeed", stage=3, offload_param=to, offload_optimizer=to))
@@ -149,14 +149,12 @@ class TestPeak:
         )
         assert mixed.breakdown.activations == 2 * pure.breakdown.activations
 
-    def test_autocast_keeps_16_bit_copies_of_what_is_not_sharded(self) -> None:
+    def test_autocast_keeps_16_bit_copies_of_unsharded_weights(self) -> None:
         whole, sharded = (setting(strategy=Strategy(kind=kind)) for kind in ("ddp", "fsdp2"))  # type: ignore[arg-type]
         assert (autocast_bytes(whole), autocast_bytes(sharded)) == (2 * LLAMA.params, 0)
 
     @pytest.mark.parametrize("more", [{"quant": "nf4"}, {"act_ckpt": "full"}])
-    def test_autocast_keeps_no_copies_of_frozen_weights_that_are_quantised_or_multiplied_again(
-        self, more: dict[str, str]
-    ) -> None:
+    def test_autocast_keeps_no_copies_of_quantised_or_recomputed_weights(self, more: dict[str, str]) -> None:
         rank = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "fp16-mixed", "lora": Lora(r=8)}
         kept, without = setting(**rank), setting(**rank, **more)  # type: ignore[arg-type]
         assert autocast_bytes(kept) == 2 * LLAMA.params
@@ -176,7 +174,7 @@ class TestPeak:
         assert attention_width(T5) == pytest.approx(128 * 32, rel=0.01)
         assert attention_width(LLAMA) == LLAMA.hidden
 
-    def test_parameters_on_the_host_come_back_whole_unless_recomputed(self) -> None:
+    def test_offloaded_parameters_are_gathered_unless_recomputed(self) -> None:
         away = Strategy(kind="deepspeed", stage=3, offload_optimizer="cpu", offload_param="cpu")
         kept, again = (
             estimate_candidate(setting(strategy=away, gpus=1, dtype="bf16-deepspeed", seq_len=64, act_ckpt=mode))
@@ -184,7 +182,7 @@ class TestPeak:
         )
         assert kept.breakdown.buffers - again.breakdown.buffers > LLAMA.params
 
-    def test_a_weight_in_use_is_unpacked(self) -> None:
+    def test_quantised_weight_in_use_is_unpacked(self) -> None:
         lora = {"strategy": Strategy(kind="single"), "gpus": 1, "act_ckpt": "full", "seq_len": 64, "lora": Lora(r=8)}
         plain, quantised = (
             estimate_candidate(setting(dtype="bf16", quant=quant, **lora))  # type: ignore[arg-type]
@@ -202,7 +200,7 @@ class TestPeak:
             (83.9, 8, {"micro_batch": 1, "seq_len": 32768, "act_ckpt": "full"}),
         ],
     )
-    def test_reserved_as_torchtitan_published_it(self, gib: float, gpus: int, train: dict[str, object]) -> None:
+    def test_reserved_memory_matches_torchtitan(self, gib: float, gpus: int, train: dict[str, object]) -> None:
         """docs/performance.md of torchtitan (2024): Llama-3.1-8B with FSDP2 on H100 of 96 GB."""
         whole = setting(LLAMA_8B, Strategy(kind="fsdp2"), gpus, **train)
         found = estimate_candidate(msgspec.structs.replace(whole, gpu_memory_gib=95.0))
@@ -212,13 +210,13 @@ class TestPeak:
         ("change", "grows"),
         [({}, True), ({"packed": True}, False), ({"data": "fixed"}, False), ({"alloc": "expandable_segments"}, False)],
     )
-    def test_batches_of_unequal_length_leave_gaps(self, change: dict[str, object], grows: bool) -> None:
+    def test_varying_lengths_fragment_memory(self, change: dict[str, object], grows: bool) -> None:
         lora = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16", "act_ckpt": "full", "lora": Lora(r=8)}
         found = estimate_candidate(setting(micro_batch=4, **lora, **change))  # type: ignore[arg-type]
         gaps = found.peak_reserved_bytes_per_gpu - found.peak_allocated_bytes_per_gpu
         assert (gaps > found.breakdown.loss) == grows
 
-    def test_no_more_is_reserved_than_the_gpu_has(self) -> None:
+    def test_reserved_memory_is_limited_by_the_gpu(self) -> None:
         lora = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16", "act_ckpt": "full", "lora": Lora(r=8)}
         found = estimate_candidate(setting(LLAMA_8B, micro_batch=5, **lora))  # type: ignore[arg-type]
         assert found.device_used_bytes_per_gpu <= 79.1 * GIB < found.band.high
@@ -231,7 +229,7 @@ class TestPeak:
 
         assert context("V100-16G") > context("A100-80G") == context("")
 
-    def test_frozen_layers_keep_no_inputs_unless_4_bit_or_stage_3_does(self) -> None:
+    def test_frozen_layers_save_inputs_only_with_4_bit_or_stage_3(self) -> None:
         one = {"gpus": 1, "dtype": "bf16", "lora": Lora(r=8)}
         plain = block_activation_bytes(setting(strategy=Strategy(kind="single"), **one))  # type: ignore[arg-type]
         inputs = 4096 * (2 * 4096 + 11008) * 2
@@ -239,13 +237,13 @@ class TestPeak:
         third = block_activation_bytes(setting(strategy=Strategy(kind="deepspeed", stage=3), **one))  # type: ignore[arg-type]
         assert (quantised - plain, third - plain) == (inputs, inputs)
 
-    def test_a_compiled_block_computes_norms_and_gates_again(self) -> None:
+    def test_compiled_block_recomputes_norms_and_gates(self) -> None:
         single = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16-pure"}
         eager, compiled = (block_activation_bytes(setting(compile=compiled, **single)) for compiled in (False, True))  # type: ignore[arg-type]
         assert eager == 4096 * 2 * (12 * 4096 + 4 * 11008)
         assert compiled == 4096 * 2 * (8 * 4096 + 3 * 11008)
 
-    def test_gpt2_writes_its_gelu_out(self) -> None:
+    def test_gpt2_gelu_saves_elementary_operations(self) -> None:
         written, fused = (
             block_activation_bytes(
                 setting(
@@ -256,7 +254,7 @@ class TestPeak:
         )
         assert written - fused == 4096 * 3 * 4 * 1600 * 2
 
-    def test_adapters_in_a_flat_parameter_of_fsdp1(self) -> None:
+    def test_fsdp1_adapters_in_a_flat_parameter(self) -> None:
         """litgpt's resource tables: Llama-2 7B with LoRA over 2 GPUs needs 22.2 GB, one micro-batch of it in a step."""
         flat = Strategy(kind="fsdp1", sharding="FULL_SHARD")
         rank = {"strategy": flat, "gpus": 2, "dtype": "bf16-pure", "lora": Lora(r=8)}
@@ -270,14 +268,14 @@ class TestPeak:
         )
         assert adam.optimizer - muon.optimizer == pytest.approx(4 * (LLAMA_8B.params - 2 * 128256 * 4096))
 
-    def test_of_what_is_gathered_the_last_block_and_the_root_are_whole_at_the_loss(self) -> None:
+    def test_last_block_and_root_are_gathered_at_the_loss(self) -> None:
         whole = setting(LLAMA_8B, Strategy(kind="fsdp2"), seq_len=16384, act_ckpt="full")
         found = estimate_candidate(whole)
         root = 2 * 128256 * 4096
         assert found.peak_phase == "loss"
         assert found.breakdown.buffers == pytest.approx(2 * (root + (LLAMA_8B.params - root) / 32))
 
-    def test_a_step_is_as_lightning_published_it(self) -> None:
+    def test_optimizer_step_peak_matches_lightning(self) -> None:
         """docs of Lightning 2.1 (``model_parallel/fsdp.rst``): 1.009 B parameters in fp32 with Adam on 2 GPUs, short
         sequences, so that the step is the peak; MiB of ``torch.cuda.max_memory_allocated``."""
         demo = Model(params=1.009e9, layers=64, hidden=1024, heads=64, intermediate=4096, vocab=33278, mlp="relu")
@@ -287,13 +285,13 @@ class TestPeak:
             found = estimate_candidate(setting(demo, strategy, 2, dtype="fp32", optimizer="adam", seq_len=35))
             assert found.peak_allocated_bytes_per_gpu / MIB == pytest.approx(mib, rel=0.01)
 
-    @pytest.mark.parametrize(("used", "says"), [(50, True), (77, "tight"), (90, False)])
-    def test_fits(self, used: float, says: object) -> None:
-        assert judge_fit(80.0, used * GIB, used * GIB, GIB) == says
+    @pytest.mark.parametrize(("used", "message"), [(50, True), (77, "tight"), (90, False)])
+    def test_fit_with_and_without_spare_memory(self, used: float, message: object) -> None:
+        assert judge_fit(80.0, used * GIB, used * GIB, GIB) == message
         assert judge_fit(None, used * GIB, used * GIB, GIB) is None
         assert judge_fit(80.0, 50 * GIB, 85 * GIB, GIB) == "tight"
 
-    def test_the_largest_micro_batch_fits_and_one_more_does_not_surely(self) -> None:
+    def test_largest_micro_batch_fits_and_one_more_does_not(self) -> None:
         whole = setting(strategy=Strategy(kind="fsdp2"), act_ckpt="full")
         most = largest_micro_batch(whole)
         at, over = (

@@ -1,4 +1,4 @@
-"""Of every question there can be: an answer, with figures that make sense beside those of its neighbours."""
+"""Properties of the memory estimate for arbitrary settings."""
 
 import json
 import math
@@ -103,7 +103,7 @@ def peak(setting: TrainingSetup) -> float:
 
 @many
 @given(questions)
-def test_there_is_always_an_answer(question: dict[str, Any]) -> None:
+def test_every_setting_has_a_finite_estimate(question: dict[str, Any]) -> None:
     found: Candidate = estimate_candidate(asked(question))
     figures = [
         found.peak_allocated_bytes_per_gpu,
@@ -122,7 +122,7 @@ def test_there_is_always_an_answer(question: dict[str, Any]) -> None:
 
 @many
 @given(questions)
-def test_more_of_anything_never_needs_less(question: dict[str, Any]) -> None:
+def test_larger_settings_never_need_less(question: dict[str, Any]) -> None:
     setting = asked(question)
     train, model = setting.train, setting.model
     more = [
@@ -141,7 +141,7 @@ def _larger(model: Model) -> Model:
 
 @many
 @given(questions)
-def test_more_gpus_never_keep_more_each(question: dict[str, Any]) -> None:
+def test_more_gpus_never_increase_states_per_gpu(question: dict[str, Any]) -> None:
     setting = asked(question)
     doubled = msgspec.structs.replace(setting, gpus=2 * setting.gpus, nodes=2 * setting.nodes)
     now, then = model_states(setting), model_states(doubled)
@@ -150,7 +150,7 @@ def test_more_gpus_never_keep_more_each(question: dict[str, Any]) -> None:
 
 @many
 @given(questions)
-def test_recomputing_more_keeps_less(question: dict[str, Any]) -> None:
+def test_more_checkpointing_saves_less(question: dict[str, Any]) -> None:
     setting = asked(question)
     kept = {
         mode: activations.stored_activation_bytes(changed(setting, act_ckpt=mode, act_offload=False))
@@ -165,13 +165,15 @@ def test_recomputing_more_keeps_less(question: dict[str, Any]) -> None:
 def test_fused_attention_and_loss_never_need_more(question: dict[str, Any]) -> None:
     setting = asked(question)
     assert peak(changed(setting, attention="flash")) <= peak(changed(setting, attention="eager"))
-    long = changed(setting, micro_batch=64, seq_len=4096)  # so that the loss counts beside the gradient of the head
+    long = changed(
+        setting, micro_batch=64, seq_len=4096
+    )  # so that the loss is large compared with the gradient of the head
     losses = [peak(changed(long, loss=each)) for each in ("fused-linear", "chunked", "eager")]
     assert losses[0] <= losses[2]
     assert losses[1] <= losses[2]
 
 
-def test_a_field_that_is_null_was_not_stated() -> None:
+def test_null_fields_are_as_missing_fields() -> None:
     stated: dict[str, Any] = {"model": {"params": 7e9}, "train": {}, "strategy": {"kind": "ddp"}, "gpus": 8}
     nulls: dict[str, Any] = stated | {name: None for name in TrainingSetup.__struct_fields__ if name not in stated}
     for part, kind in (("model", Model), ("train", TrainingOptions), ("strategy", Strategy)):
@@ -183,6 +185,6 @@ def test_a_field_that_is_null_was_not_stated() -> None:
 
 @many
 @given(questions, st.integers(1, 512))
-def test_what_is_taken_as_the_same_for_each_micro_batch_is(question: dict[str, Any], micro_batch: int) -> None:
+def test_fixed_memory_does_not_depend_on_the_micro_batch(question: dict[str, Any], micro_batch: int) -> None:
     setting = asked(question)
     assert fixed_memory(changed(setting, micro_batch=micro_batch)) == fixed_memory(setting)

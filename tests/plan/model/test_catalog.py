@@ -1,4 +1,4 @@
-"""Well-known models: what their shape gives, against what is published with their weights."""
+"""Well-known models: sizes from their shapes against those published with their weights."""
 
 import pytest
 from ddpwizard.app.plan.model import catalog
@@ -77,7 +77,7 @@ ACTIVE = {
 
 
 @pytest.mark.parametrize("name", catalog.CONFIGS)
-def test_published_count_and_shape_agree(name: str) -> None:
+def test_parameters_match_published_counts(name: str) -> None:
     found = catalog.MODELS[name.lower()]
     exact = isinstance(PUBLISHED[name], int)
     assert found.params == PUBLISHED[name] if exact else found.params == pytest.approx(PUBLISHED[name], rel=0.01)
@@ -85,7 +85,7 @@ def test_published_count_and_shape_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACTIVE)
-def test_what_a_token_passes_through(name: str) -> None:
+def test_active_parameters_match_published_counts(name: str) -> None:
     assert catalog.MODELS[name.lower()].active_params == pytest.approx(ACTIVE[name], rel=0.03)
 
 
@@ -99,7 +99,7 @@ def test_what_a_token_passes_through(name: str) -> None:
         "LLAMA-3.1-8B_custom",
     ],
 )
-def test_found_by_its_name(name: str) -> None:
+def test_model_is_found_by_its_name(name: str) -> None:
     found = catalog.find_known_model(name)
     assert found is not None
     assert found.params == 8_030_261_248
@@ -108,16 +108,16 @@ def test_found_by_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["abacus-9000", "", "gpt20", "llama-3.1-8bit", "my-gpt2", "DeepSeek-R1-Distill-Llama-8B"]
 )
-def test_an_unknown_name(name: str) -> None:
+def test_unknown_model_name_is_not_found(name: str) -> None:
     assert catalog.find_known_model(name) is None
 
 
-def test_the_longest_name_counts() -> None:
+def test_longest_matching_name_wins() -> None:
     found = catalog.find_known_model("openai-community/gpt2-xl")
     assert found is not None and found.layers == 48
 
 
-def test_what_is_like_an_unknown_name() -> None:
+def test_closest_names_of_an_unknown_model() -> None:
     assert catalog.closest_models("meta-llama/Lama-3.1-8b")[0] == "Llama-3.1-8B"
     assert catalog.closest_models("qwen25-72B")[0] == "Qwen2.5-72B"
     assert catalog.closest_models("x" * 10_000) == catalog.FAMOUS

@@ -1,4 +1,4 @@
-"""A checkpoint's header as the planner's input: what it tells, and what it is refused for."""
+"""A checkpoint's header as the planner's input, and the messages for invalid files."""
 
 import json
 import os
@@ -57,19 +57,19 @@ ONE_B = llama(16, 2048, 8192, 2048, 512, 128256, True)
 
 
 class TestWhatItTells:
-    def test_of_a_file(self, tmp_path: Path) -> None:
-        model, told = checkpoint.read_checkpoint(write(tmp_path / "llama.safetensors", EIGHT_B))
+    def test_shape_of_a_single_file(self, tmp_path: Path) -> None:
+        model, notes = checkpoint.read_checkpoint(write(tmp_path / "llama.safetensors", EIGHT_B))
         want = catalog.MODELS["llama-3.1-8b"]
         fields = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab", "tied", "mlp")
         assert [getattr(model, name) for name in fields] == [getattr(want, name) for name in fields]
         assert model.name == "llama"
-        assert told == ["heads: 32 of 128, assumed, as a checkpoint does not contain them"]
+        assert notes == ["heads: 32 of 128, assumed, as a checkpoint does not contain them"]
 
-    def test_a_head_that_is_missing_is_tied(self, tmp_path: Path) -> None:
+    def test_missing_head_is_tied(self, tmp_path: Path) -> None:
         model, _ = checkpoint.read_checkpoint(write(tmp_path / "model.safetensors", ONE_B))
         assert (model.params, model.tied, model.name) == (1_235_814_400, True, tmp_path.name)
 
-    def test_several_files_by_their_index(self, tmp_path: Path) -> None:
+    def test_several_files_are_read_by_their_index(self, tmp_path: Path) -> None:
         names = list(EIGHT_B)
         halves = {"a.safetensors": names[:150], "b.safetensors": names[150:]}
         for file, part in halves.items():
@@ -84,46 +84,46 @@ class TestWhatItTells:
             == 8_030_261_248
         )
 
-    def test_the_config_beside_it_fills_the_rest(self, tmp_path: Path) -> None:
+    def test_config_in_the_directory_completes_the_shape(self, tmp_path: Path) -> None:
         write(tmp_path / "model.safetensors", ONE_B)
         (tmp_path / "config.json").write_text(json.dumps(catalog.CONFIGS["Llama-3.2-1B"]))
-        model, told = checkpoint.read_checkpoint(tmp_path)
-        assert (model.params, model.heads, model.kv_heads, told) == (1_235_814_400, 32, 8, [])
+        model, notes = checkpoint.read_checkpoint(tmp_path)
+        assert (model.params, model.heads, model.kv_heads, notes) == (1_235_814_400, 32, 8, [])
 
-    def test_a_tied_head_that_is_saved_counts_once(self, tmp_path: Path) -> None:
+    def test_saved_tied_head_counts_once(self, tmp_path: Path) -> None:
         write(tmp_path / "model.safetensors", ONE_B | {"lm_head.weight": [128256, 2048]})
         (tmp_path / "config.json").write_text(json.dumps(catalog.CONFIGS["Llama-3.2-1B"]))
-        model, told = checkpoint.read_checkpoint(tmp_path)
+        model, notes = checkpoint.read_checkpoint(tmp_path)
         assert model.params == 1_235_814_400
-        assert "counted once" in told[0]
+        assert "counted once" in notes[0]
 
-    def test_a_config_of_another_model_is_told(self, tmp_path: Path) -> None:
+    def test_config_of_another_model_is_noted(self, tmp_path: Path) -> None:
         write(tmp_path / "model.safetensors", EIGHT_B)
         (tmp_path / "config.json").write_text(json.dumps(catalog.CONFIGS["Llama-3.2-1B"]))
-        model, told = checkpoint.read_checkpoint(tmp_path)
+        model, notes = checkpoint.read_checkpoint(tmp_path)
         assert model.params == 8_030_261_248
-        assert told == ["params: 8,030,261,248 in the checkpoint, 1,235,814,400 by config.json; the first is used"]
+        assert notes == ["params: 8,030,261,248 in the checkpoint, 1,235,814,400 by config.json; the first is used"]
 
-    def test_a_config_beside_it_that_is_none(self, tmp_path: Path) -> None:
+    def test_invalid_config_in_the_directory_is_noted(self, tmp_path: Path) -> None:
         write(tmp_path / "model.safetensors", ONE_B)
         (tmp_path / "config.json").write_text("{}")
-        model, told = checkpoint.read_checkpoint(tmp_path)
+        model, notes = checkpoint.read_checkpoint(tmp_path)
         assert model.params == 1_235_814_400
-        assert "cannot be used" in told[0]
+        assert "cannot be used" in notes[0]
 
-    def test_places_and_masks_are_no_parameters(self, tmp_path: Path) -> None:
-        beside = {"model.layers.0.self_attn.rotary_emb.inv_freq": [32], "h.0.attn.bias": [1, 1, 1024, 1024]}
-        assert checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", ONE_B | beside))[0].params == 1_235_814_400
+    def test_positions_and_masks_are_not_parameters(self, tmp_path: Path) -> None:
+        others = {"model.layers.0.self_attn.rotary_emb.inv_freq": [32], "h.0.attn.bias": [1, 1, 1024, 1024]}
+        assert checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", ONE_B | others))[0].params == 1_235_814_400
 
-    def test_queries_that_are_wider_than_the_hidden_size(self, tmp_path: Path) -> None:
+    def test_queries_wider_than_the_hidden_size(self, tmp_path: Path) -> None:
         shapes = llama(28, 1024, 3072, 2048, 1024, 151936, True)
         for layer in range(28):
             shapes |= {f"model.layers.{layer}.self_attn.{each}_norm.weight": [128] for each in "qk"}
-        model, told = checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", shapes))
+        model, notes = checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", shapes))
         assert (model.params, model.heads, model.kv_heads, model.head_dim) == (596_049_920, 16, 8, 128)
-        assert told == []
+        assert notes == []
 
-    def test_experts_one_by_one_and_together(self, tmp_path: Path) -> None:
+    def test_experts_in_separate_and_common_tensors(self, tmp_path: Path) -> None:
         dense = {name: shape for name, shape in llama(2, 64, 96, 64, 64, 100, False).items() if "mlp" not in name}
         single = {f"model.layers.{n}.mlp.experts.{e}.{p}_proj.weight": [96, 64] for n in (0, 1) for e in range(8) for p in ("gate", "up", "down")}  # fmt: skip # noqa: E501
         joined = {f"model.layers.{n}.mlp.experts.gate_up_proj": [8, 192, 64] for n in (0, 1)}
@@ -136,12 +136,12 @@ class TestWhatItTells:
             "one for each row of the router",
         )
         for shapes, shown in zip((single, joined, rows), seen, strict=True):
-            model, told = checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", dense | shapes))
+            model, notes = checkpoint.read_checkpoint(write(tmp_path / "x.safetensors", dense | shapes))
             assert (model.experts, model.experts_per_token, model.intermediate) == (8, 2, 2 * 96)
             assert model.params - (model.active_params or 0) == 2 * 6 * 3 * 96 * 64
-            assert f"experts: 8 in a layer, {shown}; 2 per token, assumed" in told
+            assert f"experts: 8 in a layer, {shown}; 2 per token, assumed" in notes
 
-    def test_an_expert_is_as_wide_as_it_is_beside_dense_layers_and_shared_ones(self, tmp_path: Path) -> None:
+    def test_expert_width_with_dense_layers_and_shared_experts(self, tmp_path: Path) -> None:
         """As DeepSeek has it: the first layer is dense and wider, and all tokens pass through one expert."""
         shapes = llama(1, 64, 512, 64, 64, 100, False)
         shapes |= {
@@ -161,11 +161,11 @@ class TestWhatItTells:
 
     def test_packed_weights_are_counted_unpacked(self, tmp_path: Path) -> None:
         file = write(tmp_path / "x.safetensors", {"model.layers.0.mlp.up_proj.qweight": [512, 14336]}, "I32")
-        model, told = checkpoint.read_checkpoint(file)
+        model, notes = checkpoint.read_checkpoint(file)
         assert model.params == 4096 * 14336
-        assert "packed in 4 bit" in told[0]
+        assert "packed in 4 bit" in notes[0]
 
-    def test_a_model_that_safetensors_itself_wrote(self, tmp_path: Path) -> None:
+    def test_reads_files_written_by_safetensors(self, tmp_path: Path) -> None:
         numpy = pytest.importorskip("numpy")
         save_file = pytest.importorskip("safetensors.numpy").save_file
         shapes = llama(3, 64, 96, 64, 32, 1000, True)
@@ -178,10 +178,10 @@ class TestWhatItTells:
 
 
 class TestWhatIsRefused:
-    """In one line, whatever the file says, and before much of it is read."""
+    """Messages of one line, before much of the file is read."""
 
     @pytest.mark.parametrize(
-        ("header", "says"),
+        ("header", "message"),
         [
             ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "has 4 bytes"),
             ({"a": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}}, "has the shape [-2]"),
@@ -199,32 +199,32 @@ class TestWhatIsRefused:
             ({}, "contains no tensors"),
         ],
     )
-    def test_a_header(self, header: Any, says: str, tmp_path: Path) -> None:
+    def test_invalid_header_is_refused(self, header: Any, message: str, tmp_path: Path) -> None:
         with pytest.raises(UserError) as refusal:
             checkpoint.read_checkpoint(raw(tmp_path / "x.safetensors", header))
-        assert says in refusal.value.message
+        assert message in refusal.value.message
         assert "\n" not in refusal.value.message
         assert len(refusal.value.message) < 400
 
     @pytest.mark.parametrize("content", [b"", b"abc", struct.pack("<Q", 2**63), struct.pack("<Q", 200_000_000)])
-    def test_what_is_no_safetensors_file(self, content: bytes, tmp_path: Path) -> None:
+    def test_other_files_are_refused(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "x.safetensors").write_bytes(content)
         with pytest.raises(UserError, match="is not a safetensors file"):
             checkpoint.read_checkpoint(tmp_path / "x.safetensors")
 
-    def test_a_header_of_more_than_there_may_be(self, tmp_path: Path) -> None:
+    def test_oversized_header_is_refused(self, tmp_path: Path) -> None:
         file = tmp_path / "x.safetensors"
         file.write_bytes(struct.pack("<Q", safetensors_header.HEADER_LIMIT_BYTES + 1))
         os.truncate(file, 2 * safetensors_header.HEADER_LIMIT_BYTES)
         with pytest.raises(UserError, match="is not a safetensors file"):
             checkpoint.read_checkpoint(file)
 
-    def test_a_pointer_of_git_lfs(self, tmp_path: Path) -> None:
+    def test_git_lfs_pointer_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
         with pytest.raises(UserError, match="Git LFS pointer"):
             checkpoint.read_checkpoint(tmp_path)
 
-    def test_what_is_no_file(self, tmp_path: Path) -> None:
+    def test_paths_that_are_not_files_are_refused(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe.safetensors")
         for name in ("pipe.safetensors", "absent.safetensors", "\0"):
             with pytest.raises(UserError):
@@ -232,13 +232,13 @@ class TestWhatIsRefused:
         with pytest.raises(UserError, match="is no regular file"):
             checkpoint.read_checkpoint(tmp_path)  # all it has is the pipe
 
-    def test_adapters(self, tmp_path: Path) -> None:
+    def test_adapter_checkpoint_is_refused(self, tmp_path: Path) -> None:
         shapes = {f"base.layers.0.q_proj.lora_{each}.weight": [8, 64] for each in "AB"}
         with pytest.raises(UserError, match="contains adapters"):
             checkpoint.read_checkpoint(write(tmp_path / "adapter_model.safetensors", shapes))
 
     @pytest.mark.parametrize(
-        ("index", "says"),
+        ("index", "message"),
         [
             ({"weight_map": {"a": "../../etc/passwd"}}, "not in its directory"),
             ({"weight_map": {"a": "/etc/passwd"}}, "not in its directory"),
@@ -248,8 +248,8 @@ class TestWhatIsRefused:
             ({"weight_map": {}}, "contains no tensors"),
         ],
     )
-    def test_an_index(self, index: Any, says: str, tmp_path: Path) -> None:
+    def test_invalid_index_is_refused(self, index: Any, message: str, tmp_path: Path) -> None:
         write(tmp_path / "x.safetensors", {"b": [2]})
         (tmp_path / safetensors_header.INDEX).write_text(json.dumps(index))
-        with pytest.raises(UserError, match=says):
+        with pytest.raises(UserError, match=message):
             checkpoint.read_checkpoint(tmp_path)

@@ -1,4 +1,4 @@
-"""A model of the user's own: built on the meta device in a child, and its shards as torch makes them."""
+"""A model of the user's own, built on the meta device in a child process, and its shards as torch makes them."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def partly_frozen(width, layers):
     return net
 """
 SIX = ("small", "uneven", "narrow", "wide", "plain", "convolutions")
-# What torch itself keeps on each rank, told by every rank of a real gloo job.
+# Elements that torch keeps on each rank of a real gloo job.
 SHARDED = """
 import json, os, sys
 from pathlib import Path
@@ -75,7 +75,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
 import models
 dist.init_process_group("gloo")
-told = {}
+counts = {}
 for name in sys.argv[2:]:
     model = getattr(models, name)()
     whole = sum(p.numel() for p in model.parameters())
@@ -87,8 +87,8 @@ for name in sys.argv[2:]:
     params = sum(p.to_local().numel() for p in model.parameters())
     grads = sum(p.grad.to_local().numel() for p in model.parameters())
     states = [v for s in optimizer.state.values() for k, v in s.items() if k in ("exp_avg", "exp_avg_sq")]
-    told[name] = [whole, params, grads, sum(v.to_local().numel() for v in states)]
-Path(sys.argv[1] + str(dist.get_rank())).write_text(json.dumps(told))
+    counts[name] = [whole, params, grads, sum(v.to_local().numel() for v in states)]
+Path(sys.argv[1] + str(dist.get_rank())).write_text(json.dumps(counts))
 dist.barrier()
 os._exit(0)  # what still holds the group can abort the process when Python takes it down (gloo)
 """
@@ -116,74 +116,75 @@ def test_the_shape_of_sixty_billion_parameters_takes_no_memory(models: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("leaves", "SystemExit: bye"),
-        ("downloads", "'example.com' was asked for: nothing is downloaded while a plan is made"),
+        ("downloads", "connection to 'example.com' refused: nothing is downloaded while a plan is made"),
         pytest.param("from_hub", "couldn't connect to 'https://huggingface.co'", marks=pytest.mark.calibration),
         ("greedy", "MemoryError"),
         ("reads", "cannot be called on meta tensors"),
     ],
 )
-def test_a_factory_that_fails_is_told_in_one_line(name: str, says: str, models: Path) -> None:
+def test_failing_factory_is_reported_in_one_line(name: str, message: str, models: Path) -> None:
     with pytest.raises(UserError) as refusal:
         shape_of(name, models)
-    assert says in refusal.value.message
+    assert message in refusal.value.message
     assert "\n" not in refusal.value.message
     assert ("on the meta device" in (refusal.value.next_step or "")) == (name == "reads")
 
 
 @pytest.mark.slow
-def test_a_factory_that_never_returns_is_ended(models: Path) -> None:
+def test_factory_that_never_returns_is_terminated(models: Path) -> None:
     with pytest.raises(InspectionError, match="models:sleeps did not answer within 5 s"):
         asyncio.run(inspect_factory("models:sleeps", sys.executable, models, limit_s=5))
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_factory_that_never_returns(models: Path) -> None:
+def test_ctrl_c_terminates_a_factory_that_never_returns(models: Path) -> None:
     program = [sys.executable, "-m", "ddpwizard", "plan", "--model", "models:sleeps", "--gpus", "1"]
     heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where the tests were started in the background
     with subprocess.Popen(program, cwd=models, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as command:
         assert command.stderr is not None
         assert "importing models in" in command.stderr.readline()  # before it does
         process = psutil.Process(command.pid)
-        keeper = wait_for(lambda: next(iter(process.children()), None), "the keeper of the factory")
+        supervisor = wait_for(lambda: next(iter(process.children()), None), "the supervisor of the factory")
         command.send_signal(signal.SIGINT)
-        said = command.communicate(timeout=180)[1]
+        output = command.communicate(timeout=180)[1]
     assert command.returncode == 130
-    assert "Traceback" not in said
-    keeper.wait(timeout=180)
+    assert "Traceback" not in output
+    supervisor.wait(timeout=180)
 
 
 @pytest.mark.slow
-def test_a_factory_with_the_arguments_of_a_script_and_what_it_freezes(models: Path) -> None:
+def test_factory_arguments_and_frozen_weights(models: Path) -> None:
     shape = shape_of("partly_frozen", models, 64, 5)
     assert (shape.layers, shape.hidden, shape.vocab, shape.tied) == (5, 64, 1000, True)
     assert frozen_share(shape) == pytest.approx(64_000 / model_from_shape(shape).params)
 
 
 @pytest.mark.parametrize("name", ["models", "models:", ":f", "a b:c", "os;x:y", "models:f()"])
-def test_what_names_no_function(name: str, tmp_path: Path) -> None:
+def test_invalid_factory_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="names no function"):
         asyncio.run(inspect_factory(name, sys.executable, tmp_path))
 
 
+@pytest.mark.calibration
 @pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_states_per_rank_are_those_of_torch(ranks: int, models: Path) -> None:
+def test_fsdp2_elements_per_rank_match_torch(ranks: int, models: Path) -> None:
     """Parameters, gradients and AdamW's states of each rank, to the element, for six models."""
     (models / "sharded.py").write_text(SHARDED)
-    told = models / "told.json"
+    output = models / "counts"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     done = subprocess.run(
-        [*launch, "sharded.py", str(told), *SIX], cwd=models, capture_output=True, text=True, timeout=300, check=False
+        [*launch, "sharded.py", str(output), *SIX], cwd=models, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    everybody = [json.loads(Path(f"{told}{rank}").read_text()) for rank in range(ranks)]
+    by_rank = [json.loads(Path(f"{output}{rank}").read_text()) for rank in range(ranks)]
     for name in SIX:
         shape = shape_of(name, models)
-        for rank, of_rank in enumerate(everybody):
+        for rank, of_rank in enumerate(by_rank):
             whole, params, grads, states = of_rank[name]
             assert model_from_shape(shape).params == whole
             assert fsdp2_elements(shape, ranks, rank) == params == grads

@@ -1,4 +1,4 @@
-"""Where a training script has its model from, read without running it."""
+"""The models of a training script, read without running it."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def script(directory: Path, text: str) -> Path:
         'p.add_argument("-m", "--model-name", default="gpt2-xl")\na = parsed()\nm = M.from_pretrained(a.model_name)',
     ],
 )
-def test_what_it_loads(text: str, tmp_path: Path) -> None:
+def test_models_that_a_script_loads(text: str, tmp_path: Path) -> None:
     found = find_models(script(tmp_path, text))[0]
     assert isinstance(found, ScriptModelName)
     assert found.name == "gpt2-xl"
@@ -34,7 +34,7 @@ def test_what_it_loads(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(2048, 64), (1024, 16)])
-def test_what_a_config_leaves_out_follows_from_the_rest(hidden: int, heads: int, tmp_path: Path) -> None:
+def test_missing_config_fields_follow_from_the_rest(hidden: int, heads: int, tmp_path: Path) -> None:
     sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": 8, "intermediate_size": 2816}
     words = ", ".join(f"{name}={value}" for name, value in sizes.items())
     path = script(tmp_path, f"model = LlamaForCausalLM(LlamaConfig({words}))")
@@ -44,14 +44,14 @@ def test_what_a_config_leaves_out_follows_from_the_rest(hidden: int, heads: int,
     assert "vocab_size 32000: not in the script, so transformers' default is used" in found.told
 
 
-def test_key_heads_that_a_class_sets_are_told(tmp_path: Path) -> None:
+def test_key_value_heads_of_a_config_class_are_noted(tmp_path: Path) -> None:
     sizes = "hidden_size=1024, num_attention_heads=16, num_hidden_layers=2, vocab_size=100, intermediate_size=64"
     found = resolve_model({"script": str(script(tmp_path, f"m = A.from_config(MistralConfig({sizes}))"))}, str, print)
     assert found.model.kv_heads == 8
     assert "num_key_value_heads 8: not in the config, so transformers' default is used" in found.told
 
 
-def test_a_config_that_it_makes(tmp_path: Path) -> None:
+def test_config_created_in_a_script(tmp_path: Path) -> None:
     text = "W = 512\nconfig = transformers.Qwen3MoeConfig(hidden_size=W, num_hidden_layers=4)\nmodel = M(config)"
     found = find_models(script(tmp_path, text))[0]
     assert found == ScriptConfig({"model_type": "qwen3_moe", "hidden_size": 512, "num_hidden_layers": 4}, 2)
@@ -70,7 +70,7 @@ def test_a_config_that_it_makes(tmp_path: Path) -> None:
         (NET + "def main():\n    pass", ScriptFactory("train:build_model", [], {}, 4)),
     ],
 )
-def test_what_it_builds(text: str, want: ScriptFactory, tmp_path: Path) -> None:
+def test_factories_that_a_script_calls(text: str, want: ScriptFactory, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "nets.py").write_text("")
@@ -78,7 +78,7 @@ def test_what_it_builds(text: str, want: ScriptFactory, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("print('hello')", "no model is found"),
         ("from torch import nn\nmodel = nn.Linear(2, 2)", "no model is found"),
@@ -93,11 +93,11 @@ def test_what_it_builds(text: str, want: ScriptFactory, tmp_path: Path) -> None:
         ("x = '" + "y" * 3_000_000 + "'", "too many"),
     ],
 )
-def test_where_no_model_can_be_had(text: str, says: str, tmp_path: Path) -> None:
+def test_script_without_a_model_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     with pytest.raises(UserError) as refusal:
         find_models(script(tmp_path, text))
-    assert says in refusal.value.message
+    assert message in refusal.value.message
     assert "\n" not in refusal.value.message
 
 
@@ -109,7 +109,7 @@ def test_where_no_model_can_be_had(text: str, says: str, tmp_path: Path) -> None
         ("tok = Tokenizer.from_pretrained('t5-3b')\nmodel = B.from_pretrained('gpt2')", ""),
     ],
 )
-def test_of_several_models_the_others_are_told(text: str, others: str, tmp_path: Path) -> None:
+def test_other_models_of_a_script_are_noted(text: str, others: str, tmp_path: Path) -> None:
     found = resolve_model({"script": str(script(tmp_path, text))}, str, print)
     assert found.model.name == "gpt2"
     assert found.told[0].startswith("model: gpt2, as")

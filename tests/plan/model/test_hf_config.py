@@ -1,4 +1,4 @@
-"""What a Hugging Face config says of a model; published counts of well-known ones are held in ``test_known``."""
+"""Models from Hugging Face configs; ``test_catalog`` compares well-known ones with published counts."""
 
 import json
 from pathlib import Path
@@ -14,18 +14,18 @@ LLAMA_PARAMS = 6_738_415_616
 
 
 @pytest.mark.parametrize("name", catalog.CONFIGS)
-def test_nothing_is_assumed_of_a_published_config(name: str) -> None:
+def test_published_configs_need_no_assumptions(name: str) -> None:
     assert model_from_config(catalog.CONFIGS[name])[1] == []
 
 
-def test_an_unknown_family_is_told() -> None:
+def test_unknown_family_is_noted() -> None:
     model, assumed = model_from_config(LLAMA | {"model_type": "brand_new"})
     assert model.params == LLAMA_PARAMS
     assert len(assumed) == 1
     assert assumed[0].startswith("model_type brand_new: counted as a Llama-like decoder, which may be inaccurate")
 
 
-def test_a_field_that_nothing_is_made_of_is_told() -> None:
+def test_unknown_fields_are_noted() -> None:
     config = LLAMA | {"frobnicate": 3, "memory_layers": [1], "unused": None, "off": False}
     assert model_from_config(config)[1] == ["frobnicate, memory_layers: unknown fields of the config, ignored"]
 
@@ -47,22 +47,22 @@ KIMI |= {"vocab_size": 163840, "first_k_dense_replace": 1, "model_type": "kimi_k
     [(GLM, 106.9e9, 12e9), (ERNIE, 21.9e9, 3e9), (KIMI, 1.03e12, 32e9)],
     ids=["glm-4.5-air", "ernie-4.5-21b-a3b", "kimi-k2"],
 )
-def test_experts_of_a_family_that_is_not_known_count(config: dict[str, Any], params: float, active: float) -> None:
+def test_experts_of_an_unknown_family_are_counted(config: dict[str, Any], params: float, active: float) -> None:
     """Sizes as the makers' model cards have them."""
-    model, told = model_from_config(config)
+    model, notes = model_from_config(config)
     assert model.params == pytest.approx(params, rel=0.01)
     assert model.active_params == pytest.approx(active, rel=0.15)
-    assert len(told) == 1 and "counted as" in told[0]
+    assert len(notes) == 1 and "counted as" in notes[0]
 
 
-def test_a_class_that_is_known_tells_the_family() -> None:
+def test_known_class_gives_the_family() -> None:
     of_class = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "other"}
-    model, told = model_from_config(catalog.CONFIGS["DeepSeek-V3"] | of_class)
+    model, notes = model_from_config(catalog.CONFIGS["DeepSeek-V3"] | of_class)
     assert model.params == catalog.MODELS["deepseek-v3"].params
-    assert told == ["model_type other: counted as deepseek_v3, which is similar"]
+    assert notes == ["model_type other: counted as deepseek_v3, which is similar"]
 
 
-def test_what_is_no_decoder_is_refused_by_its_name() -> None:
+def test_unknown_non_decoder_is_refused() -> None:
     with pytest.raises(UserError, match="model_type whisper is not known, and the config has no") as refusal:
         model_from_config(
             {"model_type": "whisper", "d_model": 768, "encoder_layers": 12, "encoder_attention_heads": 12}
@@ -70,11 +70,11 @@ def test_what_is_no_decoder_is_refused_by_its_name() -> None:
     assert "--params" in (refusal.value.next_step or "")
 
 
-def test_weights_that_are_quantised_are_told() -> None:
+def test_quantised_weights_are_noted() -> None:
     quantised = LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}}
-    model, told = model_from_config(quantised)
+    model, notes = model_from_config(quantised)
     assert model.params == LLAMA_PARAMS
-    assert told[0].startswith("quantization_config: ignored")
+    assert notes[0].startswith("quantization_config: ignored")
 
 
 def test_grouped_queries_and_wide_heads() -> None:
@@ -83,18 +83,18 @@ def test_grouped_queries_and_wide_heads() -> None:
     assert model_from_config(LLAMA)[0].head_dim is None
 
 
-def test_experts() -> None:
+def test_experts_of_known_families() -> None:
     model, _ = model_from_config(catalog.CONFIGS["Mixtral-8x7B"])
     assert (model.experts, model.experts_per_token, model.active_params) == (8, 2, 12_879_925_248)
     assert model.intermediate == 2 * 14336  # what a token passes through
 
 
 @pytest.mark.parametrize(("name", "kind"), [("bert-base", "encoder"), ("t5-3b", "encoder-decoder")])
-def test_kinds(name: str, kind: str) -> None:
+def test_kind_of_model(name: str, kind: str) -> None:
     assert model_from_config(catalog.CONFIGS[name])[0].kind == kind
 
 
-def test_a_picture_is_as_long_as_its_patches() -> None:
+def test_vision_model_has_as_many_tokens_as_patches() -> None:
     model, _ = model_from_config(catalog.CONFIGS["vit-base"])
     assert (model.kind, model.positions, model.vocab) == ("vision", 197, None)
 
@@ -117,22 +117,22 @@ LLAVA = {
 }
 
 
-def test_text_and_pictures() -> None:
-    model, told = model_from_config(LLAVA)
+def test_vision_language_model() -> None:
+    model, notes = model_from_config(LLAVA)
     assert model.params == pytest.approx(7_063_427_072, rel=0.003)  # with the projector, which is not counted
     assert (model.layers, model.hidden, model.vocab, model.kind) == (32, 4096, 32064, "decoder")
-    assert told[0].startswith("vision tower: 304 M parameters; an image has 577 patches")
-    assert "hidden_size 4096" in told[1]
+    assert notes[0].startswith("vision tower: 304 M parameters; an image has 577 patches")
+    assert "hidden_size 4096" in notes[1]
 
 
-def test_a_vision_tower_that_is_not_known_is_told() -> None:
-    model, told = model_from_config(LLAVA | {"vision_config": {"model_type": "eagle_eye"}})
+def test_unknown_vision_tower_is_noted() -> None:
+    model, notes = model_from_config(LLAVA | {"vision_config": {"model_type": "eagle_eye"}})
     assert model.params == pytest.approx(6_738_939_904)
-    assert told[0] == "vision_config (eagle_eye): not known, so it is not counted"
+    assert notes[0] == "vision_config (eagle_eye): not known, so it is not counted"
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"num_key_value_heads": 5}, "not a multiple of num_key_value_heads 5"),
         ({"hidden_size": -1}, "hidden_size is -1"),
@@ -148,10 +148,10 @@ def test_a_vision_tower_that_is_not_known_is_told() -> None:
         ({"intermediate_size": ["x" * 10**6]}, "intermediate_size is ['xxx"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(change: dict[str, Any], says: str) -> None:
+def test_invalid_fields_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as refusal:
         model_from_config(LLAMA | change)
-    assert says in refusal.value.message
+    assert message in refusal.value.message
     assert len(refusal.value.message) < 200
 
 
@@ -169,18 +169,18 @@ def test_nonsense_is_refused_in_one_line(change: dict[str, Any], says: str) -> N
         b'{"a":' * 100_000,
     ],
 )
-def test_a_file_that_is_no_config(content: bytes, tmp_path: Path) -> None:
+def test_file_that_is_not_a_config_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(UserError):
         read_config(tmp_path)
 
 
-def test_a_config_of_ten_megabytes(tmp_path: Path) -> None:
+def test_oversized_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"x": "y" * 10_000_000}))
     with pytest.raises(UserError, match="too many"):
         read_config(tmp_path / "config.json")
 
 
-def test_a_directory_with_a_config(tmp_path: Path) -> None:
+def test_directory_with_a_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(catalog.CONFIGS["gpt2"]))
     assert read_config(tmp_path)[0].layers == 12

@@ -91,19 +91,19 @@ def built(request: pytest.FixtureRequest) -> Built:
     return {name: Reference(**each) for name, each in found.items()}
 
 
-def test_counts_are_those_of_transformers(built: Built) -> None:
+def test_parameter_counts_match_transformers(built: Built) -> None:
     counted = {name: model_from_config(each.saved)[0].params for name, each in built.items()}
     assert counted == {name: each.params for name, each in built.items()}
 
 
-def test_every_field_that_transformers_saves_is_known(built: Built) -> None:
-    told = {name: model_from_config(each.usual)[1] for name, each in built.items()}
-    assert told == {name: [] for name in built}
+def test_every_config_field_of_transformers_is_known(built: Built) -> None:
+    notes = {name: model_from_config(each.usual)[1] for name, each in built.items()}
+    assert notes == {name: [] for name in built}
 
 
 @pytest.mark.calibration
 @pytest.mark.slow
-def test_defaults_are_those_of_transformers() -> None:
+def test_defaults_match_transformers() -> None:
     from transformers import CONFIG_MAPPING
 
     for family, usual in hf_counts.DEFAULTS.items():
@@ -111,7 +111,7 @@ def test_defaults_are_those_of_transformers() -> None:
         assert usual == {field: getattr(own, field) for field in usual}, family
 
 
-def test_blocks_are_classes_of_transformers(built: Built) -> None:
+def test_block_classes_exist_in_transformers(built: Built) -> None:
     missing = {
         family: names
         for family in hf_counts.FAMILIES
@@ -122,7 +122,7 @@ def test_blocks_are_classes_of_transformers(built: Built) -> None:
 
 @pytest.mark.calibration
 @pytest.mark.slow
-def test_heads_of_a_class_are_those_of_transformers() -> None:
+def test_class_default_heads_match_transformers() -> None:
     from transformers import CONFIG_MAPPING
 
     for field, values in hf_counts.OF_CLASS.items():

@@ -1,4 +1,4 @@
-"""What a collective costs: exact by hand for few ranks, and what must hold for any."""
+"""Cost of collectives: exact values for few ranks, and properties for any number."""
 
 import pytest
 from ddpwizard.app.plan.timing.communication import (
@@ -29,7 +29,7 @@ COSTS = (ring_pass_s, all_reduce_s, broadcast_s)
 
 
 class TestByHand:
-    def test_two_ranks_send_half_in_each_pass(self) -> None:
+    def test_two_ranks_send_half_per_pass(self) -> None:
         """1 GB at 100 GB/s: each sends half of it, once to gather, twice to reduce for all."""
         assert ring_pass_s(1e9, CollectiveGroup(2), LINKS) == pytest.approx(START_S + NVLINK_HOP_S + 0.5 / 100)
         assert all_reduce_s(1e9, CollectiveGroup(2), LINKS) == pytest.approx(START_S + 2 * NVLINK_HOP_S + 1 / 100)
@@ -38,16 +38,16 @@ class TestByHand:
     def test_eight_ranks_of_one_node(self) -> None:
         assert all_reduce_s(8e9, CollectiveGroup(8), LINKS) == pytest.approx(START_S + 14 * NVLINK_HOP_S + 2 * 7 / 100)
 
-    def test_two_nodes_hop_once_between_them_and_go_as_fast_as_their_adapters(self) -> None:
+    def test_two_nodes_have_one_hop_between_them_at_adapter_speed(self) -> None:
         hops = 6 * NVLINK_HOP_S + NETWORK_HOP_S
         assert ring_pass_s(8e9, CollectiveGroup(8, 2), LINKS) == pytest.approx(START_S + hops + 7 / 50)
 
-    def test_groups_that_leave_a_node_together_share_its_adapters(self) -> None:
+    def test_groups_share_the_adapters_of_a_node(self) -> None:
         """The copies of hybrid sharding: one rank of each node in a group, four groups at a time."""
         assert bandwidth_gbps(CollectiveGroup(2, 2, 4), LINKS) == pytest.approx(12.5)
         assert bandwidth_gbps(CollectiveGroup(2, 2), Links(10, 50)) == 50  # nothing of it goes between GPUs of a node
 
-    def test_a_tree_is_quicker_for_what_is_small_on_many_nodes(self) -> None:
+    def test_tree_is_faster_for_small_messages_on_many_nodes(self) -> None:
         group = CollectiveGroup(512, 64)
         ring_s = START_S + 2 * (448 * NVLINK_HOP_S + 63 * NETWORK_HOP_S)
         tree_s = START_S + 2 * (7 * NVLINK_HOP_S + 6 * NETWORK_HOP_S) + 2 * 1000 / (50e9 * TREE_SHARE)
@@ -55,7 +55,7 @@ class TestByHand:
         assert tree_s < ring_s
 
     @pytest.mark.parametrize("cost", COSTS)
-    def test_one_rank_has_nobody_to_talk_to(self, cost: "object") -> None:
+    def test_single_rank_communicates_for_free(self, cost: "object") -> None:
         assert cost(1e9, CollectiveGroup(1), LINKS) == 0.0  # type: ignore[operator]
 
 
@@ -71,9 +71,7 @@ def test_more_bandwidth_is_never_slower(
 
 
 @given(BYTES, GROUPS, RATES, RATES)
-def test_more_bytes_are_never_quicker_and_two_passes_not_quicker_than_one(
-    size: float, group: CollectiveGroup, intra: float, inter: float
-) -> None:
+def test_more_bytes_or_passes_are_never_faster(size: float, group: CollectiveGroup, intra: float, inter: float) -> None:
     links = Links(intra, inter)
     for cost in COSTS:
         assert cost(size, group, links) <= cost(2 * size, group, links)
@@ -81,7 +79,7 @@ def test_more_bytes_are_never_quicker_and_two_passes_not_quicker_than_one(
 
 
 @given(BYTES, st.integers(2, 1024), RATES)
-def test_the_bus_bandwidth_of_large_messages_is_that_of_the_link(size: float, ranks: int, rate: float) -> None:
+def test_bus_bandwidth_of_large_messages_is_that_of_the_link(size: float, ranks: int, rate: float) -> None:
     """As nccl-tests defines it: bytes over time, times what share of them each rank sends."""
     took = ring_pass_s(size, CollectiveGroup(ranks), Links(rate, rate))
     seen = size / took * (ranks - 1) / ranks / 1e9

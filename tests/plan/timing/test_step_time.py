@@ -1,4 +1,4 @@
-"""The time of a step: what must hold for any setting, what can be said by hand, and rates that others published."""
+"""Step time: properties of any setting, values computed by hand, and published rates."""
 
 import statistics
 from typing import Any
@@ -56,7 +56,7 @@ class TestAnySetting:
         assert step_time.step_time(asked, H100, faster).step_s <= now.step_s * (1 + 1e-9)
 
     @given(st.sampled_from(LAYOUTS), st.integers(1, 8), st.sampled_from(["none", "selective-op", "full"]))
-    def test_none_is_quicker_than_the_ideal(self, strategy: Strategy, micro_batch: int, act_ckpt: str) -> None:
+    def test_no_step_is_faster_than_the_ideal(self, strategy: Strategy, micro_batch: int, act_ckpt: str) -> None:
         asked = setting(strategy, micro_batch=micro_batch, act_ckpt=act_ckpt)
         took = step_time.step_time(asked, H100, LINKS)
         if not (strategy.cpu_offload or strategy.offload_optimizer):  # there the optimizer steps elsewhere
@@ -64,7 +64,7 @@ class TestAnySetting:
         assert min(took) >= 0
 
     @pytest.mark.parametrize("strategy", LAYOUTS, ids=NAMES)
-    def test_one_gpu_waits_for_nobody(self, strategy: Strategy) -> None:
+    def test_single_gpu_has_no_exposed_communication(self, strategy: Strategy) -> None:
         if strategy.shard_size or (strategy.reshard_after_forward or 0) > 1:
             return
         took = step(strategy, gpus=1, nodes=1)
@@ -72,20 +72,20 @@ class TestAnySetting:
 
 
 class TestByHand:
-    def test_reducing_with_every_micro_batch_costs_as_often(self) -> None:
+    def test_reducing_each_micro_batch_multiplies_communication(self) -> None:
         asked = setting(Strategy(kind="ddp"), grad_accum=4)
         once, each = (step_time.step_time(asked, H100, LINKS, no_sync=no_sync) for no_sync in (True, False))
         assert each.exposed_s == pytest.approx(4 * once.exposed_s)
         assert each.sent_bytes == pytest.approx(4 * once.sent_bytes)
 
-    def test_what_hides_behind_the_backward_pass_costs_only_its_end(self) -> None:
+    def test_overlapped_reduction_exposes_only_the_last_bucket(self) -> None:
         """With links that carry all of it while the GPUs compute, the input's table is what is left."""
         asked = setting(Strategy(kind="ddp"), gpus=8, nodes=1, micro_batch=8)
         took = step_time.step_time(asked, H100, Links(5000, 5000))
         table = 32000 * 4096 * 4
         assert took.exposed_s == pytest.approx(2 * 7 / 8 * table / 5000e9, rel=0.05, abs=6e-5)
 
-    def test_without_overlap_all_of_it_waits(self) -> None:
+    def test_without_overlap_all_communication_is_exposed(self) -> None:
         off, on = (
             step(Strategy(kind="deepspeed", stage=2, overlap_comm=overlap), gpus=8, nodes=1, micro_batch=8)
             for overlap in (False, True)
@@ -99,36 +99,36 @@ class TestByHand:
         hybrid = step(Strategy(kind="hsdp", shard_size=8), slow)
         assert hybrid.exposed_s < step(Strategy(kind="fsdp2", reshard_after_forward=True), slow).exposed_s * 0.6
 
-    def test_weights_that_stay_in_the_node_are_gathered_from_it(self) -> None:
+    def test_resharding_within_a_node_gathers_within_it(self) -> None:
         slow = Links(370, 10)
         all_ranks, node, kept = (
             step(Strategy(kind="fsdp2", reshard_after_forward=after), slow).exposed_s for after in (True, 8, False)
         )
         assert kept <= node < all_ranks
 
-    def test_adapters_send_next_to_nothing(self) -> None:
+    def test_adapters_communicate_little(self) -> None:
         whole = step(Strategy(kind="ddp")).sent_bytes
         train = msgspec.convert({"lora": {"r": 8}}, TrainingOptions)
         assert step(Strategy(kind="ddp"), lora=train.lora).sent_bytes < whole / 500
 
-    def test_only_what_a_token_passes_through_is_computed(self) -> None:
+    def test_flops_count_active_experts_only(self) -> None:
         """Mixtral-8x7B: 46.7 B parameters, 12.9 B of them for a token."""
         experts = Model(params=46.7e9, active_params=12.9e9, layers=32, hidden=4096, heads=32, vocab=32000)
         asked = setting(Strategy(kind="fsdp2"), model=experts)
         assert compute.matmul_flops(asked) == pytest.approx(2 * (12.9e9 - 32000 * 4096) * 2048)
 
-    def test_a_drive_is_slower_than_the_host_and_the_host_than_the_gpu(self) -> None:
+    def test_nvme_is_slower_than_host_and_host_slower_than_gpu(self) -> None:
         places = (None, "cpu", "nvme")
         took = [step(Strategy(kind="deepspeed", stage=3, offload_optimizer=place)).step_s for place in places]  # type: ignore[arg-type]
         assert took == sorted(took)
         assert took[2] > 2 * took[1]
 
-    def test_the_measured_rate_counts(self) -> None:
+    def test_measured_matmul_rate_is_used(self) -> None:
         asked = setting(Strategy(kind="ddp"), micro_batch=8)
         usual = step_time.step_time(asked, H100, LINKS).compute_s
         assert step_time.step_time(asked, H100, LINKS._replace(matmul_tflops=400)).compute_s > 1.5 * usual
 
-    def test_fp32_is_not_computed_in_16_bit(self) -> None:
+    def test_fp32_uses_the_fp32_rate(self) -> None:
         plain, mixed = (step(Strategy(kind="ddp"), dtype=dtype).compute_s for dtype in ("fp32", "bf16-mixed"))
         assert plain > 6 * mixed
 
@@ -178,7 +178,7 @@ NODE_GBPS = {"H100": 400 * 0.85, "A100-80G": 200 * 0.85, "A100-40G": 200 * 0.85}
 
 
 class TestPublished:
-    def test_rates_of_llm_foundry(self) -> None:
+    def test_throughput_matches_llm_foundry(self) -> None:
         errors = [self.error(*row) for row in FOUNDRY]
         assert statistics.median(abs(each) for each in errors) < 0.10
         assert abs(statistics.mean(errors)) < 0.08
@@ -214,7 +214,7 @@ class TestPublished:
     @pytest.mark.parametrize(
         ("gpus", "compiled", "rate"), [(8, False, 5762), (8, True, 6667), (128, False, 5605), (128, True, 6514)]
     )
-    def test_rates_of_torchtitan(self, gpus: int, compiled: bool, rate: float) -> None:
+    def test_throughput_matches_torchtitan(self, gpus: int, compiled: bool, rate: float) -> None:
         """Llama 3.1 8B, two sequences of 8,192 (benchmarks/llama3_h100_202412_torchtitan.md): H100 with slower
         memory than usual."""
         strategy = Strategy(kind="fsdp2", reshard_after_forward=True)

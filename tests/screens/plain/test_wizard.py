@@ -207,7 +207,7 @@ def test_the_demo_runs_to_its_proof_without_a_question() -> None:
     assert "Rank 0" in verdict
     assert "dist.all_reduce(" in lines[int(where) - 1]
     assert "if rank == 0" in lines[int(branch) - 1]
-    assert re.search(r"^  \+.*dist\.all_reduce", done.stdout, re.MULTILINE)
+    assert re.search(r"^\+.*dist\.all_reduce", done.stdout, re.MULTILINE)
     assert "proved" in done.stdout
     session = Session.load("last")
     kinds = [event.kind for event in session.events]
@@ -226,7 +226,7 @@ def test_the_demo_runs_to_its_proof_without_a_question() -> None:
 def test_ctrl_c_ends_the_demo_and_its_job() -> None:
     with Terminal([sys.executable, "-m", "ddpwizard", "--demo", "--plain"], columns=120) as terminal:
         terminal.wait_for("launcher pid", 120)
-        assert len(marked(terminal.mark)) > 5, "the wizard, a keeper, torchrun and four ranks"
+        assert len(marked(terminal.mark)) > 5, "the wizard, a supervisor, torchrun and four ranks"
         terminal.send("ctrl+c")
         assert terminal.wait_exit() == 130
         wait_for(lambda: not marked(terminal.mark), "nothing of it is left")

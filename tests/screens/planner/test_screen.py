@@ -14,7 +14,7 @@ from ddpwizard.app.plan import form_request as asks
 from ddpwizard.app.plan import summary
 from ddpwizard.app.plan.types import Breakdown
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow
-from ddpwizard.app.text.units import GIB
+from ddpwizard.app.text.units import GIB, gib_text
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.planner import memory_bars
 from ddpwizard.screens.planner.compare import GIBS, TIMES, ComparisonRow
@@ -193,7 +193,7 @@ WRONG = [
     ("gpu", "A100", "GPU A100: which memory size?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
     ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
-    ("model", "~nouser/x", "no home is known for ~nouser"),
+    ("model", "~nouser/x", "no home directory is known for ~nouser"),
     ("model", "/dev/stdin", "is no regular file"),
     ("gpus", "0", "GPUs in all is 0"),
     ("gpus", "99999999", "GPUs in all is 99999999"),
@@ -503,9 +503,9 @@ async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
         await until(pilot, lambda: "✗" in next(line for line in table(pilot) if "▸" in line))
         at = screen._at_marked()
         assert at is not None
-        over = screen._rows[at].candidate.device_used_bytes_per_gpu / GIB - 80
+        over = gib_text(screen._rows[at].candidate.device_used_bytes_per_gpu - 80 * GIB)
         await pilot.press("w")
-        await shows(pilot, "launch.sh", f"does not fit ({over:,.1f} GiB over): nothing is written", "take")
+        await shows(pilot, "launch.sh", f"does not fit ({over} over): nothing is written", "take")
         asking = pilot.app.screen
         await until(pilot, lambda: getattr(asking, "_versions", None) is not None)
         await pilot.press("w")

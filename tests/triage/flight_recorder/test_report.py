@@ -16,7 +16,7 @@ from ddpwizard.app.triage.flight_recorder.report import (
 )
 from ddpwizard.app.triage.flight_recorder.types import FindingKind
 from ddpwizard.app.triage.types import Observation, ProcessDeath, RankRow
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.flight_recorder_dumps import dump, entry, pickled, write
 
 
@@ -41,7 +41,7 @@ def observed(odd: int | None = 1, **more: Any) -> Observation:
 
 
 def test_every_finding_kind_has_a_declared_finding() -> None:
-    declared = read_knowledge().probes["job"].findings
+    declared = built_in_knowledge().probes["job"].findings
     assert set(FINDINGS) == set(get_args(FindingKind))
     assert all(finding.removeprefix("job.") in declared for finding in FINDINGS.values())
 

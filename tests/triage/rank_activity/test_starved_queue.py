@@ -65,17 +65,17 @@ def main():
 """
 
 
-def doing(text: str, threads: list[ThreadStack], output: list[str]) -> tuple[str | None, str, str | None]:
+def queue_verdict(text: str, threads: list[ThreadStack], output: list[str]) -> tuple[str | None, str, str | None]:
     """Return the cause, text and line of the verdict if rank 1 waits for an item."""
     (gets,) = lines_with(text, "inbox.get()")
     (reduces,) = lines_with(text, "dist.all_reduce")
     inner = [("__next__", gets)] if "__next__" in text else []
     places = ("main", lines_with(text, "for item in Reader()")[0]) if inner else ("main", gets)
-    waits = [msgspec.structs.replace(look, others=threads) for look in still([*GET, *stack(None, places, *inner)])]
+    waits = [msgspec.structs.replace(sample, others=threads) for sample in still([*GET, *stack(None, places, *inner)])]
     peers = still(stack("all_reduce", ("main", reduces)))
     seen = observation(job(2), {100: peers, 101: waits}, {SCRIPT: text})
-    told = [msgspec.structs.replace(s, output=output if s.process.rank == 1 else []) for s in seen.seen]
-    verdict = judge_job(msgspec.structs.replace(seen, seen=told)).verdict
+    processes = [msgspec.structs.replace(s, output=output if s.process.rank == 1 else []) for s in seen.seen]
+    verdict = judge_job(msgspec.structs.replace(seen, seen=processes)).verdict
     return verdict.cause, verdict.why, verdict.where
 
 
@@ -83,7 +83,7 @@ def doing(text: str, threads: list[ThreadStack], output: list[str]) -> tuple[str
     ("text", "name"), [(METHOD, "fill"), (DERIVED, "run"), (SUBMITTED, "pump")], ids=["method", "derived", "submitted"]
 )
 def test_ended_producer_thread_is_named(text: str, name: str) -> None:
-    cause, why, where = doing(text, [], [])
+    cause, why, where = queue_verdict(text, [], [])
     (begins,) = lines_with(text, f"def {name}(")
     (gets,) = lines_with(text, "inbox.get()")
     assert cause == "python-lock"
@@ -95,16 +95,16 @@ def test_ended_producer_thread_is_named(text: str, name: str) -> None:
     ("text", "name", "cause"), [(METHOD, "fill", "dataloader-stall"), (SUBMITTED, "pump", "python-lock")]
 )
 def test_living_producer_thread_is_no_starved_queue(text: str, name: str, cause: str) -> None:
-    told, why, _ = doing(text, [ThreadStack("reader", [StackFrame(f"Reader.{name}", SCRIPT, 8)])], [])
-    assert told == cause
+    cause_found, why, _ = queue_verdict(text, [ThreadStack("reader", [StackFrame(f"Reader.{name}", SCRIPT, 8)])], [])
+    assert cause_found == cause
     assert "no living thread" not in why
 
 
 def test_error_of_the_ended_producer_is_reported() -> None:
     printed = ["step 3", "Exception in thread reader:", "Traceback (most recent call last):", '  File "x", line 1']
-    _, why, _ = doing(METHOD, [], [*printed, "OSError: stale file handle", "step 4"])
+    _, why, _ = queue_verdict(METHOD, [], [*printed, "OSError: stale file handle", "step 4"])
     assert "has ended (OSError: stale file handle)" in why
 
 
 def test_function_run_by_a_process_is_no_producer_thread() -> None:
-    assert "no living thread" not in doing(PROCESS, [], [])[1]
+    assert "no living thread" not in queue_verdict(PROCESS, [], [])[1]
