@@ -179,5 +179,5 @@ def test_a_report_writes_nothing(session: Session) -> None:
 
 def test_an_empty_session_has_a_report() -> None:
     text = report_as_markdown(Session.new(argv=[]))
-    assert "does not point at one cause" in text
+    assert "do not point at one cause" in text
     assert "## The job" not in text

@@ -254,7 +254,7 @@ class TestPatches:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"x = 1\n", "No place was found in"),
+            (b"x = 1\n", "can be patched automatically"),
             (b"def (:\n", "train.py:1"),
             (b"\x00\x01\xff", "train.py"),
             (None, "no such file"),

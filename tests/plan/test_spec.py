@@ -131,7 +131,7 @@ class TestCommand:
             (["--params", "7B", "--gpus", "8", "--gpu", "A100"], "A100-80G or A100-40G"),
             (["--params", "7B", "--gpus", "8", "--intra-gbps", "0"], "--intra-gbps is 0"),
             (["--params", "seven"], "--params is seven"),
-            (["--spec", "-", "--gpus", "4"], "--gpus beside --spec"),
+            (["--spec", "-", "--gpus", "4"], "--gpus cannot be combined with --spec"),
             (["--spec", "/dev/stdin"], "/dev/stdin is no regular file"),
         ],
     )

@@ -15,7 +15,6 @@ from ...system.files import read_regular_file
 from ...text.units import GIB
 from .. import spec
 from ..timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
-from ..types import TrainingSetup
 from . import detected
 
 SNAPSHOT_LIMIT_BYTES = 50_000_000
@@ -37,6 +36,7 @@ class ClusterShape(NamedTuple):
     host_bytes: float | None
     nvme_bytes: float | None
     notes: list[str]
+    full_node_gpus: int = spec.PER_NODE
 
 
 class MeasuredLinks(NamedTuple):
@@ -53,33 +53,26 @@ def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> 
     Raises:
         UserError: An option is invalid, or two options exclude each other.
     """
-    if given.get("machine") and given.get("box"):
-        raise UserError("--machine and --box exclude each other", "leave one out")
+    if given.get("machine") and given.get("machine_snapshot"):
+        raise UserError("--machine and --machine-snapshot exclude each other", "leave one out")
     gpus, nodes, gpu = given.get("gpus"), given.get("nodes"), given.get("gpu")
     for name, count in (("gpus", gpus), ("nodes", nodes)):
         if count is not None and not 0 < count <= spec.MOST:
             raise UserError(f"{name} is {count}", f"give 1 to {spec.MOST:,}")
-    memory_gib = parse_gib(given.get("gpu_memory"), "--gpu-memory")
+    memory_gib = given.get("gpu_memory_gib") or parse_gib(given.get("gpu_memory"), "--gpu-memory")
     host_gib = parse_gib(given.get("host_memory"), "--host-memory")
     if given.get("machine"):
         found = _named(given["machine"], gpus, nodes, gpu)
     else:
-        found = _by_numbers(given.get("box"), gpus, nodes, gpu, memory_gib, detect)
+        saved = given.get("machine_snapshot")
+        snapshot = load_snapshot(Path(saved)) if saved else given.get("snapshot")
+        found = _by_numbers(snapshot, gpus, nodes, gpu, memory_gib, detect)
     if found.gpu and memory_gib is None and found.gpu_memory_gib is None:
         memory_gib = resolve_gpu_name(found.gpu).memory_gib
     found = found._replace(
         gpu_memory_gib=memory_gib or found.gpu_memory_gib,
         host_bytes=host_gib * GIB if host_gib else found.host_bytes,
     )
-    return _with_links(found, given)
-
-
-def machine_of_spec(setting: TrainingSetup, given: Mapping[str, Any]) -> ClusterShape:
-    """Return the machine of a specification, with the options that it has no keys for."""
-    host_gib = parse_gib(given.get("host_memory"), "--host-memory")
-    links = default_links(setting.gpu, setting.gpu_memory_gib)
-    host_bytes = host_gib * GIB if host_gib else None
-    found = ClusterShape(setting.gpus, setting.nodes, setting.gpu, setting.gpu_memory_gib, links, host_bytes, None, [])
     return _with_links(found, given)
 
 
@@ -103,11 +96,14 @@ def _named(name: str, gpus: int | None, nodes: int | None, gpu: str | None) -> C
         f"{server.network_gbit:g} Gbit/s to other nodes (vendor's specification)"
     ]
     nvme = server.nvme_gb * 1e9
-    return ClusterShape(gpus, nodes, server.gpu.upper(), hardware.memory_gib, links, server.host_gib * GIB, nvme, notes)
+    host_bytes, memory_gib = server.host_gib * GIB, hardware.memory_gib
+    return ClusterShape(
+        gpus, nodes, server.gpu.upper(), memory_gib, links, host_bytes, nvme, notes, full_node_gpus=server.gpus
+    )
 
 
 def _by_numbers(
-    saved: str | None,
+    snapshot: Snapshot | None,
     gpus: int | None,
     nodes: int | None,
     gpu: str | None,
@@ -115,7 +111,6 @@ def _by_numbers(
     detect: Callable[[], Machine],
 ) -> ClusterShape:
     """Return the machine by numbers; missing ones come from a snapshot, or from this machine."""
-    snapshot = load_snapshot(Path(saved)) if saved else None
     given = gpus is not None or gpu is not None or memory_gib is not None
     if snapshot is None and given:
         count, notes = _nodes(gpus, nodes)
@@ -148,6 +143,7 @@ def _by_numbers(
         float(machine.memory_free_bytes) or None,
         machine.nvme_free_bytes,
         notes,
+        full_node_gpus=machine.listed_gpus or spec.PER_NODE,
     )
     return _with_bench(found, snapshot) if snapshot else found
 
