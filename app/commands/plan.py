@@ -1,4 +1,4 @@
-"""``ddpwizard plan``: does it fit, which strategy is fastest, and why."""
+"""``ddpwizard plan``: which strategies fit, which is the fastest, and why."""
 
 import asyncio
 import shutil
@@ -13,15 +13,11 @@ import msgspec
 
 from ..errors import UserError
 from ..options import Options, target_python
-from ..plan import batch_scaling as batches
-from ..plan import exact_memory as exactly
-from ..plan import request, spec
-from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from
-from ..plan.job_files.write import write_job_files as write_files
+from ..plan import batch_scaling, exact_memory, model_source, request, spec
+from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ..plan.request import PlanRequest
-from ..plan.strategies import scaling_curve as curves
-from ..plan.strategies.search import plan_candidates
-from ..plan.strategies.search import planning_assumptions as also_assumed
+from ..plan.strategies import scaling_curve
+from ..plan.strategies.search import plan_candidates, planning_assumptions
 from ..plan.strategies.table import render_table, rows_of_strategy
 from ..plan.train_options import was_given
 from ..plan.types import PlanRow
@@ -29,30 +25,43 @@ from ..system.files import read_regular_file
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
 from .common import common_options
-from .plan_options import question_options
+from .plan_options import GroupedCommand, model_option, output_option, request_options, training_option
 
 if TYPE_CHECKING:
-    from ..plan.machine.detected import DetectedMachine
+    from ..hardware.machine import Machine
 
 
-@click.command(name="plan")
-@click.option("--spec", "given", metavar="FILE", help="Everything as JSON; - is stdin.")
-@question_options
-@click.option("--reference-gpus", type=int, metavar="N", help="GPUs of a run before: what changes for its batch.")
-@click.option("--lr", type=float, metavar="RATE", help="Learning rate of that run.")
-@click.option("--keep-global-batch", is_flag=True, help="Take the accumulation that keeps that run's batch.")
-@click.option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
-@click.option("--strategy", metavar="NAME", help="Only this one of the table, such as FSDP2 or ZeRO-3.")
-@click.option("--write", metavar="DIR", help="Write the files of the best strategy: start line, configs, code.")
-@click.option(
-    "--script", metavar="FILE", default="train.py", help="The script the files start; the model is looked for in it."
+@click.command(name="plan", cls=GroupedCommand)
+@model_option("--spec", "given", metavar="FILE", help="Specification of the whole setting as JSON; - is stdin.")
+@model_option(
+    "--script",
+    metavar="FILE",
+    default="train.py",
+    help="Training script that the written files start; also read for the model if none is given [default: train.py].",
 )
-@click.option(
-    "--check", multiple=True, metavar="PATH", help="Only look whether the files of a job agree: a directory or files."
+@request_options
+@training_option(
+    "--reference-gpus",
+    type=int,
+    metavar="N",
+    help="Number of GPUs of an earlier run; shows how batch size and learning rate change.",
 )
-@click.option("--exact", is_flag=True, help="Also train the module itself on fake tensors, and track its peak.")
-@click.option(
-    "--batch", "batch_from", metavar="PKG.MOD:FN", help="With --exact: gives the inputs of a micro-batch; else tokens."
+@training_option("--lr", type=float, metavar="RATE", help="Learning rate of the earlier run.")
+@training_option(
+    "--keep-global-batch", is_flag=True, help="Choose the gradient accumulation that keeps the batch of that run."
+)
+@output_option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
+@output_option("--strategy", metavar="NAME", help="Show only this strategy, such as FSDP2 or ZeRO-3.")
+@output_option("--write", metavar="DIR", help="Write the job files of the best strategy: launch script, configs, code.")
+@output_option(
+    "--check", multiple=True, metavar="PATH", help="Only check that the files of a job agree: a directory or files."
+)
+@output_option("--exact", is_flag=True, help="Also train the module on fake tensors and track its peak memory.")
+@output_option(
+    "--batch",
+    "batch_from",
+    metavar="PKG.MOD:FN",
+    help="With --exact: function that returns the inputs of a micro-batch [default: token ids].",
 )
 @common_options
 def command(
@@ -70,10 +79,10 @@ def command(
     options: Options,
     **values: Any,
 ) -> int:
-    """DDP, FSDP or ZeRO for this model: what fits, in how much memory, and how fast.
+    """Compare DDP, FSDP and ZeRO for a model: what fits, in how much memory, and how fast.
 
-    Memory is computed from the model's shape, to within a tenth for most; times are estimates. Ends with 1 when
-    nothing fits, or nothing in practice.
+    Memory is computed from the model's shape, for most models to within 10 %; times are estimates. The exit code is 1
+    if no strategy fits, or none is usable in practice.
 
     \b
     Examples:
@@ -90,36 +99,35 @@ def command(
        "gpus": 8, "nodes": 1, "gpu": "H100"}
     """
     if check:
-        from .plan_check import check_files as look_at
+        from .plan_check import check_files
 
-        asked_too = [name for name in ("spec", *values) if was_given({"spec": given, **values}, name)]
-        if asked_too:
+        others = [name for name in ("spec", *values) if was_given({"spec": given, **values}, name)]
+        if others:
             raise UserError(
-                f"--{asked_too[0].replace('_', '-')} beside --check", "leave it out: --check looks at files only"
+                f"{request.option_name(others[0])} cannot be combined with --check",
+                "leave it out: --check reads files only",
             )
-        return look_at(check, options)
+        return check_files(check, options)
     if batch_from and not exact:
-        raise UserError(
-            "--batch without --exact", "leave it out, or add --exact; --micro-batch says how large a batch is"
-        )
+        raise UserError("--batch without --exact", "leave it out, or add --exact; --micro-batch sets the batch size")
     if (keep_global_batch or lr is not None) and reference_gpus is None:
         raise UserError("compared with which run?", "name its GPUs with --reference-gpus N")
     if keep_global_batch and values["global_batch"] is not None:
-        raise UserError("--keep-global-batch beside --global-batch: which batch?", "leave one of them out")
-    asked = _question(given, values | {"script": script}, options)
-    whole, links, assumed = asked.setting, asked.links, list(asked.assumed)
+        raise UserError("--keep-global-batch and --global-batch: which batch?", "leave one of them out")
+    resolved = _request(given, values | {"script": script}, options)
+    whole, links, assumed = resolved.setting, resolved.links, list(resolved.assumed)
     batch = None
     if reference_gpus is not None:
-        batch = batches.scale_batch(whole, reference_gpus, lr, values["global_batch"])
+        batch = batch_scaling.scale_batch(whole, reference_gpus, lr, values["global_batch"])
     if batch and keep_global_batch:
-        whole, batch, kept = batches.keep_global_batch(whole, batch)
+        whole, batch, kept = batch_scaling.keep_global_batch(whole, batch)
         assumed.append(kept)
-    source = _source(asked, batch_from, options) if exact else None
-    rows = plan_candidates(whole, links, asked.host_bytes, asked.recompute, asked.nvme_bytes)
+    module = _module(resolved, batch_from, options) if exact else None
+    rows = plan_candidates(whole, links, resolved.host_bytes, resolved.recompute, resolved.nvme_bytes)
     rows = rows_of_strategy(rows, strategy) if strategy is not None else rows
-    assumed += also_assumed(rows, links, asked.host_bytes)
-    compared = _tracked(rows, source) if source else []
-    points = curves.scaling_points(whole, links, asked.host_bytes, asked.recompute) if curve else []
+    assumed += planning_assumptions(rows, links, resolved.host_bytes)
+    compared = _track(rows, module) if module else []
+    points = scaling_curve.scaling_points(whole, links, resolved.host_bytes, resolved.recompute) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         assumed.append(f"link between nodes: {links.inter_gbps:g} GB/s, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
@@ -128,14 +136,14 @@ def command(
     elif write:
         from ..plan.job_files.package_versions import read_package_versions
 
-        runs_with = read_package_versions(target_python(options))
+        versions = read_package_versions(target_python(options))
         written = _write(
-            Path(write), render_job_files(best_setting, script_path_from(Path(write), script), batch, runs_with)
+            Path(write), render_job_files(best_setting, script_path_from(Path(write), script), batch, versions)
         )
         rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
         names = [Path(name).name for name in written]
-        if lacks := missing_script_reason(script, names):
-            print_progress(lacks)
+        if missing := missing_script_reason(script, names):
+            print_progress(missing)
     candidates = [row.candidate for row in rows]
     if options.json:
         body = {
@@ -148,20 +156,20 @@ def command(
         print_json(public_document("plan", None, body))
     else:
         more = [
-            *(batches.describe_scaling(batch) if batch else []),
-            *(curves.draw_curve(points, options.ascii) if curve else []),
+            *(batch_scaling.describe_scaling(batch) if batch else []),
+            *(scaling_curve.draw_curve(points, options.ascii) if curve else []),
         ]
-        more += exactly.render_comparison(compared) if compared else []
+        more += exact_memory.render_comparison(compared) if compared else []
         for line in [*render_table(whole, candidates, assumed, options.ascii), *more]:
-            for part in _wrapped(line):
+            for part in _wrap(line):
                 print_line(part)
     if compared and all(each.problem for each in compared):
         return 3
     return 0 if any(each.fits is not False and each.in_practice for each in candidates) else 1
 
 
-def _wrapped(line: str) -> list[str]:
-    """A line as lines that a terminal has room for; as it is where none reads it."""
+def _wrap(line: str) -> list[str]:
+    """Wrap a line to the width of the terminal; leave it as it is if stdout is none."""
     if not sys.stdout.isatty():
         return [line]
     width = shutil.get_terminal_size().columns
@@ -169,53 +177,57 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=lead + "  ") if len(line) > width > len(lead) + 20 else [line]
 
 
-def _question(given: str | None, values: Mapping[str, Any], options: Options) -> PlanRequest:
+def _request(given: str | None, values: Mapping[str, Any], options: Options) -> PlanRequest:
     if given:
-        return request.request_from_spec(_text(given), values)
+        return request.request_from_spec(_read(given), values)
 
-    def look() -> "DetectedMachine":
+    def detect() -> "Machine":
         from ..plan.machine.detected import detect_machine
 
         return detect_machine(target_python(options))
 
-    return request.request_from_options(values, lambda: target_python(options), look, print_progress)
+    build = model_source.build_in_child(lambda: target_python(options), print_progress)
+    return request.request_from_options(values, build, detect)
 
 
-def _source(asked: PlanRequest, batch: str | None, options: Options) -> exactly.ModuleSource:
-    return exactly.resolve_module_source(
-        target_python(options), asked.directory.absolute(), asked.factory, asked.config, batch
+def _module(resolved: PlanRequest, batch: str | None, options: Options) -> exact_memory.ModuleSource:
+    source = resolved.source
+    return exact_memory.resolve_module_source(
+        target_python(options), source.directory.absolute(), source.factory, source.config, batch
     )
 
 
-def _tracked(rows: list[PlanRow], source: exactly.ModuleSource) -> list[exactly.TrackedStrategy]:
-    """The rows that are worth it, tracked one after the other."""
-    tracked: list[exactly.TrackedStrategy] = []
-    for row in exactly.candidates_to_track(rows, source):
-        print_progress(f"importing {source.imports} to track {row.candidate.strategy}; some 20 s for 7 B parameters")
-        tracked.append(asyncio.run(exactly.track_candidate(row, source)))
+def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> list[exact_memory.TrackedStrategy]:
+    """Track the strategies worth it, one after the other."""
+    tracked: list[exact_memory.TrackedStrategy] = []
+    for row in exact_memory.candidates_to_track(rows, module):
+        print_progress(
+            f"importing {module.imports} to track {row.candidate.strategy}; takes about 20 s for 7 B parameters"
+        )
+        tracked.append(asyncio.run(exact_memory.track_candidate(row, module)))
     return tracked
 
 
-def _write(directory: Path, made: dict[str, str]) -> list[str]:
-    """Write the files into a directory, over none that is there; their paths.
+def _write(directory: Path, contents: dict[str, str]) -> list[str]:
+    """Write new files into a directory and return their paths.
 
     Raises:
-        UserError: One is there already, or cannot be written.
+        UserError: One of them exists, or cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {directory}: {error.strerror}", "name another directory with --write") from error
-    there = [name for name in made if (directory / name).exists()]
-    if there:
-        raise UserError(f"{directory / there[0]} is there already", "name an empty directory with --write")
-    write_files(directory, made, "--write")
-    for name in made:
+    existing = [name for name in contents if (directory / name).exists()]
+    if existing:
+        raise UserError(f"{directory / existing[0]} exists already", "name an empty directory with --write")
+    write_job_files(directory, contents, "--write")
+    for name in contents:
         print_progress(f"wrote {directory / name}")
-    return [str((directory / name).absolute()) for name in made]
+    return [str((directory / name).absolute()) for name in contents]
 
 
-def _text(given: str) -> bytes:
+def _read(given: str) -> bytes:
     if given == "-":
         return sys.stdin.buffer.read(spec.LIMIT_BYTES + 1)
     return read_regular_file(Path(given), spec.LIMIT_BYTES, "name a file with --spec, or - for stdin")

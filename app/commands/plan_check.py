@@ -1,4 +1,4 @@
-"""``ddpwizard plan --check``: whether the files of one job agree."""
+"""``ddpwizard plan --check``: compare the files of one job."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +13,18 @@ from ..text.terminal import print_line
 
 
 def check_files(paths: Sequence[str], options: Options) -> int:
-    """Print each contradiction; 1 where there is one.
+    """Print each contradiction; return 1 if there is one, else 0.
 
     Raises:
-        UserError: A file cannot be read, or none says anything of a job.
+        UserError: A file cannot be read, or none describes a job.
     """
     files = read_job_files([expand_user(path) for path in paths])
     if not any(file.compares for file in files):
         where = ", ".join(paths)
         raise UserError(
-            f"{where} starts a job, but by variables: no number is there to compare"
+            f"{where} starts a job with variables only: there are no numbers to compare"
             if files
-            else f"nothing in {where} says how a job is started",
+            else f"nothing in {where} describes how a job is started",
             "name its ds_config.json, accelerate.yaml, start script, hostfile or manifest, or their directory",
         )
     found = find_conflicts(files)
@@ -44,5 +44,5 @@ def check_files(paths: Sequence[str], options: Options) -> int:
         print_line(f"These agree: {', '.join(names)}." if len(names) > 1 else alone)
     for file in files:
         if not file.compares:
-            print_line(f"Not compared: {Path(file.path).name}, whose numbers are variables or stand elsewhere.")
+            print_line(f"Not compared: {Path(file.path).name}, whose numbers are variables or are set elsewhere.")
     return 1 if found else 0

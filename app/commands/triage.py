@@ -18,7 +18,7 @@ from ..review.review import review_file
 from ..system import procfs
 from ..system.files import check_writable, write_atomic
 from ..text.json_output import print_json, public_document
-from ..text.terminal import print_line, print_progress
+from ..text.terminal import align_columns, print_line, print_progress
 from ..text.units import percent_text
 from ..triage import other_hosts, rank_groups
 from ..triage.process_json import process_rows
@@ -28,7 +28,6 @@ from ..triage.types import JobReport
 from ..triage.verdict import judge_job
 from .common import common_options
 
-NOTE_WIDTH = 48
 TIED = 0.5  # below it the ranks to blame are a guess
 TROUBLE = ("hung", "dead")
 INTERNAL = ("observed",)
@@ -167,7 +166,7 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     groups = rank_groups.rank_groups(report)
     if groups:
         lines += ["", *_table(groups)]
-    lines += [f"  {note}" for note in dict.fromkeys(group.note for group in groups) if _short(note) != note]
+    lines += [f"  {note}" for note in rank_groups.long_notes(groups)]
     lines += [f"  {line}" for line in rank_groups.blocking_children(report)]
     code = rank_groups.source_excerpt(report)
     if code:
@@ -203,22 +202,10 @@ def _patched(report: JobReport, knowledge: Knowledge) -> str:
 
 
 def _table(groups: list[rank_groups.RankGroup]) -> list[str]:
-    rows = [("", "rank", "state", "where", "in", "last moved")]
-    for group in groups:
-        where = f"{group.where}  {group.function}" if group.where else _short(group.note)
-        doing = group.collective or ""
-        if group.note and group.where:
-            doing = f"{doing} ({group.note})" if doing else group.note
-        rows.append(("▸" if group.culprit else "", group.ranks, group.state, where, doing, group.since))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        ("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip() for row in rows
-    ]
-
-
-def _short(note: str) -> str:
-    """The beginning of a note: the whole of it stands once below the table."""
-    return note if len(note) <= NOTE_WIDTH else note[:NOTE_WIDTH].rpartition(" ")[0] + " …"
+    header, rows = rank_groups.rank_table(groups)
+    marks = ["▸" if group.culprit else "" for group in groups]
+    marked = [["", *header], *([mark, *row] for mark, row in zip(marks, rows, strict=True))]
+    return [f"  {line}" for line in align_columns(marked)]
 
 
 def _code_line(line: rank_groups.CodeLine) -> str:

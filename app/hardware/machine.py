@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..snapshot import Interface, NetworkSection, PortSection, Snapshot
+from ..snapshot import Interface, LimitsSection, NetworkSection, PortSection, Snapshot
 from .gpu_catalog import has_bf16
 from .visible_gpus import visible_devices
 
@@ -18,9 +18,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_count: int | None = None  # GPUs a job started here would see
     gpu_memory_bytes: int = 0  # of the smallest of them
-    gpu_name: str = ""
+    gpu_free_bytes: int = 0  # of the GPU with the least free memory
+    gpu_name: str = ""  # of the first of them
+    gpu_names: Sequence[str] = ()  # all different ones
+    nvlinks: int | None = None  # of the GPU with the fewest; 0 means PCIe
     cpus: int = 0
     memory_bytes: int = 0  # of the host, or the limit of this container
+    memory_free_bytes: int = 0  # available memory, within the limit of this container
+    nvme_free_bytes: float | None = None  # on the NVMe drive with most free space; 0: no drive; None: not checked
+    nvme_mount: str = ""
     container: str = ""
     interface: str = ""  # the one to pin NCCL and gloo to
     other_interfaces: Sequence[str] = ()  # other physical ones that are up
@@ -31,6 +37,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
     torch: tuple[int, int] | None = None
     shell_variables: Sequence[str] = ()  # names of the variables of distributed jobs that the shell has
+
+    @property
+    def listed_gpus(self) -> int:
+        """GPUs that the NVIDIA driver lists, with name and memory; not those that torch alone reports."""
+        return (self.gpu_count or 0) if self.gpu_name else 0
 
     @property
     def ranks(self) -> int:
@@ -54,9 +65,13 @@ def machine_from_snapshot(snapshot: Snapshot | None) -> Machine:
     return Machine(
         gpu_count=_gpu_count(snapshot, len(gpus)),
         gpu_memory_bytes=min((gpu.memory_total_bytes for gpu in gpus), default=0),
+        gpu_free_bytes=min((gpu.memory_total_bytes - gpu.memory_used_bytes for gpu in gpus), default=0),
         gpu_name=gpus[0].name if gpus else "",
+        gpu_names=sorted({gpu.name for gpu in gpus}),
+        nvlinks=min((gpu.nvlinks for gpu in gpus if gpu.nvlinks is not None), default=None),
         cpus=limits.cpus if limits else 0,
         memory_bytes=(limits.cgroup_memory_limit_bytes or limits.memory_total_bytes) if limits else 0,
+        memory_free_bytes=_free_memory(limits) if limits else 0,
         container=limits.container if limits else "",
         interface=pinned.name if pinned else "",
         other_interfaces=[interface.name for interface in others],
@@ -68,6 +83,13 @@ def machine_from_snapshot(snapshot: Snapshot | None) -> Machine:
         torch=_version(snapshot.software.torch) if snapshot.software else None,
         shell_variables=list(variables),
     )
+
+
+def _free_memory(limits: LimitsSection) -> int:
+    free = limits.memory_available_bytes
+    if limits.cgroup_memory_limit_bytes:
+        free = min(free, limits.cgroup_memory_limit_bytes - (limits.cgroup_memory_used_bytes or 0))
+    return max(free, 1) if limits.memory_available_bytes else 0
 
 
 def _gpu_count(snapshot: Snapshot, visible: int) -> int | None:

@@ -1,175 +1,258 @@
-"""What is asked of the planner, put together from the options of the command line or from a specification."""
+"""Resolve what is asked of the planner to one complete request.
+
+The command line, a specification file and the planner's form are three readers. Each turns its input into a mapping of
+given values; ``resolve_request`` alone decides on the model, the machine, the defaults and the assumptions.
+
+The keys of the mapping are the names of the options of ``ddpwizard plan``; a key that is missing or None is not given.
+Four keys have no option: ``train`` (``TrainingOptions`` that are set already), ``strategy``, ``gpu_memory_gib`` and
+``more_gpus``; ``model`` may be a ``Model``, and ``snapshot`` is a machine snapshot in memory.
+"""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import UserError
-from ..hardware import gpu_catalog
+from ..hardware import gpu_catalog, server_catalog
+from ..hardware.machine import Machine
 from . import model_source, spec, train_options
 from .machine import resolve
-from .machine.detected import DetectedMachine
 from .model.parameter_counts import is_encoder_decoder
+from .model_source import BuildModel, ModelSource
 from .timing.communication import Links
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
 
 SEQ_LEN_PAIRS = 512  # of encoder-decoders, as T5 was trained (arXiv 1910.10683)
-# What a specification says itself.
+# Options whose values a specification file has keys for.
 IN_SPEC = (
-    *("model", "config", "checkpoint", *model_source.SHAPE, "gpus", "nodes", "gpu", "gpu_memory", "machine", "box"),
-    *(*train_options.AS_THEY_ARE, "lora", "lora_target", "frozen", "global_batch"),
+    *("model", "config", "checkpoint", *model_source.SHAPE, "gpus", "nodes", "gpu", "gpu_memory", "machine"),
+    *("machine_snapshot", *train_options.PLAIN_OPTIONS, "lora", "lora_target", "frozen", "global_batch"),
 )
 
 
 class PlanRequest(NamedTuple):
-    """A complete setting and what its plan depends on besides. ``recompute``: the only activation checkpointing to try,
-    None for all; ``factory`` and ``config``: what builds the module itself, empty where nothing does."""
+    """A complete setting, and everything else its plan depends on.
+
+    ``recompute`` is the only kind of activation checkpointing to try, None for all kinds. ``per_node`` is the number of
+    GPUs of a full node; ``more_gpus`` GPUs are added for the question what more of them would give, over
+    ``scaled_links``, the links between full nodes.
+    """
 
     setting: TrainingSetup
     links: Links
     assumed: list[str]
+    source: ModelSource
+    per_node: int
+    more_gpus: int
+    scaled_links: Links
     host_bytes: float | None = None
     nvme_bytes: float | None = None
     recompute: Checkpointing | None = None
-    factory: str = ""
-    config: str = ""
-    directory: Path = Path()
 
 
-def request_from_options(
-    given: Mapping[str, Any],
-    python: Callable[[], str],
-    look: Callable[[], DetectedMachine],
-    tell: Callable[[str], None],
-) -> PlanRequest:
-    """The question of the options. ``look`` sees the box that is here.
+def option_name(name: str) -> str:
+    """Return the option of the command line for a given value."""
+    return f"--{name.replace('_', '-')}"
+
+
+def request_from_options(options: Mapping[str, Any], build: BuildModel, detect: Callable[[], Machine]) -> PlanRequest:
+    """Read a request from the options of the command line.
 
     Raises:
-        UserError: An option makes no sense, or does not go with another.
-        CouldNotLook: The user's own code did not answer.
+        UserError: An option makes no sense, or contradicts another.
+        InspectionError: The child that builds the user's own model gave no answer.
     """
-    found = model_source.resolve_model(given, python, tell)
-    place = resolve.resolve_machine(given, look)
-    train, of_batch = train_options.train_from_options(given, found.model, place.gpus, found.frozen)
-    train, of_kind = _usual(train, found.model, place.gpu)
+    return resolve_request(options, build, detect)
+
+
+def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
+    """Read a request from a specification file; only links and host memory may be given as options in addition.
+
+    Raises:
+        UserError: The text is no specification, or an option sets what belongs in it.
+    """
+    repeated = [option_name(name) for name in IN_SPEC if train_options.was_given(options, name)]
+    if repeated:
+        raise UserError(f"{', '.join(repeated)} cannot be combined with --spec", "set it in the specification")
+    setting = spec.parse_spec(text)
+    given = {name: options.get(name) for name in ("host_memory", "intra_gbps", "inter_gbps")} | {
+        "model": setting.model,
+        "train": setting.train,
+        "strategy": setting.strategy,
+        "gpus": setting.gpus,
+        "nodes": setting.nodes if spec.has_key(text, "nodes") else None,
+        "gpu": setting.gpu,
+        "gpu_memory_gib": setting.gpu_memory_gib,
+    }
+    found = resolve_request(given, _build_nothing, _detect_nothing, _spec_key)
+    unknown = [f"{name} has no effect: it is no key of a specification" for name in spec.unknown_keys(text)]
+    return found._replace(assumed=[*unknown, *found.assumed])
+
+
+def resolve_request(
+    given: Mapping[str, Any],
+    build: BuildModel,
+    detect: Callable[[], Machine],
+    name_of: Callable[[str], str] = option_name,
+) -> PlanRequest:
+    """Resolve given values to a request.
+
+    Args:
+        given: the values by name, see above.
+        build: called to build a model with the user's own code.
+        detect: called to inspect this machine if nothing is given about GPUs.
+        name_of: what the reader calls a value in its input, for messages.
+
+    Raises:
+        UserError: A value makes no sense, or contradicts another.
+        InspectionError: The child that builds the user's own model gave no answer.
+    """
+    source = model_source.resolve_model(given, build)
+    machine = resolve.resolve_machine(given, detect)
+    train, batch_notes = train_options.train_from_values(given, source.model, machine.gpus, source.frozen)
+    stated = train
+    train, kind_notes = _fit_to_machine(train, source.model, machine.gpu)
     setting = TrainingSetup(
-        model=found.model,
+        model=source.model,
         train=train,
-        gpus=place.gpus,
-        nodes=place.nodes,
-        gpu=place.gpu,
-        gpu_memory_gib=place.gpu_memory_gib,
+        gpus=machine.gpus,
+        nodes=machine.nodes,
+        strategy=given.get("strategy"),
+        gpu=machine.gpu,
+        gpu_memory_gib=machine.gpu_memory_gib,
     )
     spec.check_setting(setting)
     whole, defaults = spec.fill_defaults(setting)
-    whole, of_length = _positions(whole, train)
-    if of_length:
-        defaults = [line for line in defaults if not line.startswith("seq_len:")]
-    assumed = [
-        *found.told,
-        *place.notes,
-        *of_batch,
-        *of_kind,
-        *_told(defaults, train.act_ckpt),
-        *of_length,
-        *_without_effect(given, whole),
-        *_rate(whole, place.links),
-    ]
+    whole, length_notes = _fit_to_positions(whole, train)
+    compares = setting.strategy is None
+    per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)
     return PlanRequest(
-        whole,
-        place.links,
-        assumed,
-        place.host_bytes,
-        place.nvme_bytes,
-        train.act_ckpt,
-        found.factory,
-        found.config,
-        found.directory,
+        setting=whole,
+        links=machine.links,
+        assumed=[
+            *source.notes,
+            *machine.notes,
+            *batch_notes,
+            *kind_notes,
+            *_listed(defaults, compares and train.act_ckpt is None, bool(length_notes)),
+            *length_notes,
+            *_without_effect(given, stated, whole, name_of),
+            *_rate(whole, machine.links),
+        ],
+        source=source,
+        per_node=per_node,
+        more_gpus=given.get("more_gpus") or nearest_full_nodes(whole.gpus, per_node, whole.gpus),
+        scaled_links=_links_of_full_nodes(given, whole, machine.links, per_node),
+        host_bytes=machine.host_bytes,
+        nvme_bytes=machine.nvme_bytes,
+        recompute=train.act_ckpt if compares else None,
     )
 
 
-def request_from_spec(text: bytes, given: Mapping[str, Any]) -> PlanRequest:
-    """The question of a specification; beside it only links and the host's memory are said as options.
+def nearest_full_nodes(gpus: int, per_node: int, more: int, up: bool = True) -> int:
+    """Return the number of additional GPUs closest to ``more``, rounded up or down, that leaves no node partly used.
 
-    Raises:
-        UserError: It is none, or an option says what belongs into it.
+    All GPUs are then on one node or fill their nodes. The result is at least 1.
     """
-    beside = [name for name in IN_SPEC if train_options.was_given(given, name)]
-    if beside:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in beside)
-        raise UserError(f"{names} beside --spec", "say it in the specification")
-    setting = spec.parse_spec(text)
-    told = [f"that {name} means nothing: it is no key of a specification" for name in spec.unknown_keys(text)]
-    place = resolve.machine_of_spec(setting, given)
-    act_ckpt = setting.train.act_ckpt
-    if setting.gpu and setting.gpu_memory_gib is None:
-        setting = msgspec.structs.replace(setting, gpu_memory_gib=resolve.resolve_gpu_name(setting.gpu).memory_gib)
-    whole, defaults = spec.fill_defaults(setting)
-    recompute = act_ckpt if setting.strategy is None else None
-    if setting.strategy is None:
-        defaults = _told(defaults, act_ckpt)
-    assumed = [*told, *place.notes, *defaults, *_rate(whole, place.links)]
-    return PlanRequest(whole, place.links, assumed, place.host_bytes, recompute=recompute)
+    wanted = gpus + more
+    if wanted > per_node:
+        wanted = (-(-wanted // per_node) if up else wanted // per_node) * per_node
+    wanted = min(wanted, max(spec.MOST // per_node * per_node, 1))
+    return wanted - gpus if wanted > gpus else max(1, per_node - gpus % per_node)
 
 
-def _usual(train: TrainingOptions, model: Model, gpu: str | None) -> tuple[TrainingOptions, list[str]]:
-    """What a person means who says nothing of it, where the default of a specification, which is that of published
-    measurements, is another; a line for each."""
-    told: list[str] = []
+def limit_warning(setting: TrainingSetup) -> str:
+    """Return what the setting asks of the model or the GPU beyond its limits, or "" if nothing."""
+    positions = setting.model.max_positions
+    if positions and (setting.train.seq_len or 0) > positions:
+        return f"made for {positions:,} tokens"
+    if (setting.train.dtype or "").startswith("bf16") and not gpu_catalog.has_bf16(setting.gpu):
+        return f"{setting.gpu} has no bf16"
+    return ""
+
+
+def _spec_key(name: str) -> str:
+    return f"train.{name}" if name in TrainingOptions.__struct_fields__ else option_name(name)
+
+
+def _build_nothing(*_: object) -> ModelSource:
+    raise UserError("a specification builds no model", "give its sizes as model.params, model.layers …")
+
+
+def _detect_nothing() -> Machine:
+    raise UserError("a specification names its GPUs", "set gpus")
+
+
+def _fit_to_machine(train: TrainingOptions, model: Model, gpu: str | None) -> tuple[TrainingOptions, list[str]]:
+    """Set the data type that the GPU computes in and the usual length of text pairs where none is given.
+
+    ``spec.fill_defaults`` has other defaults for both, those of published measurements.
+    """
+    notes: list[str] = []
     if train.dtype is None and not gpu_catalog.has_bf16(gpu):
         train = msgspec.structs.replace(train, dtype="fp16")
-        told.append(f"dtype: fp16, as {gpu} has no units for bf16")
+        notes.append(f"dtype: fp16, as {gpu} has no units for bf16")
     elif (train.dtype or "").startswith("bf16") and not gpu_catalog.has_bf16(gpu):
-        told.append(f"rate of bf16: that of fp16, though {gpu} has no units for bf16 and is slower")
+        notes.append(f"rate of bf16: that of fp16, though {gpu} has no units for bf16 and is slower")
     if train.seq_len is None and is_encoder_decoder(model):
         train = msgspec.structs.replace(train, seq_len=SEQ_LEN_PAIRS)
-        told.append(f"seq_len: {SEQ_LEN_PAIRS}")
-    return train, told
+        notes.append(f"seq_len: {SEQ_LEN_PAIRS}")
+    return train, notes
 
 
-def _positions(setting: TrainingSetup, given: TrainingOptions) -> tuple[TrainingSetup, list[str]]:
-    """A complete setting whose sequences are no longer than the model is made for, unless that was said."""
+def _fit_to_positions(setting: TrainingSetup, given: TrainingOptions) -> tuple[TrainingSetup, list[str]]:
+    """Limit a default sequence length to the positions of the model; note one that was given and is longer."""
     model, length = setting.model, setting.train.seq_len or 0
     most = model.positions if model.kind == "vision" else model.max_positions
     if most is None or length <= most:
         return setting, []
     if given.seq_len is not None:
-        return setting, [f"that {length} tokens can be trained, though the model has {most} positions"]
+        return setting, [f"seq_len: {length} as given, though the model has {most} positions"]
     train = msgspec.structs.replace(setting.train, seq_len=most)
     return msgspec.structs.replace(setting, train=train), [f"seq_len: {most}, all positions that the model has"]
 
 
-def _without_effect(given: Mapping[str, Any], setting: TrainingSetup) -> list[str]:
-    """Options that were said and change nothing here."""
+def _listed(defaults: list[str], tries_all_ckpt: bool, has_length_note: bool) -> list[str]:
+    """Drop the defaults that another line replaces."""
+    left_out = (("act_ckpt:",) if tries_all_ckpt else ()) + (("seq_len:",) if has_length_note else ())
+    return [line for line in defaults if not line.startswith(left_out)]
+
+
+def _without_effect(
+    given: Mapping[str, Any], stated: TrainingOptions, setting: TrainingSetup, name_of: Callable[[str], str]
+) -> list[str]:
+    """Return a line for each given value that has no effect on this setting."""
     optimizer, model = setting.train.optimizer, setting.model
     idle = {
-        "--images": (given.get("images") is not None and not model.tower, "the model sees no pictures"),
-        "--target-len": (
-            given.get("target_len") is not None and not is_encoder_decoder(model),
-            "the model has no decoder beside an encoder",
+        "images": (stated.images is not None and not model.tower, "the model takes no pictures"),
+        "target_len": (
+            stated.target_len is not None and not is_encoder_decoder(model),
+            "the model is no encoder-decoder",
         ),
-        "--intra-gbps": (
+        "intra_gbps": (
             given.get("intra_gbps") is not None and setting.gpus == setting.nodes,
             "each node has one GPU",
         ),
-        "--inter-gbps": (given.get("inter_gbps") is not None and setting.nodes == 1, "there is one node"),
-        "--optimizer-impl": (
-            given.get("optimizer_impl") is not None and optimizer not in spec.STEPS_EITHER_WAY,
-            f"{optimizer} steps in one way here",
+        "inter_gbps": (given.get("inter_gbps") is not None and setting.nodes == 1, "there is one node"),
+        "optimizer_impl": (
+            stated.optimizer_impl is not None and optimizer not in spec.STEPS_EITHER_WAY,
+            f"{optimizer} has one implementation here",
         ),
     }
-    return [f"that {option} changes nothing: {why}" for option, (is_idle, why) in idle.items() if is_idle]
+    return [f"{name_of(name)} has no effect: {why}" for name, (is_idle, why) in idle.items() if is_idle]
 
 
-def _told(defaults: list[str], act_ckpt: str | None) -> list[str]:
-    """Without a word on checkpointing several are tried, so none is assumed."""
-    return defaults if act_ckpt else [line for line in defaults if not line.startswith("act_ckpt:")]
+def _links_of_full_nodes(given: Mapping[str, Any], setting: TrainingSetup, links: Links, per_node: int) -> Links:
+    """Return the links for several full nodes: fewer GPUs of a node have a share of its network only."""
+    if given.get("inter_gbps") is not None or given.get("machine"):
+        return links
+    network = server_catalog.assume_network(setting.gpu, setting.gpu_memory_gib, per_node)
+    return links._replace(inter_gbps=network.gbps)
 
 
 def _rate(setting: TrainingSetup, links: Links) -> list[str]:
-    """The rate that times are estimated with."""
+    """Return a line with the arithmetic rate that times are estimated with."""
     if links.matmul_tflops:
         return [f"GPU rate: {links.matmul_tflops:g} TFLOP/s, as given"]
     gpu = gpu_catalog.find_gpu(setting.gpu, setting.gpu_memory_gib)

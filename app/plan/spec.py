@@ -67,6 +67,11 @@ def _stated(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def has_key(text: bytes, name: str) -> bool:
+    """Return whether a specification sets a key of its own level."""
+    return msgspec.json.decode(text).get(name) is not None
+
+
 def unknown_keys(text: bytes) -> list[str]:
     """The keys of a specification that mean nothing here; they are left aside."""
     plain = msgspec.json.decode(text)

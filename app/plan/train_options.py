@@ -1,4 +1,4 @@
-"""How the model of a plan is trained, from the options of the command line."""
+"""Training options of a plan from the given values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from ..errors import UserError
 from . import spec
 from .types import Lora, Model, TrainingOptions
 
-AS_THEY_ARE = (
+PLAIN_OPTIONS = (
     *("dtype", "optimizer", "optimizer_impl", "micro_batch", "seq_len", "grad_accum", "act_ckpt", "attention"),
     *("loss", "quant", "alloc", "compile", "packed", "target_len", "images"),
 )
@@ -17,22 +17,22 @@ MOST_BATCH = 10**9
 MOST_PERCENT = 100  # a bare number up to it is no count of parameters
 
 
-def train_from_options(
+def train_from_values(
     given: Mapping[str, Any], model: Model, gpus: int, frozen: float = 0.0
 ) -> tuple[TrainingOptions, list[str]]:
-    """The training of the options, and a line for what follows from them. ``frozen``: what the model itself says.
+    """Return the training options, with a line for each that was computed. ``frozen`` is the share of the model itself.
 
     Raises:
-        UserError: An option makes no sense, or the batch does not multiply out.
+        UserError: A value makes no sense, or the batch does not multiply out.
     """
-    plain = {name: given[name] for name in AS_THEY_ARE if was_given(given, name)}
+    if "train" in given:
+        return given["train"], []
+    plain = {name: given[name] for name in PLAIN_OPTIONS if was_given(given, name)}
     rank = given.get("lora")
     if given.get("lora_target") and rank is None:
         raise UserError("--lora-target without --lora", "give the rank of the adapters, such as --lora 16")
     if given.get("quant") and rank is None:
-        raise UserError(
-            f"weights in {given['quant']} cannot be trained", "give the rank of adapters, such as --lora 16"
-        )
+        raise UserError(f"weights in {given['quant']} cannot be trained", "give a LoRA rank, such as 16")
     lora = Lora(r=rank, target=given.get("lora_target")) if rank is not None else None
     share = parse_share(given["frozen"], model.params) if given.get("frozen") is not None else frozen
     if lora and given.get("frozen") is not None:

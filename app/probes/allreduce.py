@@ -20,6 +20,7 @@ from ..errors import InspectionError
 from ..evidence import Check
 from ..launchers.rank_environment import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
+from ..system import proc_files
 from ..system.subprocesses import run_process
 from ..text.units import bytes_text, ranks_text, seconds_text
 from . import software
@@ -144,7 +145,7 @@ class _Test:
                     took = seconds_text(event["seconds"])
                     self.context.progress(f"all-reduce: {bytes_text(event['bytes'])} in {took}")
             if log.pid is not None:
-                log.process_state = process_state(log.pid) or log.process_state
+                log.process_state = proc_files.process_state(log.pid) or log.process_state
 
     def _new_events(self, rank: int) -> list[dict[str, Any]]:
         try:
@@ -169,15 +170,6 @@ class _Test:
             last_lines={rank: of_rank for rank, of_rank in lines.items() if of_rank},
             elapsed_s=round(elapsed_s, 2),
         )
-
-
-def process_state(pid: int) -> str:
-    """Return the state letter of /proc/PID/stat, or "" if the process has ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return ""
-    return stat.rpartition(b")")[2].split()[0].decode()
 
 
 def last_lines_of_rank(directory: Path, rank: int) -> list[str]:

@@ -1,5 +1,6 @@
 """GPUs through NVML, read in a child that can be killed: models, memory and its holders, assignment to ranks."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from ..errors import InspectionError
 from ..hardware.visible_gpus import visible_devices
 from ..launchers.rank_environment import local_world_size
 from ..snapshot import Gpu, GpuProcess, GpuSection
+from ..system import proc_files
 from ..text import redact
 from .context import ProbeContext
 from .env import read_launch_environment
@@ -51,10 +53,7 @@ def build_gpu_section(answer: dict[str, Any], request: ChildRequest) -> GpuSecti
     """Build the section from NVML's answer and the processes that it lists."""
     environ, ranks_on_host = _launch(request)
     known = _processes({entry["pid"] for gpu in answer["gpus"] for entry in gpu["processes"]})
-    try:
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        namespace = ""
+    namespace = proc_files.read_link_of(os.getpid(), "ns/pid")
     return GpuSection(
         driver=answer["driver"],
         gpus=[_gpu(gpu, known) for gpu in answer["gpus"]],

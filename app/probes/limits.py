@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..snapshot import LimitsSection
-from ..system import procfs
+from ..system import procfs, ptrace
 from ..text.numbers import parse_count
 from .context import ProbeContext
 from .env import read_launch_environment
@@ -16,7 +16,6 @@ __all__ = ["collect", "judge"]
 
 LIMIT_S = 4.0
 UNLIMITED_V1_BYTES = 1 << 62  # cgroup v1 writes "no limit" as the largest multiple of the page size
-CAP_SYS_PTRACE = 19
 MARKS = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
 VARIABLES = {
     "KUBERNETES_SERVICE_HOST": "kubernetes",
@@ -56,7 +55,7 @@ def read_limits_section(request: ChildRequest) -> LimitsSection:
     shm = _shm(root)
     limit, used, kills = _cgroup_memory(proc)
     memory = _fields("/proc/meminfo")
-    scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
+    scope = ptrace.read_ptrace_scope()
     limits = _rlimits(proc)
     return LimitsSection(
         shm_total_bytes=shm[0],
@@ -71,8 +70,8 @@ def read_limits_section(request: ChildRequest) -> LimitsSection:
         memory_available_bytes=memory.get("MemAvailable", 0) * 1024,
         cpus=len(os.sched_getaffinity(pid)),
         container=_container(environ, proc, root),
-        ptrace_scope=int(scope) if scope else None,
-        can_ptrace=_can_ptrace(int(scope or 0)),
+        ptrace_scope=scope,
+        can_ptrace=_can_ptrace(scope or 0),
         rdma_devices=sorted(path.name for path in Path("/sys/class/infiniband").glob("*")),
     )
 
@@ -156,9 +155,7 @@ def _can_ptrace(scope: int) -> bool:
     Yama (Documentation/admin-guide/LSM/Yama.rst): 0: all of the same user, 1: only descendants, 2: only with
     CAP_SYS_PTRACE, 3: none.
     """
-    effective = next(line for line in _text(Path("/proc/self/status")).splitlines() if line.startswith("CapEff"))
-    capable = bool(int(effective.split()[1], 16) >> CAP_SYS_PTRACE & 1)
-    return scope == 0 or (capable and scope < 3)
+    return scope == 0 or (scope < 3 and ptrace.has_sys_ptrace(os.getpid()))
 
 
 def _fields(path: "str | Path") -> dict[str, int]:

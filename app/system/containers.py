@@ -1,4 +1,4 @@
-"""The container a process runs in, by the path of its control group."""
+"""Container of a process, from the path of its control group."""
 
 import os
 import re
@@ -13,12 +13,12 @@ SHOWN = 12  # digits of an id, as `docker ps` shows it
 
 
 def container_name(pid: int) -> str:
-    """The short id or the name of its container, empty where it is in none that shows."""
+    """Return the short id or the name of the container, or "" if the path names none."""
     return container_of(proc_files.read_text_of(pid, "cgroup"))
 
 
 def container_of(cgroups: str) -> str:
-    """The same, from the text of /proc/PID/cgroup."""
+    """Return the container named in the text of /proc/PID/cgroup, or "" if it names none."""
     for line in cgroups.splitlines():
         if found := CONTAINER_ID.search(line):
             return found[1][:SHOWN]
@@ -28,6 +28,6 @@ def container_of(cgroups: str) -> str:
 
 
 def foreign_container(pid: int) -> str:
-    """The container of a process where it is not ours as well."""
+    """Return the container of a process, or "" if it is the one we run in."""
     found = container_name(pid)
     return found if found and found != container_name(os.getpid()) else ""

@@ -11,7 +11,7 @@ AGENT = Path(__file__).parent.parent / "agents" / "lookup.py"
 
 
 class LookupResult(msgspec.Struct, frozen=True):
-    """``addresses`` in the resolver's order; ``connected`` is None where it was not tried; ``problem`` says why not."""
+    """Addresses in the resolver's order; ``connected`` is None if not tried; ``problem`` is the reason of a failure."""
 
     addresses: list[str] = []
     connected: bool | None = None
@@ -19,7 +19,7 @@ class LookupResult(msgspec.Struct, frozen=True):
 
 
 async def resolve_host(host: str, *, resolve_s: float, port: int = 0, connect_s: float = 0.0) -> LookupResult:
-    """What ``host`` resolves to within ``resolve_s`` and, with a ``port``, whether it answers within ``connect_s``."""
+    """Resolve ``host`` within ``resolve_s`` and, with a ``port``, try to connect to it within ``connect_s``."""
     connect = [str(port), str(connect_s)] if port else []
     command = [sys.executable, "-IS", str(AGENT), host, *connect]
     outcome = await run_process(command, limit_s=resolve_s + connect_s, answers=True)

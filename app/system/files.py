@@ -1,4 +1,4 @@
-"""Files that are left for a person: whole or not there, and never one over another unasked."""
+"""Read files that users name, and write files for them, complete and never over an existing one."""
 
 import os
 import stat
@@ -9,23 +9,23 @@ from ..errors import UserError
 
 
 def expand_user(given: str) -> Path:
-    """A path as a person writes it, with the home for ``~``.
+    """Return a path as a user writes it with ``~`` expanded.
 
     Raises:
-        UserError: There is no such home.
+        UserError: There is no such home directory.
     """
     try:
         return Path(given).expanduser()
     except RuntimeError as error:
         user = given.partition("/")[0]
-        raise UserError(f"{given}: no home is known for {user}", "write the path without ~") from error
+        raise UserError(f"{given}: no home directory is known for {user}", "write the path without ~") from error
 
 
 def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
-    """The content of a regular file; nothing else is opened, as a pipe or a device may never end.
+    """Return the content of a regular file; refuse anything else, as reading a pipe or a device may never end.
 
     Raises:
-        UserError: It is none, is larger than the limit, or cannot be read; ``next_step`` is what to do about it.
+        UserError: It is no regular file, is larger than the limit, or cannot be read; ``next_step`` is the advice.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -59,20 +59,20 @@ def write_atomic(path: Path, content: bytes, option: str, mode: int = 0o600) -> 
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Refuse before a long look what could not be written after it; ``option`` is the one that named the file.
+    """Check before a long measurement that its result can be written; ``option`` named the file.
 
     Raises:
-        UserError: It is no file, or its directory cannot be written.
+        UserError: It is not a file, or its directory cannot be written.
     """
     parent = path.absolute().parent
     if path.exists() and not path.is_file():
-        raise UserError(f"{option} {path}: there is something that is no file", "name a file")
+        raise UserError(f"{option} {path} is not a file", "name a file")
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise UserError(f"{option} {path}: {parent} cannot be written to", "name another directory")
 
 
 def write_new_file(name: str, content: str, directory: Path | None = None) -> Path:
-    """Write a file of its own into ``directory`` (default: where the wizard was started); never over another.
+    """Write a new file into ``directory`` (default: the working directory) under the first free name.
 
     Raises:
         UserError: The directory cannot be written.
@@ -86,7 +86,7 @@ def write_new_file(name: str, content: str, directory: Path | None = None) -> Pa
 
 
 def make_new_directory(name: str) -> Path:
-    """Make a directory of its own where the wizard was started.
+    """Make a new directory below the working directory under the first free name.
 
     Raises:
         UserError: It cannot be made.
@@ -95,7 +95,7 @@ def make_new_directory(name: str) -> Path:
 
 
 def _first_free(name: str, directory: Path, make: Callable[[Path], None]) -> Path:
-    """Make what is called ``name``, or name-2 and so on where that is there already."""
+    """Call ``make`` with ``name``, or with name-2 and so on if that exists, and return the path."""
     stem, dot, ending = name.partition(".")
     for number in range(1, 1000):
         path = directory / (name if number == 1 else f"{stem}-{number}{dot}{ending}")
@@ -108,4 +108,4 @@ def _first_free(name: str, directory: Path, make: Callable[[Path], None]) -> Pat
                 f"cannot write {path}: {error.strerror}", "start the wizard in a directory of yours"
             ) from error
         return path
-    raise UserError(f"{directory} holds too many things called {name}", "remove some")
+    raise UserError(f"{directory} has too many files called {name}", "remove some")

@@ -1,36 +1,36 @@
-"""Where the wizard keeps things, by the XDG rules; every path in one place."""
+"""Directories and files of the wizard, by the XDG rules; every path in one place."""
 
 import os
 from pathlib import Path
 
 
 def state_dir() -> Path:
-    """Sessions, backups, the log file: ``$XDG_STATE_HOME/ddpwizard``."""
+    """Return the directory of sessions, backups and the log file: ``$XDG_STATE_HOME/ddpwizard``."""
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
 def team_knowledge_dir() -> Path:
-    """Entries a person or team added: ``$XDG_CONFIG_HOME/ddpwizard/knowledge``."""
+    """Return the directory of knowledge entries added by a user or team: ``$XDG_CONFIG_HOME/ddpwizard/knowledge``."""
     return _xdg("XDG_CONFIG_HOME", ".config") / "knowledge"
 
 
 def cache_dir() -> Path:
-    """What can be made anew at any time: ``$XDG_CACHE_HOME/ddpwizard``."""
+    """Return the directory of data that can be computed again: ``$XDG_CACHE_HOME/ddpwizard``."""
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
 def sessions_dir() -> Path:
-    """One ``<id>.jsonl`` per session."""
+    """Return the directory of sessions, one ``<id>.jsonl`` each."""
     return state_dir() / "sessions"
 
 
 def backups_dir() -> Path:
-    """What was there before an apply, and the record that lets ``undo`` find it."""
+    """Return the directory of backups: the files before each apply, and the records that ``undo`` reads."""
     return state_dir() / "backups"
 
 
 def log_file() -> Path:
-    """Where tracebacks and debug lines go."""
+    """Return the log file of tracebacks and debug lines."""
     return state_dir() / "ddpwizard.log"
 
 
@@ -44,5 +44,5 @@ def relative_to_cwd(path: str) -> str:
 
 def _xdg(variable: str, default: str) -> Path:
     base = os.environ.get(variable, "")
-    # The XDG rules say that a relative path is to be ignored.
+    # By the XDG rules a relative path is ignored.
     return (Path(base) if base.startswith("/") else Path.home() / default) / "ddpwizard"

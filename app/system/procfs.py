@@ -1,4 +1,4 @@
-"""Processes as /proc shows them. Whoever is gone in the meantime is None, never an error; a refusal is noted."""
+"""Processes from /proc. A process that ends in the meantime gives None, not an error; a refusal is recorded."""
 
 import os
 import re
@@ -17,7 +17,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Proc:
-    """One living process or zombie; the environment and the paths are read when they are asked for."""
+    """A living process or zombie; the environment and the paths are read on first use."""
 
     def __init__(self, pid: int, parent: int, state: str, cpu_s: float, started_s: float, uid: int) -> None:
         self.pid, self.parent, self.state, self.uid = pid, parent, state, uid
@@ -27,18 +27,18 @@ class Proc:
 
     @cached_property
     def command(self) -> list[str]:
-        """Its argument list; empty for a zombie or a kernel thread."""
+        """Argument list; empty for a zombie or a kernel thread."""
         return _strings(proc_files.read_bytes_of(self.pid, "cmdline"))
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """The environment it was started with; what it set later is not there (proc(5))."""
+        """Environment at the start of the process; later changes are not visible (proc(5))."""
         try:
             text = Path(f"{proc_files.PROC}/{self.pid}/environ").read_bytes()
         except PermissionError:
-            said = self._note()
-            self.denied = said is None
-            return said.environ if said else {}
+            record = self._record()
+            self.denied = record is None
+            return record.environ if record else {}
         except OSError:
             return {}
         pairs = (entry.partition("=") for entry in _strings(text))
@@ -46,14 +46,14 @@ class Proc:
 
     @cached_property
     def executable(self) -> str:
-        return proc_files.read_link_of(self.pid, "exe") or ((said := self._note()) and said.python) or ""
+        return proc_files.read_link_of(self.pid, "exe") or ((record := self._record()) and record.python) or ""
 
     @cached_property
     def cwd(self) -> str:
-        return proc_files.read_link_of(self.pid, "cwd") or ((said := self._note()) and said.cwd) or ""
+        return proc_files.read_link_of(self.pid, "cwd") or ((record := self._record()) and record.cwd) or ""
 
-    def _note(self) -> run_directory.RankRecordFile | None:
-        """What a rank started with ``ddpwizard run`` says of itself, for where the kernel says nothing."""
+    def _record(self) -> run_directory.RankRecordFile | None:
+        """Return the record of a rank started with ``ddpwizard run``, for values that the kernel hides."""
         path = (
             run_directory.record_of(self.pid) if self.command[:1] and "python" in Path(self.command[0]).name else None
         )
@@ -61,19 +61,19 @@ class Proc:
 
     @property
     def is_python(self) -> bool:
-        """Whether its program is a Python interpreter (told by the name of its executable, else of its command)."""
+        """True if the program is a Python interpreter, by the name of its executable or else of its command."""
         program = self.executable or (self.command[0] if self.command else "")
         return Path(program).name.lower().startswith(("python", "pypy"))
 
     @property
     def name(self) -> str:
-        """How to speak of it: "pid 4711 (python train.py)"; the program without its directory."""
+        """Text such as "pid 4711 (python train.py)", the program without its directory."""
         command = " ".join([Path(self.command[0]).name, *self.command[1:3]]) if self.command else ""
         return f"pid {self.pid} ({command[:80]})" if command else f"pid {self.pid}"
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """What a process has used up so far: CPU seconds of all its threads, its main thread's voluntary switches."""
+    """Use of a process so far: CPU seconds of all its threads, voluntary switches of its main thread."""
 
     state: str
     cpu_s: float
@@ -81,10 +81,10 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 def all_processes() -> dict[int, Proc]:
-    """Every process, from one pass.
+    """Return every process, from one pass over /proc.
 
     Raises:
-        CouldNotLook: There is no /proc (another system, or a container that hides it).
+        InspectionError: There is no /proc (another system, or a container that hides it).
     """
     try:
         names = [entry.name for entry in proc_files.PROC.iterdir()]
@@ -100,7 +100,7 @@ def all_processes() -> dict[int, Proc]:
 
 
 def process_of(pid: int) -> Proc | None:
-    """The process with this pid, or None where there is none."""
+    """Return the process with this pid, or None if there is none."""
     fields, uid = proc_files.stat_fields(pid), proc_files.user_of(pid)
     if not fields or uid is None:
         return None
@@ -109,27 +109,52 @@ def process_of(pid: int) -> Proc | None:
 
 
 def counters(pid: int) -> Counters | None:
-    """The process state of the main thread and the use so far, or None where the process is gone."""
+    """Return the state of the main thread and the use so far, or None if the process is gone."""
     whole, (state, switches) = proc_files.stat_fields(pid), thread_state(pid, pid)
     return Counters(state, (int(whole[11]) + int(whole[12])) / TICKS_PER_S, switches) if whole and state else None
 
 
 def thread_state(pid: int, number: int) -> tuple[str, int]:
-    """The state of one thread and its voluntary switches so far; empty and 0 where it is gone."""
+    """Return the state of a thread and its voluntary switches so far, or "" and 0 if it is gone."""
     status = proc_files.read_text_of(pid, f"task/{number}/status")
     found = dict(re.findall(r"^(State|voluntary_ctxt_switches):\s+(\w+)", status, re.MULTILINE))
     return found.get("State", ""), int(found.get("voluntary_ctxt_switches", 0))
 
 
 def wait_status(pid: int) -> int | None:
-    """How a zombie ended, as ``os.waitpid`` would tell; None where it is no zombie. The kernel says 0 to those who may
-    not look into the process."""
+    """Return the exit status of a zombie as ``os.waitpid`` does, or None if it is not a zombie.
+
+    The kernel shows 0 to users who may not inspect the process.
+    """
     fields = proc_files.stat_fields(pid, "stat")
     return int(fields[49]) if len(fields) > 49 and fields[0] == "Z" else None
 
 
+def read_io_bytes(pid: int) -> tuple[int, int]:
+    """Return the bytes read and written so far (proc(5), rchar and wchar), or zeros if the kernel refuses."""
+    found = dict(re.findall(r"^(\w+): (\d+)$", proc_files.read_text_of(pid, "io"), re.MULTILINE))
+    return int(found.get("rchar", 0)), int(found.get("wchar", 0))
+
+
+def kernel_wait_function(pid: int) -> str:
+    """Return the kernel function in which the main thread sleeps, or "" if it runs or the kernel hides it.
+
+    Kernels without symbols for wchan show it on the kernel stack, which needs root.
+    """
+    wchan = proc_files.read_text_of(pid, "wchan")
+    if wchan not in ("", "0"):
+        return wchan.partition(".")[0]  # without what the compiler added: poll_schedule_timeout.constprop.0
+    top = re.match(r"\[<\w+>\] (\w+)", proc_files.read_text_of(pid, "stack"))
+    return top[1] if top else ""
+
+
+def main_thread_name(pid: int) -> str:
+    """Return the name of the main thread: that of the program, unless the process changed it."""
+    return proc_files.read_text_of(pid, "comm").rstrip("\n")
+
+
 def has_gpu_open(pid: int) -> bool:
-    """Whether the process holds an NVIDIA compute device open."""
+    """Return whether the process has an NVIDIA compute device open."""
     try:
         targets = [fd.readlink().name for fd in (proc_files.PROC / str(pid) / "fd").iterdir()]
     except OSError:
@@ -138,12 +163,12 @@ def has_gpu_open(pid: int) -> bool:
 
 
 def has_torch(pid: int) -> bool:
-    """Whether the process has torch's library loaded."""
+    """Return whether the process has torch's library loaded."""
     return b"/libtorch" in proc_files.read_bytes_of(pid, "maps")
 
 
 def open_sockets(pid: int) -> frozenset[int]:
-    """The inodes of the sockets it has open."""
+    """Return the inodes of the open sockets of the process."""
     found: set[int] = set()
     try:
         entries = list((proc_files.PROC / str(pid) / "fd").iterdir())
@@ -160,17 +185,17 @@ def open_sockets(pid: int) -> frozenset[int]:
 
 
 def network_namespace(pid: int) -> str:
-    """Its network namespace, as text that is equal for those who share one; empty where it may not be read."""
+    """Return a text that is equal for processes of one network namespace, or "" if it may not be read."""
     return proc_files.read_link_of(pid, "ns/net")
 
 
 def started_at(proc: Proc) -> float:
-    """When it was started, as seconds since the epoch."""
+    """Return the start time in seconds since the epoch."""
     return time.time() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - proc.started_s)
 
 
 def ancestors(pid: int, processes: Mapping[int, Proc]) -> list[Proc]:
-    """Its parent, the parent's parent and so on."""
+    """Return the parent of the process, the parent's parent and so on."""
     found: list[Proc] = []
     proc = processes.get(pid)
     while proc and (parent := processes.get(proc.parent)) and parent not in found:
@@ -180,9 +205,9 @@ def ancestors(pid: int, processes: Mapping[int, Proc]) -> list[Proc]:
 
 
 def source_text(pid: int, path: str) -> str | None:
-    """The text of a file as this process sees it (its container's file system), else as we do.
+    """Return the text of a file as this process sees it (its container's file system), else as we do.
 
-    A process may name any path: only what its own user may read is read, whoever we are.
+    A process may name any path, so only files that its own user may read are read, whatever our rights.
     """
     for candidate in proc_files.host_path(pid, path):
         try:
@@ -195,7 +220,7 @@ def source_text(pid: int, path: str) -> str | None:
 
 
 def _may_read(pid: int, file: os.stat_result) -> bool:
-    """Whether the process's own user may read a file, by its owner, its groups or everybody's right."""
+    """Return whether the process's user may read a file as its owner, through a group, or as everybody."""
     if proc_files.user_of(pid) in (0, file.st_uid) or file.st_mode & stat.S_IROTH:
         return True
     fields = dict(line.split(":", 1) for line in proc_files.read_text_of(pid, "status").splitlines() if ":" in line)

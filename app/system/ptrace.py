@@ -1,6 +1,6 @@
-"""Why the kernel does not let us look into a process, and the command that changes it.
+"""Reasons why the kernel refuses to inspect a process, and the commands that change it.
 
-ptrace(2), "Ptrace access mode checking", says who may; the Yama module adds its scope
+ptrace(2), "Ptrace access mode checking", gives the rules; the Yama module adds its scope
 (Documentation/admin-guide/LSM/Yama.rst), a container takes capabilities away, and hidepid hides processes (proc(5)).
 """
 
@@ -18,7 +18,7 @@ CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubern
 
 
 class PtraceAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants to look at whom. ``ptrace_scope`` is None where there is no Yama."""
+    """Rights of the inspecting and of the inspected process. ``ptrace_scope`` is None without Yama."""
 
     pid: int
     user: str
@@ -31,13 +31,9 @@ class PtraceAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_access(pid: int) -> PtraceAccess:
-    """The rights that decide whether we may look into a process."""
+    """Read the rights that decide whether we may inspect a process."""
     uid = _number(pid, r"^Uid:\s+\d+\s+(\d+)")
     ours, theirs = _capabilities(os.getpid(), "CapEff"), _capabilities(pid, "CapPrm")
-    try:
-        scope = int((proc_files.PROC / "sys/kernel/yama/ptrace_scope").read_text())
-    except (OSError, ValueError):
-        scope = None
     return PtraceAccess(
         pid=pid,
         user=_user(uid),
@@ -45,13 +41,26 @@ def read_access(pid: int) -> PtraceAccess:
         root=os.geteuid() == 0,
         sys_ptrace=bool(ours & SYS_PTRACE),
         more_capable=bool(theirs & ~ours),
-        ptrace_scope=scope,
+        ptrace_scope=read_ptrace_scope(),
         container=any(Path(mark).exists() for mark in CONTAINER_MARKS),
     )
 
 
+def read_ptrace_scope() -> int | None:
+    """Return kernel.yama.ptrace_scope, or None without Yama."""
+    try:
+        return int((proc_files.PROC / "sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def has_sys_ptrace(pid: int) -> bool:
+    """Return whether a process has the capability to trace other processes."""
+    return bool(_capabilities(pid, "CapEff") & SYS_PTRACE)
+
+
 def access_problem(rights: PtraceAccess) -> str:
-    """One sentence: what keeps us out, and the command that gives it."""
+    """Return one sentence: the reason of the refusal, and the command that gives access."""
     again = f"sudo ddpwizard triage --pid {rights.pid}"
     if rights.ptrace_scope == 3:
         return (
@@ -76,7 +85,7 @@ def access_problem(rights: PtraceAccess) -> str:
 
 
 def proc_hidden() -> str:
-    """Whether /proc hides other users' processes from us, as one sentence; empty where it does not."""
+    """Return a sentence if /proc hides other users' processes from us, or ""."""
     if os.geteuid() == 0:
         return ""
     try:
@@ -87,7 +96,7 @@ def proc_hidden() -> str:
 
 
 def proc_hidden_by_mount(mounts: str) -> str:
-    """The same, from the text of /proc/self/mounts."""
+    """Return the sentence that follows from the text of /proc/self/mounts, or ""."""
     found = re.search(r"^\S+ /proc proc \S*\bhidepid=([124]|noaccess|invisible|ptraceable)\b", mounts, re.MULTILINE)
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""py-spy: where it is, and what it writes of a process (``py-spy dump --json``)."""
+"""py-spy: its path, and the output of ``py-spy dump --json``."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from ..errors import InspectionError
 
 
 class SpyLocal(msgspec.Struct):
-    """A local variable; ``arg``: it is an argument of its function."""
+    """A local variable; ``arg`` is true for an argument of the function."""
 
     name: str
     repr: str | None = None
@@ -19,7 +19,7 @@ class SpyLocal(msgspec.Struct):
 
 
 class SpyFrame(msgspec.Struct):
-    """A frame; ``locals`` only where they were asked for."""
+    """A stack frame; ``locals`` only if they were requested."""
 
     name: str
     filename: str
@@ -37,10 +37,10 @@ class SpyThread(msgspec.Struct):
 
 
 def pyspy_path() -> str:
-    """The py-spy of our own environment, else of the PATH.
+    """Return the path of py-spy in our own environment, or else on the PATH.
 
     Raises:
-        CouldNotLook: There is none.
+        InspectionError: py-spy is missing.
     """
     beside = str(Path(sys.executable).parent)
     if found := shutil.which("py-spy", path=beside) or shutil.which("py-spy"):
@@ -49,10 +49,10 @@ def pyspy_path() -> str:
 
 
 def parse_threads(text: str) -> list[SpyThread]:
-    """The threads of a document; warnings may stand before and after it.
+    """Parse the threads of a document that may have warnings before and after it.
 
     Raises:
-        ValueError: There is none, or it is torn.
+        ValueError: The document is missing or incomplete.
     """
     document, _ = json.JSONDecoder().raw_decode(text, text.index("["))
     return msgspec.convert(document, list[SpyThread])

@@ -1,10 +1,10 @@
-"""Run py-spy on many processes, some at a time: one child of ours for them all, not one for each.
+"""Run py-spy on many processes, several at a time, from one child process.
 
-Run as a script by ``stacks`` (standard library only)::
+Run as a script by ``app/triage/stacks.py`` (standard library only)::
 
-    python -IS pyspy_many.py AT_ONCE LIMIT_S PROGRAM OPTION… -- PID…
+    python -IS pyspy_batch.py AT_ONCE LIMIT_S PROGRAM OPTION… -- PID…
 
-Each answer goes to DDPWIZARD_ANSWER_FD as it comes, one JSON line: {pid, out, error, timed_out}.
+Each answer goes to DDPWIZARD_ANSWER_FD as soon as it is complete, as one JSON line: {pid, out, error, timed_out}.
 """
 
 import json
@@ -15,12 +15,12 @@ import threading
 import time
 from contextlib import suppress
 
-TRIES = 3  # a moving process is read while it changes: some reads come out torn
+TRIES = 3  # a running process changes while it is read: some reads are inconsistent
 REFUSED = (b"ermission denied", b"not permitted")
 
 
 def dump_process(command: "list[str]", pid: str, limit_s: float) -> "dict[str, object]":
-    """What py-spy says of one process; tried again where the read came out torn."""
+    """Return py-spy's output for one process; repeat if the read was inconsistent."""
     until = time.monotonic() + limit_s
     out = error = b""
     for _ in range(TRIES):

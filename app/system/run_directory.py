@@ -1,6 +1,7 @@
-"""What the ranks of a job started with ``ddpwizard run`` leave in the run's private folder, and how to find it: for
-each rank a note about itself (PID.json), the socket of its worker server (PID.sock), its stacks on a signal
-(PID.stacks) and a copy of what it printed, with times (PID.log).
+"""Private directory of one ``ddpwizard run``.
+
+Each rank has a record (PID.json), the socket of its worker server (PID.sock), its stacks on a signal (PID.stacks) and
+a copy of its output with times (PID.log).
 """
 
 import os
@@ -19,9 +20,9 @@ RUN_PREFIX = "ddpw-"
 
 
 class RankRecordFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank says of itself. ``started_ticks`` is that of /proc/PID/stat, so that a pid used again is noticed.
+    """Record that a rank writes of itself. ``started_ticks`` (/proc/PID/stat) reveals a pid that was used again.
 
-    ``ended`` is empty while it lives and where it was killed; else "exit", or the error that ended it.
+    ``ended`` is "exit" or the error that ended the rank; empty while it lives and if it was killed.
     """
 
     pid: int
@@ -40,17 +41,17 @@ class RankRecordFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_run_directory() -> Path:
-    """A new private folder for one run, with a short path.
+    """Create a private directory for one run, with a short path.
 
     Raises:
-        OSError: There is no place to write.
+        OSError: No directory can be written.
     """
     writable = os.access(RUNS_DIRECTORY, os.W_OK | os.X_OK)
     return Path(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=RUNS_DIRECTORY if writable else None))
 
 
 def read_record(path: Path) -> RankRecordFile | None:
-    """The note in this file, or None where there is none that can be read."""
+    """Return the record in this file, or None if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=RankRecordFile)
     except (OSError, msgspec.MsgspecError):
@@ -58,28 +59,32 @@ def read_record(path: Path) -> RankRecordFile | None:
 
 
 def read_records(folder: Path) -> list[RankRecordFile]:
-    """The notes of all ranks that came up in this run, the dead ones too; in the order of their ranks."""
+    """Return the records of all ranks of this run, ended ones included, in the order of the ranks."""
     found = [each for path in folder.glob("*.json") if (each := read_record(path))]
     return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
 
 
 def record_of(pid: int, given: str = "") -> Path | None:
-    """The note of a living process: in the folder ``given`` (as the process sees it), else in any run's.
+    """Return the record file of a living process: in ``given`` (a path as the process sees it), else in any run.
 
-    Only where the file belongs to the process's own user: what a process names may lead anywhere.
+    The file must belong to the process's own user, because a path that a process names may lead anywhere.
     """
     number = proc_files.pid_inside(pid) or pid
     places = proc_files.host_path(pid, given) if given else _folders()
     for place in places:
         path = place / f"{number}.json"
-        if _same_user(path, pid) and (said := read_record(path)) and said.started_ticks == _started_ticks(pid):
+        if _same_user(path, pid) and (record := read_record(path)) and record.started_ticks == _started_ticks(pid):
             return path
     return None
 
 
 def live_records(found: Iterable[RankRecordFile]) -> list[RankRecordFile]:
-    """Those of the notes whose process still lives (no zombies)."""
-    return [each for each in found if _started_ticks(each.pid) == each.started_ticks and _state(each.pid) != "Z"]
+    """Return the records whose process still lives (no zombies)."""
+    return [
+        each
+        for each in found
+        if _started_ticks(each.pid) == each.started_ticks and proc_files.process_state(each.pid) != "Z"
+    ]
 
 
 def _folders() -> list[Path]:
@@ -100,7 +105,3 @@ def _same_user(path: Path, pid: int) -> bool:
 def _started_ticks(pid: int) -> int:
     fields = proc_files.stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 else -1
-
-
-def _state(pid: int) -> str:
-    return next(iter(proc_files.stat_fields(pid)), "")

@@ -1,4 +1,4 @@
-"""Start a child under the keeper, asynchronously, with a hard time limit; read its answer, keep the end of its log."""
+"""Start a child under the supervisor with a hard time limit; read its answer and the end of its log."""
 
 import asyncio
 import os
@@ -15,22 +15,23 @@ import msgspec
 
 from . import supervisor
 
-KEEPER = Path(supervisor.__file__)
+SUPERVISOR_FILE = Path(supervisor.__file__)
 LOG_TAIL_BYTES = 256 * 1024
 ANSWER_LIMIT_BYTES = 256 * 1024 * 1024
-LINE_LIMIT_BYTES = 64 * 1024  # a longer line is told in pieces
+LINE_LIMIT_BYTES = 64 * 1024  # a longer line is passed on in pieces
 READ_BYTES = 64 * 1024
-KEEPER_SLACK_S = 5.0  # what the keeper may take to end the last descendant after the limit
+SUPERVISOR_SLACK_S = 5.0  # what the supervisor may take to end the last descendant after the limit
 
 OnOutput = Callable[[str], None]
 
-_keepers: list[subprocess.Popen[bytes]] = []  # kept until they have ended, so that none stays a zombie
+_supervisors: list[subprocess.Popen[bytes]] = []  # kept until they have ended, so that none stays a zombie
 
 
 class ProcessOutcome(msgspec.Struct, frozen=True):
-    """How a child ended. ``answer`` is what it wrote on its own descriptor, ``log`` the end of stdout and stderr.
+    """Result of a child process.
 
-    ``code`` is the child's exit code, 128+n for a signal, -1 where it had none.
+    ``answer`` is the output on its answer descriptor, ``log`` the end of stdout and stderr. ``code`` is the exit code
+    of the child, 128+n for a signal, -1 if it has none.
     """
 
     status: Literal["ok", "failed", "timed_out", "not_started"]
@@ -42,7 +43,7 @@ class ProcessOutcome(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """One line for people on why it did not work."""
+        """One line with the reason of the failure."""
         if self.status == "timed_out":
             return f"did not answer within {self.limit_s:g} s"
         last = next((line.strip()[:200] for line in reversed(self.log.splitlines()) if line.strip()), "")
@@ -60,28 +61,28 @@ async def run_process(
     answers: bool = False,
     on_output: OnOutput | None = None,
 ) -> ProcessOutcome:
-    """Run ``command`` under the keeper and wait for it.
+    """Run ``command`` under the supervisor and wait for it.
 
-    With ``answers`` the child finds the number of a descriptor for its answer in ``DDPWIZARD_ANSWER_FD``; its stdout
-    and stderr are log in any case, told line by line to ``on_output``. Cancelling the coroutine, or its process dying,
-    ends the child and all its descendants; the cancelled call returns at once while the keeper does its work.
+    With ``answers`` the child finds the number of a descriptor for its answer in ``DDPWIZARD_ANSWER_FD``. Its stdout
+    and stderr are log, passed line by line to ``on_output``. Cancelling the coroutine, or the death of its process,
+    ends the child and all its descendants; the cancelled call returns at once while the supervisor does its work.
     """
     started = time.monotonic()
-    _keepers[:] = [process for process in _keepers if process.poll() is None]
-    life, keepers_life = socket.socketpair()
+    _supervisors[:] = [process for process in _supervisors if process.poll() is None]
+    life, supervisor_life = socket.socketpair()
     log_read, log_write = os.pipe()
     answer_read, answer_write = os.pipe() if answers else (-1, -1)
     full_env = dict(os.environ if env is None else env)
     full_env["DDPWIZARD_KEEP_FDS"] = ""
     if answers:
         full_env |= {"DDPWIZARD_KEEP_FDS": str(answer_write), "DDPWIZARD_ANSWER_FD": str(answer_write)}
-    argv = [sys.executable, "-IS", str(KEEPER), str(keepers_life.fileno()), str(limit_s), "--", *command]
+    argv = [sys.executable, "-IS", str(SUPERVISOR_FILE), str(supervisor_life.fileno()), str(limit_s), "--", *command]
     log = _Stream(log_read, LOG_TAIL_BYTES, on_output)
     answer = _Stream(answer_read, ANSWER_LIMIT_BYTES) if answers else None
     streams = [log, answer] if answer else [log]
     try:
         try:
-            # Not asyncio's subprocess: its transport kills the child when the loop closes; the keeper must outlive us.
+            # Not asyncio's subprocess, which kills the child when the loop closes: the supervisor must outlive us.
             process = subprocess.Popen(  # noqa: ASYNC220
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -89,7 +90,7 @@ async def run_process(
                 stderr=log_write,
                 env=full_env,
                 cwd=cwd,
-                pass_fds=[fd for fd in (keepers_life.fileno(), answer_write) if fd >= 0],
+                pass_fds=[fd for fd in (supervisor_life.fileno(), answer_write) if fd >= 0],
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:  # no such cwd, an argument list too long, a NUL in an argument
@@ -97,33 +98,33 @@ async def run_process(
                 "not_started", -1, b"", f"cannot start {command[0]}: {error}", time.monotonic() - started, limit_s
             )
         finally:
-            keepers_life.close()
+            supervisor_life.close()
             _close(log_write, answer_write)
-        _keepers.append(process)
+        _supervisors.append(process)
         reads = [stream.start() for stream in streams]
         finished, unfinished = await asyncio.wait(
-            reads, timeout=limit_s + KEEPER_SLACK_S, return_when=asyncio.FIRST_EXCEPTION
+            reads, timeout=limit_s + SUPERVISOR_SLACK_S, return_when=asyncio.FIRST_EXCEPTION
         )
         for read in finished:
             read.result()
-        # The keeper holds the log open to its end: when that was read, nothing is left to wait for.
+        # The supervisor keeps the log open until it ends: after the end of the log there is nothing to wait for.
         if unfinished:
-            verdict = "timed_out"
+            message = "timed_out"
         else:
             process.wait()
-            verdict = _verdict(life)
+            message = _last_message(life)
     finally:
         life.close()
         for stream in streams:
             stream.close()
-    status, code = _judged(verdict)
+    status, code = _parse_message(message)
     return ProcessOutcome(
         status, code, bytes(answer.data) if answer else b"", log.text(), time.monotonic() - started, limit_s
     )
 
 
 class _Stream:
-    """What comes out of a pipe: its last bytes, its lines told on as they come; any length, any encoding."""
+    """Reader of a pipe: keeps the last bytes and passes lines on as they arrive; any length, any encoding."""
 
     def __init__(self, fd: int, limit_bytes: int, on_line: OnOutput | None = None) -> None:
         self.data = bytearray()
@@ -151,7 +152,7 @@ class _Stream:
             self._feed(chunk)
         except BlockingIOError:
             return
-        except Exception as error:  # of on_line: it ends the run, whose caller gets to see it
+        except Exception as error:  # raised by on_line: it ends the run and reaches the caller
             self._finish(error)
         else:
             if not chunk:
@@ -179,16 +180,16 @@ class _Stream:
             self._on_line(line.decode(errors="replace"))
 
 
-def _verdict(life: socket.socket) -> str:
-    """What the keeper, which has ended, said on its way out; empty where something killed it."""
+def _last_message(life: socket.socket) -> str:
+    """Return the last message of the supervisor, which has ended, or "" if it was killed."""
     try:
         return life.recv(64).decode()
     except ConnectionError:
         return ""
 
 
-def _judged(verdict: str) -> tuple[Literal["ok", "failed", "timed_out", "not_started"], int]:
-    word, _, number = verdict.partition(" ")
+def _parse_message(message: str) -> tuple[Literal["ok", "failed", "timed_out", "not_started"], int]:
+    word, _, number = message.partition(" ")
     if word == "timed_out":
         return "timed_out", -1
     if word == "not_started":

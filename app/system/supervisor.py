@@ -1,14 +1,14 @@
-"""The keeper: a small process between the wizard and whatever it starts, so that nothing outlives it.
+"""The supervisor: a small process between the wizard and the commands it starts, so that none outlives the wizard.
 
-Run as a script by ``runner`` (standard library only)::
+Run as a script by ``app/system/subprocesses.py`` (standard library only)::
 
-    python -IS keeper.py LIFE_FD LIMIT_S -- COMMAND…
+    python -IS supervisor.py LIFE_FD LIMIT_S -- COMMAND…
 
-It becomes the reaper of its descendants, starts COMMAND, and ends *all descendants that /proc shows*, again until
-none is left, when COMMAND ends, LIMIT_S is over, or the socket LIFE_FD reaches its end (the wizard cancelled or is
-gone). A process group is not enough: torchrun gives each rank a session of its own, and ranks outlive a killed
-torchrun. How COMMAND ended goes back over LIFE_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``,
-``let_go`` or ``not_started``.
+It becomes the reaper of its descendants and starts COMMAND. When COMMAND ends, LIMIT_S is over, or the socket LIFE_FD
+is closed (the wizard cancelled or is gone), it ends *all descendants that /proc shows*, repeatedly until none is left.
+A process group is not enough: torchrun gives each rank a session of its own, and ranks outlive a killed torchrun. The
+result of COMMAND goes back over LIFE_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``, ``let_go`` or
+``not_started``.
 """
 
 import ctypes
@@ -26,13 +26,13 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
 PAUSE_MAX_S = 0.5
 TERM_GRACE_S = 0.2
-MOST_DEAD = 100_000  # collected at one go; left lying they would be read and killed again each round
-BURST = 50  # rounds of something that need not come to an end by itself
+MOST_DEAD = 100_000  # collected in one call; uncollected ones would be read and killed again each round
+BURST = 50  # rounds of a loop that may not end otherwise
 TAKEN_OVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below ``root``, parents before children, from one pass over /proc."""
+    """Return every process below ``root``, parents before children, from one pass over /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -53,9 +53,9 @@ def descendants(root: int) -> list[int]:
 
 
 def current_descendants() -> list[int]:
-    """The keeper's descendants at this very moment, a few microseconds for each: those that main threads started.
+    """Return the current descendants started by main threads, in a few microseconds each.
 
-    Empty where the kernel does not tell (CONFIG_PROC_CHILDREN).
+    Empty if the kernel lacks CONFIG_PROC_CHILDREN.
     """
     found = [os.getpid()]
     for pid in found:
@@ -65,16 +65,16 @@ def current_descendants() -> list[int]:
 
 
 def send_signal(pids: list[int], number: int) -> None:
-    """Send a signal to each; who is gone already is no error."""
+    """Send a signal to each process; one that is gone already is no error."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def reap() -> "dict[int, int] | None":
-    """Collect whatever has ended: pid to wait status. None when there is no child left, dead or alive.
+    """Collect the ended children: pid to wait status. Return None if no child is left, dead or alive.
 
-    Orphans are handed to the keeper, so no child left means no descendant left: the one test that no race can fool.
+    Orphans are handed to the supervisor, so no child left means no descendant left; this test has no race.
     """
     ended: dict[int, int] = {}
     for _ in range(MOST_DEAD):
@@ -89,9 +89,9 @@ def reap() -> "dict[int, int] | None":
 
 
 def end_all() -> None:
-    """End every descendant: asked once, then stopped and killed until none is left.
+    """End every descendant: SIGTERM first, then stop and kill until none is left.
 
-    All are stopped before any is killed, so that one that replaces its dead neighbours gets no chance to.
+    All are stopped before any is killed, so that a process that replaces dead neighbours gets no chance to.
     """
     if reap() is None:
         return
@@ -104,20 +104,20 @@ def end_all() -> None:
     pause_s = 0.0
     known: set[int] = set()
     while reap() is not None:
-        # Those at hand first: who forks and exits for ever is gone before all of /proc is read.
+        # The current ones first: a process that forks and exits for ever is gone before all of /proc is read.
         stopped = stop_all(current_descendants) | stop_all(lambda: descendants(os.getpid()))
         send_signal(sorted(stopped), signal.SIGKILL)
-        # One in the kernel's hands can take for ever: wait at low cost. As long as new ones come, do not wait at all.
+        # A process inside the kernel can take for ever: wait at low cost. While new ones appear, do not wait at all.
         pause_s = min(pause_s + 0.001, PAUSE_MAX_S) if stopped <= known else 0.0
         known |= stopped
         time.sleep(pause_s)
 
 
-def stop_all(look: Callable[[], list[int]]) -> set[int]:
-    """Stop all that ``look`` shows until it shows nobody new."""
+def stop_all(list_pids: Callable[[], list[int]]) -> set[int]:
+    """Stop all processes that ``list_pids`` returns until it returns no new one."""
     stopped: set[int] = set()
     for _ in range(BURST):
-        fresh = [pid for pid in look() if pid not in stopped]
+        fresh = [pid for pid in list_pids() if pid not in stopped]
         if not fresh:
             break
         send_signal(fresh[::-1], signal.SIGSTOP)  # the youngest may be about to start another
@@ -126,7 +126,7 @@ def stop_all(look: Callable[[], list[int]]) -> set[int]:
 
 
 def wait_for_command(pid: int, life_fd: int, limit_s: float) -> str:
-    """Wait for the command, its limit or the end of the socket; the line that says which it was."""
+    """Wait for the command, its limit or the end of the socket, and return the line that reports which it was."""
     until = time.monotonic() + limit_s
     poll = select.poll()
     poll.register(life_fd, select.POLLIN | select.POLLHUP)
@@ -151,14 +151,14 @@ def main() -> None:
         child = subprocess.Popen(command, pass_fds=keep, restore_signals=True, preexec_fn=_default_signals)
     except OSError as error:
         print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
-        verdict = "not_started"
+        message = "not_started"
     else:
         for fd in keep:
             os.close(fd)
-        verdict = wait_for_command(child.pid, life.fileno(), limit_s)
+        message = wait_for_command(child.pid, life.fileno(), limit_s)
         end_all()
     with suppress(OSError):  # the wizard may be gone
-        life.sendall(verdict.encode())
+        life.sendall(message.encode())
 
 
 def _default_signals() -> None:

@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 async def wait_for(limit_s: float, work: Awaitable[T]) -> T:
-    """What ``work`` comes to; it is cancelled after the limit, and with the caller.
+    """Return the result of ``work``; cancel it after the limit, and when the caller is cancelled.
 
-    asyncio.wait_for, before Python 3.12, forgets that it was cancelled where the answer comes in the same moment: a
-    Ctrl-C got lost that way on a busy machine.
+    asyncio.wait_for, before Python 3.12, loses a cancellation that arrives together with the result: a Ctrl-C was lost
+    that way on a busy machine.
 
     Raises:
         asyncio.TimeoutError: It took longer.
@@ -35,7 +35,7 @@ async def run_in_thread(function: Callable[[], T], *, limit_s: float, subject: s
     """Call ``function`` in a thread of its own, which is left behind when it takes longer.
 
     Raises:
-        CouldNotLook: It did not come back within the limit. ``subject`` says what was read.
+        InspectionError: It did not return within the limit. ``subject`` names what was read.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -64,5 +64,5 @@ async def run_in_thread(function: Callable[[], T], *, limit_s: float, subject: s
         return await wait_for(limit_s, done)
     except asyncio.TimeoutError:
         raise InspectionError(
-            f"{subject}: no answer within {limit_s:g} s", "look at the file system it lies on (df, mount)"
+            f"{subject}: no answer within {limit_s:g} s", "look at the file system it is on (df, mount)"
         ) from None

@@ -4,7 +4,7 @@ The data is plain, rendered by the screens and the command.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,10 @@ from .types import JobReport, ProcessSamples, RankRow
 AROUND = 1  # lines shown before and after a line of interest
 SHOWN_CHILDREN = 3
 SHOWN_PLACES = 4  # places of source shown at most
+COLUMNS = ("rank", "state", "where", "in", "last moved")
+RESOURCE_COLUMNS = ("group", "seq", "CPU", "GPU", "memory", "I/O")
+MOVING = ("running", "starting")
+NOTE_WIDTH = 48  # a longer note is shortened in the table
 NAMED_WIDTH = 24  # if the numbers of ranks take more characters, the ranks are counted
 
 
@@ -85,16 +89,69 @@ def rank_groups(report: JobReport, only: Iterable[int] | None = None, *, alone: 
 
     ``alone``: one group for each rank.
     """
-    culprits = set(report.verdict.culprits)
-    groups: dict[object, list[RankRow]] = defaultdict(list)
     wanted = None if only is None else set(only)
-    for row in report.ranks:
-        if wanted is None or row.rank in wanted:
-            place = row.rank if alone else (row.state, row.where, row.collective, row.note)
-            groups[row.rank not in culprits, place].append(row)
-    ordered = sorted(groups.values(), key=lambda rows: (rows[0].rank not in culprits, rows[0].rank))
+    rows = [row for row in report.ranks if wanted is None or row.rank in wanted]
     seen = {(each.host, each.process.pid): each for each in report.observed.seen}
-    return [_group(rows, rows[0].rank in culprits, seen) for rows in ordered]
+    return group_rows(rows, report.verdict.culprits, seen, alone=alone)
+
+
+def group_rows(
+    rows: Iterable[RankRow],
+    culprits: Collection[int],
+    seen: Mapping[tuple[str, int], ProcessSamples] | None = None,
+    *,
+    alone: bool = False,
+) -> list[RankGroup]:
+    """Group rows as ``rank_groups`` does; ``seen`` has the samples of a process by host and pid."""
+    groups: dict[object, list[RankRow]] = defaultdict(list)
+    for row in rows:
+        place = row.rank if alone else (row.state, row.where, row.collective, row.note)
+        groups[row.rank not in culprits, place].append(row)
+    ordered = sorted(groups.values(), key=lambda rows: (rows[0].rank not in culprits, rows[0].rank))
+    return [_group(rows, rows[0].rank in culprits, seen or {}) for rows in ordered]
+
+
+def rank_table(groups: Sequence[RankGroup], *, resources: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and the rows of the rank table.
+
+    ``resources``: with the columns of ``RESOURCE_COLUMNS`` that have a value.
+    """
+    cells = [group_cells(group) for group in groups]
+    shown = [name for name in RESOURCE_COLUMNS if any(row[name] for row in cells)] if resources else []
+    columns = [*COLUMNS, *shown]
+    return columns, [[row[name] for name in columns] for row in cells]
+
+
+def group_cells(group: RankGroup, most: int = NAMED_WIDTH) -> dict[str, str]:
+    """Return the cells of a group by column; if its ranks take more than ``most`` characters, they are counted."""
+    note = short_note(group.note)
+    place = f"{group.where}  {group.function}".rstrip() if group.where else note
+    doing = (
+        [group.collective, f"({note})" if group.collective else note] if note and group.where else [group.collective]
+    )
+    return {
+        "rank": group.ranks if len(group.ranks) <= most else count_text(len(group.members), "rank"),
+        "state": group.state.replace("_", " "),
+        "where": place,
+        "in": " ".join(part for part in doing if part),
+        "last moved": group.since or ("now" if group.state in MOVING else ""),
+        "group": group.group,
+        "seq": group.seq,
+        "CPU": group.cpu,
+        "GPU": group.gpu,
+        "memory": group.memory,
+        "I/O": group.io,
+    }
+
+
+def short_note(note: str) -> str:
+    """Return the beginning of a note that is too long for the table."""
+    return note if len(note) <= NOTE_WIDTH else note[:NOTE_WIDTH].rpartition(" ")[0] + " …"
+
+
+def long_notes(groups: Iterable[RankGroup]) -> list[str]:
+    """Return the notes that the table shortens, in full."""
+    return list(dict.fromkeys(group.note for group in groups if short_note(group.note) != group.note))
 
 
 def ranks_label(ranks: Sequence[int], most: int = NAMED_WIDTH) -> str:
@@ -171,7 +228,7 @@ def source_excerpt(report: JobReport, at: str | None = None) -> list[CodeLine]:
     return lines
 
 
-def _group(rows: list[RankRow], culprit: bool, seen: dict[tuple[str, int], ProcessSamples]) -> RankGroup:
+def _group(rows: list[RankRow], culprit: bool, seen: Mapping[tuple[str, int], ProcessSamples]) -> RankGroup:
     first = rows[0]
     uses = [resource_use(seen.get((row.host, row.pid)) if row.pid is not None else None) for row in rows]
     memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..system import process_usage, procfs
+from ..system import procfs
 from ..triage.rank_activity.progress import CPU_SHARE_AT_WORK, STOPPED_OR_GONE
 
 WAKES_PER_S = 2.0  # a polling wait (the store, a loader's queue) wakes less often
@@ -33,7 +33,7 @@ def sample_counters(pid: int) -> CounterSample:
     used = procfs.counters(pid)
     if used is None:
         return CounterSample(at=time.monotonic(), state="")
-    io_bytes = sum(process_usage.read_io_bytes(pid))
+    io_bytes = sum(procfs.read_io_bytes(pid))
     return CounterSample(
         at=time.monotonic(), state=used.state, cpu_s=used.cpu_s, wakes=used.switches, io_bytes=io_bytes
     )

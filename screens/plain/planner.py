@@ -1,5 +1,5 @@
-"""The plain wizard's planner: what is trained on what, asked in four lines; the strategies as a table, and the same
-three answers, formulas, comparison and files as on the screen."""
+"""The planner of the plain wizard: four questions, then the strategies as a table, with the same answers, formulas,
+comparison and files as on the screen."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import form_request as asks
-from ...app.plan import model_locator, spec, summary
+from ...app.plan import form_fields, summary
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
+from ...app.plan.request import PlanRequest
+from ...app.plan.strategies.search import planning_assumptions
 from ...app.plan.strategies.table import render_table
 from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
@@ -38,40 +39,50 @@ ASKED = {
 
 
 def plan_run(state: WizardState, prompt: Prompt) -> None:
-    """Ask what is trained on what, show what fits and how fast it is, and answer what one asks of it."""
-    box = asks.form_machine_from_snapshot(state.snapshot)
+    """Ask for the training run, show which strategies fit and how fast they are, and answer questions on them."""
+    machine = form_fields.form_machine(state.snapshot)
+    checks: dict[str, Callable[[str], object]] = {
+        "model": form_fields.check_model,
+        "seq_len": lambda value: form_fields.parse_field_number("seq_len", value),
+        "gpus": lambda value: form_fields.parse_field_number("gpus", value),
+        "gpu": lambda value: form_fields.check_gpu(value, machine),
+    }
     while True:
-        values = asks.initial_values(box, Path.cwd()) | state.plan_form
-        prompt.write("", "What is trained on what? An empty line takes what stands in brackets.")
-        checks: dict[str, Callable[[str], object]] = {
-            "model": model_locator.find_model,
-            "seq_len": lambda value: asks.parse_field_number("seq_len", value),
-            "gpus": lambda value: asks.parse_field_number("gpus", value),
-            "gpu": lambda value: asks.gpu_memory_of(value, box),
-        }
+        values = form_fields.initial_values(machine, Path.cwd()) | state.plan_form
+        prompt.write("", "Describe the training run. Press Enter to accept the value in brackets.")
         for name, check in checks.items():
-            values[name] = _asked(prompt, ASKED[name], values[name], check)
-        if not box.per_node or values["gpus"] != str(box.per_node * box.nodes):
+            usual = values[name] or _default(values, machine, name)
+            answer = _asked(prompt, ASKED[name], usual, check)
+            values[name] = answer if values[name] or answer != usual else ""
+        if not machine.gpus or values["gpus"] != str(machine.gpus * machine.nodes):
             values["nodes"] = ""
-        prompt.write(
-            "", "In bf16-mixed with AdamW, one sequence per GPU; ddpwizard plan --help names all that can be said."
-        )
         state.plan_form = values
         try:
-            question = asks.request_from_form(values, box)
+            request = form_fields.request_from_form(values, machine)
         except UserError as error:
             _refuse(prompt, error)
             continue
-        if _answered(state, prompt, question):
+        if _answered(state, prompt, request):
             return
 
 
-def _answered(state: WizardState, prompt: Prompt, question: summary.FormRequest) -> bool:
-    """Show the plan and answer what is asked of it; whether the person is done with it."""
-    found = summary.add_scaling(summary.make_summary(question))
+def _default(values: dict[str, str], machine: form_fields.FormMachine, name: str) -> str:
+    """Return the value of an empty field, or "" if the other fields give no plan."""
+    try:
+        return form_fields.placeholders(form_fields.request_from_form(values, machine))[name]
+    except UserError:
+        return ""
+
+
+def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
+    """Show the plan and answer questions on it; return whether the user is done with planning."""
+    train = request.setting.train
+    per_gpu = f"{train.micro_batch} sequence{'s' * (train.micro_batch != 1)} per GPU"
+    prompt.write("", f"In {train.dtype} with {train.optimizer}, {per_gpu}; `ddpwizard plan --help` lists all options.")
+    found = summary.add_scaling(summary.make_summary(request))
     found = found._replace(rows=summary.explain_rows(found))
-    _, assumed = spec.fill_defaults(question.setting)
-    prompt.write("", *render_table(question.setting, [row.candidate for row in found.rows], assumed))
+    assumed = [*request.assumed, *planning_assumptions(found.rows, request.links, request.host_bytes)]
+    prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
     _say_three(prompt, found)
     names = [summary.strategy_label(row) for row in found.rows]
     prompt.write("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
@@ -89,17 +100,20 @@ def _answered(state: WizardState, prompt: Prompt, question: summary.FormRequest)
             prompt.write("", *side_by_side(*pair, WIDTH, prompt.ascii_only).plain.split("\n"))
         elif given == "g":
             more = _asked(
-                prompt, "How many more", str(question.more_gpus), lambda value: asks.parse_field_number("more", value)
+                prompt,
+                "How many more",
+                str(request.more_gpus),
+                lambda value: form_fields.parse_field_number("more_gpus", value),
             )
-            asked = question._replace(more_gpus=asks.parse_field_number("more", more))
-            found = summary.add_scaling(found._replace(question=asked, more=None))
+            scaled = request._replace(more_gpus=form_fields.parse_field_number("more_gpus", more))
+            found = summary.add_scaling(found._replace(request=scaled, more=None))
             _say_three(prompt, found)
         else:
             _write(state, prompt, _row(prompt, found.rows, "Of which"))
 
 
 def _choice(prompt: Prompt, count: int) -> str:
-    """The number of a row, or one of the letters."""
+    """Return the number of a row, or one of the letters."""
     prompt.write("", "   " + " · ".join(f"{letter} {what}" for letter, what in LETTERS.items()))
     while True:
         given = prompt.ask("A number shows the formulas of that strategy; or a letter: ").strip().lower()
@@ -109,7 +123,7 @@ def _choice(prompt: Prompt, count: int) -> str:
 
 
 def _say_three(prompt: Prompt, found: summary.PlanSummary) -> None:
-    uncounted = summary.missing_memory(found.question.setting.model)
+    uncounted = summary.missing_memory(found.request.setting.model)
     prompt.write("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
 
 
@@ -124,7 +138,7 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
-    """Show what would be written, then write it where the person says yes."""
+    """Show the files of a strategy, and write them after a confirmation."""
     if problem := out_of_memory_reason(row):
         _refuse(prompt, problem)
         return
@@ -147,12 +161,12 @@ def _refuse(prompt: Prompt, error: UserError) -> None:
     prompt.write(f"  {error.message} → {error.next_step}" if error.next_step else f"  {error.message}")
 
 
-def _asked(prompt: Prompt, question: str, usual: str, understood: Callable[[str], T]) -> str:
-    """Ask until the answer is understood."""
+def _asked(prompt: Prompt, question: str, usual: str, check: Callable[[str], T]) -> str:
+    """Ask until the answer passes the check, and return it."""
     while True:
         given = prompt.ask(f"{question} [{usual}]: ").strip() or usual
         try:
-            understood(given)
+            check(given)
         except UserError as error:
             _refuse(prompt, error)
         else:

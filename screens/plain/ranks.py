@@ -1,8 +1,9 @@
-"""The plain wizard's ranks of a job: the verdict, where they stand, and everything that is known of one of them."""
+"""The ranks of a job in the plain wizard: the verdict, the table of places, and all that is known of one rank."""
 
 from collections.abc import Sequence
 
 from ...app.text.numbers import parse_count
+from ...app.text.terminal import align_columns
 from ...app.text.units import percent_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.types import JobReport
@@ -10,46 +11,30 @@ from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
 SHOWN_PLACES = 40  # of a job; the rest are counted
-ALWAYS = ("rank", "state", "where", "in", "last moved")
 
 
 def show_job(prompt: Prompt, report: JobReport) -> None:
-    """The verdict, then the ranks, then the code."""
+    """Show the verdict, the ranks and the source."""
     verdict = report.verdict
     prompt.write("", f"{rank_groups.job_title(report)}: {verdict.state}")
     prompt.write(f"  {verdict.why} ({percent_text(verdict.confidence)})", "")
     prompt.write(*(f"  {prompt.status_sign('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
     groups = rank_groups.rank_groups(report)
     prompt.write(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))
+    prompt.write(*(f"  {note}" for note in rank_groups.long_notes(groups[:SHOWN_PLACES])))
     if len(groups) > SHOWN_PLACES:
         prompt.write(f"  … {len(groups) - SHOWN_PLACES} more places")
     prompt.write("", *(f"  {line}" for line in source_lines(report)), "")
 
 
 def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
-    """The groups as rows under their columns' names; what is known of none has no column."""
-    columns: dict[str, list[str]] = {
-        "rank": [_ranks(group) for group in groups],
-        "state": [group.state.replace("_", " ") for group in groups],
-        "where": [f"{group.where} {group.function}".strip() or group.note for group in groups],
-        "in": [group.collective for group in groups],
-        "last moved": [f"{group.since} ago" if group.since else "" for group in groups],
-        "group": [group.group for group in groups],
-        "seq": [group.seq for group in groups],
-        "CPU": [group.cpu for group in groups],
-        "GPU": [group.gpu for group in groups],
-        "memory": [group.memory for group in groups],
-        "I/O": [group.io for group in groups],
-    }
-    shown = {name: cells for name, cells in columns.items() if name in ALWAYS or any(cells)}
-    widths = {name: max(len(name), *(len(cell) for cell in cells), 0) + 2 for name, cells in shown.items()}
-    rows = ["".join(f"{name:<{widths[name]}}" for name in shown)]
-    rows += ["".join(f"{cells[n]:<{widths[name]}}" for name, cells in shown.items()) for n in range(len(groups))]
-    return [row.rstrip() for row in rows]
+    """Render the groups as a table; a column that is empty for all is left out."""
+    header, rows = rank_groups.rank_table(groups, resources=True)
+    return align_columns([header, *rows])
 
 
 def show_rank(state: WizardState, prompt: Prompt) -> None:
-    """One rank with everything that is known of it, chosen by the place it stands at, or by its number."""
+    """Ask for a rank, by its place or its number, and show everything known of it."""
     reports = state.reports or []
     report = reports[0]
     if len(reports) > 1:
@@ -68,13 +53,13 @@ def show_rank(state: WizardState, prompt: Prompt) -> None:
 
 
 def rank_lines(report: JobReport, rank: int) -> list[str]:
-    """Everything that is known of a rank, as lines."""
+    """Return everything known of a rank as lines."""
     row = rank_details.find_row(report, rank)
     if row is None:
         return [f"Nothing is known of rank {rank}."]
-    lines = [f"Rank {rank}", *(f"  {name:<12}{said}" for name, said in rank_details.rank_facts(report, row))]
+    lines = [f"Rank {rank}", *(f"  {name:<12}{value}" for name, value in rank_details.rank_facts(report, row))]
     if around := rank_details.source_around_rank(report, row):
-        lines += ["", f"Where it stands: {row.where}", *_code(around)]
+        lines += ["", f"Source: {row.where}", *_code(around)]
     for part in rank_details.detail_sections(report, row):
         lines += ["", part.title, *(f"  {line.text:<28}{line.annotation}".rstrip() for line in part.lines)]
     return lines
@@ -88,12 +73,8 @@ def _which_rank(prompt: Prompt, ranks: Sequence[int]) -> int:
         prompt.write(f"  Please give the number of a rank: {phrases.mid_sentence(phrases.ranks_phrase(ranks))}.")
 
 
-def _ranks(group: rank_groups.RankGroup) -> str:
-    return group.ranks if len(group.ranks) <= rank_groups.NAMED_WIDTH else f"{len(group.members)} ranks"
-
-
 def source_lines(report: JobReport) -> list[str]:
-    """The lines the verdict speaks of, each with who stands there; empty where they cannot be read."""
+    """Return the lines of the verdict, each with the ranks at it, or [] if the source is not readable."""
     return _code(rank_groups.source_excerpt(report))
 
 

@@ -20,7 +20,7 @@ LIMITS = (
 
 
 class BuildModelMixin(ChildProcessMixin):
-    """Enter in the field ``model`` says what would be imported, and asks; the answer is kept on the state."""
+    """Enter in the field ``model`` says what would be imported, and asks; the answer is kept in the wizard state."""
 
     class Built(Message):
         """A function of the user's was asked for the model, which it may have given."""
@@ -65,6 +65,6 @@ class BuildModelMixin(ChildProcessMixin):
     def _was_built(self, event: Built) -> None:
         self.ended()
         self.state.plan_built[event.spec] = event.found
-        if isinstance(event.found, model_source.ModelSource) and event.found.told:
-            self.show_status(safe_content(f"assumed {'; '.join(event.found.told)}", "$muted"))
+        if isinstance(event.found, model_source.ModelSource) and event.found.notes:
+            self.show_status(safe_content(f"assumed {'; '.join(event.found.notes)}", "$muted"))
         self.ask_again()

@@ -1,4 +1,4 @@
-"""The planner's form: fields to write into, fields that are one of some words, on two pages."""
+"""The planner's form: text fields and fields with a choice of words, on two pages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -13,24 +13,28 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ...app.plan.form_request import ALL, FIELDS, MORE_FIELDS
+from ...app.plan.form_fields import ALL, FIELDS, MORE_FIELDS
 from ..widgets.base import BaseWidget
 from ..widgets.choices import Choices
 from ..widgets.formatting import safe_content
 from ..widgets.line_input import LineInput
 
-LIST = "#strategies"  # that up and down move while one is in a field
+LIST = "#strategies"  # moved by up and down while a field has the focus
 NEXT_WORD = Binding("space,right,pagedown", "take(1)", "next word", id="one-of.next", tooltip="Take the next word")
 
 
 class ChoiceField(BaseWidget, can_focus=True):
-    """One of some words; space and the arrows take another."""
+    """A choice of words; space and the arrow keys take another.
+
+    An empty value stands for the default, which ``placeholder`` shows; backspace goes back to it.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         NEXT_WORD,
         Binding("left,pageup", "take(-1)", "before", show=False, id="one-of.before", tooltip="Take the word before"),
         Binding("up", "move_list(-1)", "row above", show=False, id="one-of.up", tooltip="Go to the row above"),
         Binding("down", "move_list(1)", "row below", show=False, id="one-of.down", tooltip="Go to the row below"),
+        Binding("backspace,delete", "reset", "default", show=False, id="one-of.reset", tooltip="Take the default"),
         Binding("escape,enter", "leave", "to the list", show=False, id="one-of.leave", tooltip="Go to the list"),
     ]
     DEFAULT_CSS = "ChoiceField { height: 1; width: 1fr; } ChoiceField:focus { text-style: bold; }"
@@ -40,15 +44,19 @@ class ChoiceField(BaseWidget, can_focus=True):
 
     def __init__(self, words: Sequence[str], value: str, id: str) -> None:
         super().__init__(id=id)
-        self.words, self.value = tuple(words), value
+        self.words, self.value, self.placeholder = tuple(words), value, words[0]
+
+    @property
+    def shown(self) -> str:
+        """Return the word that is taken, or the default."""
+        return self.value or self.placeholder
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return 1
 
     def render(self) -> Content:
-        if not self.has_focus:
-            return safe_content(self.value)
-        return Content.assemble(("‹", "$accent"), safe_content(self.value), ("›", "$accent"))
+        word = safe_content(self.shown, "" if self.value else "$muted")
+        return Content.assemble(("‹", "$accent"), word, ("›", "$accent")) if self.has_focus else word
 
     def on_focus(self) -> None:
         self.refresh()
@@ -60,23 +68,29 @@ class ChoiceField(BaseWidget, can_focus=True):
         self.action_take(1)
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Letters are for the words, so no command is one here, as in the fields beside."""
+        """Take letters for the words, so that they are no commands here, as in the text fields."""
         return bool(character) and character.isalnum()
 
     def on_key(self, event: events.Key) -> None:
-        """A letter takes the next word that begins with it."""
+        """Take the next word that begins with the letter."""
         letter = (event.character or "").lower()
         if not letter.isalnum():
             return
         event.stop()
         event.prevent_default()
-        at = self.words.index(self.value) + 1
+        at = self._at() + 1
         found = next((word for word in (*self.words[at:], *self.words[:at]) if word.lower().startswith(letter)), "")
-        if found and found != self.value:
+        if found and found != self.shown:
             self._set(found)
 
+    def _at(self) -> int:
+        return self.words.index(self.shown) if self.shown in self.words else 0
+
     def action_take(self, by: int) -> None:
-        self._set(self.words[(self.words.index(self.value) + by) % len(self.words)])
+        self._set(self.words[(self._at() + by) % len(self.words)])
+
+    def action_reset(self) -> None:
+        self._set("")
 
     def _set(self, word: str) -> None:
         self.value = word
@@ -91,14 +105,14 @@ class ChoiceField(BaseWidget, can_focus=True):
 
 
 class FieldInput(LineInput):
-    """A line of text whose room does not depend on what is written."""
+    """A line of text whose size does not depend on its content."""
 
     # Textual lays out the whole screen when a line of text grows; here that takes most of the time of a keystroke.
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
 
 
 class SuggestInput(FieldInput):
-    """One with names that are known; page up and down write one of them."""
+    """A text field with suggested names; page up and page down enter one of them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pagedown", "name(1)", "next name", show=False, id="known.next", tooltip="Write the next known name"),
@@ -112,7 +126,7 @@ class SuggestInput(FieldInput):
     def action_name(self, by: int) -> None:
         begun = self.value.strip().lower()
         at = next((n for n, name in enumerate(self.names) if begun and name.lower() == begun), None)
-        if at is None:  # the first that begins so
+        if at is None:  # the first that begins with the text
             at = next((n for n, name in enumerate(self.names) if begun and name.lower().startswith(begun)), 0)
         else:
             at = (at + by) % len(self.names)
@@ -123,7 +137,7 @@ class SuggestInput(FieldInput):
 class PlanForm(Container):
     """All fields; one page of them is shown."""
 
-    class Changed(Message):
+    class FieldChanged(Message):
         """A field has another value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -149,24 +163,27 @@ class PlanForm(Container):
         return FieldInput(value=value, id=name, moves=LIST)
 
     def values(self) -> dict[str, str]:
-        """What stands in each field."""
+        """Return the text of each field."""
         return {name: field.value.strip() for name, field in self._fields()}
 
     def set(self, name: str, value: str) -> None:
-        """Put a value into a field."""
+        """Set the text of a field."""
         for found, field in self._fields():
             if found == name:
                 field.value = value
                 field.refresh()
 
-    def show_usual(self, words: Mapping[str, str]) -> None:
-        """What an empty field means, in grey."""
-        for name, field in self._fields():
-            if isinstance(field, Input) and not ALL[name].value and field.placeholder != words.get(name, ""):
-                field.placeholder = words.get(name, "")
+    def show_placeholders(self, words: Mapping[str, str]) -> None:
+        """Show the value of each empty field in grey."""
+        for name, word in words.items():
+            field = self.query_one(f"#{name}")
+            assert isinstance(field, Input | ChoiceField)
+            if field.placeholder != word:
+                field.placeholder = word
+                field.refresh()
 
-    def other_page(self) -> None:
-        """Show the other page, and go to its first field."""
+    def toggle_page(self) -> None:
+        """Show the other page, and focus its first field."""
         pages = [self.query_one("#usual"), self.query_one("#more-fields")]
         shown, hidden = pages if pages[0].display else reversed(pages)
         shown.display, hidden.display = False, True
@@ -186,7 +203,7 @@ class PlanForm(Container):
     @on(ChoiceField.Changed)
     def _changed(self, event: Message) -> None:
         event.stop()
-        self.post_message(self.Changed())
+        self.post_message(self.FieldChanged())
 
     @on(Input.Submitted)
     def _submitted(self) -> None:

@@ -1,4 +1,4 @@
-"""Which strategy: a form of a few lines, the strategies ranked as one types, and what the marked one is made of."""
+"""The planner's screen: a form, the strategies ranked as you type, and the memory of the marked one."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...app.errors import UserError
-from ...app.plan import form_request as asks
-from ...app.plan import summary
+from ...app.plan import form_fields, request, summary
 from ...app.plan.model.parameter_counts import parameter_count_text
 from ...app.plan.types import PlanRow
 from ...app.snapshot import Snapshot
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 MARGIN = 2
 WORD = 12  # cells that wrapping may lose at the end of a row
 GOES_ON = " … (enter)"
-PAINTED_S = 0.05  # by when the table is on the screen, once its rows are known
-LOADED_S = 0.5  # by when the planner has made its first table
+PAINTED_S = 0.05  # time to paint the table
+LOADED_S = 0.5  # time to compute the first table
 
 
 class PlanScreen(BuildModelMixin):
@@ -44,35 +43,37 @@ class PlanScreen(BuildModelMixin):
     CSS_PATH = Path(__file__).with_name("planner.tcss")
     TITLE = "Which strategy?"
     ABOUT = (
-        "Say what is trained on what; the strategies are ranked as you type. The bar is the memory of one GPU: what "
-        "it is made of, in the signs named below the list, and a line where the GPU ends. Before the name: ✓ fits, ✗ "
-        "does not; a warning: only just, or too slow; else not known. context: what CUDA and NCCL take; gaps: what "
-        "PyTorch holds and cannot use. recompute: activations that are computed again instead of kept. HSDP: copies "
-        "over nodes, shards within one. The model is a known name; the path of a Hugging Face config.json or of "
-        ".safetensors; a function of yours such as pkg.mod:build, which is imported when you say so; or numbers: "
-        "parameters, layers, hidden size, vocabulary. m shows other fields, F2 while one types. Memory is computed, "
-        "times are estimates."
+        "Fill in the form; strategies are ranked as you type. A field in grey shows a default. The bar is the memory "
+        "of one GPU at the peak: its parts, with the signs named below the list, and a line where the GPU ends. Before "
+        "the name: ✓ fits, ✗ does not; a warning: only just, or too slow; else not known. context: memory of CUDA and "
+        "NCCL; gaps: memory that PyTorch holds and cannot use. recompute: activations that are computed again instead "
+        "of kept. HSDP: copies over nodes, shards within one. The model is a known name; the path of a Hugging Face "
+        "config.json or of .safetensors; a function of yours such as pkg.mod:build, which is imported when you "
+        "confirm; or numbers: parameters, layers, hidden size, vocabulary. m shows more fields, F2 while you type. "
+        "Memory is computed, times are estimates."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "edit", id="plan.next", tooltip="Go to the next field, or back to the list"),
-        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="What if there were still more GPUs"),
-        Binding("w", "write", "write", id="plan.write", tooltip="Show the files of the marked strategy, to write them"),
-        Binding("m", "page", "more", id="plan.page", tooltip="Other fields (F2 while one types): recompute, LoRA …"),
-        Binding("minus", "gpus(-1)", "fewer", show=False, id="plan.fewer", tooltip="What if there were fewer of them"),
+        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="Plan for still more GPUs"),
+        Binding(
+            "w", "write", "write", id="plan.write", tooltip="Show the job files of the marked strategy, to write them"
+        ),
+        Binding("m", "page", "more", id="plan.page", tooltip="More fields (F2 while you type): recompute, LoRA …"),
+        Binding("minus", "gpus(-1)", "fewer", show=False, id="plan.fewer", tooltip="Plan for fewer additional GPUs"),
         Binding("c", "pair", "compare", id="plan.pair", tooltip="Mark a row to compare; on a second, compare"),
-        Binding("space", "pair", "compare", show=False, id="plan.pair-space", tooltip="As c, on the list"),
-        Binding("f2", "page_writing", "more fields", id="plan.page-writing", tooltip="Other fields, while one types"),
+        Binding("space", "pair", "compare", show=False, id="plan.pair-space", tooltip="Same as c, on the list"),
+        Binding("f2", "page_writing", "more fields", id="plan.page-writing", tooltip="More fields, while you type"),
     ]
 
-    class Answered(Message):
-        """A plan was made, or why there is none. ``number``: of the question."""
+    class SummaryReady(Message):
+        """A plan was computed, or failed; ``number`` is that of the request."""
 
         def __init__(self, number: int, answer: summary.PlanSummary | None, error: UserError | None = None) -> None:
             super().__init__()
             self.number, self.answer, self.error = number, answer, error
 
-    class Looked(Message):
-        """The GPUs and the memory of this box were looked at."""
+    class MachineSeen(Message):
+        """The GPUs and the memory of this machine were probed."""
 
         def __init__(self, found: Snapshot) -> None:
             super().__init__()
@@ -80,19 +81,19 @@ class PlanScreen(BuildModelMixin):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen = asks.FormMachine()
-        self._asked: dict[str, str] = {}
-        self._number = self._shown = 0  # of the question that was asked last, and of the one that is answered
+        self._machine = form_fields.FormMachine()
+        self._values: dict[str, str] = {}  # of the form, as last planned
+        self._number = self._shown = 0  # of the last request, and of the one whose answer is shown
         self._answer: summary.PlanSummary | None = None
         self._error: UserError | None = None
         self._first_of_pair = ""
-        self._is_moved = False  # the marker, to a row that somebody wants to follow
-        self._more_by_keys = ""  # what + and - wrote into the form
-        self._tracked: dict[int, TrackedStrategy] = {}  # of the rows, in exact mode
+        self._is_moved = False  # True if the user moved the marker to a row
+        self._more_by_keys = ""  # number that + and - entered into the form
+        self._tracked: dict[int, TrackedStrategy] = {}  # rows tracked in exact mode
 
     def body(self) -> Iterable[Widget]:
-        self._seen = asks.form_machine_from_snapshot(self.state.snapshot)
-        yield PlanForm(asks.initial_values(self._seen, Path.cwd()) | self.state.plan_form)
+        self._machine = form_fields.form_machine(self.state.snapshot)
+        yield PlanForm(form_fields.initial_values(self._machine, Path.cwd()) | self.state.plan_form)
         yield TextRows(id="answers")
         yield TextRows(id="names")
         yield Choices(numbered=False, verb="why", id="strategies")
@@ -106,20 +107,20 @@ class PlanScreen(BuildModelMixin):
             self.run_worker(self._look(), group="look")
 
     async def _look(self) -> None:
-        self.post_message(self.Looked(await self.state.run_probes(["gpus", "limits"], self.state.context(), "reads")))
-
-    @on(Looked)
-    def _looked(self, event: Looked) -> None:
-        """Take what the box says into the fields that nobody has written into yet."""
-        self.state.add_snapshot(event.found)
-        before, self._seen = (
-            asks.initial_values(self._seen, Path.cwd()),
-            asks.form_machine_from_snapshot(self.state.snapshot),
+        self.post_message(
+            self.MachineSeen(await self.state.run_probes(["gpus", "limits"], self.state.context(), "reads"))
         )
+
+    @on(MachineSeen)
+    def _machine_seen(self, event: MachineSeen) -> None:
+        """Fill in what was found, except in fields that the user has changed."""
+        self.state.add_snapshot(event.found)
+        before = form_fields.initial_values(self._machine, Path.cwd())
+        self._machine = form_fields.form_machine(self.state.snapshot)
         form = self.query_one(PlanForm)
-        written = form.values()
-        for name, value in asks.initial_values(self._seen, Path.cwd()).items():
-            if written[name] == before[name] != value:
+        values = form.values()
+        for name, value in form_fields.initial_values(self._machine, Path.cwd()).items():
+            if values[name] == before[name] != value:
                 form.set(name, value)
         self.ask_again()
         self._say_hint()
@@ -127,44 +128,44 @@ class PlanScreen(BuildModelMixin):
     # -- computing
 
     def ask_again(self) -> None:
-        """The same words may mean something else now."""
-        self._asked = {}
+        """Plan again: the same texts may mean something else now."""
+        self._values = {}
         self._ask()
 
-    @on(PlanForm.Changed)
+    @on(PlanForm.FieldChanged)
     def _ask(self) -> None:
-        """Plan for what the form says now, beside the screen; a later question takes the place of an earlier one."""
+        """Plan for the form in a worker; a later request replaces an earlier one."""
         form = self.query_one(PlanForm)
         values = form.values()
-        if values == self._asked:
+        if values == self._values:
             return
-        if self._asked and self._asked["gpus"] != values["gpus"] and values["more"] == self._more_by_keys != "":
-            values["more"] = self._more_by_keys = ""  # they were of those GPUs
-            form.set("more", "")
+        if self._values and self._values["gpus"] != values["gpus"] and values["more_gpus"] == self._more_by_keys != "":
+            values["more_gpus"] = self._more_by_keys = ""  # it was for the former number of GPUs
+            form.set("more_gpus", "")
         self.state.plan_form = values
-        self._asked, self._number = values, self._number + 1
+        self._values, self._number = values, self._number + 1
         self.run_worker(partial(self._plan, self._number, values), group="plan", exclusive=True)
 
     async def _plan(self, number: int, values: dict[str, str]) -> None:
         try:
             built = self.state.plan_built
             found = await asyncio.to_thread(
-                lambda: summary.make_summary(asks.request_from_form(values, self._seen, built))
+                lambda: summary.make_summary(form_fields.request_from_form(values, self._machine, built))
             )
-            self.post_message(self.Answered(number, found))
+            self.post_message(self.SummaryReady(number, found))
         except UserError as error:
-            self.post_message(self.Answered(number, None, error))
+            self.post_message(self.SummaryReady(number, None, error))
 
-    def _think_of_more(self, number: int, found: summary.PlanSummary) -> None:
-        """Plan for more GPUs too, when the table is painted: it has to wait for nothing but itself."""
+    def _start_scaling(self, number: int, found: summary.PlanSummary) -> None:
+        """Plan for more GPUs after the table is painted, so that the table does not wait for it."""
         if number == self._number:
             self.run_worker(partial(self._plan_more, number, found), group="plan", exclusive=True)
 
     async def _plan_more(self, number: int, found: summary.PlanSummary) -> None:
-        self.post_message(self.Answered(number, await asyncio.to_thread(summary.add_scaling, found)))
+        self.post_message(self.SummaryReady(number, await asyncio.to_thread(summary.add_scaling, found)))
 
-    @on(Answered)
-    def _answered(self, event: Answered) -> None:
+    @on(SummaryReady)
+    def _summary_ready(self, event: SummaryReady) -> None:
         if event.number != self._number:
             return
         self._shown = event.number
@@ -176,8 +177,8 @@ class PlanScreen(BuildModelMixin):
         self._tracked = {} if event.answer else self._tracked
         self._show()
         if event.answer:
-            # Not after a refresh: what the widgets have to paint comes after that.
-            self.set_timer(PAINTED_S, partial(self._think_of_more, event.number, event.answer))
+            # A timer, because the widgets paint only after the next refresh.
+            self.set_timer(PAINTED_S, partial(self._start_scaling, event.number, event.answer))
 
     # -- showing
 
@@ -194,14 +195,13 @@ class PlanScreen(BuildModelMixin):
         self._say_hint()
 
     def _say_hint(self) -> None:
-        """What can stand in the field one is in."""
+        """Show what can be entered in the field with the focus."""
         focused, inside = self.focused, self.size.width - MARGIN
-        if focused and focused.id in asks.ALL:
-            self.show_status(safe_content(asks.field_hint(focused.id, inside), "$muted"))
+        if focused and focused.id in form_fields.ALL:
+            self.show_status(safe_content(form_fields.field_hint(focused.id, inside), "$muted"))
         else:
-            self.show_status(
-                safe_content(asks.assumption_note(self.query_one(PlanForm).values(), self._seen), "$muted")
-            )
+            note = form_fields.assumption_note(self.query_one(PlanForm).values(), self._machine)
+            self.show_status(safe_content(note, "$muted"))
 
     def _show(self) -> None:
         self._show_answers()
@@ -214,33 +214,33 @@ class PlanScreen(BuildModelMixin):
         choices = [Choice(id_, partial(table.row, row, id_ == self._first_of_pair)) for id_, row in rows]
         self.query_one("#strategies", Choices).set_items(choices, first=not self._is_moved)
         self._show_parts()
-        # With the table: a frame of its own would come before it.
-        self.query_one(PlanForm).show_usual(asks.placeholders(self._asked, self._seen))
+        # Together with the table, which otherwise would be painted a frame later.
+        if self._answer:
+            self.query_one(PlanForm).show_placeholders(form_fields.placeholders(self._answer.request))
         if self._rows:
             setting = self._rows[0].setting
             model = f"{parameter_count_text(setting.model.params)} parameters"
             nodes = f" on {setting.nodes} nodes" if setting.nodes > 1 else ""
-            taken = ", assumed" if asks.assumption_note(self._asked, self._seen) else ""
-            beyond = f" · {said}" if (said := asks.limit_warning(setting)) else ""
-            self.show_header(
-                facts=f"{model} · {setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB{nodes}{taken}{beyond}"
-            )
+            assumed = ", assumed" if form_fields.assumption_note(self._values, self._machine) else ""
+            warning = f" · {limit}" if (limit := request.limit_warning(setting)) else ""
+            gpus = f"{setting.gpus} × {setting.gpu_memory_gib or 0:.0f} GiB"
+            self.show_header(facts=f"{model} · {gpus}{nodes}{assumed}{warning}")
 
     def _show_answers(self) -> None:
-        """The three answers; what is not known yet stays as it was for that moment."""
+        """Show the three answers; one that is not computed yet keeps its former text for that moment."""
         shown, rows = self.query_one("#answers", TextRows), self._three(self.size.width - MARGIN)
         if self._answer and summary.is_pending(self._answer) and not self._error:
             rows = [*rows[:-1], *(shown.rows[2:] or rows[-1:])]
         shown.show(rows)
 
     def _three(self, width: int) -> list[Content]:
-        """The three answers; or what is wrong with the question, and what to do."""
+        """Return the three answers; or what is wrong with the form, and what to do."""
         if self._error:
             wrong = safe_content(truncate_middle(self._error.message, 2 * width - WORD), "$warning").wrap(width)[:2]
             arrow = "->" if self.ascii_only else "→"
             return [*wrong, *safe_content(f"{arrow} {self._error.next_step or 'correct it'}").wrap(width)]
-        said = summary.summary_lines(self._answer) if self._answer else []
-        return [Content.assemble((line.lead, "bold"), safe_content(f": {line.within(width)}")) for line in said]
+        lines = summary.summary_lines(self._answer) if self._answer else []
+        return [Content.assemble((line.lead, "bold"), safe_content(f": {line.within(width)}")) for line in lines]
 
     def _table(self) -> StrategyTable:
         memory_gib = self._rows[0].setting.gpu_memory_gib if self._rows else None
@@ -262,8 +262,8 @@ class PlanScreen(BuildModelMixin):
         room = [safe_content(f"at most {most} sequence{'s' * (most != 1)}")] if most else []
         room += [safe_content("! only just fits", "$warning")] if found.fits == "tight" else []
         parts = memory_bars.wrap_pieces([*memory_bars.legend(found, self.ascii_only), *room], width)
-        said = Content.assemble(f"{as_sentence(found.why)}. ", (f"{as_sentence(found.lever)}.", "$muted")).wrap(width)
-        rows, height = [*parts, *said], shown.size.height
+        why = Content.assemble(f"{as_sentence(found.why)}. ", (f"{as_sentence(found.lever)}.", "$muted")).wrap(width)
+        rows, height = [*parts, *why], shown.size.height
         if 0 < height < len(rows) and len(parts) < height:
             rows[height - 1] = Content.assemble(rows[height - 1].truncate(width - len(GOES_ON)), (GOES_ON, "$muted"))
         shown.show(rows)
@@ -288,19 +288,19 @@ class PlanScreen(BuildModelMixin):
         return writing if action == "page_writing" else True
 
     def action_page(self) -> None:
-        self.query_one(PlanForm).other_page()
+        self.query_one(PlanForm).toggle_page()
 
     def action_page_writing(self) -> None:
         self.action_page()
 
     def action_gpus(self, by: int) -> None:
-        """Think of twice as many GPUs in all, or of half as many."""
+        """Plan for twice as many GPUs in all, or for half as many."""
         if self._answer:
-            asked = self._answer.question
-            gpus = asked.setting.gpus
-            in_all = (gpus + asked.more_gpus) * 2 if by > 0 else (gpus + asked.more_gpus) // 2
-            self._more_by_keys = str(summary.nearest_full_nodes(gpus, asked.per_node, in_all - gpus, by > 0))
-            self.query_one(PlanForm).set("more", self._more_by_keys)
+            planned = self._answer.request
+            gpus = planned.setting.gpus
+            in_all = (gpus + planned.more_gpus) * 2 if by > 0 else (gpus + planned.more_gpus) // 2
+            self._more_by_keys = str(request.nearest_full_nodes(gpus, planned.per_node, in_all - gpus, by > 0))
+            self.query_one(PlanForm).set("more_gpus", self._more_by_keys)
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
@@ -309,7 +309,7 @@ class PlanScreen(BuildModelMixin):
         at = self._at(event.id)
         if self._answer and at is not None:
             rows = summary.explain_rows(self._answer)
-            self.app.push_screen(MemoryBreakdownScreen(rows, at, self._answer.question.source, self._tracked))
+            self.app.push_screen(MemoryBreakdownScreen(rows, at, self._answer.request.source, self._tracked))
 
     def action_pair(self) -> None:
         from .compare import CompareScreen

@@ -32,5 +32,5 @@ def test_a_model_without_an_embedding_needs_a_batch_of_its_own() -> None:
     request = {"batch": None, "config": None, "micro_batch": 2, "seq_len": 8}
     with pytest.raises(protocol.RequestRefused, match=r"--batch PKG\.MOD:FN"):
         building.make_batch(torch.nn.Linear(2, 2), request)
-    (tokens,), named = building.make_batch(torch.nn.Embedding(4, 2), request)
-    assert (tokens.shape, named) == ((2, 8), {})
+    positional, named = building.make_batch(torch.nn.Embedding(4, 2), request)
+    assert ([each.shape for each in positional], named) == ([(2, 8)], {})

@@ -1,5 +1,7 @@
-"""Real distributed jobs for tests: started under the keeper, so that nothing of them outlives the test, even when it is
-killed; and conditions to wait for instead of sleeping."""
+"""Real distributed jobs for tests, started under the supervisor, so that nothing outlives the test, even a killed one.
+
+Also conditions to wait for instead of sleeping.
+"""
 
 import asyncio
 import os
@@ -34,11 +36,11 @@ class RunningJob:
         self.output: deque[str] = deque(maxlen=400)
 
     def processes(self) -> list[procfs.Proc]:
-        """All living processes of the job, the keeper left out."""
+        """Return all living processes of the job without the supervisor."""
         return [
             proc
             for proc in procfs.all_processes().values()
-            if proc.environ.get(MARK) == self.mark and not any("keeper.py" in word for word in proc.command)
+            if proc.environ.get(MARK) == self.mark and not any("supervisor.py" in word for word in proc.command)
         ]
 
     def ranks(self) -> dict[int, int]:

@@ -3,7 +3,7 @@
 import pytest
 from ddpwizard.app.jobs import ranks_from_locals
 from ddpwizard.app.jobs.ranks_from_locals import rank_hints
-from ddpwizard.app.system import containers, sockets
+from ddpwizard.app.system import containers
 from ddpwizard.app.system.pyspy import SpyFrame, SpyLocal
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -71,22 +71,6 @@ class TestWords:
 
     def test_empty_stack_gives_no_hints(self) -> None:
         assert rank_hints([]) == ranks_from_locals.RankHints()
-
-
-class TestConnections:
-    def test_tcp_line_of_ipv4_and_ipv6(self) -> None:
-        line = (
-            "   7: 0100007F:E6E2 0100007F:A3AD 01 00000000:00000000 00:00000000 00000000     0        0 1028320 2 0 20"
-        )
-        assert sockets.parse_tcp_line(line) == (1028320, "01", ("127.0.0.1", 59106), ("127.0.0.1", 41901), 0)
-        mapped = line.replace("0100007F", "0000000000000000FFFF00000100007F")
-        assert sockets.parse_tcp_line(mapped) == sockets.parse_tcp_line(line)
-        six = sockets.parse_tcp_line(line.replace("0100007F:E6E2", "B80D0120000000000000000001000000:E6E2"))
-        assert six and six.local == ("2001:db8::1", 59106)
-
-    @pytest.mark.parametrize("line", ["", "  sl  local_address rem_address", "0: x y z"])
-    def test_invalid_tcp_line_is_none(self, line: str) -> None:
-        assert sockets.parse_tcp_line(line) is None
 
 
 class TestContainers:

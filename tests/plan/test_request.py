@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from ddpwizard.app.plan import form_fields, summary
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.request import PlanRequest, request_from_options, request_from_spec
@@ -18,13 +20,15 @@ OPTIONS = {"gpus": 8, "gpu": "H100", "script": "train.py"}
 
 
 def asked(**given: Any) -> PlanRequest:
-    def no_child() -> str:
-        raise AssertionError("nothing is built here")
+    return request_from_options(OPTIONS | given, build_nothing, detect_nothing)
 
-    def no_look() -> Any:
-        raise AssertionError("the box is not looked at")
 
-    return request_from_options(OPTIONS | given, no_child, no_look, lambda line: None)
+def build_nothing(*_: object) -> Any:
+    raise AssertionError("no model is built here")
+
+
+def detect_nothing() -> Any:
+    raise AssertionError("this machine is not probed")
 
 
 def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -36,8 +40,8 @@ class TestSettings:
     def test_a_known_name(self) -> None:
         found = asked(model="meta-llama/Llama-3.2-1B", seq_len=4096)
         assert (found.setting.model.params, found.setting.train.seq_len) == (1_235_814_400, 4096)
-        assert not found.factory
-        assert json.loads(found.config)["hidden_size"] == 2048
+        assert not found.source.factory
+        assert json.loads(found.source.config)["hidden_size"] == 2048
 
     def test_sizes_that_are_given_take_the_place_of_those_found(self) -> None:
         assert asked(model="gpt2", vocab=1000, params=1e9).setting.model.vocab == 1000
@@ -49,12 +53,12 @@ class TestSettings:
             (
                 {"model": "gpt2", "seq_len": 4096},
                 4096,
-                "4096 tokens can be trained, though the model has 1024 positions",
+                "seq_len: 4096 as given, though the model has 1024 positions",
             ),
             ({"model": "roberta-base", "seq_len": 513}, 513, "though the model has 512 positions"),
             ({"model": "bert-base"}, 512, "seq_len: 512"),
             ({"model": "Llama-2-7B"}, 2048, "seq_len: 2048"),
-            ({"model": "vit-base", "seq_len": 4096}, 4096, "4096 tokens can be trained, though the model has 197"),
+            ({"model": "vit-base", "seq_len": 4096}, 4096, "seq_len: 4096 as given, though the model has 197"),
         ],
     )
     def test_no_more_tokens_than_positions_unless_that_is_said(
@@ -75,7 +79,7 @@ class TestSettings:
         ],
     )
     def test_an_option_that_changes_nothing_is_told(self, given: dict[str, Any], option: str) -> None:
-        told = [line for line in asked(model="gpt2", **given).assumed if "changes nothing" in line]
+        told = [line for line in asked(model="gpt2", **given).assumed if "has no effect" in line]
         assert [option in line for line in told] == [True]
 
     def test_without_a_word_several_kinds_of_checkpointing_are_tried(self) -> None:
@@ -109,12 +113,155 @@ class TestSettings:
         assert model_states(sparse).total == pytest.approx(model_states(dense).total, rel=0.1)
 
 
+# Models of each kind with GPUs of each generation; a model as four numbers is --params and the like.
+MODELS = (
+    *(
+        "bert-base-uncased",
+        "roberta-large",
+        "gpt2",
+        "gpt2-xl",
+        "Llama-3.1-8B",
+        "Qwen2.5-7B",
+        "Mixtral-8x7B",
+        "vit-base",
+    ),
+    *("t5-large", "flan-t5-xl", "Gemma-2-9B", "DeepSeek-V3", "7b 32 4096 32000"),
+)
+GPUS = ("H100", "A100-80G", "V100-32G", "T4", "RTX4090", "MI300X")
+NO_MACHINE = form_fields.FormMachine()
+
+
+def from_form(**values: str) -> PlanRequest:
+    fields = form_fields.initial_values(NO_MACHINE, Path("nowhere")) | values
+    return form_fields.request_from_form(fields, NO_MACHINE)
+
+
+def from_command_line(arguments: list[str]) -> PlanRequest:
+    from ddpwizard.app.commands.plan import command
+
+    return asked(**command.make_context("plan", arguments).params)
+
+
+def from_spec(found: PlanRequest, train: dict[str, Any]) -> PlanRequest:
+    """Read the same request from a specification that names the model by its sizes."""
+    setting = found.setting
+    text = {"model": msgspec.to_builtins(found.source.model), "train": train, "gpus": setting.gpus, "gpu": setting.gpu}
+    return request_from_spec(json.dumps(text).encode(), {})
+
+
+class TestReaders:
+    """The form, the command line and a specification give the same request for the same input."""
+
+    @staticmethod
+    def assert_same(found: PlanRequest, other: PlanRequest) -> None:
+        assert other.setting == found.setting
+        assert (other.links, other.recompute, other.host_bytes) == (found.links, found.recompute, found.host_bytes)
+        assert (other.per_node, other.more_gpus, other.scaled_links) == (
+            found.per_node,
+            found.more_gpus,
+            found.scaled_links,
+        )
+
+    @staticmethod
+    def model_options(model: str) -> list[str]:
+        sizes = model.split()
+        if len(sizes) == 1:
+            return ["--model", model]
+        return [
+            word for pair in zip(("--params", "--layers", "--hidden", "--vocab"), sizes, strict=True) for word in pair
+        ]
+
+    @pytest.mark.parametrize("gpu", GPUS)
+    @pytest.mark.parametrize("model", MODELS)
+    def test_defaults_agree(self, model: str, gpu: str) -> None:
+        found = from_command_line([*self.model_options(model), "--gpus", "8", "--gpu", gpu])
+        self.assert_same(found, from_form(model=model, gpu=gpu))
+        self.assert_same(found, from_spec(found, {}))
+        assert from_form(model=model, gpu=gpu).assumed == found.assumed
+
+    @pytest.mark.parametrize(
+        ("values", "arguments", "train"),
+        [
+            (
+                {"seq_len": "4k", "micro_batch": "2"},
+                ["--seq-len", "4096", "--micro-batch", "2"],
+                {"seq_len": 4096, "micro_batch": 2},
+            ),
+            ({"optimizer": "sgd"}, ["--optimizer", "sgd"], {"optimizer": "sgd"}),
+            ({"dtype": "bf16-pure"}, ["--dtype", "bf16-pure"], {"dtype": "bf16-pure"}),
+            (
+                {"act_ckpt": "full", "compile": "yes"},
+                ["--act-ckpt", "full", "--compile"],
+                {"act_ckpt": "full", "compile": True},
+            ),
+            ({"lora": "16"}, ["--lora", "16"], {"lora": {"r": 16}}),
+            (
+                {"lora": "8", "lora_target": "all-linear", "quant": "nf4"},
+                ["--lora", "8", "--lora-target", "all-linear", "--quant", "nf4"],
+                {"lora": {"r": 8, "target": "all-linear"}, "quant": "nf4"},
+            ),
+            (
+                {"loss": "chunked", "attention": "eager"},
+                ["--loss", "chunked", "--attention", "eager"],
+                {"loss": "chunked", "attention": "eager"},
+            ),
+        ],
+    )
+    def test_given_values_agree(self, values: dict[str, str], arguments: list[str], train: dict[str, Any]) -> None:
+        found = from_command_line(["--model", "Llama-3.1-8B", "--gpus", "16", "--gpu", "A100-80G", *arguments])
+        self.assert_same(found, from_form(gpus="16", gpu="A100-80G", **values))
+        self.assert_same(found, from_spec(found, train))
+
+    def test_machines_agree(self) -> None:
+        found = from_command_line(["--model", "gpt2", "--machine", "p4d.24xlarge", "--nodes", "2"])
+        self.assert_same(found, from_form(model="gpt2", gpu="p4d.24xlarge", gpus="16", nodes="2"))
+        given = ["--gpus", "4", "--gpu", "H100", "--gpu-memory", "40GB", "--host-memory", "1TB", "--inter-gbps", "50"]
+        found = from_command_line(["--model", "gpt2", *given])
+        sizes = {"gpu_memory": "40GB", "host_memory": "1TB", "inter_gbps": "50"}
+        self.assert_same(found, from_form(model="gpt2", gpus="4", gpu="H100", **sizes))
+
+    @pytest.mark.parametrize(
+        "model", ["bert-base-uncased", "t5-large", "gpt2", "Llama-3.1-8B", "Mixtral-8x7B", "vit-base"]
+    )
+    def test_candidates_agree(self, model: str) -> None:
+        found = from_command_line(["--model", model, "--gpus", "8", "--gpu", "V100-32G"])
+        rows = plan_candidates(found.setting, found.links, found.host_bytes, found.recompute, found.nvme_bytes)
+        for other in (from_form(model=model, gpu="V100-32G"), from_spec(found, {})):
+            assert summary.explain_rows(summary.make_summary(other)) == rows
+
+    @pytest.mark.parametrize(
+        ("model", "gpu", "seq_len", "dtype", "attention"),
+        [
+            ("bert-base-uncased", "H100", 512, "bf16-mixed", "flash"),
+            ("t5-large", "A100-80G", 512, "bf16-mixed", "eager"),
+            ("gpt2", "H100", 1024, "bf16-mixed", "flash"),
+            ("Llama-3.1-8B", "V100-32G", 2048, "fp16-mixed", "flash"),
+        ],
+    )
+    def test_defaults_fit_the_model_and_the_gpu(
+        self, model: str, gpu: str, seq_len: int, dtype: str, attention: str
+    ) -> None:
+        found = from_command_line(["--model", model, "--gpus", "8", "--gpu", gpu])
+        for each in (found, from_form(model=model, gpu=gpu), from_spec(found, {})):
+            train = each.setting.train
+            assert (train.seq_len, train.dtype, train.attention) == (seq_len, dtype, attention)
+        shown = form_fields.placeholders(found)
+        assert (shown["seq_len"], shown["dtype"], shown["attention"]) == (str(seq_len), dtype, attention)
+
+    def test_a_specification_without_nodes_has_as_many_as_its_gpus_need(self) -> None:
+        text = {"model": {"params": 1e9}, "train": {}, "gpus": 16, "gpu": "H100"}
+        found = request_from_spec(json.dumps(text).encode(), {})
+        assert found.setting.nodes == 2
+        assert "nodes: 2, 8 GPUs each" in found.assumed
+        assert request_from_spec(json.dumps(text | {"nodes": 1}).encode(), {}).setting.nodes == 1
+
+
 class TestSources:
     def test_a_checkpoint_of_transformers_by_its_directory(self, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(catalog.CONFIGS["gpt2"]))
         found = asked(model=str(tmp_path))
         assert found.setting.model.params == 124_439_808
-        assert found.config == str(tmp_path / "config.json") or found.config == str(tmp_path)
+        assert found.source.config == str(tmp_path / "config.json") or found.source.config == str(tmp_path)
 
     def test_the_script_here_is_asked_where_nothing_else_is(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").write_text('model = AutoModel.from_pretrained("gpt2-medium")')
@@ -156,8 +303,8 @@ REFUSED = [
     (("--params", "many"), "--params is many"),
     (("--params", "-7B"), "model.params is -7e+09"),
     (("--model", "gpt2", "--machine", "box"), "machine box: not known"),
-    (("--spec", "setting.json", "--optimizer", "sgd"), "--optimizer beside --spec"),
-    (("--spec", "setting.json", "--machine", "dgx-h100"), "--machine beside --spec"),
+    (("--spec", "setting.json", "--optimizer", "sgd"), "--optimizer cannot be combined with --spec"),
+    (("--spec", "setting.json", "--machine", "dgx-h100"), "--machine cannot be combined with --spec"),
 ]
 
 

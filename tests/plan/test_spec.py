@@ -43,7 +43,7 @@ class TestFiles:
             read_regular_file(tmp_path / "pipe", 10, "")
 
     def test_no_such_home(self) -> None:
-        with pytest.raises(UserError, match="no home is known for ~nouser"):
+        with pytest.raises(UserError, match="no home directory is known for ~nouser"):
             expand_user("~nouser/x")
         with pytest.raises(UserError, match="no home"):
             _path("~nouser/x")
@@ -131,7 +131,7 @@ class TestCommand:
             (["--params", "7B", "--gpus", "8", "--gpu", "A100"], "A100-80G or A100-40G"),
             (["--params", "7B", "--gpus", "8", "--intra-gbps", "0"], "--intra-gbps is 0"),
             (["--params", "seven"], "--params is seven"),
-            (["--spec", "-", "--gpus", "4"], "--gpus beside --spec"),
+            (["--spec", "-", "--gpus", "4"], "--gpus cannot be combined with --spec"),
             (["--spec", "/dev/stdin"], "/dev/stdin is no regular file"),
         ],
     )

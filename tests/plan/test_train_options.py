@@ -5,7 +5,7 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.model.parameter_counts import trained_params
 from ddpwizard.app.plan.spec import fill_defaults
-from ddpwizard.app.plan.train_options import parse_share, train_from_options
+from ddpwizard.app.plan.train_options import parse_share, train_from_values
 from ddpwizard.app.plan.types import Lora, Model, TrainingSetup
 
 MODEL = Model(params=8e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14336, vocab=128256)
@@ -22,7 +22,7 @@ MODEL = Model(params=8e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermed
     ],
 )
 def test_the_global_batch(given: dict[str, int], micro_batch: int, grad_accum: int | None) -> None:
-    found, _ = train_from_options(given, MODEL, 16)
+    found, _ = train_from_values(given, MODEL, 16)
     assert (found.micro_batch, found.grad_accum) == (micro_batch, grad_accum)
 
 
@@ -43,7 +43,7 @@ def test_the_global_batch(given: dict[str, int], micro_batch: int, grad_accum: i
 )
 def test_a_batch_that_does_not_multiply_out(given: dict[str, int], says: str, next_step: str) -> None:
     with pytest.raises(UserError) as refusal:
-        train_from_options(given, MODEL, 16)
+        train_from_values(given, MODEL, 16)
     assert says in refusal.value.message
     assert next_step in refusal.value.next_step
 
@@ -52,7 +52,7 @@ def test_options_are_taken_as_they_are() -> None:
     given = {"dtype": "bf16-pure", "optimizer": "lion", "compile": True, "loss": "chunked", "attention": "eager"}
     given |= {"act_ckpt": "selective-op", "alloc": "expandable_segments", "optimizer_impl": "fused", "lora": 8}
     given |= {"lora_target": "all-linear", "quant": "nf4", "seq_len": 512, "frozen": None}
-    found, told = train_from_options(given, MODEL, 8)
+    found, told = train_from_values(given, MODEL, 8)
     assert (found.dtype, found.optimizer, found.compile, found.loss) == ("bf16-pure", "lion", True, "chunked")
     assert (found.act_ckpt, found.alloc, found.optimizer_impl) == ("selective-op", "expandable_segments", "fused")
     assert (found.lora, found.quant, told) == (Lora(r=8, target="all-linear"), "nf4", [])
@@ -75,7 +75,7 @@ def test_options_are_taken_as_they_are() -> None:
 )
 def test_what_does_not_go_together(given: dict[str, object], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        train_from_options(given, MODEL, 8)
+        train_from_values(given, MODEL, 8)
 
 
 @pytest.mark.parametrize(("text", "share"), [("0.75", 0.75), ("75%", 0.75), ("6B", 0.75), ("0", 0.0)])
@@ -84,12 +84,12 @@ def test_a_share(text: str, share: float) -> None:
 
 
 def test_frozen_weights_have_no_gradient_and_no_state() -> None:
-    found, _ = train_from_options({"frozen": "0.75", "dtype": "bf16-mixed"}, MODEL, 1)
+    found, _ = train_from_values({"frozen": "0.75", "dtype": "bf16-mixed"}, MODEL, 1)
     assert trained_params(MODEL, found) == 2e9
     kept = model_states(fill_defaults(TrainingSetup(model=MODEL, train=found, gpus=1))[0])
     assert (kept.params, kept.grads, kept.optimizer) == (4 * 8e9, 4 * 2e9, 8 * 2e9)
 
 
 def test_what_the_model_itself_freezes_is_taken_and_an_option_goes_before_it() -> None:
-    assert train_from_options({}, MODEL, 1, frozen=0.25)[0].frozen == 0.25
-    assert train_from_options({"frozen": "0.5"}, MODEL, 1, frozen=0.25)[0].frozen == 0.5
+    assert train_from_values({}, MODEL, 1, frozen=0.25)[0].frozen == 0.25
+    assert train_from_values({"frozen": "0.5"}, MODEL, 1, frozen=0.25)[0].frozen == 0.5

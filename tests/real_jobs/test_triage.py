@@ -156,7 +156,7 @@ class TestSelection:
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look as somebody else")
     def test_process_of_somebody_else_is_not_readable(self, tmp_path: Path) -> None:
         with running([sys.executable, str(SCRIPTS / "alone.py")], SCRIPTS / "alone.py", tmp_path) as job:
-            # The keeper needs its own rights back, so only this thread's effective user changes, for the reading.
+            # The supervisor needs its own rights back, so only this thread's effective user changes, for the reading.
             os.seteuid(65534)
             try:
                 with pytest.raises(InspectionError, match="belongs to user root"):

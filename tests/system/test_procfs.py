@@ -1,4 +1,4 @@
-"""Source of a process's frames: only what the process's own user may read is read, even by root."""
+"""Source of a process's frames: only files that the process's own user may read are read, even by root."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to start 
 
 @pytest.fixture
 def theirs() -> Iterator[int]:
-    """The pid of a process of another user, in a group of its own."""
+    """Return the pid of a process of another user, in a group of its own."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, user=NOBODY, group=NOBODY, extra_groups=[4711]) as process:
         yield process.pid
 
@@ -31,7 +31,7 @@ def theirs() -> Iterator[int]:
         (0o600, 0, NOBODY, False),
     ],
 )
-def test_by_owner_group_and_everybody(
+def test_source_is_read_by_owner_group_and_everybody_rights(
     mode: int, owner: int, group: int, read: bool, theirs: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "train.py"

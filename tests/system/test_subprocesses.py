@@ -1,4 +1,4 @@
-"""The runner: answers on a descriptor, output of any size and encoding, exit codes told as they are, limits kept."""
+"""Child processes: answers on a descriptor, output of any size and encoding, exit codes, limits."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ def python(code: str, **options: object) -> ProcessOutcome:
 
 
 def open_descriptors() -> set[str]:
-    """What this process has open, by what it leads to."""
+    """Return the open descriptors of this process by their target."""
     found: set[str] = set()
     for fd in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the one that listed them
@@ -22,7 +22,7 @@ def open_descriptors() -> set[str]:
     return found
 
 
-def test_answer_and_log_are_apart() -> None:
+def test_answer_and_log_are_separate() -> None:
     outcome = python(
         "import os, sys; print('to stdout'); print('to stderr', file=sys.stderr); "
         "os.write(int(os.environ['DDPWIZARD_ANSWER_FD']), b'{\"a\": 1}')",
@@ -33,14 +33,14 @@ def test_answer_and_log_are_apart() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 2, 124, 125, 126, 127, 137, 255])
-def test_the_exit_code_is_the_childs(code: int) -> None:
-    """124 and 127 are also what timeout(1) and shells use; a child may end with them like with any other."""
+def test_exit_code_is_that_of_the_child(code: int) -> None:
+    """124 and 127, which timeout(1) and shells use, are exit codes like any other."""
     outcome = python(f"raise SystemExit({code})")
     assert (outcome.status, outcome.code) == ("failed", code)
     assert outcome.why == f"ended with code {code}"
 
 
-def test_death_by_signal() -> None:
+def test_death_by_signal_is_128_plus_its_number() -> None:
     outcome = python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert (outcome.status, outcome.code) == ("failed", 128 + 11)
 
@@ -54,13 +54,13 @@ def test_time_limit_with_a_child_that_ignores_sigterm() -> None:
     assert outcome.why == "did not answer within 2 s"
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_missing_program_is_not_started() -> None:
     outcome = asyncio.run(run_process(["/no/such/program", "x"], limit_s=5))
     assert outcome.status == "not_started"
     assert outcome.why == "cannot start /no/such/program: No such file or directory"
 
 
-def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+def test_file_that_is_no_program_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     outcome = asyncio.run(run_process([str(tmp_path / "text")], limit_s=5))
     assert outcome.status == "not_started"
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_program(tmp_path: Path) -> None:
         (["true", "nul\0byte"], {}, "null byte"),
     ],
 )
-def test_what_cannot_even_be_tried(command: list[str], options: dict[str, Path], says: str) -> None:
+def test_invalid_call_is_not_started(command: list[str], options: dict[str, Path], says: str) -> None:
     outcome = asyncio.run(run_process(command, limit_s=5, **options))  # type: ignore[arg-type]
     assert outcome.status == "not_started"
     assert says in outcome.why
@@ -96,26 +96,26 @@ def test_huge_output_keeps_only_its_end() -> None:
     assert outcome.why == "ended with code 3: line 299999"
 
 
-def test_a_line_without_end_is_told_in_pieces() -> None:
+def test_line_without_end_is_passed_on_in_pieces() -> None:
     told: list[str] = []
     python("import sys; sys.stdout.write('x' * 5_000_000 + 'end')", on_output=told.append)
     assert "".join(told) == "x" * 5_000_000 + "end"
     assert max(map(len, told)) <= 2 * LINE_LIMIT_BYTES
 
 
-def test_a_large_answer_comes_whole() -> None:
+def test_large_answer_is_complete() -> None:
     code = "import os; fd = int(os.environ['DDPWIZARD_ANSWER_FD']); os.fdopen(fd, 'wb').write(b'a' * 40_000_000)"
     assert python(code, answers=True).answer == b"a" * 40_000_000
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_no_text_are_replaced() -> None:
     told: list[str] = []
     outcome = python("import sys; sys.stdout.buffer.write(b'\\xff\\x00ok\\n')", on_output=told.append)
     assert told == ["\ufffd\0ok"]
     assert outcome.log == "\ufffd\0ok\n"
 
 
-def test_lines_are_told_while_it_runs() -> None:
+def test_lines_are_passed_on_while_the_child_runs() -> None:
     async def scenario() -> None:
         first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         code = "import time; print('first', flush=True); time.sleep(60)"
@@ -133,7 +133,7 @@ def test_lines_are_told_while_it_runs() -> None:
     asyncio.run(scenario())
 
 
-def test_a_failing_listener_fails_the_call() -> None:
+def test_failing_listener_fails_the_call() -> None:
     def broken(line: str) -> None:
         raise KeyError(line)
 
@@ -153,7 +153,7 @@ def test_only_the_answer_descriptor_is_inherited() -> None:
     assert sorted(inherited) == sorted([0, 1, 2, own])
 
 
-def test_the_environment_is_the_one_given() -> None:
+def test_environment_is_the_one_given() -> None:
     outcome = python("import os; print(os.environ.get('GIVEN'), os.environ.get('HOME'))", env={"GIVEN": "yes"})
     assert outcome.log == "yes None\n"
 
@@ -173,7 +173,7 @@ def test_no_descriptor_is_left_open() -> None:
     assert open_descriptors() == before
 
 
-def test_many_at_a_time() -> None:
+def test_many_children_at_a_time() -> None:
     async def scenario() -> list[ProcessOutcome]:
         return await asyncio.gather(*(run_process(["sh", "-c", f"echo {i}"], limit_s=30) for i in range(12)))
 

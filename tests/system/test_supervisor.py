@@ -1,6 +1,6 @@
-"""Nothing the wizard started outlives it: cancelled, timed out, killed, its terminal closed; and nothing is left over.
+"""Nothing outlives the wizard: cancelled, timed out, killed, its terminal closed.
 
-Processes are recognised by a mark in their environment, which every descendant inherits and none can lose.
+Processes are recognised by a mark in their environment, which every descendant inherits.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from ddpwizard.app.system.subprocesses import run_process
 
 MARK = "DDPWIZARD_TEST_MARK"
 GONE_WITHIN_S = 30  # of a box that does other work besides; a family lives 120 s
-STEPS = 20  # of the event loop; the keeper needs thousands of them to end a family
-# Every process a test starts ends by itself when its fuse has burnt down, so that a broken keeper cannot flood a box.
+STEPS = 20  # of the event loop; the supervisor needs thousands of them to end a family
+# Every process of a test ends after its own fuse, so that a broken supervisor cannot flood the machine.
 STUBBORN = """
 import os, signal, sys, time
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -80,7 +80,7 @@ while time.monotonic() < FUSE:
 
 
 def marked(mark: str) -> list[int]:
-    """The living processes that carry the mark, the test's own and zombies left out."""
+    """Return the living processes that carry the mark, without the test itself and zombies."""
     found: list[int] = []
     for path in Path("/proc").iterdir():
         if not path.name.isdigit() or int(path.name) == os.getpid():
@@ -96,7 +96,7 @@ def marked(mark: str) -> list[int]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for the condition; fails the test when it does not come true."""
+    """Wait for the condition, or fail the test."""
     until = time.monotonic() + GONE_WITHIN_S
     while not condition():
         assert time.monotonic() < until, "the condition did not come true in time"
@@ -105,14 +105,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A mark of this test's own, in the environment of everything it starts."""
+    """Return a mark for this test, in the environment of everything it starts."""
     monkeypatch.setenv(MARK, str(tmp_path))
     return str(tmp_path)
 
 
 @pytest.fixture
 def births(tmp_path: Path) -> Path:
-    """The directory where each process of a family leaves its pid."""
+    """Return the directory where each process of a family leaves its pid."""
     directory = tmp_path / "births"
     directory.mkdir()
     return directory
@@ -123,7 +123,7 @@ def count(births: Path) -> int:
 
 
 def cancel_when(command: list[str], ready: Callable[[], bool]) -> None:
-    """Start the command, cancel it once ``ready``; the call returns at once, having waited for nothing."""
+    """Start the command and cancel it once ``ready``; check that the call returns at once."""
 
     async def scenario() -> None:
         task = asyncio.create_task(run_process(command, limit_s=100))
@@ -149,7 +149,7 @@ def test_time_limit_ends_the_whole_family(mark: str, births: Path) -> None:
     assert not marked(mark)
 
 
-def test_end_of_the_command_ends_what_it_left_behind(mark: str, births: Path) -> None:
+def test_end_of_the_command_ends_its_descendants(mark: str, births: Path) -> None:
     launcher = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {FAMILY!r}, sys.argv[1]])\n"
     launcher += "import os, time\nwhile len(os.listdir(sys.argv[1])) < 3: time.sleep(0.01)\nsys.exit(7)"
     outcome = asyncio.run(run_process([sys.executable, "-c", launcher, str(births)], limit_s=60))
@@ -165,7 +165,7 @@ asyncio.run(run_process([sys.executable, "-c", sys.argv[1], sys.argv[2]], limit_
 """
 
 
-def test_wizard_killed(mark: str, births: Path) -> None:
+def test_killed_wizard_leaves_no_process(mark: str, births: Path) -> None:
     wizard = subprocess.Popen([sys.executable, "-c", WIZARD, FAMILY, str(births)])
     wait_until(lambda: count(births) == 3)
     wizard.kill()
@@ -173,7 +173,7 @@ def test_wizard_killed(mark: str, births: Path) -> None:
     wait_until(lambda: not marked(mark))
 
 
-def test_pseudo_terminal_closed(mark: str, births: Path) -> None:
+def test_closed_terminal_leaves_no_process(mark: str, births: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests were started with nohup
@@ -185,8 +185,8 @@ def test_pseudo_terminal_closed(mark: str, births: Path) -> None:
     wait_until(lambda: not marked(mark))
 
 
-def test_wizard_gone_before_the_keeper_looked(mark: str) -> None:
-    """The other end of the socket is closed before the keeper has even begun."""
+def test_wizard_that_ends_before_the_supervisor_starts_leaves_no_process(mark: str) -> None:
+    """The other end of the socket is closed before the supervisor has started."""
     code = textwrap.dedent(
         """
         import asyncio, os, sys
@@ -203,20 +203,20 @@ def test_wizard_gone_before_the_keeper_looked(mark: str) -> None:
     wait_until(lambda: not marked(mark))
 
 
-def test_children_that_replace_their_dead(mark: str, births: Path) -> None:
+def test_children_that_replace_dead_siblings_are_ended(mark: str, births: Path) -> None:
     cancel_when([sys.executable, "-c", RESPAWNER, str(births)], lambda: count(births) >= 15)
     wait_until(lambda: not marked(mark))
 
 
-def test_a_child_that_forks_and_exits_for_ever(mark: str, births: Path) -> None:
+def test_child_that_forks_and_exits_for_ever_is_ended(mark: str, births: Path) -> None:
     outcome = asyncio.run(run_process([sys.executable, "-c", HOPPER, str(births)], limit_s=60))
     assert count(births) == 1
-    assert outcome.status == "ok"  # the first of the line ended by itself, with 0
-    assert outcome.elapsed_s < GONE_WITHIN_S, "it ended by its own fuse, not by the keeper"
+    assert outcome.status == "ok"  # the first process of the chain ended with 0
+    assert outcome.elapsed_s < GONE_WITHIN_S, "it ended by its own fuse, not by the supervisor"
     assert not marked(mark)
 
 
-def test_no_zombie_keeper_stays(mark: str, births: Path) -> None:
+def test_supervisor_leaves_no_zombie(mark: str, births: Path) -> None:
     cancel_when([sys.executable, "-c", FAMILY, str(births)], lambda: count(births) == 3)
     wait_until(lambda: not marked(mark))
 

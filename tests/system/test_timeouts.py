@@ -1,4 +1,4 @@
-"""Waiting with a limit keeps what asyncio promises: the answer, the limit, the cancellation."""
+"""Waiting with a limit: the answer, the limit, the cancellation."""
 
 import asyncio
 
@@ -6,11 +6,11 @@ import pytest
 from ddpwizard.app.system.timeouts import wait_for
 
 
-def test_the_answer() -> None:
+def test_wait_for_returns_the_answer() -> None:
     assert asyncio.run(wait_for(5.0, asyncio.sleep(0, "here"))) == "here"
 
 
-def test_an_error_of_the_work() -> None:
+def test_wait_for_raises_the_error_of_the_work() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
@@ -18,7 +18,7 @@ def test_an_error_of_the_work() -> None:
         asyncio.run(wait_for(5.0, fails()))
 
 
-def test_the_limit_ends_the_work() -> None:
+def test_wait_for_ends_the_work_at_the_limit() -> None:
     ended: list[str] = []
 
     async def works() -> None:
@@ -33,7 +33,7 @@ def test_the_limit_ends_the_work() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_cancellation_is_kept_even_where_the_answer_comes_with_it(answered: bool) -> None:
+def test_cancellation_together_with_the_answer_is_kept(answered: bool) -> None:
     async def waits_and_is_cancelled() -> bool:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         waiting = asyncio.ensure_future(wait_for(5.0, answer))

@@ -1,5 +1,11 @@
 import pytest
-from ddpwizard.app.text.terminal import split_at_sequence, strip_control, strip_sequences, strip_sequences_bytes
+from ddpwizard.app.text.terminal import (
+    align_columns,
+    split_at_sequence,
+    strip_control,
+    strip_sequences,
+    strip_sequences_bytes,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +57,7 @@ def test_text_and_bytes_agree(text: str) -> None:
 
 def test_strip_control_keeps_newlines_tabs_and_non_breaking_spaces() -> None:
     assert strip_control("a\tb\nc\u00a0d\x00\x7f\r") == "a\tb\nc\u00a0d"
+
+
+def test_columns_are_aligned_without_trailing_blanks() -> None:
+    assert align_columns([["rank", "state"], ["0", ""], ["1–3", "waiting"]]) == ["rank  state", "0", "1–3   waiting"]

@@ -9,9 +9,13 @@ from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.process_json import process_rows
 from ddpwizard.app.triage.rank_groups import (
+    RankGroup,
     blocking_children,
+    group_cells,
     job_title,
+    long_notes,
     rank_groups,
+    rank_table,
     ranks_label,
     resource_use,
     since_text,
@@ -156,3 +160,31 @@ def test_process_rows_hold_the_data_of_each_process(report: JobReport) -> None:
     assert (row["rank"], row["pid"], row["looks"], row["switches"]) == (0, 100, 2, 0)
     assert row["stack"][-1] == f"main ({SCRIPT}:4)"
     assert row["children"] == row["links"] == row["devices"] == row["output"] == []
+
+
+def test_table_rows_have_the_cells_of_all_faces(tmp_path: Path) -> None:
+    groups = rank_groups(surrounded(recorded(tmp_path)))
+    columns, rows = rank_table(groups)
+    assert columns == ["rank", "state", "where", "in", "last moved"]
+    assert rows[0] == ["0", "waiting", f"{groups[0].where}  {groups[0].function}", "all_reduce", groups[0].since]
+    columns, rows = rank_table(groups, resources=True)
+    assert columns[5:] == ["group", "seq", "CPU", "GPU", "memory", "I/O"]
+    assert rows[1][-2:] == ["13 GiB", "64 KiB/s"]
+
+
+def test_cells_of_a_group() -> None:
+    group = RankGroup("0, 2, 4", "blocked_io", "", "", "", "", False, "", members=(0, 2, 4))
+    assert group_cells(group)["state"] == "blocked io"
+    assert group_cells(group, most=5)["rank"] == "3 ranks"
+    assert group_cells(group._replace(state="running"))["last moved"] == "now"
+
+
+def test_note_replaces_an_unknown_place_and_is_shortened() -> None:
+    note = "the stack could not be read because the kernel refuses it to this user"
+    group = RankGroup("0", "unreadable", "", "", "", "", False, note, members=(0,))
+    assert group_cells(group)["where"] == "the stack could not be read because the kernel …"
+    assert long_notes([group, group]) == [note]
+    placed = group._replace(where="a.py:1", function="f", collective="barrier", note="alone")
+    cells = group_cells(placed)
+    assert (cells["where"], cells["in"]) == ("a.py:1  f", "barrier (alone)")
+    assert long_notes([placed]) == []

@@ -1,37 +1,27 @@
-"""This machine as a plan needs it: its GPUs, their free memory and links, host memory and NVMe drives."""
+"""Detect this machine for a plan: its GPUs, their free memory and links, host memory and NVMe drives."""
 
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from ...errors import InspectionError
-from ...hardware.visible_gpus import visible_devices
+from ...hardware.machine import Machine, machine_from_snapshot
 from ...probes import gpus as gpus_probe
 from ...probes import limits as limits_probe
 from ...probes.context import ProbeContext
-from ...snapshot import GpuSection, LimitsSection
+from ...snapshot import GpuSection, LimitsSection, Snapshot
 from ...text.units import GIB
 
-
-class DetectedMachine(NamedTuple):
-    """A detected machine. ``gpus`` is 0 if none was found; ``notes``: the findings, one line each."""
-
-    gpus: int
-    gpu: str | None
-    gpu_memory_gib: float | None
-    host_bytes: float | None
-    notes: list[str]
-    nvlinks: int | None = None  # of the GPU with the fewest; 0 means PCIe
-    nvme_bytes: float | None = None  # free on the NVMe drive with most free space; 0: no drive; None: not checked
+LEAST_FREE_GIB = 0.1  # of a GPU whose memory is all in use
 
 
-def detect_machine(python: str) -> DetectedMachine:
+def detect_machine(python: str) -> Machine:
     """Detect this machine with the probes of ``ddpwizard doctor``."""
     found = asyncio.run(_detect(ProbeContext(python=python)))
-    free, where = free_nvme()
-    nvme = [f"NVMe: {free / GIB:.0f} GiB free on {where}" if where else "NVMe: no drive found on this machine"]
-    return found._replace(nvme_bytes=free, notes=found.notes + nvme)
+    free_bytes, mount = free_nvme()
+    return msgspec.structs.replace(found, nvme_free_bytes=free_bytes, nvme_mount=mount)
 
 
 def free_nvme() -> tuple[float, str]:
@@ -46,44 +36,38 @@ def free_nvme() -> tuple[float, str]:
     return found
 
 
-async def _detect(context: ProbeContext) -> DetectedMachine:
+async def _detect(context: ProbeContext) -> Machine:
     found = await asyncio.gather(gpus_probe.collect(context), limits_probe.collect(context), return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, InspectionError):
             raise each
     gpus, limits = found
-    return machine_from_sections(
-        gpus if isinstance(gpus, GpuSection) else None, limits if isinstance(limits, LimitsSection) else None
-    )
-
-
-def machine_from_sections(gpus: GpuSection | None, limits: LimitsSection | None) -> DetectedMachine:
-    """Return the machine that these sections of a snapshot describe."""
-    notes: list[str] = []
-    host_bytes = _host_bytes(limits)
-    if host_bytes:
-        notes.append(f"host memory: {host_bytes / GIB:.0f} GiB free on this machine")
-    visible = [device.gpu for device in visible_devices(gpus)[0]] if gpus else []
-    if not visible:
-        return DetectedMachine(
-            0, None, None, host_bytes, ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100", *notes]
+    return machine_from_snapshot(
+        Snapshot(
+            taken_at=0,
+            host="",
+            ddpwizard_version="",
+            gpus=gpus if isinstance(gpus, GpuSection) else None,
+            limits=limits if isinstance(limits, LimitsSection) else None,
         )
-    free_gib = min(gpu.memory_total_bytes - gpu.memory_used_bytes for gpu in visible) / GIB
-    names = sorted({gpu.name for gpu in visible})
-    notes.insert(
-        0, f"gpus: {len(visible)}, found on this machine ({', '.join(names)}), {free_gib:.1f} GiB free on each"
-    )
-    links = [gpu.nvlinks for gpu in visible if gpu.nvlinks is not None]
-    return DetectedMachine(
-        len(visible), visible[0].name, max(free_gib, 0.1), host_bytes, notes, min(links) if links else None
     )
 
 
-def _host_bytes(limits: LimitsSection | None) -> float | None:
-    """Return the available host memory, within the limit of a container."""
-    if limits is None or not limits.memory_available_bytes:
-        return None
-    free = float(limits.memory_available_bytes)
-    if limits.cgroup_memory_limit_bytes:
-        free = min(free, limits.cgroup_memory_limit_bytes - (limits.cgroup_memory_used_bytes or 0))
-    return max(free, 1.0)
+def free_gpu_memory_gib(machine: Machine) -> float | None:
+    """Return the free memory of the fullest GPU, or None if the machine has no known GPU."""
+    return max(machine.gpu_free_bytes / GIB, LEAST_FREE_GIB) if machine.listed_gpus else None
+
+
+def machine_notes(machine: Machine) -> list[str]:
+    """Return what was detected, one line each."""
+    notes = ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"]
+    if machine.listed_gpus:
+        free_gib, names = machine.gpu_free_bytes / GIB, ", ".join(machine.gpu_names)
+        notes = [f"gpus: {machine.listed_gpus}, found on this machine ({names}), {free_gib:.1f} GiB free on each"]
+    if machine.memory_free_bytes:
+        notes.append(f"host memory: {machine.memory_free_bytes / GIB:.0f} GiB free on this machine")
+    if machine.nvme_free_bytes is None:
+        return notes
+    if not machine.nvme_mount:
+        return [*notes, "NVMe: no drive found on this machine"]
+    return [*notes, f"NVMe: {machine.nvme_free_bytes / GIB:.0f} GiB free on {machine.nvme_mount}"]

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from ... import snapshot as snapshots
 from ...errors import UserError
 from ...hardware import gpu_catalog, server_catalog
+from ...hardware.machine import Machine, machine_from_snapshot
 from ...snapshot import AllreduceSection, BenchRow, Snapshot
 from ...system.files import read_regular_file
 from ...text.units import GIB
 from .. import spec
 from ..timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
-from ..types import TrainingSetup
 from . import detected
 
 SNAPSHOT_LIMIT_BYTES = 50_000_000
@@ -36,6 +36,7 @@ class ClusterShape(NamedTuple):
     host_bytes: float | None
     nvme_bytes: float | None
     notes: list[str]
+    full_node_gpus: int = spec.PER_NODE
 
 
 class MeasuredLinks(NamedTuple):
@@ -46,39 +47,32 @@ class MeasuredLinks(NamedTuple):
     note: str
 
 
-def resolve_machine(given: Mapping[str, Any], detect: Callable[[], detected.DetectedMachine]) -> ClusterShape:
+def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> ClusterShape:
     """Return the machine of the options. ``detect`` is called if the options do not describe GPUs.
 
     Raises:
         UserError: An option is invalid, or two options exclude each other.
     """
-    if given.get("machine") and given.get("box"):
-        raise UserError("--machine and --box exclude each other", "leave one out")
+    if given.get("machine") and given.get("machine_snapshot"):
+        raise UserError("--machine and --machine-snapshot exclude each other", "leave one out")
     gpus, nodes, gpu = given.get("gpus"), given.get("nodes"), given.get("gpu")
     for name, count in (("gpus", gpus), ("nodes", nodes)):
         if count is not None and not 0 < count <= spec.MOST:
             raise UserError(f"{name} is {count}", f"give 1 to {spec.MOST:,}")
-    memory_gib = parse_gib(given.get("gpu_memory"), "--gpu-memory")
+    memory_gib = given.get("gpu_memory_gib") or parse_gib(given.get("gpu_memory"), "--gpu-memory")
     host_gib = parse_gib(given.get("host_memory"), "--host-memory")
     if given.get("machine"):
         found = _named(given["machine"], gpus, nodes, gpu)
     else:
-        found = _by_numbers(given.get("box"), gpus, nodes, gpu, memory_gib, detect)
+        saved = given.get("machine_snapshot")
+        snapshot = load_snapshot(Path(saved)) if saved else given.get("snapshot")
+        found = _by_numbers(snapshot, gpus, nodes, gpu, memory_gib, detect)
     if found.gpu and memory_gib is None and found.gpu_memory_gib is None:
         memory_gib = resolve_gpu_name(found.gpu).memory_gib
     found = found._replace(
         gpu_memory_gib=memory_gib or found.gpu_memory_gib,
         host_bytes=host_gib * GIB if host_gib else found.host_bytes,
     )
-    return _with_links(found, given)
-
-
-def machine_of_spec(setting: TrainingSetup, given: Mapping[str, Any]) -> ClusterShape:
-    """Return the machine of a specification, with the options that it has no keys for."""
-    host_gib = parse_gib(given.get("host_memory"), "--host-memory")
-    links = default_links(setting.gpu, setting.gpu_memory_gib)
-    host_bytes = host_gib * GIB if host_gib else None
-    found = ClusterShape(setting.gpus, setting.nodes, setting.gpu, setting.gpu_memory_gib, links, host_bytes, None, [])
     return _with_links(found, given)
 
 
@@ -102,52 +96,55 @@ def _named(name: str, gpus: int | None, nodes: int | None, gpu: str | None) -> C
         f"{server.network_gbit:g} Gbit/s to other nodes (vendor's specification)"
     ]
     nvme = server.nvme_gb * 1e9
-    return ClusterShape(gpus, nodes, server.gpu.upper(), hardware.memory_gib, links, server.host_gib * GIB, nvme, notes)
+    host_bytes, memory_gib = server.host_gib * GIB, hardware.memory_gib
+    return ClusterShape(
+        gpus, nodes, server.gpu.upper(), memory_gib, links, host_bytes, nvme, notes, full_node_gpus=server.gpus
+    )
 
 
 def _by_numbers(
-    saved: str | None,
+    snapshot: Snapshot | None,
     gpus: int | None,
     nodes: int | None,
     gpu: str | None,
     memory_gib: float | None,
-    detect: Callable[[], detected.DetectedMachine],
+    detect: Callable[[], Machine],
 ) -> ClusterShape:
     """Return the machine by numbers; missing ones come from a snapshot, or from this machine."""
-    snapshot = load_snapshot(Path(saved)) if saved else None
     given = gpus is not None or gpu is not None or memory_gib is not None
     if snapshot is None and given:
         count, notes = _nodes(gpus, nodes)
         return ClusterShape(gpus or count, count, gpu, None, default_links(gpu, memory_gib), None, None, notes)
-    machine = detected.machine_from_sections(snapshot.gpus, snapshot.limits) if snapshot else detect()
-    notes = list(machine.notes)
+    machine = machine_from_snapshot(snapshot) if snapshot else detect()
+    notes = detected.machine_notes(machine)
     if snapshot:
         source = f"in the snapshot of {snapshot.host[:60]}, {_when(snapshot)}"
         notes = [line.replace("on this machine", source) for line in notes]
     if given:
         notes = [line for line in notes if not line.startswith("gpus:")]
-    per_node = machine.gpus or 1
+    per_node = machine.listed_gpus or 1
     if gpus is None:
         nodes = nodes or 1
         gpus = per_node * nodes
     else:
-        nodes, more = _nodes(gpus, nodes, machine.gpus or spec.PER_NODE)
+        nodes, more = _nodes(gpus, nodes, machine.listed_gpus or spec.PER_NODE)
         notes += more
-    same = gpu is None or gpu == machine.gpu
-    links = default_links(gpu or machine.gpu, memory_gib or machine.gpu_memory_gib, machine.nvlinks if same else None)
+    detected_gpu, free_gib = machine.gpu_name or None, detected.free_gpu_memory_gib(machine)
+    same = gpu is None or gpu == detected_gpu
+    links = default_links(gpu or detected_gpu, memory_gib or free_gib, machine.nvlinks if same else None)
     if same and machine.nvlinks == 0 and gpus > nodes:
         notes.append("link within a node: PCIe, no NVLink found")
     found = ClusterShape(
         gpus,
         nodes,
-        gpu or machine.gpu,
-        machine.gpu_memory_gib if same else None,
+        gpu or detected_gpu,
+        free_gib if same else None,
         links,
-        machine.host_bytes,
-        None,
+        float(machine.memory_free_bytes) or None,
+        machine.nvme_free_bytes,
         notes,
+        full_node_gpus=machine.listed_gpus or spec.PER_NODE,
     )
-    found = found._replace(nvme_bytes=machine.nvme_bytes)
     return _with_bench(found, snapshot) if snapshot else found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from ...jobs.types import Job
-from ...system import process_usage, procfs
+from ...system import procfs
 from ...system.procfs import Proc
 from ...text import redact
 from ...training_script.frame import StackFrame
@@ -94,13 +94,13 @@ def _watched(proc: Proc, rank_pid: int) -> WatchedChild:
         proc=proc,
         rank_pid=rank_pid,
         usage=_usage_of(proc.pid),
-        loader=process_usage.main_thread_name(proc.pid) == LOADER_NAME,
+        loader=procfs.main_thread_name(proc.pid) == LOADER_NAME,
     )
 
 
 def _usage_of(pid: int) -> _Usage | None:
     counters = procfs.counters(pid)
-    return _Usage(counters.cpu_s, counters.switches, sum(process_usage.read_io_bytes(pid))) if counters else None
+    return _Usage(counters.cpu_s, counters.switches, sum(procfs.read_io_bytes(pid))) if counters else None
 
 
 def _moved(first: _Usage | None, last: _Usage | None) -> bool:

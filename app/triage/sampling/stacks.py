@@ -14,7 +14,7 @@ import msgspec
 
 from ...errors import InspectionError
 from ...jobs.types import Process
-from ...system import process_usage, procfs, ptrace, pyspy, pyspy_batch
+from ...system import procfs, ptrace, pyspy, pyspy_batch
 from ...system.pyspy import SpyFrame, SpyLocal, SpyThread
 from ...system.subprocesses import run_process
 from ...text import redact
@@ -160,7 +160,7 @@ def _counters(pid: int) -> Sample:
     if counters is None or counters.state == "Z":
         gone = "" if counters is None else "Z"
         return Sample(at=now, process_state=gone, cpu_s=0.0, switches=0, problem=GONE)
-    read_bytes, written_bytes = process_usage.read_io_bytes(pid)
+    read_bytes, written_bytes = procfs.read_io_bytes(pid)
     return Sample(
         at=now,
         process_state=counters.state,
@@ -168,7 +168,7 @@ def _counters(pid: int) -> Sample:
         switches=counters.switches,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        waits_in=process_usage.kernel_wait_function(pid),
+        waits_in=procfs.kernel_wait_function(pid),
         gpu=procfs.has_gpu_open(pid),
     )
 

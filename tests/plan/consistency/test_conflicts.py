@@ -258,7 +258,7 @@ class TestCommand:
         done = ddpwizard("plan", "--check", str(tmp_path))
         assert done.returncode == 2
         assert "ds_config.json" in done.stderr
-        assert "says how a job is started" not in done.stderr
+        assert "describes how a job is started" not in done.stderr
 
     @pytest.mark.parametrize("content", ["{", "[1, 2", "{" * 100_000, '{"a": ' * 100_000])
     def test_what_is_broken_is_one_line(self, content: str, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ class TestCommand:
     def test_nothing_to_check(self, tmp_path: Path) -> None:
         done = ddpwizard("plan", "--check", str(tmp_path))
         assert done.returncode == 2
-        assert "says how a job is started" in done.stderr
+        assert "describes how a job is started" in done.stderr
 
     @pytest.mark.parametrize("piece", ["\n", " ", "a ", "\\\n", "torchrun \\\n", "'", "#SBATCH\n", "{", "- "])
     def test_a_large_file_is_read_in_no_time(self, piece: str) -> None:

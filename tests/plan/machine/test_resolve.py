@@ -7,21 +7,22 @@ import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog, server_catalog
-from ddpwizard.app.plan.machine.detected import DetectedMachine, free_nvme
+from ddpwizard.app.hardware.machine import Machine
+from ddpwizard.app.plan.machine.detected import free_nvme
 from ddpwizard.app.plan.machine.resolve import links_from_bench, resolve_machine
 from ddpwizard.app.plan.timing.communication import PCIE_HOP_S
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot
 from ddpwizard.app.text.units import GIB
 from helpers.h100_sections import LIMITS, gpu
 
-NOTHING = DetectedMachine(0, None, None, None, ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"])
+NOTHING = Machine(gpu_count=0)
 
 
-def here() -> DetectedMachine:
+def here() -> Machine:
     return NOTHING
 
 
-def unasked() -> DetectedMachine:
+def unasked() -> Machine:
     raise AssertionError("this machine was inspected")
 
 
@@ -87,7 +88,7 @@ class TestNamed:
             ({"machine": "abacus"}, "machine abacus: not known"),
             ({"machine": "p5.48xlarge", "gpu": "A100"}, "--gpu together with --machine p5.48xlarge"),
             ({"machine": "p5.48xlarge", "gpus": 16, "nodes": 1}, "16 GPUs on 1 of p5.48xlarge: 8 × 1 = 8"),
-            ({"machine": "p5.48xlarge", "box": "snapshot.json"}, "exclude each other"),
+            ({"machine": "p5.48xlarge", "machine_snapshot": "snapshot.json"}, "exclude each other"),
         ],
     )
     def test_conflicting_options_are_refused(self, given: dict[str, Any], message: str) -> None:
@@ -129,8 +130,13 @@ class TestInNumbers:
 
 class TestHere:
     def test_detects_this_machine_without_gpu_options(self) -> None:
-        machine = DetectedMachine(
-            4, "NVIDIA H100 80GB HBM3", 70.0, 500 * GIB, ["gpus: 4, found on this machine (H100)"], 18, 2e12
+        machine = Machine(
+            gpu_count=4,
+            gpu_name="NVIDIA H100 80GB HBM3",
+            gpu_free_bytes=70 * GIB,
+            memory_free_bytes=500 * GIB,
+            nvlinks=18,
+            nvme_free_bytes=2e12,
         )
         found = resolve_machine({"nodes": 2}, lambda: machine)
         assert (found.gpus, found.nodes, found.gpu_memory_gib) == (8, 2, 70)
@@ -138,7 +144,7 @@ class TestHere:
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
 
     def test_gpus_without_nvlink_use_pcie(self) -> None:
-        machine = DetectedMachine(2, "NVIDIA A100-SXM4-80GB", 79.0, None, ["gpus: 2, found on this machine (A100)"], 0)
+        machine = Machine(gpu_count=2, gpu_name="NVIDIA A100-SXM4-80GB", gpu_free_bytes=79 * GIB, nvlinks=0)
         found = resolve_machine({}, lambda: machine)
         assert (found.links.intra_gbps, found.links.intra_latency_s) == (gpu_catalog.INTRA_GBPS, PCIE_HOP_S)
         assert "link within a node: PCIe, no NVLink found" in found.notes
@@ -185,7 +191,7 @@ class TestSaved:
         return str(directory / "snapshot.json")
 
     def test_snapshot_gives_measured_links(self, tmp_path: Path) -> None:
-        found = resolve_machine({"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
+        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
         assert (found.gpus, found.gpu_memory_gib, found.host_bytes) == (8, 79, 48 * GIB)
         assert found.links.measured
         assert found.links.intra_gbps == pytest.approx(2**30 / 5e-3 / 1e9 * 2 * 7 / 8)
@@ -198,20 +204,22 @@ class TestSaved:
     @pytest.mark.parametrize("given", [{}, {"gpus": 8, "gpu_memory": "80GB"}, {"gpu": "H100"}, {"gpus": 2}])
     @pytest.mark.parametrize("seen", [8, 0])
     def test_all_reduce_on_cpus_does_not_apply_to_gpus(self, given: dict[str, Any], seen: int, tmp_path: Path) -> None:
-        found = resolve_machine({"box": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked)
+        found = resolve_machine(
+            {"machine_snapshot": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked
+        )
         assert not found.links.measured
         assert found.links.intra_gbps >= gpu_catalog.INTRA_GBPS
         assert any("does not apply to GPUs" in line for line in found.notes)
         assert len([line for line in found.notes if line.startswith("link within")]) <= 1
 
     def test_option_overrides_the_snapshot(self, tmp_path: Path) -> None:
-        given = {"box": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
+        given = {"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
         found = resolve_machine(given, unasked)
         assert (found.gpus, found.links.intra_gbps) == (4, 7)
 
     @pytest.mark.parametrize("section", [None, AllreduceSection(backend="nccl", ranks=8, rows=[])])
     def test_snapshot_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
-        found = resolve_machine({"box": self.saved(tmp_path, 8, section)}, unasked)
+        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, section)}, unasked)
         assert not found.links.measured
         assert any(line.startswith("links: ") for line in found.notes)
 
@@ -222,4 +230,4 @@ class TestSaved:
     def test_invalid_snapshot_is_refused(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "snapshot.json").write_bytes(content)
         with pytest.raises(UserError):
-            resolve_machine({"box": str(tmp_path / "snapshot.json")}, unasked)
+            resolve_machine({"machine_snapshot": str(tmp_path / "snapshot.json")}, unasked)

@@ -147,12 +147,12 @@ def test_ctrl_c_terminates_a_factory_that_never_returns(models: Path) -> None:
         assert command.stderr is not None
         assert "importing models in" in command.stderr.readline()  # before it does
         process = psutil.Process(command.pid)
-        keeper = wait_for(lambda: next(iter(process.children()), None), "the keeper of the factory")
+        supervisor = wait_for(lambda: next(iter(process.children()), None), "the supervisor of the factory")
         command.send_signal(signal.SIGINT)
         output = command.communicate(timeout=180)[1]
     assert command.returncode == 130
     assert "Traceback" not in output
-    keeper.wait(timeout=180)
+    supervisor.wait(timeout=180)
 
 
 @pytest.mark.slow

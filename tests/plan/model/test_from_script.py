@@ -6,9 +6,13 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan.model.from_script import ScriptConfig, ScriptFactory, ScriptModelName, find_models
 from ddpwizard.app.plan.model.hf_config import model_from_config
-from ddpwizard.app.plan.model_source import resolve_model
+from ddpwizard.app.plan.model_source import ModelSource, resolve_model
 
 NET = "from torch import nn\nclass Net(nn.Module):\n    pass\ndef build_model():\n    return Net()\n"
+
+
+def no_build(*_: object) -> ModelSource:
+    raise AssertionError("no model is built here")
 
 
 def script(directory: Path, text: str) -> Path:
@@ -38,17 +42,17 @@ def test_missing_config_fields_follow_from_the_rest(hidden: int, heads: int, tmp
     sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": 8, "intermediate_size": 2816}
     words = ", ".join(f"{name}={value}" for name, value in sizes.items())
     path = script(tmp_path, f"model = LlamaForCausalLM(LlamaConfig({words}))")
-    found = resolve_model({"script": str(path)}, str, print)
+    found = resolve_model({"script": str(path)}, no_build)
     assert found.model.kv_heads == heads
     assert found.model.params == model_from_config(sizes | {"model_type": "llama", "vocab_size": 32000})[0].params
-    assert "vocab_size 32000: not in the script, so transformers' default is used" in found.told
+    assert "vocab_size 32000: not in the script, so transformers' default is used" in found.notes
 
 
 def test_key_value_heads_of_a_config_class_are_noted(tmp_path: Path) -> None:
     sizes = "hidden_size=1024, num_attention_heads=16, num_hidden_layers=2, vocab_size=100, intermediate_size=64"
-    found = resolve_model({"script": str(script(tmp_path, f"m = A.from_config(MistralConfig({sizes}))"))}, str, print)
+    found = resolve_model({"script": str(script(tmp_path, f"m = A.from_config(MistralConfig({sizes}))"))}, no_build)
     assert found.model.kv_heads == 8
-    assert "num_key_value_heads 8: not in the config, so transformers' default is used" in found.told
+    assert "num_key_value_heads 8: not in the config, so transformers' default is used" in found.notes
 
 
 def test_config_created_in_a_script(tmp_path: Path) -> None:
@@ -104,18 +108,17 @@ def test_script_without_a_model_is_refused(text: str, message: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "others"),
     [
-        ("student = A.from_pretrained('gpt2')\nteacher = A.from_pretrained('gpt2-xl')", " others in line 2,"),
-        ("config = A.from_pretrained('gpt2')\nmodel = B.from_pretrained('gpt2')", ""),
-        ("tok = Tokenizer.from_pretrained('t5-3b')\nmodel = B.from_pretrained('gpt2')", ""),
+        ("student = A.from_pretrained('gpt2')\nteacher = A.from_pretrained('gpt2-xl')", ["at line 2"]),
+        ("config = A.from_pretrained('gpt2')\nmodel = B.from_pretrained('gpt2')", []),
+        ("tok = Tokenizer.from_pretrained('t5-3b')\nmodel = B.from_pretrained('gpt2')", []),
     ],
 )
-def test_other_models_of_a_script_are_noted(text: str, others: str, tmp_path: Path) -> None:
-    found = resolve_model({"script": str(script(tmp_path, text))}, str, print)
+def test_other_models_of_a_script_are_noted(text: str, others: list[str], tmp_path: Path) -> None:
+    found = resolve_model({"script": str(script(tmp_path, text))}, no_build)
     assert found.model.name == "gpt2"
-    assert found.told[0].startswith("model: gpt2, as")
-    assert [line for line in found.told if " others in line " in line and others in line] == found.told[1:2] * bool(
-        others
-    )
+    assert found.notes[0].startswith("model: gpt2, as")
+    listed = [line for line in found.notes if " also builds models " in line]
+    assert [line.rpartition(" models ")[2] for line in listed] == others
 
 
 def test_the_script_is_not_run(tmp_path: Path) -> None:

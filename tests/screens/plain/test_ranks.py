@@ -26,7 +26,7 @@ def test_the_ranks_stand_in_a_table_with_what_is_known(tmp_path: Path, capsys: p
     for name in ("state", "where", "in", "last moved", "group", "seq", "CPU", "GPU", "memory", "I/O"):
         assert f"  {name}" in names
     first = next(row for row in rows if row.startswith("  0 "))
-    assert "train.py:7 validate  all_reduce  ≥ 3 s ago   default_pg  117" in first
+    assert "train.py:7  validate  all_reduce  ≥ 3 s       default_pg  117" in first
     assert next(row for row in rows if row.startswith("  1–3 ")).index("waiting") == names.index("state")
 
 

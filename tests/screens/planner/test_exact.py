@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import exact_memory
-from ddpwizard.app.plan import form_request as asks
+from ddpwizard.app.plan import exact_memory, form_fields, summary
 from ddpwizard.app.plan.model_source import ModelSource
+from ddpwizard.app.plan.request import PlanRequest
 from ddpwizard.app.plan.types import Model, PlanRow
 from ddpwizard.app.system.procfs import all_processes
 from ddpwizard.app.text.units import GIB
@@ -80,7 +80,7 @@ async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
         await pilot.press("enter")
-        await shows(pilot, "own:tiny is code of yours: it is not imported yet", "enter in that field asks")
+        await shows(pilot, "own:tiny is a Python function and has not been imported yet", "press Enter in that field")
         await entered(pilot, "gpt2")
         await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
         await entered(pilot, "own:a b")
@@ -158,7 +158,7 @@ async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> N
         await until(pilot, lambda: (here / "begun").exists(), CHILD_LIMIT_S)
         assert children(here)
         await pilot.press(key)
-        await shows(pilot, "Cancelled.", "it is not imported yet")
+        await shows(pilot, "Cancelled.", "has not been imported yet")
         assert "building own:never" not in frame(pilot)
         assert pilot.app.screen is screen
         await until(pilot, lambda: not children(here))
@@ -223,21 +223,21 @@ def test_paths_are_taken_as_by_the_command(here: Path) -> None:
 
 def test_what_code_freezes_is_not_trained() -> None:
     built = ModelSource(Model(params=1e9, layers=4, hidden=64, vocab=100), [], "own:tiny", frozen=0.25)
-    box = asks.form_machine_from_snapshot(snapshot())
-    values = asks.initial_values(box, Path.cwd()) | {"model": "own:tiny"}
-    assert asks.request_from_form(values, box, {"own:tiny": built}).setting.train.frozen == 0.25
+    box = form_fields.form_machine(snapshot())
+    values = form_fields.initial_values(box, Path.cwd()) | {"model": "own:tiny"}
+    assert form_fields.request_from_form(values, box, {"own:tiny": built}).setting.train.frozen == 0.25
     with pytest.raises(UserError, match="no memory"):
-        asks.request_from_form(values, box, {"own:tiny": UserError("no memory")})
+        form_fields.request_from_form(values, box, {"own:tiny": UserError("no memory")})
 
 
-def asked(model: str) -> asks.FormRequest:
-    box = asks.form_machine_from_snapshot(snapshot())
-    return asks.request_from_form(asks.initial_values(box, Path.cwd()) | {"model": model}, box)
+def asked(model: str) -> PlanRequest:
+    box = form_fields.form_machine(snapshot())
+    return form_fields.request_from_form(form_fields.initial_values(box, Path.cwd()) | {"model": model}, box)
 
 
 def test_both_figures_part_for_part() -> None:
     question = asked("gpt2")
-    row = PlanRow(asks.summary.make_summary(question).rows[0].candidate, question.setting)
+    row = PlanRow(summary.make_summary(question).rows[0].candidate, question.setting)
     formula = exact_memory.PeakParts(
         params=GIB, grads=0, optimizer=2 * GIB, activations=3.5 * GIB, buffers=0, temporaries=0
     )

@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import form_request as asks
-from ddpwizard.app.plan import summary
-from ddpwizard.app.plan.types import Breakdown
+from ddpwizard.app.plan import form_fields, request, summary
+from ddpwizard.app.plan.types import Breakdown, TrainingSetup
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow
-from ddpwizard.app.text.units import GIB
+from ddpwizard.app.text.units import GIB, gib_text
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.planner import memory_bars
 from ddpwizard.screens.planner.compare import GIBS, TIMES, ComparisonRow
@@ -42,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def opened(pilot: Pilot[int]) -> PlanScreen:
     await shows(pilot, "DDP, FSDP or ZeRO", "ens3")
-    await until(pilot, lambda: "looking at this box" not in frame(pilot))
+    await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
     await pilot.press("7")
     await shows(pilot, "on a GPU", "ZeRO-3")
     await until(pilot, lambda: more_is_known(pilot))
@@ -95,12 +94,12 @@ async def test_three_questions_are_answered_in_a_line_each() -> None:
         field(screen, "gpus").value = "8"
         await shows(pilot, "With 8 more GPUs: ")
         await pilot.press("minus")
-        field(screen, "more").value = "5"
+        field(screen, "more_gpus").value = "5"
         await shows(pilot, "With 5 more GPUs: not planned; 13 do not fill nodes of 8.")
-        field(screen, "more").value = "56"
+        field(screen, "more_gpus").value = "56"
         await shows(pilot, "With 56 more GPUs: ", "64 on 8 nodes, 360 GB/s")
         field(screen, "nodes").value = "9"
-        await shows(pilot, "GPUs in all (8) is no multiple of nodes (9)")
+        await shows(pilot, "gpus (8) is no multiple of nodes (9)")
         field(screen, "nodes").value = ""
         await shows(pilot, "64 on 8 nodes, 360 GB/s")
         field(screen, "micro_batch").value = "999999"
@@ -121,8 +120,27 @@ async def test_what_is_pasted_into_a_field_stands_there_once() -> None:
         screen = await opened(pilot)
         await pilot.press("tab", "ctrl+u")
         pilot.app.post_message(events.Paste(" gpt2\n"))
-        await shows(pilot, "0.124 B parameters", "made for 1,024 tokens")
+        await shows(pilot, "0.124 B parameters", "sequence    1024")
         assert field(screen, "model").value == "gpt2"
+        field(screen, "seq_len").value = "2048"
+        await shows(pilot, "made for 1,024 tokens")
+
+
+@walk
+async def test_fields_in_grey_follow_the_model_and_the_gpu() -> None:
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot)
+        dtype = screen.query_one("#dtype", ChoiceField)
+        assert (dtype.value, dtype.shown) == ("", "bf16-mixed")
+        field(screen, "gpu").value = "V100-32G"
+        field(screen, "model").value = "bert-base"
+        await until(pilot, lambda: dtype.shown == "fp16-mixed" and field(screen, "seq_len").placeholder == "512")
+        assert "has no bf16" not in frame(pilot)
+        dtype.focus()
+        await pilot.press("b")
+        await shows(pilot, "V100-32G has no bf16")
+        await pilot.press("backspace")
+        await until(pilot, lambda: screen._rows[0].setting.train.dtype == "fp16-mixed")
 
 
 @walk
@@ -147,8 +165,8 @@ async def test_a_long_value_shows_how_it_begins_where_one_is_not_in_it() -> None
 
 @pytest.mark.parametrize("said", ["", "none", "No", "0"])
 def test_no_adapters_as_one_writes_it(said: str) -> None:
-    values = asks.initial_values(asks.FormMachine(), Path("nowhere")) | {"lora": said}
-    assert asks.request_from_form(values, asks.FormMachine()).setting.train.lora is None
+    values = form_fields.initial_values(form_fields.FormMachine(), Path("nowhere")) | {"lora": said}
+    assert form_fields.request_from_form(values, form_fields.FormMachine()).setting.train.lora is None
 
 
 @walk
@@ -156,7 +174,7 @@ async def test_it_ranks_again_as_one_types() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         before = table(pilot)
-        await pilot.press("tab", "tab", "backspace")
+        await pilot.press("tab", "tab", "9")
         assert screen.focused is field(screen, "seq_len")
         await until(pilot, lambda: table(pilot) != before)
         field(screen, "model").value = "0.1b 12 768"
@@ -186,14 +204,14 @@ WRONG = [
     ("gpu", "", "GPU is empty: not known"),
     ("model", "gibberish", "model gibberish: not known"),
     ("model", "", "model is empty"),
-    ("model", "pkg.mod:build_model", "pkg.mod:build_model is code of yours: it is not imported yet"),
+    ("model", "pkg.mod:build_model", "pkg.mod:build_model is a Python function and has not been imported yet"),
     ("model", "pkg.mod:build model", "names no function"),
-    ("model", "train.py", "no script is read from here"),
-    ("model", "/no/such/config.json", "cannot read /no/such/config.json"),
+    ("model", "train.py", "the form reads no scripts"),
+    ("model", "/no/such/config.json", "model /no/such/config.json: not known, and no such path"),
     ("gpu", "A100", "GPU A100: which memory size?"),
     ("nodes", "3", "GPUs in all (8) is no multiple of nodes (3)"),
     ("nodes", "9", "GPUs in all (8) is no multiple of nodes (9)"),
-    ("model", "~nouser/x", "no home is known for ~nouser"),
+    ("model", "~nouser/x", "no home directory is known for ~nouser"),
     ("model", "/dev/stdin", "is no regular file"),
     ("gpus", "0", "GPUs in all is 0"),
     ("gpus", "99999999", "GPUs in all is 99999999"),
@@ -203,13 +221,13 @@ WRONG = [
     ("micro_batch", "1.5", "per GPU is 1.5"),
     ("grad_accum", "x" * 300, "accumulate is xxxxxxxxxxxxxxxxxxxx:"),
     ("lora", "many", "LoRA rank is many"),
-    ("quant", "nf4", "base weights in nf4 cannot be trained"),
+    ("quant", "nf4", "weights in nf4 cannot be trained"),
     ("dtype", "int3", "precision is int3: not known"),
     ("gpu_memory", "much", "GPU memory is much"),
     ("gpu_memory", "-1GB", "GPU memory is -1GB"),
     ("host_memory", "nan", "host memory is nan"),
     ("inter_gbps", "inf", "between nodes is inf"),
-    ("more", "0", "more GPUs is 0: not between 1 and 1,000,000"),
+    ("more_gpus", "0", "more GPUs is 0: not between 1 and 1,000,000"),
     ("gpus", "1000001", "GPUs in all is 1000001: not between 1 and 1,000,000"),
     ("gpu", "24GB", "GPU 24GB: a size, no name"),
     ("host_memory", "abc1TB", "host memory is abc1TB: no size"),
@@ -220,41 +238,39 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "value", "says"), WRONG)
 def test_what_makes_no_sense_is_refused_with_its_field(name: str, value: str, says: str, here: Path) -> None:
-    box = asks.form_machine_from_snapshot(recorded())
+    box = form_fields.form_machine(recorded())
     with pytest.raises(UserError) as refused:
-        asks.request_from_form(asks.initial_values(box, here) | {name: value}, box)
+        form_fields.request_from_form(form_fields.initial_values(box, here) | {name: value}, box)
     assert says in refused.value.message
     assert refused.value.next_step
     assert len(refused.value.message) < 120
 
 
-def test_what_is_near_is_offered_and_numbers_may_be_written_as_one_says_them(here: Path) -> None:
-    box = asks.form_machine_from_snapshot(recorded())
+def test_similar_names_are_offered_and_numbers_take_units(here: Path) -> None:
+    machine = form_fields.form_machine(recorded())
+
+    def resolved(**values: str) -> TrainingSetup:
+        return form_fields.request_from_form(form_fields.initial_values(machine, here) | values, machine).setting
+
     with pytest.raises(UserError, match="not known") as refused:
-        asks.request_from_form(asks.initial_values(box, here) | {"model": "llama"}, box)
+        resolved(model="llama")
     assert "Llama-3-8B" in (refused.value.next_step or "")
     for name in ("Llama 3.1 8B", "llama3.1-8b"):
-        assert (
-            asks.request_from_form(asks.initial_values(box, here) | {"model": name}, box).setting.model.name
-            == "Llama-3.1-8B"
-        )
-    written = asks.request_from_form(asks.initial_values(box, here) | {"seq_len": "8k", "gpus": "4,096"}, box).setting
+        assert resolved(model=name).model.name == "Llama-3.1-8B"
+    written = resolved(seq_len="8k", gpus="4,096")
     assert (written.train.seq_len, written.gpus) == (8192, 4096)
-    assert (
-        asks.request_from_form(asks.initial_values(box, here) | {"model": "7b 32 4096 32000"}, box).setting.model.vocab
-        == 32000
-    )
+    assert resolved(model="7b 32 4096 32000").model.vocab == 32000
 
 
 @walk
 async def test_the_first_row_stays_marked_until_one_moves_the_mark() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
-        for model, dtype in (("Llama-3.1-70B", "bf16-pure"), ("0.1b 12 768", "bf16-mixed")):
+        for model, hidden, dtype in (("Llama-3.1-70B", 8192, "bf16-pure"), ("0.1b 12 768", 768, "bf16-mixed")):
             field(screen, "model").value = model
             screen.query_one(PlanForm).set("dtype", dtype)
             screen._ask()
-            await until(pilot, lambda m=model: screen._rows[0].setting.model.name == m)
+            await until(pilot, lambda h=hidden: screen._rows[0].setting.model.hidden == h)
             choices = screen.query_one(Choices)
             assert (choices.highlighted, choices.top) == (0, 0)
             assert "▸" in table(pilot)[0]
@@ -286,19 +302,20 @@ def test_what_is_not_counted_is_told(here: Path) -> None:
 
 
 def test_no_gpu_here_is_told(here: Path) -> None:
-    nothing = asks.form_machine_from_snapshot(None)
-    values = asks.initial_values(nothing, here)
-    assert asks.assumption_note(values, nothing).startswith("No GPU is seen here: 8 × H100 are assumed")
-    assert asks.assumption_note(values | {"gpu": "A100-80G"}, nothing) == ""
-    assert values["seq_len"] == "2048"  # as on the command line
+    nothing = form_fields.form_machine(None)
+    values = form_fields.initial_values(nothing, here)
+    assert form_fields.assumption_note(values, nothing).startswith("No GPU is seen here: 8 × H100 are assumed")
+    assert form_fields.assumption_note(values | {"gpu": "A100-80G"}, nothing) == ""
+    assert values["seq_len"] == ""
+    assert form_fields.placeholders(form_fields.request_from_form(values, nothing))["seq_len"] == "2048"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_row_keeps_to_its_width_and_its_meaning(width: int, here: Path) -> None:
-    box = asks.form_machine_from_snapshot(None)
-    values = asks.initial_values(box, here)
+    box = form_fields.form_machine(None)
+    values = form_fields.initial_values(box, here)
     for model in ("Llama-3.1-8B", "DeepSeek-V3"):
-        found = summary.make_summary(asks.request_from_form(values | {"model": model, "gpus": "16"}, box))
+        found = summary.make_summary(form_fields.request_from_form(values | {"model": model, "gpus": "16"}, box))
         rows = [StrategyTable(width, 79.1 * GIB, False).row(row, False).plain for row in found.rows]
         assert all(len(row) <= width - 4 for row in rows)
         assert not [row for row in rows if "…" in row and "resh" in row]
@@ -350,7 +367,7 @@ async def test_words_of_a_field_are_told_and_taken_one_after_the_other() -> None
         await shows(pilot, "page down: names")
         await pilot.press("pagedown")
         assert field(screen, "gpu").value != "H100"
-        assert field(screen, "gpu").value in asks.GPUS
+        assert field(screen, "gpu").value in form_fields.GPU_NAMES
         await pilot.press("pageup")
         assert field(screen, "gpu").value == "H100"
 
@@ -372,7 +389,7 @@ async def test_other_fields_are_on_a_page_of_their_own() -> None:
         await pilot.press("space")
         await until(pilot, lambda: screen._rows[0].setting.train.quant == "nf4")
         field(screen, "lora").value = ""
-        await shows(pilot, "base weights in nf4 cannot be trained")
+        await shows(pilot, "weights in nf4 cannot be trained")
         await pilot.press("m", "f2")  # where a letter is none of the commands
         await shows(pilot, "sequence", "accumulate")
         field(screen, "seq_len").focus()
@@ -387,6 +404,8 @@ async def test_other_fields_are_on_a_page_of_their_own() -> None:
 async def test_a_keystroke_is_quick() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
+        field(screen, "seq_len").value = "2048"
+        await until(pilot, lambda: screen._shown == screen._number)
         field(screen, "seq_len").focus()
         taken: list[float] = []
         for key in ("backspace", "6", "backspace", "8", "backspace", "4"):
@@ -400,9 +419,9 @@ async def test_a_keystroke_is_quick() -> None:
 def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, quick = threading.Event(), summary.make_summary
 
-    def slow(question: summary.FormRequest) -> summary.PlanSummary:
+    def slow(asked: request.PlanRequest) -> summary.PlanSummary:
         gate.wait(120)
-        return quick(question)
+        return quick(asked)
 
     @walk
     async def typed() -> None:
@@ -411,7 +430,7 @@ def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setattr(summary, "make_summary", slow)
             before = table(pilot)
             field(screen, "seq_len").focus()
-            await pilot.press("backspace", "backspace", "backspace")
+            await pilot.press("2")
             await shows(pilot, "sequence    2  ")
             assert table(pilot) == before
             await pilot.press("down")
@@ -503,9 +522,9 @@ async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
         await until(pilot, lambda: "✗" in next(line for line in table(pilot) if "▸" in line))
         at = screen._at_marked()
         assert at is not None
-        over = screen._rows[at].candidate.device_used_bytes_per_gpu / GIB - 80
+        over = gib_text(screen._rows[at].candidate.device_used_bytes_per_gpu - 80 * GIB)
         await pilot.press("w")
-        await shows(pilot, "launch.sh", f"does not fit ({over:,.1f} GiB over): nothing is written", "take")
+        await shows(pilot, "launch.sh", f"does not fit ({over} over): nothing is written", "take")
         asking = pilot.app.screen
         await until(pilot, lambda: getattr(asking, "_versions", None) is not None)
         await pilot.press("w")
@@ -638,19 +657,18 @@ def test_the_form_begins_with_what_the_box_has(here: Path) -> None:
     assert snapshot.gpus is not None
     gpus = [msgspec.structs.replace(gpu, memory_used_bytes=10 << 30) for gpu in snapshot.gpus.gpus[:4]]
     snapshot = msgspec.structs.replace(snapshot, gpus=msgspec.structs.replace(snapshot.gpus, gpus=gpus))
-    box = asks.form_machine_from_snapshot(snapshot)
-    values = asks.initial_values(box, here)
+    box = form_fields.form_machine(snapshot)
+    values = form_fields.initial_values(box, here)
     assert (values["gpus"], values["gpu"], values["nodes"], values["model"]) == ("4", "H100", "", "Llama-3.1-8B")
-    question = asks.request_from_form(values, box)
-    assert question.setting.gpu_memory_gib == 70
-    assert question.host_bytes == 900 << 30
-    other = asks.request_from_form(values | {"gpu": "A100-40G"}, box).setting
+    found = form_fields.request_from_form(values, box)
+    assert found.setting.gpu_memory_gib == 70
+    assert found.host_bytes == 900 << 30
+    other = form_fields.request_from_form(values | {"gpu": "A100-40G"}, box).setting
     assert other.gpu_memory_gib is not None
     assert other.gpu_memory_gib < 40
-    machine = asks.request_from_form(values | {"gpu": "p5.48xlarge", "gpus": "32"}, box)
+    machine = form_fields.request_from_form(values | {"gpu": "p5.48xlarge", "gpus": "32"}, box)
     assert (machine.setting.nodes, machine.setting.gpu, machine.host_bytes) == (4, "H100", 2048 << 30)
-    assert asks.form_machine_from_snapshot(None).per_node == 0
-    assert asks.initial_values(box._replace(gpu="V100-32G"), here)["dtype"] == "fp16-mixed"
+    assert form_fields.form_machine(None).gpus == 0
     bench = BenchRow(
         operation="all_reduce",
         backend="nccl",
@@ -662,23 +680,23 @@ def test_the_form_begins_with_what_the_box_has(here: Path) -> None:
         correct=True,
     )
     measured = msgspec.structs.replace(snapshot, allreduce=AllreduceSection(backend="nccl", ranks=4, rows=[bench]))
-    assert asks.request_from_form(values, asks.form_machine_from_snapshot(measured)).links.intra_gbps == 123.0
+    assert form_fields.request_from_form(values, form_fields.form_machine(measured)).links.intra_gbps == 123.0
 
 
 def test_a_config_in_the_directory_is_the_model(here: Path) -> None:
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     (here / "config.json").write_text(json.dumps(config | {"vocab_size": 100, "intermediate_size": 128}))
-    values = asks.initial_values(asks.form_machine_from_snapshot(None), here)
+    values = form_fields.initial_values(form_fields.form_machine(None), here)
     assert values["model"] == "config.json"
-    assert asks.request_from_form(values, asks.form_machine_from_snapshot(None)).setting.model.hidden == 64
+    assert form_fields.request_from_form(values, form_fields.form_machine(None)).setting.model.hidden == 64
     (here / "config.json").write_text("{}")
-    assert asks.initial_values(asks.form_machine_from_snapshot(None), here)["model"] == "Llama-3.1-8B"
+    assert form_fields.initial_values(form_fields.form_machine(None), here)["model"] == "Llama-3.1-8B"
 
 
 def said(here: Path, **values: str) -> list[str]:
     """The three answers to a form without a box."""
-    box = asks.form_machine_from_snapshot(None)
-    found = summary.make_summary(asks.request_from_form(asks.initial_values(box, here) | values, box))
+    box = form_fields.form_machine(None)
+    found = summary.make_summary(form_fields.request_from_form(form_fields.initial_values(box, here) | values, box))
     return [str(line) for line in summary.summary_lines(summary.add_scaling(found))]
 
 
@@ -692,7 +710,7 @@ def test_the_answers_say_what_nothing_says(here: Path) -> None:
     slow = said(here, model="DeepSeek-V3")
     assert "strategies in practice; ZeRO-3 + NVMe" in slow[0]
     assert slow[1] == "Fastest: nothing fits in practice."
-    then = said(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more="120")
+    then = said(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more_gpus="120")
     assert "nothing fits" in then[1]
     assert "fits then (128 on 16 nodes" in then[2]
-    assert said(here, more="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."
+    assert said(here, more_gpus="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."

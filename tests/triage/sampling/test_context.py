@@ -112,15 +112,6 @@ class TestConnections:
             assert found[0].peer == f"127.0.0.1:{server.getsockname()[1]}"
             assert found[0].waiting_to_send_bytes > 0
 
-    def test_socket_table_with_ipv6_and_invalid_lines(self) -> None:
-        text = (
-            "  sl  local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode\n"
-            "   0: 00000000000000000000000001000000:6D60 00000000000000000000000001000000:C001 01 0000000F:00000000 "
-            "00:00000000 00000000     0        0 4711 1 0 20 4 30 10 -1\n"
-            "   1: zz:1 zz:2 01 nonsense\n   2: 0100007F:0050 00000000:0000 FF 0:0 0 0 0 0 12\n"
-        )
-        assert connections.parse_socket_table(text) == {4711: Connection("[::1]:28000", "[::1]:49153", "estab", 15)}
-
 
 class TestGpus:
     def test_gpu_usage_by_pid(self) -> None:

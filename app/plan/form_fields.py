@@ -1,0 +1,340 @@
+"""The fields of the planner's form, and the reader that turns their texts into a plan request.
+
+A field that is empty is not given: ``plan.request`` decides on its value, which the form shows in grey
+(``placeholders``).
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import UserError
+from ..hardware import gpu_catalog, server_catalog
+from ..hardware.machine import Machine, machine_from_snapshot
+from ..snapshot import Snapshot
+from ..text.units import GIB
+from . import model_source, request, spec
+from .machine import detected, resolve
+from .model import catalog, from_code, hf_config
+from .model.from_code import Arguments
+from .model_source import ModelSource
+from .request import PlanRequest
+
+CONFIG = "config.json"
+MODEL, GPU, GPUS = "Llama-3.1-8B", "H100", "8"
+ANY, NO, SIXTEEN_BIT = "any", "no", "16 bit"
+NO_LORA = ("none", NO, "0")  # mean the same as an empty field
+MOST_LETTERS = 30  # of a value in a message
+
+
+class FormField(NamedTuple):
+    """One field of the form.
+
+    ``value`` is its first text; ``choices`` are the only words that it takes, ``names`` are suggestions. ``hint``
+    describes what can be entered, ``meaning`` what the choices decide.
+    """
+
+    label: str
+    value: str = ""
+    choices: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    hint: str = ""
+    meaning: str = ""
+
+
+GPU_NAMES = (*(key.upper() for key in gpu_catalog.GPUS), *server_catalog.SERVERS)
+MODEL_NAMES = tuple(model.name for model in catalog.MODELS.values())
+FIELDS = {
+    "model": FormField(
+        "model",
+        MODEL,
+        names=MODEL_NAMES,
+        hint="a name, a path, pkg.mod:build, or 7b 32 4096 32000",
+    ),
+    "seq_len": FormField("sequence", hint="tokens of a sequence; 8k is 8,192"),
+    "gpus": FormField("GPUs in all", GPUS, hint="over all nodes"),
+    "dtype": FormField(
+        "precision",
+        choices=("bf16-mixed", "bf16-pure", "fp16-mixed", "fp32"),
+        meaning="data type of weights and arithmetic; mixed: float32 weights",
+    ),
+    "micro_batch": FormField("per GPU", hint="sequences per GPU and micro-batch"),
+    "nodes": FormField("nodes", hint="empty: as many as the GPUs need"),
+    "optimizer": FormField("optimizer", choices=("adamw", "adamw-8bit", "adafactor", "muon", "lion", "sgd")),
+    "grad_accum": FormField("accumulate", hint="micro-batches of one optimizer step"),
+    "gpu": FormField("GPU", GPU, names=GPU_NAMES, hint="a GPU such as A100-80G, or a machine: p5.48xlarge"),
+}
+MORE_FIELDS = {
+    "act_ckpt": FormField(
+        "recompute",
+        choices=(ANY, "none", "full", "selective-op", "selective-layer"),
+        meaning="any: several kinds are compared",
+    ),
+    "lora": FormField("LoRA rank", hint="empty: all weights are trained; else such as 16"),
+    "gpu_memory": FormField("GPU memory", hint="free memory of one GPU, such as 80GB or 24GiB"),
+    "attention": FormField(
+        "attention",
+        choices=("flash", "eager"),
+        meaning="flash keeps no attention scores; eager keeps them all",
+    ),
+    "lora_target": FormField("LoRA on", choices=("q,v", "all-linear"), meaning="layers that get adapters"),
+    "host_memory": FormField("host memory", hint="memory of one host for offloading, such as 512GB"),
+    "loss": FormField(
+        "loss",
+        choices=("eager", "compiled", "chunked", "fused-linear"),
+        meaning="implementation of the cross-entropy",
+    ),
+    "quant": FormField(
+        "base weights",
+        choices=(SIXTEEN_BIT, "nf4", "nf4-dq", "gptq-int4"),
+        meaning="quantization of the frozen base under LoRA",
+    ),
+    "inter_gbps": FormField("between nodes", hint="GB/s of bus bandwidth between nodes"),
+    "compile": FormField("torch.compile", choices=(NO, "yes"), meaning="fused operations keep fewer activations"),
+    "optimizer_impl": FormField(
+        "optim. step",
+        choices=("fused", "foreach"),
+        meaning="foreach: by lists of tensors, with copies; fused: none",
+    ),
+    "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in all"),
+}
+ALL = FIELDS | MORE_FIELDS
+
+
+class FormMachine(NamedTuple):
+    """This machine as the form offers it; ``gpus`` is 0 if no GPU was found.
+
+    ``gpu`` is the short name of its GPUs, ``nodes`` the nodes of the job that its variables describe.
+    """
+
+    snapshot: Snapshot | None = None
+    gpus: int = 0
+    gpu: str = ""
+    nodes: int = 1
+    nvme_bytes: float | None = None
+
+
+def form_machine(snapshot: Snapshot | None) -> FormMachine:
+    """Return the machine of a snapshot."""
+    if snapshot is None:
+        return FormMachine()
+    found = machine_from_snapshot(snapshot)
+    if not found.listed_gpus:
+        return FormMachine(snapshot)
+    gpu = gpu_catalog.find_gpu(found.gpu_name, detected.free_gpu_memory_gib(found))
+    keys = [key for key in gpu_catalog.matching_gpus(found.gpu_name) if gpu_catalog.GPUS[key] == gpu]
+    name = keys[0].upper() if keys else found.gpu_name
+    return FormMachine(snapshot, found.listed_gpus, name, found.nodes, nvme_bytes=detected.free_nvme()[0])
+
+
+def initial_values(machine: FormMachine, directory: Path) -> dict[str, str]:
+    """Return the first text of each field: that of the machine or the directory, else a default."""
+    values = {name: field.value for name, field in ALL.items()}
+    if machine.gpus:
+        values |= {"gpus": str(machine.gpus * machine.nodes), "gpu": machine.gpu}
+        values["nodes"] = str(machine.nodes) if machine.nodes > 1 else ""
+    if _is_config(directory / CONFIG):
+        values["model"] = CONFIG
+    return values
+
+
+def _is_config(path: Path) -> bool:
+    try:
+        return path.is_file() and bool(hf_config.read_config(path))
+    except (UserError, OSError):
+        return False
+
+
+def assumption_note(values: Mapping[str, str], machine: FormMachine) -> str:
+    """Return a note if the GPUs of the form are a default because none was found, else ""."""
+    if machine.gpus or (values["gpus"], values["gpu"]) != (GPUS, GPU):
+        return ""
+    return f"No GPU is seen here: {GPUS} × {GPU} are assumed."
+
+
+def placeholders(found: PlanRequest) -> dict[str, str]:
+    """Return the value that each empty field stands for, as text."""
+    setting, train = found.setting, found.setting.train
+    host = server_catalog.assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
+    host_bytes = found.host_bytes or (host.bytes if host else None)
+    shown = {name: str(getattr(train, name) or "") for name in ALL if hasattr(train, name)}
+    return shown | {
+        "nodes": str(setting.nodes),
+        "act_ckpt": found.recompute or ANY,
+        "lora": str(train.lora.r) if train.lora else "none",
+        "lora_target": (train.lora and train.lora.target) or "q,v",
+        "quant": train.quant or SIXTEEN_BIT,
+        "compile": "yes" if train.compile else NO,
+        "gpu_memory": f"{setting.gpu_memory_gib:.1f} GiB" if setting.gpu_memory_gib else "",
+        "host_memory": f"{host_bytes / GIB:.0f} GiB" if host_bytes else "",
+        "inter_gbps": f"{found.scaled_links.inter_gbps:.0f} GB/s",
+        "more_gpus": str(found.more_gpus),
+    }
+
+
+def request_from_form(
+    values: Mapping[str, str], machine: FormMachine, built: Mapping[str, ModelSource | UserError] | None = None
+) -> PlanRequest:
+    """Read a request from the form. ``built`` has the models that the user's code built, or why it did not.
+
+    Raises:
+        UserError: A field cannot be read; the message names it.
+    """
+
+    def build(factory: str, directory: Path, arguments: Arguments, where: str) -> ModelSource:
+        return _built_model(factory, built or {})
+
+    def detect() -> Machine:
+        raise AssertionError("the form always names its GPUs")
+
+    found = request.resolve_request(given_values(values, machine), build, detect, lambda name: ALL[name].label)
+    return found._replace(nvme_bytes=machine.nvme_bytes) if _is_this_machine(values["gpu"], machine) else found
+
+
+def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, Any]:
+    """Return the values that the fields give, by the names of ``plan.request``.
+
+    Raises:
+        UserError: A field cannot be read; the message names it.
+    """
+    for name, field in ALL.items():
+        if field.choices and values[name] not in ("", *field.choices):
+            shown = f"{field.label} is {values[name][:MOST_LETTERS]}: not known"
+            raise UserError(shown, f"one of {', '.join(field.choices)}")
+    given: dict[str, Any] = {name: value for name, value in values.items() if value and ALL[name].choices}
+    given["compile"] = given.get("compile") == "yes"
+    if given.get("act_ckpt") == ANY:
+        del given["act_ckpt"]
+    if given.get("quant") == SIXTEEN_BIT:
+        del given["quant"]
+    given |= _model(values["model"]) | _gpu(values["gpu"], machine)
+    given["gpus"] = parse_field_number("gpus", values["gpus"])
+    for name in ("seq_len", "micro_batch", "nodes", "grad_accum", "lora", "more_gpus"):
+        if values[name] and not (name == "lora" and values[name].lower() in NO_LORA):
+            given[name] = parse_field_number(name, values[name])
+    if "lora" not in given:
+        given.pop("lora_target", None)
+    for name in ("gpu_memory", "host_memory"):
+        if values[name]:
+            given[name] = _size(name, values[name])
+    if values["inter_gbps"]:
+        given["inter_gbps"] = _rate("inter_gbps", values["inter_gbps"])
+    return given
+
+
+def check_model(value: str) -> None:
+    """Check that the text of the field ``model`` names a model.
+
+    Raises:
+        UserError: It does not.
+    """
+    model_source.resolve_model(_model(value), lambda factory, *_: _built_model(factory, {}))
+
+
+def check_gpu(value: str, machine: FormMachine) -> None:
+    """Check that the text of the field ``gpu`` names a GPU or a machine.
+
+    Raises:
+        UserError: It does not.
+    """
+    _gpu(value, machine)
+
+
+def _model(value: str) -> dict[str, Any]:
+    """Return the given values of the field ``model``: a name or a path, or sizes for four numbers."""
+    if value.endswith(".py"):
+        way = (
+            f"ddpwizard plan --script {value[:MOST_LETTERS]} reads it; or name what builds the model: train:build_model"
+        )
+        raise UserError("the form reads no scripts", way)
+    try:
+        sizes = [spec.parse_count(word) for word in value.split()]
+    except ValueError:
+        sizes = []
+    if not 1 <= len(sizes) <= 4 or not all(0 < size < 1e14 for size in sizes) or Path(value).exists():
+        return {"model": value}
+    layers, hidden, vocab = (int(size) or None for size in (*sizes[1:], 0, 0, 0)[:3])
+    return {"params": sizes[0], "layers": layers, "hidden": hidden, "vocab": vocab}
+
+
+def _built_model(factory: str, built: Mapping[str, ModelSource | UserError]) -> ModelSource:
+    """Return the model that a function of the user's own built when Enter was pressed."""
+    from_code.check_factory(factory)
+    found = built.get(factory) or UserError(
+        f"{factory[:MOST_LETTERS]} is a Python function and has not been imported yet",
+        "press Enter in that field to import it and build the model",
+    )
+    if isinstance(found, UserError):
+        raise found
+    return found
+
+
+def _is_this_machine(gpu: str, machine: FormMachine) -> bool:
+    return bool(machine.gpus) and gpu == machine.gpu
+
+
+def _gpu(value: str, machine: FormMachine) -> dict[str, Any]:
+    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU."""
+    if _is_this_machine(value, machine):
+        return {"snapshot": machine.snapshot}
+    if value.lower().removeprefix("standard_") in server_catalog.SERVERS:
+        return {"machine": value}
+    if re.fullmatch(r"[0-9.]+ *[gt]i?b?", value, re.IGNORECASE):
+        way = f"{value[:MOST_LETTERS]} goes into GPU memory, on the other page (F2); here a name (page down: names)"
+        raise UserError(f"GPU {value[:MOST_LETTERS]}: a size, no name", way)
+    try:
+        gpu_catalog.get_gpu(value)
+    except UserError as error:
+        raise UserError(error.message, f"page down: names; {error.next_step}") from error
+    return {"gpu": value}
+
+
+def parse_field_number(name: str, value: str) -> int:
+    """Parse a whole number of a field: ``4096``, ``4,096`` or ``4k``.
+
+    Raises:
+        UserError: It is none, or too small or too large.
+    """
+    most = spec.MOST if name in ("gpus", "nodes", "more_gpus") else spec.MOST_COUNTED
+    way, said = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
+    try:
+        count = spec.parse_whole_number(value)
+    except ValueError as error:
+        raise UserError(f"{said}: a whole number is needed", way) from error
+    if not 0 < count <= most:
+        raise UserError(f"{said}: not between 1 and {most:,}", way)
+    return count
+
+
+def _size(name: str, value: str) -> str:
+    """Check a memory size of a field, and return its text."""
+    try:
+        resolve.parse_gib(value, ALL[name].label)
+    except UserError as error:
+        raise UserError(f"{ALL[name].label} is {value[:MOST_LETTERS]}: no size", error.next_step) from error
+    return value
+
+
+def _rate(name: str, value: str) -> float:
+    """Parse a bandwidth of a field."""
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < 1e6:
+        raise UserError(f"{ALL[name].label} is {value[:20]}", "give GB/s, such as 90")
+    return rate
+
+
+def field_hint(name: str, width: int) -> str:
+    """Return a line of at most ``width`` cells on what can be entered in a field."""
+    field = ALL[name]
+    if field.choices:
+        meaning = f"; {field.meaning}" if field.meaning else ""
+        words = f"{field.label}: {' · '.join(field.choices)}"
+        ways = (f"{words}{meaning} (space)", f"{words} (space)", f"{field.label}: space takes the next word")
+    else:
+        hint = f"{field.label}: {field.hint}"
+        ways = (f"{hint} (page down: names)", hint) if field.names else (hint,)
+    return next((way for way in ways if len(way) <= width), ways[-1][:width])
