@@ -16,15 +16,15 @@ UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no nam
 # command: (module under app.commands, one line for --help)
 COMMANDS = {
     "diagnose": "Rank causes from logs, an error or a description.",
-    "doctor": "Check this box.",
-    "explain": "Everything known about one cause.",
+    "doctor": "Check this machine.",
+    "explain": "Explain one cause and its fixes.",
     "kb": "Check, list or draw the knowledge base.",
-    "plan": "DDP, FSDP or ZeRO: what fits, in how much memory, how fast.",
+    "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",
-    "run": "Run a job so that it can be looked at when it hangs, and look.",
+    "run": "Run a job and diagnose it if it hangs.",
     "sessions": "List, resume or export sessions.",
-    "triage": "The jobs running here: which rank, which line, why.",
-    "undo": "Take back the last applied fix, or a named one.",
+    "triage": "Diagnose the running jobs: which rank, which line, why.",
+    "undo": "Revert the last applied fix, or a named one.",
 }
 
 
@@ -46,22 +46,22 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ddpwizard")
-@click.option("--demo", is_flag=True, help="Start a real four-process job that hangs, and mend it.")
-@click.option("--plain", is_flag=True, help="Numbered questions instead of the full screen.")
-@click.option("--ascii", is_flag=True, help="Only ASCII characters.")
-@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
-@click.option("--python", metavar="PATH", help="The interpreter with the torch to look at.")
-@click.option("--knowledge", metavar="DIR", multiple=True, help="Further knowledge entries.")
+@click.option("--demo", is_flag=True, help="Start a real four-process job that hangs, and fix it.")
+@click.option("--plain", is_flag=True, help="Ask numbered questions instead of using the full screen.")
+@click.option("--ascii", is_flag=True, help="Print only ASCII characters.")
+@click.option("--no-mouse", is_flag=True, help="Do not capture the mouse.")
+@click.option("--python", metavar="PATH", help="Python interpreter of the training environment.")
+@click.option("--knowledge", metavar="DIR", multiple=True, help="Directory with additional knowledge entries.")
 @click.option(
     "--allow",
     type=click.Choice(["reads", "connects", "allocates", "perturbs"]),
-    help="How far probes may go.",
+    help="Highest intrusiveness of probes.",
 )
 @click.pass_context
 def group(ctx: click.Context, demo: bool, **given: Any) -> None:
     """From a symptom of a distributed PyTorch job to a named cause and a proved fix.
 
-    Without a command the wizard starts: type ddpwizard, and it looks at this box while you read.
+    Without a command the wizard starts and inspects this machine.
     """
     if ctx.invoked_subcommand is None:
         from pathlib import Path
@@ -74,7 +74,7 @@ def group(ctx: click.Context, demo: bool, **given: Any) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The ``ddpwizard`` command."""
+    """Run the ``ddpwizard`` command."""
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _flushed(code: int) -> int:
-    """The exit code, once all that was said is written; 3 where it could not be, with a line that says so."""
+    """Return the exit code once all output is written, or 3 with a message if it cannot be written."""
     try:
         sys.stdout.flush()
         return code
@@ -91,7 +91,7 @@ def _flushed(code: int) -> int:
         found = code
     except OSError as error:
         found = _unwritten(error)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries to flush again when it ends
     return found
 
 
@@ -100,8 +100,11 @@ def _unwritten(error: OSError) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code: 0 nothing found, 1 something found, 2 usage or unreadable
-    input, 3 could not look, 130 interrupted. No exception leaves it."""
+    """Run one command line and return its exit code.
+
+    0 nothing found, 1 something found, 2 usage or unreadable input, 3 inspection impossible, 130 interrupted. No
+    exception leaves it.
+    """
     wants_json = "--json" in argv
     try:
         result = group.main(argv, prog_name="ddpwizard", standalone_mode=False)
@@ -111,7 +114,7 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except click.ClickException as error:
-        return _refuse(error.format_message(), "ddpwizard --help lists what there is", 2, wants_json)
+        return _refuse(error.format_message(), "ddpwizard --help lists the commands", 2, wants_json)
     except UserError as error:
         return _refuse(error.message, error.next_step, error.exit_code, wants_json)
     except BrokenPipeError:

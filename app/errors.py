@@ -1,10 +1,10 @@
-"""The two ways the wizard says no: what happened and where, and what to do next, in one line."""
+"""The two kinds of errors of the wizard: what happened and where, and what to do next, in one line."""
 
 
 class UserError(Exception):
     """A request that cannot be met as given: bad usage, unreadable input, a target that is gone.
 
-    ``message`` says what happened and where; ``next_step`` what the person can do about it.
+    ``message`` says what happened and where; ``next_step`` what the user can do about it.
     """
 
     exit_code = 2
@@ -19,6 +19,6 @@ class UserError(Exception):
 
 
 class InspectionError(UserError):
-    """The request is fine, but the machine does not let us look (permission, missing tool, no /proc)."""
+    """The request is valid, but the machine cannot be inspected (permission, missing tool, no /proc)."""
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""The types everything speaks in: what was observed, what it points at, and what would tell more."""
+"""The types shared by all parts: evidence, ranked causes, and the next step."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -12,14 +12,13 @@ Status = Literal["ok", "warn", "fail", "skip", "unknown"]
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was observed about a case.
+    """One observation about a case.
 
-    ``id`` is what the knowledge base weighs: a finding (``host.shm-small``, ``review.DW401``), an answer
+    ``id`` is the key in the knowledge base: a finding (``host.shm-small``, ``review.DW401``), an answer
     (``answer:same-place=same-step``), a log signature (``log:port-in-use/0``), a clue or likeness in the user's words
-    (``clue:wrong-nic/0``, ``words:wrong-nic``), or a message that is told as harmless or as a consequence
-    (``message:sigterm``). ``where`` is ``path:line``, an interface, a process: whatever lets a person go and look.
-    ``strength`` in 0..1 scales the weight (a match of words is rarely whole). ``values`` are the numbers and names that
-    a message tells.
+    (``clue:wrong-nic/0``, ``words:wrong-nic``), or a message listed as harmless or as a consequence
+    (``message:sigterm``). ``where`` is ``path:line``, an interface, a process: a place to check. ``strength`` in 0..1
+    scales the weight (a match of words is rarely complete). ``values`` are the numbers and names in a message.
     """
 
     id: str
@@ -34,9 +33,9 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=False):
-    """What a judge says about one thing of the box. With a ``finding`` it is evidence; without it only told.
+    """Result of a judge about one property of the machine. With a ``finding`` it is evidence, else only information.
 
-    ``detail`` is what was observed and what it breaks, ``fix`` the command or setting that mends it.
+    ``detail`` is the observation and its consequence, ``fix`` the command or setting that fixes it.
     """
 
     id: str
@@ -48,7 +47,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=False):
     fix: str = ""
 
     def evidence(self) -> "Evidence | None":
-        """The evidence this check gives, or None where it only informs."""
+        """Return the evidence of this check, or None if it is only information."""
         if not self.finding:
             return None
         what = f"{self.title}: {self.detail}" if self.detail else self.title
@@ -56,7 +55,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class ReasonLine(msgspec.Struct, frozen=True):
-    """One line of the reckoning: a piece of evidence and what it adds to a cause, in nats (negative: against)."""
+    """A piece of evidence and the weight it adds to a cause, in nats (negative: against)."""
 
     source: Source
     what: str
@@ -76,7 +75,7 @@ class RankedCause(msgspec.Struct, frozen=True):
 
 
 class NextStep(msgspec.Struct, frozen=True):
-    """A question to a person or a probe the wizard can run, with the information it is expected to bring, in bits."""
+    """A question to the user or a probe to run, with its expected information gain in bits."""
 
     kind: Literal["question", "probe"]
     id: str
@@ -88,9 +87,9 @@ MIN_SHARE_SHOWN = 0.01  # the share from which a cause still matters
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """Ranked causes, best first, and ``other``: the probability that it is none of them.
+    """Ranked causes, best first, and ``other``: the probability of none of them.
 
-    ``several``: the first two are each shown by evidence of their own; then each confidence stands for itself.
+    ``several``: the first two have evidence of their own; each confidence is then independent of the others.
     """
 
     in_scope: bool
@@ -101,39 +100,39 @@ class Diagnosis(msgspec.Struct, frozen=True):
     evidence: list[Evidence]
 
     def named(self, most: int) -> list[RankedCause]:
-        """The causes that anything speaks for and that still matter, best first."""
+        """Return the causes with evidence for them that still matter, best first."""
         return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
 
 
-ONE_PROCESS = "text:one-process"  # the evidence id of a text that speaks of nothing else
+ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 
 def answer_id(question: str, answer: str) -> str:
-    """The evidence id of an answer."""
+    """Return the evidence id of an answer."""
     return f"answer:{question}={answer}"
 
 
 def signature_id(cause: Cause, index: int) -> str:
-    """The evidence id of a cause's log signature."""
+    """Return the evidence id of a cause's log signature."""
     return f"log:{cause.id}/{index}"
 
 
 def clue_id(cause: Cause, index: int) -> str:
-    """The evidence id of a cause's clue in a person's words."""
+    """Return the evidence id of a cause's clue in the user's words."""
     return f"clue:{cause.id}/{index}"
 
 
 def similar_text_id(cause: Cause) -> str:
-    """The evidence id of a person's words being like a cause's symptoms."""
+    """Return the evidence id of a similarity between the user's words and a cause's symptoms."""
     return f"words:{cause.id}"
 
 
 def confirmed_id(cause: str, was: bool) -> str:
-    """The evidence id of a person's word that it was this cause, or was not."""
+    """Return the evidence id of the user's confirmation or rejection of a cause."""
     return f"{'confirmed' if was else 'rejected'}:{cause}"
 
 
 def shows_unrelated(knowledge: Knowledge, items: Iterable[Evidence]) -> bool:
-    """Whether a message of a mistake was seen that has nothing to do with several ranks."""
+    """Return whether a message was seen of an error that has nothing to do with several ranks."""
     messages = [knowledge.messages.get(item.id.removeprefix("message:")) for item in items]
     return any(message is not None and message.kind == "unrelated" for message in messages)

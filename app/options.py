@@ -1,4 +1,4 @@
-"""The options every command takes, and what follows from them: the interpreter and the knowledge to use."""
+"""Common options of every command, and the interpreter and the knowledge that follow from them."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ Level = Literal["reads", "connects", "allocates", "perturbs"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options every command takes."""
+    """The common options of every command."""
 
     json: bool = False
     python: str | None = None
@@ -42,10 +42,10 @@ def knowledge_for(options: Options) -> "Knowledge":
 
 
 def target_python(options: Options) -> str:
-    """The interpreter of the user: ``--python``, else the active environment's, else our own.
+    """Return the user's interpreter: ``--python``, else that of the active environment, else our own.
 
     Raises:
-        UserError: ``--python`` is no program that can be run.
+        UserError: ``--python`` is not an executable program.
     """
     if options.python:
         path = expand_user(options.python)

@@ -1,4 +1,4 @@
-"""A session as a page one can hand on: what was said and seen, what it means, what was done, and whether it helped."""
+"""A session as a page to pass on: answers, observations, causes, fixes, and their proofs."""
 
 import time
 from pathlib import Path
@@ -26,17 +26,20 @@ STATUS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail", "unknown": "? un
 
 
 def report_as_markdown(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
-    """The session as Markdown. ``public`` renames hosts, addresses, users and paths; secrets never leave."""
+    """Return the session as Markdown. ``public`` renames hosts, addresses, users and paths.
+
+    Secrets are removed in any case.
+    """
     return to_markdown(build_document(session, public, knowledge))
 
 
 def report_as_html(session: Session, public: bool = False, knowledge: Knowledge | None = None) -> str:
-    """The session as one self-contained HTML page without scripts; ``public`` as for ``markdown``."""
+    """Return the session as one self-contained HTML page without scripts; ``public`` as for Markdown."""
     return to_html(build_document(session, public, knowledge))
 
 
 def save_report(session: Session, knowledge: Knowledge) -> Path:
-    """Write the session as an HTML page beside itself; its path.
+    """Write the session as an HTML page next to its file and return its path.
 
     Raises:
         UserError: The state directory cannot be written.
@@ -45,24 +48,24 @@ def save_report(session: Session, knowledge: Knowledge) -> Path:
 
 
 def build_document(session: Session, public: bool, knowledge: Knowledge | None) -> Document:
-    """What both forms say. The ranking is made anew from the session's evidence."""
-    told = Session(session.path, [SessionEvent(e.at, e.kind, redact.redact_record(e.data)) for e in session.events])
+    """Build the document of both formats, with the causes ranked again from the session's evidence."""
+    shown = Session(session.path, [SessionEvent(e.at, e.kind, redact.redact_record(e.data)) for e in session.events])
     if public:
         aliases = Aliases()
-        aliases.learn([event.data for event in told.events])
-        told = Session(told.path, [SessionEvent(e.at, e.kind, _renamed(aliases, e.data)) for e in told.events])
+        aliases.learn([event.data for event in shown.events])
+        shown = Session(shown.path, [SessionEvent(e.at, e.kind, _renamed(aliases, e.data)) for e in shown.events])
     known = knowledge or read_knowledge()
-    diagnosis = Case(known, told).diagnosis()
+    diagnosis = Case(known, shown).diagnosis()
     sections = [
-        Section("What was said", _answers(told, known)),
-        Section("The job", _job(told)),
+        Section("Answers and notes", _answers(shown, known)),
+        Section("The job", _job(shown)),
         Section("Most likely", _ranking(diagnosis)),
-        Section("What was done about it", _fixes(told)),
-        Section("The box", _box(told)),
-        Section("Everything that was observed", _evidence(diagnosis)),
-        Section("About this report", _about(told, known, public)),
+        Section("Fixes and proofs", _fixes(shown)),
+        Section("Machine", _machine(shown)),
+        Section("All observations", _evidence(diagnosis)),
+        Section("About this report", _about(shown, known, public)),
     ]
-    return Document("ddpwizard report", _lead(told, diagnosis), [s for s in sections if s.blocks])
+    return Document("ddpwizard report", _lead(shown, diagnosis), [s for s in sections if s.blocks])
 
 
 def _renamed(aliases: Aliases, data: dict[str, Any]) -> dict[str, Any]:
@@ -72,13 +75,13 @@ def _renamed(aliases: Aliases, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
-    """The answer before its proof."""
+    """Return the answer before its proof."""
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
         lines.append(f"Most likely: {best.title} ({percent_text(best.confidence)}).")
     else:
-        lines.append("What was observed does not point at one cause.")
+        lines.append("The observations do not point at one cause.")
     proof = session.last("proof")
     if proof:
         lines.append(f"{'Proved' if proof.data.get('passed') else 'Not proved'}: {proof.data.get('what', '')}.")
@@ -95,8 +98,8 @@ def _answers(session: Session, knowledge: Knowledge) -> list[Block]:
     rows: list[list[str]] = []
     for question, answer in given.items():
         spec = knowledge.questions.get(question)
-        said = spec.answers.get(answer, answer) if spec else answer
-        rows.append([spec.ask if spec else question, said])
+        text = spec.answers.get(answer, answer) if spec else answer
+        rows.append([spec.ask if spec else question, text])
     notes = [event.data.get("text", "") for event in session.events if event.kind == "note"]
     blocks: list[Block] = [Table(["Question", "Answer"], rows)] if rows else []
     return [*blocks, *(Code(note) for note in notes if note)]
@@ -111,7 +114,7 @@ def _job(session: Session) -> list[Block]:
         if verdict["culprits"]:
             lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):
-            lines.append(("The condition that sent it there", verdict["branch"]))
+            lines.append(("The condition that led there", verdict["branch"]))
         blocks.append(Bullets([line for line in lines if line[0]]))
         groups = rank_groups.group_rows(msgspec.convert(job["ranks"], list[RankRow]), verdict["culprits"])
         header, rows = rank_groups.rank_table(groups)
@@ -121,7 +124,7 @@ def _job(session: Session) -> list[Block]:
 
 
 def _jobs(session: Session) -> list[dict[str, Any]]:
-    """The jobs of the newest triage, worst first."""
+    """Return the jobs of the newest triage, worst first."""
     event = session.last("triage")
     return [job for job in event.data.get("jobs", []) if "verdict" in job] if event else []
 
@@ -161,7 +164,7 @@ def _fixes(session: Session) -> list[Block]:
     return blocks
 
 
-def _box(session: Session) -> list[Block]:
+def _machine(session: Session) -> list[Block]:
     from .probes.run_probes import judge_snapshot, merge_snapshots
 
     snapshots = [snapshot_from_plain(event.data) for event in session.events if event.kind == "snapshot"]
@@ -172,17 +175,18 @@ def _box(session: Session) -> list[Block]:
         snapshot = merge_snapshots(snapshot, newer)
     checks = judge_snapshot(snapshot)
     rows = [
-        [fact.name, fact.text, _said(fact.status, fact.problem)] for fact in summary.machine_summary(snapshot, checks)
+        [fact.name, fact.text, _status_text(fact.status, fact.problem)]
+        for fact in summary.machine_summary(snapshot, checks)
     ]
     bad = [check for check in checks if check.status in summary.STATUS_SEVERITY]
     blocks: list[Block] = [f"{snapshot.host}, looked at {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
     if bad:
         blocks.append(Bullets([_check(check) for check in bad]))
     good = sum(check.status == "ok" for check in checks)
-    return [*blocks, f"{good} more checked and found in order."] if good else blocks
+    return [*blocks, f"{good} more checks passed."] if good else blocks
 
 
-def _said(status: str, problem: str) -> str:
+def _status_text(status: str, problem: str) -> str:
     return f"{STATUS[status]}: {problem}" if status else ""
 
 

@@ -1,7 +1,7 @@
-"""A session: an append-only log of events in one JSONL file. Everything else (resume, report, replay) reads it.
+"""A session: an append-only log of events in one JSONL file, which resume, report and replay read.
 
-Each event is written and flushed to the disk the moment it happens, so that a lost connection costs nothing.
-Secrets are taken out on the way in.
+Each event is written and flushed to the disk at once, so that a lost connection costs nothing. Secrets are removed
+before writing.
 """
 
 import os
@@ -18,7 +18,7 @@ from .text import redact
 
 Kind = Literal[
     "opened",  # {argv, version, cwd}
-    "step",  # {screen, detail}: where the person is, to come back to
+    "step",  # {screen, detail}: the current screen, to return to
     "answer",  # {question, answer}
     "evidence",  # an Evidence
     "snapshot",  # a Snapshot
@@ -27,15 +27,15 @@ Kind = Literal[
     "fix",  # {id, cause, action: written|applied|undone, paths, backup}
     "proof",  # {passed, what, detail}
     "note",  # {text}
-    "text",  # {origin, words, errors: [[where, line]]}: what was handed in
-    "timeline",  # a Timeline of the logs handed in
-    "truth",  # {cause, was}: what a person says of a cause: was it that or not
+    "text",  # {origin, words, errors: [[where, line]]}: the input
+    "timeline",  # a Timeline of the given logs
+    "truth",  # {cause, was}: the user confirms or rejects a cause
     "closed",  # {}
 ]
 
 
 class SessionEvent(msgspec.Struct, frozen=True):
-    """One line of a session: when, what kind, and its plain data."""
+    """One line of a session: its time, kind and plain data."""
 
     at: float
     kind: Kind
@@ -43,7 +43,7 @@ class SessionEvent(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """The log being written. ``events`` holds what the file holds."""
+    """The log that is being written. ``events`` equals the content of the file."""
 
     def __init__(self, path: Path, events: list[SessionEvent]) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Session:
 
     @classmethod
     def new(cls, **opened: Any) -> "Session":
-        """Start a session in the state directory; its id is the time, to 1/65536 s, so that ids stand in order."""
+        """Start a session in the state directory; its id is the time, to 1/65536 s, so that ids sort by time."""
         now = time.time()
         id_ = time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{int(now % 1 * 0x10000):04x}"
         session = cls(paths.sessions_dir() / f"{id_}.jsonl", [])
@@ -87,7 +87,7 @@ class Session:
         return self.append_all(kind, [data])[0]
 
     def append_all(self, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> list[SessionEvent]:
-        """As ``append``, for several events of a kind in one write.
+        """Append several events of one kind in one write.
 
         Raises:
             UserError: The state directory cannot be written.
@@ -110,12 +110,12 @@ class Session:
         return events
 
     def last(self, kind: Kind) -> SessionEvent | None:
-        """The newest event of a kind."""
+        """Return the newest event of a kind, or None."""
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
 
 def all_sessions() -> Iterator[Session]:
-    """Every session there is, newest first, each read when it comes; files that cannot be read are left out."""
+    """Yield every session, newest first, each read on demand; unreadable files are left out."""
     for path in sorted(paths.sessions_dir().glob("*.jsonl"), reverse=True):
         try:
             yield Session(path, list(_decoded(path, path.read_bytes())))

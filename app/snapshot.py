@@ -1,7 +1,7 @@
-"""What collectors read from a machine, as plain data: saved, replayed, attached to a report, judged elsewhere.
+"""Data that collectors read from a machine: saved, replayed, attached to a report, judged elsewhere.
 
-Each section belongs to one probe of the same name. A section that is None was not looked at; why one could not be
-looked at stands in ``failed``.
+Each section belongs to the probe of the same name. A section is None if it was not collected; ``failed`` has the
+reason if it could not be.
 """
 
 from typing import Literal
@@ -18,19 +18,19 @@ class SnapshotSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvSection(SnapshotSection, frozen=True):
-    """The launch environment of a shell or of a process. ``variables`` holds only what concerns launching."""
+    """The launch environment of a shell or of a process. ``variables`` has only those that concern launching."""
 
     owner: str  # "this shell" or "pid 1234 (python train.py)"
     variables: dict[str, str]
-    ranks: dict[int, dict[str, str]] = {}  # pid -> its variables, where a job runs here
+    ranks: dict[int, dict[str, str]] = {}  # pid -> its variables, if a job runs here
     nccl_conf: dict[str, str] = {}  # settings in force from /etc/nccl.conf or ~/.nccl.conf
-    nccl_conf_files: list[str] = []  # where they stand
+    nccl_conf_files: list[str] = []  # the lines they come from
     nccl_conf_problems: list[str] = []  # lines NCCL does not understand, files it cannot read
     unreadable: list[int] = []  # pids of the job whose environment we may not read
 
 
 class SoftwareSection(SnapshotSection, frozen=True):
-    """The target interpreter and what it can import. Empty text: not there."""
+    """The target interpreter and its importable packages. Empty text: not installed."""
 
     python: str
     python_version: str
@@ -71,23 +71,25 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     throttle: list[str] = []
     temperature_c: int | None = None
     compute_mode: str = "default"
-    nvlinks: int | None = None  # links of NVLink that are up; None: not told
+    nvlinks: int | None = None  # NVLink links that are up; None: not reported
 
 
 class GpuSection(SnapshotSection, frozen=True):
-    """GPUs as NVML sees them. ``driver`` is empty where no NVIDIA driver answers, ``problem`` then says why."""
+    """GPUs as NVML reports them. ``driver`` is empty if no NVIDIA driver answers; ``problem`` then has the reason."""
 
     driver: str = ""
     gpus: list[Gpu] = []
-    visible: str | None = None  # CUDA_VISIBLE_DEVICES as set, None where unset
+    visible: str | None = None  # CUDA_VISIBLE_DEVICES as set, None if unset
     local_world_size: int | None = None
     problem: str = ""
     on_pci_bus: int = 0  # NVIDIA GPUs on the PCI bus, whether or not a driver answers
-    sees_all_pids: bool = True  # False in a container with pids of its own: who holds memory cannot be told
+    sees_all_pids: bool = (
+        True  # False in a container with pids of its own: the processes that hold memory are not visible
+    )
 
 
 class PortSection(SnapshotSection, frozen=True):
-    """The rendezvous port: who listens on it, if anybody."""
+    """The rendezvous port and the process that listens on it, if any."""
 
     port: int
     from_variable: bool
@@ -95,8 +97,8 @@ class PortSection(SnapshotSection, frozen=True):
     holder_pid: int | None = None
     holder: str = ""
     free_alternative: int = 0
-    ours: bool = False  # the job that is looked at holds it
-    problem: str = ""  # why nobody could use it although nobody holds it
+    ours: bool = False  # held by the inspected job
+    problem: str = ""  # why the port is unusable although no process holds it
 
 
 InterfaceKind = Literal["physical", "virtual", "bridge", "loopback", "tunnel", "infiniband"]
@@ -113,7 +115,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkSection(SnapshotSection, frozen=True):
-    """Interfaces, and what NCCL and gloo would take with the present variables."""
+    """Interfaces, and those that NCCL and gloo select with the present variables."""
 
     hostname: str
     hostname_addresses: list[str]
@@ -122,12 +124,12 @@ class NetworkSection(SnapshotSection, frozen=True):
     gloo_selector: str | None = None
     nccl_would_use: list[str] = []
     gloo_would_use: list[str] = []
-    nodes: int | None = None  # nodes of the job, as far as the variables tell
+    nodes: int | None = None  # nodes of the job, if the variables give them
     hostname_problem: str = ""  # why this host's name has no address
 
 
 class LimitsSection(SnapshotSection, frozen=True):
-    """Limits of this host or container. None: not limited or not readable, as the name says."""
+    """Limits of this host or container. None: not limited or not readable, by the name of the field."""
 
     shm_total_bytes: int | None
     shm_free_bytes: int | None
@@ -147,7 +149,7 @@ class LimitsSection(SnapshotSection, frozen=True):
 
 
 class ResolveSection(SnapshotSection, frozen=True):
-    """MASTER_ADDR: what it resolves to, whether that is this host, whether the port answers."""
+    """MASTER_ADDR: its addresses, whether it is this host, whether the port answers."""
 
     master_addr: str
     master_port: int
@@ -173,7 +175,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllreduceSection(SnapshotSection, frozen=True):
-    """The live test. ``verdict`` is empty when it went through; ``last_lines`` then and otherwise per rank."""
+    """The live test. ``verdict`` is empty if it passed; ``last_lines`` are per rank in any case."""
 
     backend: str
     ranks: int
@@ -186,7 +188,7 @@ class AllreduceSection(SnapshotSection, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at one machine."""
+    """Snapshot of one machine."""
 
     schema: str = SCHEMA
     taken_at: float
@@ -200,23 +202,23 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsSection | None = None
     resolve: ResolveSection | None = None
     allreduce: AllreduceSection | None = None
-    failed: dict[str, str] = {}  # probe id -> why it could not look
+    failed: dict[str, str] = {}  # probe id -> why it could not be run
 
 
 def snapshot_from_plain(data: object) -> Snapshot:
-    """The snapshot that plain JSON data holds; JSON has no numbers as keys, so ranks and pids are read from text.
+    """Build a snapshot from plain JSON data, whose keys for ranks and pids are texts.
 
     Raises:
-        msgspec.ValidationError: ``data`` is no snapshot.
+        msgspec.ValidationError: ``data`` is not a snapshot.
     """
     return msgspec.convert(data, Snapshot, str_keys=True)
 
 
 def read_snapshot(text: bytes, origin: str) -> Snapshot:
-    """A saved snapshot.
+    """Parse a saved snapshot.
 
     Raises:
-        UserError: ``text`` is no snapshot, or one of a version this ddpwizard does not know.
+        UserError: ``text`` is not a snapshot, or has an unknown version.
     """
     try:
         head = msgspec.json.decode(text)

@@ -58,7 +58,7 @@ async def hung_job() -> None:
     async with DemoJob(sys.executable) as job:
         app = WizardApp(PictureState(job.pid), "home")
         async with app.run_test(size=SIZE) as pilot:
-            await until_gone(pilot, "looking at this box")
+            await until_gone(pilot, "inspecting this machine")
             await until(pilot, "looks hung")
             save(app, "home")
             await pilot.press("1")
@@ -76,7 +76,7 @@ async def other_cases() -> None:
     """Take an error and its diagnosis; then a question, in the light theme."""
     app = WizardApp(PictureState(), "home")
     async with app.run_test(size=SIZE) as pilot:
-        await until_gone(pilot, "looking at this box")
+        await until_gone(pilot, "inspecting this machine")
         await pilot.press("tab", *ERROR, "enter")
         await until(pilot, "For it")
         save(app, "diagnosis")

@@ -1,4 +1,4 @@
-"""The app: which screen is shown, the theme, and the keys that work everywhere. All behaviour is on the screens."""
+"""The app: navigation, theme, and the keys that work on every screen. All other behaviour is in the screens."""
 
 import asyncio
 import importlib
@@ -22,7 +22,7 @@ from .shell.base import WizardScreen
 from .shell.state import WizardState
 
 # name: (module, class). A screen is imported when it is first shown.
-PLACES = {
+SCREEN_CLASSES = {
     "home": ("home.home", "HomeScreen"),
     "step": ("diagnosis.question", "QuestionScreen"),
     "paste": ("home.paste", "PasteScreen"),
@@ -34,22 +34,27 @@ PLACES = {
     "plan": ("planner.screen", "PlanScreen"),
     "demo": ("triage.demo", "DemoScreen"),
 }
-ASK_AGAIN_S = 5.0
+QUIT_AGAIN_S = 5.0  # a second ctrl+c within this time quits
 CLEAN_UP_LIMIT_S = 5.0
-DEMO = "demo"  # the group of the worker that holds the demo's job
+DEMO = "demo"  # group of the worker that runs the job of the demo
 
 
 class WizardApp(App[int]):
-    """The wizard on a whole terminal."""
+    """The wizard in full screen."""
 
     TITLE = "ddpwizard"
-    ENABLE_COMMAND_PALETTE = False  # ours is calm: no blinking cursor, no loading indicator
+    ENABLE_COMMAND_PALETTE = False  # ours has no blinking cursor and no loading indicator
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+p", "palette", "all commands", show=False, id="palette", tooltip="Find any action by its name"),
         Binding(
-            "ctrl+t", "next_theme", "colours", show=False, id="theme", tooltip="Dark, light, or the terminal's own"
+            "ctrl+t",
+            "next_theme",
+            "colours",
+            show=False,
+            id="theme",
+            tooltip="Dark, light, or the colours of the terminal",
         ),
-        Binding("ctrl+q", "leave", "quit", show=False, priority=True, id="quit-anywhere", tooltip="Leave at once"),
+        Binding("ctrl+q", "leave", "quit", show=False, priority=True, id="quit-anywhere", tooltip="Quit at once"),
         Binding(
             "ctrl+c",
             "interrupt",
@@ -57,16 +62,16 @@ class WizardApp(App[int]):
             show=False,
             priority=True,
             id="interrupt",
-            tooltip="End what runs; when nothing does, twice to leave",
+            tooltip="Cancel the running task; press twice to quit",
         ),
     ]
 
     def __init__(self, state: WizardState, start: str = "home", **arguments: Any) -> None:
         self.state = state
         self._start, self._arguments = start, arguments
-        self._asked_at = -ASK_AGAIN_S
+        self._interrupted_at = -QUIT_AGAIN_S
         self.problem: Exception | None = None
-        # The first screen's style must be named here: Textual loads a screen's own only when it is pushed.
+        # Textual loads the style of a screen only when it is pushed, so that of the first is named here.
         super().__init__(css_path=["app.tcss", screen_class(start).CSS_PATH])
         self.animation_level = "none"
         for ours in (theme.DARK, theme.LIGHT):
@@ -85,39 +90,39 @@ class WizardApp(App[int]):
 
     @property
     def current(self) -> WizardScreen:
-        """The screen on top."""
+        """The top screen."""
         assert isinstance(self.screen, WizardScreen)
         return self.screen
 
     async def open(self, place: str, **arguments: Any) -> None:
-        """Show a screen on top of the present one; going home uncovers it."""
+        """Show a screen on top of the current one; for ``home`` close all screens above it."""
         if place == "home":
             await self.home()
         else:
             await self.push_screen(make_screen(place, **arguments))
 
     async def back(self) -> None:
-        """Uncover the screen below; from a first screen that is not Home, go there."""
+        """Return to the screen below; from a first screen other than Home, open Home."""
         if len(self.screen_stack) > 1:
             await self.pop_screen()
         elif not is_home(self.screen):
             await self.push_screen(make_screen("home"))
 
     async def home(self) -> None:
-        """To Home, whatever lies on top of it."""
+        """Close all screens above Home, or open it."""
         while len(self.screen_stack) > 1 and not is_home(self.screen):
             await self.pop_screen()
         if not is_home(self.screen):
             await self.push_screen(make_screen("home"))
 
     def show_help(self) -> None:
-        """Help for what is focused."""
+        """Show help for the current screen."""
         from .dialogs.help import help_screen
 
         self.push_screen(help_screen(self.current))
 
     def start_demo(self) -> None:
-        """Start the demo's job; it lives as long as the wizard, and no longer."""
+        """Start the job of the demo; it ends with the wizard."""
         self.run_worker(self._demo(), group=DEMO)
 
     async def _demo(self) -> None:
@@ -129,10 +134,10 @@ class WizardApp(App[int]):
             await asyncio.Event().wait()
 
     async def leave(self, code: int = 0) -> None:
-        """End the wizard: cancel what runs and let it clean up; the supervisor ends what it started."""
+        """End the wizard: cancel running workers and let them clean up; the supervisor ends their processes."""
         running = [worker for worker in self.workers if not worker.is_finished]
         if any(worker.group == DEMO for worker in running):
-            self.current.show_status("Ending the demo's job.")
+            self.current.show_status("Ending the job of the demo.")
         for worker in running:
             worker.cancel()
         for worker in running:
@@ -141,7 +146,7 @@ class WizardApp(App[int]):
         self.exit(code, return_code=code)
 
     def show_error(self, error: UserError) -> None:
-        """Say on the present screen why something could not be done."""
+        """Show on the current screen why something could not be done."""
         self.current.show_status(to_ascii(str(error)) if self.state.options.ascii else str(error))
 
     async def action_open(self, place: str) -> None:
@@ -163,11 +168,11 @@ class WizardApp(App[int]):
     async def action_interrupt(self) -> None:
         if self.current.cancel_running():
             self.current.show_status("Cancelled.")
-        elif time.monotonic() - self._asked_at < ASK_AGAIN_S:
+        elif time.monotonic() - self._interrupted_at < QUIT_AGAIN_S:
             await self.leave(130)
         else:
-            self._asked_at = time.monotonic()
-            self.current.show_status("ctrl+c again leaves the wizard. What you did so far is saved.")
+            self._interrupted_at = time.monotonic()
+            self.current.show_status("ctrl+c again quits. The session is saved.")
 
     def _handle_exception(self, error: Exception) -> None:
         self.problem = error.error if isinstance(error, WorkerFailed) else error  # type: ignore[assignment]
@@ -179,16 +184,16 @@ class WizardApp(App[int]):
 
 
 def is_home(screen: object) -> bool:
-    """Whether this is the screen one begins at."""
-    return type(screen).__name__ == PLACES["home"][1]
+    """Return whether this is the Home screen."""
+    return type(screen).__name__ == SCREEN_CLASSES["home"][1]
 
 
 def make_screen(place: str, **arguments: Any) -> WizardScreen:
-    """A screen by its name."""
+    """Build a screen by its name."""
     return screen_class(place)(**arguments)
 
 
 def screen_class(place: str) -> type[Any]:
-    """The class of a screen, imported now."""
-    module, name = PLACES[place]
+    """Import and return the class of a screen."""
+    module, name = SCREEN_CLASSES[place]
     return getattr(importlib.import_module(f".{module}", __package__), name)

@@ -1,4 +1,4 @@
-"""Where the wizard begins: the whole screen where there is a terminal that can show it, else numbered questions."""
+"""Start of the wizard: full screen if the terminal can show it, else numbered questions."""
 
 import os
 import sys
@@ -9,19 +9,21 @@ from ..app.errors import UserError
 from ..app.options import Options
 from .shell.limits import LEAST_COLUMNS, LEAST_ROWS
 
-FRAMES_PER_S = "200"  # at most; at Textual's own 60 a finished screen waits 8 ms for its turn, nothing here is animated
+FRAMES_PER_S = "200"  # upper limit; with the 60 of Textual a finished screen waits 8 ms, and nothing is animated
 
 
 def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
-    """Run the wizard from a screen (home, demo, paste, resume, …) to its end; the exit code.
+    """Run the wizard from a screen (home, demo, paste, resume, …) to its end, and return the exit code.
 
     Raises:
-        UserError: The terminal is too small, or a session to resume is not there.
+        UserError: The terminal is too small, or a session to resume does not exist.
     """
+    from .shell.state import WizardState
+
     if options.plain or not has_screen(os.environ):
         from .plain.wizard import run_plain
 
-        return run_plain(screen, options, arguments)
+        return run_plain(screen, WizardState(options), arguments)
     size = os.get_terminal_size(sys.__stderr__.fileno()) if sys.__stderr__ else os.terminal_size((80, 24))
     if 0 < size.columns < LEAST_COLUMNS or 0 < size.lines < LEAST_ROWS:
         raise UserError(
@@ -31,7 +33,6 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     os.environ.setdefault("TEXTUAL_FPS", FRAMES_PER_S)
     from .app import WizardApp
     from .shell import gc_freeze
-    from .shell.state import WizardState
 
     state = WizardState(options)
     if screen == "resume":
@@ -45,7 +46,7 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
 
 
 def has_screen(environ: Mapping[str, str]) -> bool:
-    """Whether there is a terminal that can show a screen, and a person who wants one."""
+    """Return whether the terminal can show a full screen, and none was declined with ACCESSIBLE or TERM."""
     if environ.get("ACCESSIBLE", "") not in ("", "0") or environ.get("TERM", "") in ("", "dumb"):
         return False
     streams = (sys.__stdin__, sys.__stderr__)  # the screen is drawn on stderr: stdout may be a file

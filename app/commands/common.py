@@ -1,4 +1,4 @@
-"""What all commands share: their common options, how they print, and how a JSON document is made."""
+"""Options and exceptions that all commands share."""
 
 import functools
 import sys
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ScreenRequested(Exception):
-    """A command that has nothing to work on asks for a screen instead; ``cli`` opens it."""
+    """Raised by a command without input to request a screen instead; ``cli`` opens it."""
 
     def __init__(self, screen: str, options: Options, **arguments: Any) -> None:
         super().__init__(screen)
@@ -26,7 +26,7 @@ class ScreenRequested(Exception):
 
 
 def common_options(command: F) -> F:
-    """Add the options all commands take; the command gets them as one ``options`` argument."""
+    """Add the common options to a command, which receives them as one ``options`` argument."""
 
     @functools.wraps(command)
     def with_options(*args: Any, **kwargs: Any) -> Any:
@@ -41,23 +41,23 @@ def common_options(command: F) -> F:
 
     for decorate in reversed(
         [
-            click.option("--json", is_flag=True, help="One JSON document on stdout, nothing else."),
-            click.option("--python", metavar="PATH", help="The interpreter with the torch to look at."),
+            click.option("--json", is_flag=True, help="Print one JSON document on stdout, nothing else."),
+            click.option("--python", metavar="PATH", help="Python interpreter of the training environment."),
             click.option(
                 "--knowledge",
                 metavar="DIR",
                 multiple=True,
                 type=click.Path(path_type=Path),
-                help="Further knowledge entries.",
+                help="Directory with additional knowledge entries.",
             ),
             click.option(
                 "--allow",
                 type=click.Choice(["reads", "connects", "allocates", "perturbs"]),
-                help="How far probes may go (default: reads; allocates where no job runs).",
+                help="Highest intrusiveness of probes [default: reads; allocates if no job runs].",
             ),
-            click.option("--plain", is_flag=True, help="Numbered questions instead of the full screen."),
-            click.option("--ascii", is_flag=True, help="Only ASCII characters."),
-            click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal."),
+            click.option("--plain", is_flag=True, help="Ask numbered questions instead of using the full screen."),
+            click.option("--ascii", is_flag=True, help="Print only ASCII characters."),
+            click.option("--no-mouse", is_flag=True, help="Do not capture the mouse."),
         ]
     ):
         with_options = decorate(with_options)

@@ -29,8 +29,8 @@ SHOWN_CHARACTERS = 160
 
 @click.command(name="diagnose")
 @click.argument("paths", nargs=-1, metavar="[PATH…|-]")
-@click.option("--script", metavar="FILE", help="The training script, reviewed as part of the case.")
-@click.option("--probe/--no-probe", default=False, help="Also look at this box (when the log is from here).")
+@click.option("--script", metavar="FILE", help="Training script, reviewed as part of the case.")
+@click.option("--probe/--no-probe", default=False, help="Also probe this machine (if the log is from here).")
 @click.option("--answer", "answers", metavar="ID=VALUE", multiple=True, help="Answer a question of the wizard.")
 @common_options
 def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequence[str], options: Options) -> int:
@@ -65,7 +65,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
 
 
 def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bool, Timeline | None]:
-    """Take in all texts and the script: whether any of it is about distributed training, and the ranks' timeline."""
+    """Add all texts and the script. Return whether any of it is about distributed training, and the timeline."""
     in_scope, timeline = False, None
     if paths:
         found = add_to_case(case, find_sources(paths), _progress())
@@ -79,7 +79,7 @@ def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bo
 
 
 def _progress() -> Progress | None:
-    """A line on the terminal for what takes longer than a second, rewritten as it goes."""
+    """Show a progress line for work that takes longer than a second."""
     if not sys.stderr.isatty():
         return None
     begun, told = time.monotonic(), [0.0]
@@ -130,19 +130,19 @@ def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
 
 
 def _reason(line: ReasonLine) -> str:
-    """One line of the reckoning: its weight in nats, where it is from, what was seen, and where to look."""
+    """Render one reason: its weight in nats, its source, the observation, and its place."""
     what = line.what if len(line.what) <= SHOWN_CHARACTERS else line.what[: SHOWN_CHARACTERS - 1] + "…"
     return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
 def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
-    """The ranking for people: the best causes with their reasons, what else was seen, what would tell more."""
+    """Print the ranking: the best causes with their reasons, other observations, and the next step."""
     if not diagnosis.in_scope:
-        print_line("This does not look like a problem of distributed training: nothing in it is known here.")
+        print_line("This does not look like a problem of distributed training: no known message was found.")
         return
     named = diagnosis.named(SHOWN_CAUSES)
     if not named:
-        print_line("Nothing known here was recognised. More of the log, or one of these, would tell:")
+        print_line("No known cause matched. These would help: a longer log, or")
     for place, cause in enumerate(named, 1):
         bar = "█" * max(1, round(cause.confidence * 20))
         print_line(f"{place}  {cause.title}   {percent_text(cause.confidence)}  {bar}")
@@ -158,11 +158,11 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:
-            print_line(f"   seen, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
+            print_line(f"   also found, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     if probe:
-        print_line(f"next: look at {probe.text}   --probe")
+        print_line(f"next: probe {probe.text}   --probe")
     if question:
         print_line(
             f"next: {question.text}   --answer {question.id}=({' | '.join(knowledge.questions[question.id].answers)})"

@@ -1,4 +1,4 @@
-"""``ddpwizard doctor``: look at this box, or at a saved look, and say what is wrong with it."""
+"""``ddpwizard doctor``: check this machine, or analyse a saved snapshot."""
 
 import asyncio
 import stat
@@ -31,24 +31,24 @@ BENCH = "allreduce"
 
 
 @click.command(name="doctor")
-@click.option("--full", is_flag=True, help="Show what is healthy too.")
-@click.option("--bench", is_flag=True, help="Also run a real all-reduce over the GPUs (or CPUs) of this box.")
-@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Save what was seen, as JSON.")
-@click.option("--replay", metavar="FILE", type=click.Path(path_type=Path), help="Judge a saved look instead.")
+@click.option("--full", is_flag=True, help="Also list the checks that passed.")
+@click.option("--bench", is_flag=True, help="Also run a real all-reduce over the GPUs (or CPUs) of this machine.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Save the snapshot as JSON.")
+@click.option("--replay", metavar="FILE", type=click.Path(path_type=Path), help="Analyse a saved snapshot instead.")
 @common_options
 def command(full: bool, bench: bool, save: Path | None, replay: Path | None, options: Options) -> int:
-    """Check this box: launch environment, torch, GPUs, port, network, limits, MASTER_ADDR.
+    """Check this machine: launch environment, torch, GPUs, port, network, limits, MASTER_ADDR.
 
-    Ends with 0 when nothing is wrong, 1 when something is, 3 when nothing could be looked at.
+    Exit code 0: no problem found; 1: a check failed; 3: nothing could be inspected.
 
     \b
     Examples:
       ddpwizard doctor
-      ddpwizard doctor --bench --save box.json
-      ddpwizard doctor --replay box.json
+      ddpwizard doctor --bench --save snapshot.json
+      ddpwizard doctor --replay snapshot.json
     """
     if replay and (bench or save):
-        raise UserError("--replay judges a saved look: there is nothing to run or save", "leave out --bench and --save")
+        raise UserError("--replay analyses a saved snapshot and runs nothing", "leave out --bench and --save")
     knowledge = knowledge_for(options)
     if save:
         check_writable(save, "--save")
@@ -60,8 +60,8 @@ def command(full: bool, bench: bool, save: Path | None, replay: Path | None, opt
     if not any(getattr(snapshot, probe) is not None for probe in PROBES):
         reasons = "; ".join(f"{PROBES.get(probe, probe)}: {why}" for probe, why in snapshot.failed.items())
         raise InspectionError(
-            f"nothing could be looked at ({reasons or 'there is no section in it'})",
-            "mend the first of these, or name another --python",
+            f"nothing could be inspected ({reasons or 'it has no section'})",
+            "fix the first of these, or select another --python",
         )
     if options.json:
         print_json(public_document("doctor", knowledge, _body(snapshot, checks, knowledge)))
@@ -71,7 +71,7 @@ def command(full: bool, bench: bool, save: Path | None, replay: Path | None, opt
 
 
 def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
-    """Look at this box, as far as it is allowed; with a job running here at that job's environment."""
+    """Probe this machine with the permitted probes; if a job runs here, read its environment."""
     jobs = _jobs()
     granted = options.allow or ("reads" if jobs else "allocates")
     if bench and not level_permitted(knowledge.probes[BENCH].intrusiveness, granted):
@@ -80,14 +80,14 @@ def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
     if jobs:
         count = count_text(len(jobs), "job")
         print_progress(
-            f"{count} running here: looking at the environment of {jobs[0].launcher} {jobs[0].launcher_pid or ''}"
+            f"{count} running here: reading the environment of {jobs[0].launcher} {jobs[0].launcher_pid or ''}"
         )
     context = ProbeContext(
         python=_python_of(jobs, options),
         pids=[process.pid for process in jobs[0].processes if process.environ] if jobs else [],
         progress=print_progress,
     )
-    print_progress(f"looking at {', '.join(PROBES[probe] for probe in probes)}")
+    print_progress(f"checking {', '.join(PROBES[probe] for probe in probes)}")
     return asyncio.run(run_probes(probes, context, knowledge, granted=granted))
 
 
@@ -102,31 +102,31 @@ def _jobs() -> list[Job]:
 
 
 def _python_of(jobs: list[Job], options: Options) -> str:
-    """The interpreter that was named, else that of the job that runs here, else the usual one."""
+    """Return the given interpreter, else that of the running job, else the default one."""
     of_job = next((process.python for job in jobs for process in job.processes if process.python), "")
     return target_python(options) if options.python or not of_job else of_job
 
 
 def _asked(knowledge: Knowledge, granted: Intrusiveness, options: Options) -> Intrusiveness:
-    """The level after asking the person for more; without a terminal it stays as it is."""
+    """Return the level after asking the user for more; without a terminal it is unchanged."""
     needed = knowledge.probes[BENCH].intrusiveness
     if options.allow or options.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return granted
-    question = "A job is running here; the all-reduce test takes memory and CPU beside it. Run it all the same?"
+    question = "A job is running here; the all-reduce test uses memory and CPU at the same time. Run it anyway?"
     return needed if click.confirm(question, err=True) else granted
 
 
 def _load(path: Path) -> Snapshot:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path} is no regular file", "give a file written by ddpwizard doctor --save")
+            raise UserError(f"{path} is not a regular file", "give a file written by ddpwizard doctor --save")
         return read_snapshot(path.read_bytes(), str(path))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "give a file written by doctor --save") from error
 
 
 def cause_of_check(check: Check, knowledge: Knowledge) -> str | None:
-    """The cause that a finding which is wrong points at most, or None."""
+    """Return the cause that a failed finding supports most, or None."""
     if check.status not in ("fail", "warn") or not check.finding:
         return None
     weights = {

@@ -1,4 +1,4 @@
-"""How ``ddpwizard doctor`` reads on a terminal or in a file: failing first, healthy folded, 80 columns."""
+"""Text output of ``ddpwizard doctor``: failed checks first, passed checks folded, 80 columns."""
 
 import os
 import sys
@@ -15,15 +15,15 @@ from ..text.units import bytes_text, count_text, seconds_text
 
 WIDTH = 80
 COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
-COUNTED = {"ok": "ok", "warn": "warn", "fail": "fail", "unknown": "could not look", "skip": "skipped"}
+COUNTED = {"ok": "ok", "warn": "warn", "fail": "fail", "unknown": "could not inspect", "skip": "skipped"}
 
 
 def print_checks(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only: bool) -> None:
-    """Print the checks (worst first, as they come) and the rows of the all-reduce test."""
+    """Print the checks in the given order (worst first) and the rows of the all-reduce test."""
     worst = next((check.status for check in checks if check.status in ("fail", "warn", "unknown")), "ok")
     counts = Counter(check.status for check in checks)
     summary = " · ".join(f"{counts[status]} {word}" for status, word in COUNTED.items() if counts[status])
-    _line(f"This box  {snapshot.host}".ljust(WIDTH - len(summary) - 1) + " " + summary, worst)
+    _line(f"Machine  {snapshot.host}".ljust(WIDTH - len(summary) - 1) + " " + summary, worst)
     for check in checks:
         if full or check.status not in ("ok", "skip"):
             _check(check, ascii_only)
@@ -69,7 +69,7 @@ def _wrapped(text: str, first: str, following: str, status: str) -> None:
 
 
 def _line(text: str, status: str) -> None:
-    """One line on stdout; colour only where a terminal and its user take it."""
+    """Print one line, coloured only on a terminal that supports it."""
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     text = strip_control(text)
     sys.stdout.write((click.style(text, fg=COLOURS[status]) if coloured and status in COLOURS else text) + "\n")

@@ -1,4 +1,4 @@
-"""``ddpwizard explain ID``: everything known about one cause."""
+"""``ddpwizard explain ID``: explain one cause."""
 
 import click
 
@@ -15,11 +15,11 @@ from .common import common_options
 @click.argument("id_", metavar="ID")
 @common_options
 def command(id_: str, options: Options) -> int:
-    """Everything known about one cause: what happens, how it shows, how to mend it, and where that is from."""
+    """Explain one cause: what happens, its symptoms, its fixes, and the sources."""
     knowledge = knowledge_for(options)
     cause = knowledge.causes.get(id_)
     if cause is None:
-        raise UserError(f"no cause {id_!r}" + _near(id_, knowledge), "ddpwizard kb list shows all")
+        raise UserError(f"no cause {id_!r}" + _near(id_, knowledge), "ddpwizard kb list lists all")
     if options.json:
         print_json(public_document("cause", knowledge, cause))
     else:

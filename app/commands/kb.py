@@ -28,10 +28,10 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @common_options
 def check(directory: Path | None, options: Options) -> int:
-    """Check all entries, those of DIRECTORY too: keys, types, ids, links and patterns. Exit 1 when one is wrong."""
+    """Check all entries, including those of DIRECTORY: keys, types, ids, links and patterns. Exit code 1: an error."""
     extra = [*options.knowledge, *([directory] if directory else [])]
     if missing := next((path for path in extra if not path.is_dir()), None):
-        raise UserError(f"{missing}: no such directory", "give a directory with knowledge entries")
+        raise UserError(f"{missing}: no such directory", "name a directory with knowledge entries")
     try:
         knowledge = read_knowledge(*extra, thorough=True)
     except KnowledgeError as error:
@@ -45,14 +45,14 @@ def check(directory: Path | None, options: Options) -> int:
         print_json(public_document("kb-check", knowledge, {"ok": True, "problems": []}))
     else:
         counts = f"{len(knowledge.causes)} causes, {len(knowledge.questions)} questions, {len(knowledge.rules)} rules"
-        print_line(f"All entries hold together: {counts}, {len(knowledge.findings())} findings.")
+        print_line(f"All entries are valid: {counts}, {len(knowledge.findings())} findings.")
     return 0
 
 
 @command.command(name="list")
 @common_options
 def list_causes(options: Options) -> int:
-    """All causes, by family."""
+    """List all causes by family."""
     knowledge = knowledge_for(options)
     causes = sorted(knowledge.causes.values(), key=lambda c: (c.family, c.id))
     if options.json:
@@ -67,7 +67,7 @@ def list_causes(options: Options) -> int:
 @command.command()
 @common_options
 def graph(options: Options) -> int:
-    """The decision graph: in Graphviz's language, or with --json as nodes and edges."""
+    """Print the decision graph in DOT, or with --json as nodes and edges."""
     from ..diagnosis.decision_graph import build_graph, graph_as_dot, graph_as_json
 
     knowledge = knowledge_for(options)
@@ -83,7 +83,7 @@ def graph(options: Options) -> int:
 @click.option("--write", metavar="FILE", type=click.Path(path_type=Path), help="Write the table to this file.")
 @common_options
 def coverage(write: Path | None, options: Options) -> int:
-    """Which entries answer which topic, as a Markdown table. Exit 1 when a topic has none."""
+    """Print the entries of each topic as a Markdown table. Exit code 1: a topic has none."""
     from ..diagnosis import coverage as table
 
     knowledge = knowledge_for(options)
@@ -101,12 +101,12 @@ def coverage(write: Path | None, options: Options) -> int:
 
 @command.command()
 @click.argument("id_", metavar="ID")
-@click.option("--session", "session_id", metavar="SESSION", help="The session it was met in (default: the newest).")
-@click.option("--log", "logs", metavar="PATH", multiple=True, help="Take the error lines from here instead.")
-@click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="The directory (default: this one).")
+@click.option("--session", "session_id", metavar="SESSION", help="The session to use [default: the newest].")
+@click.option("--log", "logs", metavar="PATH", multiple=True, help="Take the error lines from this file instead.")
+@click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Target directory [default: .].")
 @common_options
 def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None, options: Options) -> int:
-    """Draft an entry ID from a session or a log: its error lines become signatures, for you to finish.
+    """Draft an entry ID from a session or a log: its error lines become signatures, for you to complete.
 
     \b
     Examples:
@@ -128,20 +128,20 @@ def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None
     directory = into or Path()
     path = directory / f"{id_}.yaml"
     if path.exists():
-        raise UserError(f"{path} is there already", "give another ID, or edit that file")
+        raise UserError(f"{path} already exists", "give another ID, or edit that file")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make {directory}: {error.strerror}", "name another directory with --into") from error
+        raise UserError(f"cannot create {directory}: {error.strerror}", "name another directory with --into") from error
     write_atomic(path, text.encode(), "--into")
     if options.json:
         print_json(public_document("kb-new", knowledge, {"id": id_, "path": str(path.absolute()), "text": text}))
     else:
         print_line(str(path.absolute()))
         if "signatures:" not in text:
-            print_progress("No error line that nobody knows was found: add a signature by hand, or give clues.")
+            print_progress("All error lines are already known. Add a signature or clues by hand.")
         print_progress(
-            f"Finish what it marks and ask ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
+            f"Complete the marked parts, run ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
         )
     return 0
 

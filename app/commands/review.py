@@ -1,4 +1,4 @@
-"""``ddpwizard review PATH…``: find distributed-training bugs in scripts, show or apply the patches."""
+"""``ddpwizard review PATH…``: find distributed-training bugs in scripts, show or apply patches."""
 
 import sys
 from collections import Counter
@@ -28,7 +28,7 @@ from .common import common_options
 
 
 class _Script(msgspec.Struct):
-    """A file under review: its text now, what was found in it and what the patches make of it."""
+    """A file under review: its text, its findings, and its text after the patches."""
 
     path: Path
     text: str
@@ -41,11 +41,11 @@ class _Script(msgspec.Struct):
 @click.command(name="review")
 @click.argument("paths", nargs=-1, metavar="PATH…", required=True, type=click.Path(path_type=Path))
 @click.option("--diff", is_flag=True, help="Print one patch with every fix, safe and unsafe; write nothing.")
-@click.option("--fix", is_flag=True, help="Apply the safe fixes; ddpwizard undo takes them back.")
-@click.option("--unsafe-fixes", is_flag=True, help="With --fix: apply those too that may change what the script does.")
-@click.option("--rule", "rules", metavar="ID", multiple=True, help="Only this rule; may be given again.")
+@click.option("--fix", is_flag=True, help="Apply the safe fixes; ddpwizard undo reverts them.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix: also apply fixes that may change behaviour.")
+@click.option("--rule", "rules", metavar="ID", multiple=True, help="Only this rule. Repeatable.")
 @click.option(
-    "--format", "format_", type=click.Choice(["sarif", "github"]), help="For code scanning, or GitHub Actions."
+    "--format", "format_", type=click.Choice(["sarif", "github"]), help="Output for code scanning or GitHub Actions."
 )
 @common_options
 def command(
@@ -59,7 +59,7 @@ def command(
 ) -> int:
     """Find distributed-training bugs in scripts. A directory means every .py file below it.
 
-    Exit code 1: something is left to mend.
+    Exit code 1: findings remain.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def command(
         _tell_applied(scripts, applied)
     findings = [finding for script in scripts for finding in script.findings]
     if unread and not findings:
-        raise UserError(unread[0], "give Python 3 scripts, or leave this one out")
+        raise UserError(unread[0], "pass Python 3 scripts, or omit this file")
     for problem in unread:
         print_progress(f"left out: {problem}")
     if options.json:
@@ -108,7 +108,7 @@ def _check(
     if diff and fix:
         raise UserError("--diff writes nothing and --fix writes", "give one of them")
     if unsafe_fixes and not fix:
-        raise UserError("--unsafe-fixes says what --fix may apply", "give --fix too; --diff shows unsafe fixes anyway")
+        raise UserError("--unsafe-fixes has no effect without --fix", "add --fix; --diff shows unsafe fixes anyway")
     if format_ and (options.json or diff):
         raise UserError("--format, --json and --diff each fill standard output", "give one of them")
     if options.json and diff:
@@ -118,7 +118,7 @@ def _check(
 def _read(
     paths: Sequence[Path], knowledge: Knowledge, rules: Sequence[str] | None, safeties: Sequence[Safety]
 ) -> tuple[list[_Script], list[str]]:
-    """Review every file; what cannot be read is an error where it was named, and told where a directory held it."""
+    """Review every file; an unreadable file is an error if it was named, and reported if a directory contains it."""
     scripts: list[_Script] = []
     unread: list[str] = []
     for path, named in scripts_in(paths):
@@ -138,7 +138,7 @@ def _read(
 
 
 def _apply(scripts: list[_Script]) -> AppliedFix | None:
-    """Write all patches together, so that one ``undo`` takes them back."""
+    """Write all patches together, so that one ``undo`` reverts them."""
     changed = [script for script in scripts if script.after != script.text]
     if not changed:
         return None
@@ -155,13 +155,13 @@ def _apply(scripts: list[_Script]) -> AppliedFix | None:
 
 def _tell_applied(scripts: list[_Script], applied: AppliedFix | None) -> None:
     if not applied:
-        print_progress("nothing applied: no patch of the allowed safety")
+        print_progress("nothing applied: no patch with the allowed safety")
         return
     for script in scripts:
         for finding in script.done:
             assert finding.fix
             print_progress(f"applied {finding.fix.id} ({finding.rule}) to {relative_to_cwd(str(script.path))}")
-    print_progress(f"taken back with: ddpwizard undo {applied.id}")
+    print_progress(f"revert with: ddpwizard undo {applied.id}")
 
 
 def _show(scripts: list[_Script], knowledge: Knowledge, ascii_only: bool) -> None:
@@ -181,11 +181,11 @@ def _show(scripts: list[_Script], knowledge: Knowledge, ascii_only: bool) -> Non
     print_line(f"{len(findings)} found in {files}; {patches} with a patch ({safeties['unsafe']} of them unsafe)")
     if patches:
         unsafe = " --unsafe-fixes" if safeties["unsafe"] else ""
-        print_line(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo takes it back")
+        print_line(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo reverts it")
 
 
 def _show_patch(scripts: list[_Script]) -> None:
-    """The patch on stdout, in each file's own encoding; what it mends and what stays on stderr."""
+    """Print the patch on stdout in the encoding of each file; print fixed and remaining findings on stderr."""
     for script in scripts:
         for finding in script.findings:
             safety = finding.fix.safety if finding.fix else "display"

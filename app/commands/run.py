@@ -1,4 +1,4 @@
-"""``ddpwizard run -- COMMAND``: start a job so that it can be looked at when it hangs, and look when it does."""
+"""``ddpwizard run -- COMMAND``: start a job and diagnose it if it hangs."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ from ..watchdog.watchdog import Report, WatchdogOptions, run_watchdog
 from .common import common_options
 
 HANG_AFTER_S = 300.0
-LOOK_LIMIT_S = 60.0
+DIAGNOSIS_LIMIT_S = 60.0
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -32,17 +32,22 @@ LOOK_LIMIT_S = 60.0
     default=HANG_AFTER_S,
     show_default="300",
     metavar="SECONDS",
-    help="Look at the job when no rank has moved for so long; 0: never.",
+    help="Diagnose the job if no rank makes progress for this long; 0 disables.",
 )
 @click.option(
     "--then",
     type=click.Choice(["keep", "stop"]),
     default="keep",
     show_default=True,
-    help="Leave a job that hangs, or end it.",
+    help="Keep a hung job running, or end it.",
 )
-@click.option("--on-hang", metavar="CMD", help="Run this with the verdict (as triage --json) on its stdin; no shell.")
-@click.option("--report", metavar="FILE", type=click.Path(path_type=Path), help="Write the verdict: .json, else text.")
+@click.option("--on-hang", metavar="CMD", help="Run CMD, without a shell, with the verdict as JSON on stdin.")
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the verdict: .json, else text.",
+)
 @click.option(
     "--warn-signal",
     "warn_signals",
@@ -50,7 +55,7 @@ LOOK_LIMIT_S = 60.0
     default=["USR1"],
     show_default="USR1",
     metavar="NAME",
-    help="Look when this signal comes (a scheduler's warning); none: never. May be given again.",
+    help="Diagnose when this signal arrives (a scheduler's warning); none disables. Repeatable.",
 )
 @click.argument("words_of_command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
 @common_options
@@ -63,11 +68,11 @@ def command(
     words_of_command: tuple[str, ...],
     options: Options,
 ) -> int:
-    """Run a job, unchanged, so that its ranks can be looked at without any right to trace them; look when it hangs.
+    """Run an unchanged job so that a hang can be diagnosed without the right to trace its ranks.
 
-    Each rank gets torch's worker server on a private socket, the flight recorder and a copy of what it prints. Standard
-    output belongs to the job, with --json too: the verdict is told on standard error, by --report and by --on-hang.
-    The exit code is the job's (128+n for a signal), 1 where a hung job was ended, 127 where there is no such command.
+    Each rank gets torch's worker server on a private socket, the flight recorder and a copy of its output. Standard
+    output belongs to the job, also with --json: the verdict goes to standard error, --report and --on-hang. The exit
+    code is the job's (128+n for a signal), 1 if a hung job was ended, 127 if the command does not exist.
 
     \b
     Examples:
@@ -76,41 +81,41 @@ def command(
     """
     if not words_of_command:
         raise UserError("run: no command", "ddpwizard run -- torchrun --nproc-per-node=2 train.py")
-    wishes = WatchdogOptions(hang_after_s=hang_after_s, then=then, warn_signals=_signals(warn_signals))
+    watchdog_options = WatchdogOptions(hang_after_s=hang_after_s, then=then, warn_signals=_signals(warn_signals))
     on_hang_words = split_command(on_hang) if on_hang else []
     if on_hang_words and not shutil.which(on_hang_words[0]):
-        raise UserError(f"--on-hang {on_hang_words[0]}: no such program", "give a program that is on the PATH")
+        raise UserError(f"--on-hang {on_hang_words[0]}: no such program", "name a program on the PATH")
     if report:
         check_writable(report, "--report")
     try:
         private = run_directory.create_run_directory()
     except OSError as error:
-        raise InspectionError(f"no private folder can be made: {error.strerror}", "make room in /tmp") from None
+        raise InspectionError(f"cannot create a private directory: {error.strerror}", "free space in /tmp") from None
     keep = False
     try:
         code, keep = run_watchdog(
             words_of_command,
             rank_environment(os.environ, private),
             private,
-            wishes,
-            lambda pid, why: _look(pid, why, report, on_hang_words, options),
-            _say,
+            watchdog_options,
+            lambda pid, why: _diagnose(pid, why, report, on_hang_words, options),
+            _write_line,
         )
     finally:
         if (keep and any(private.iterdir())) or any(private.glob(f"{DUMP_PREFIX}*")):
-            _say(f"what each rank printed and left is in {private}")
+            _write_line(f"output and records of the ranks: {private}")
         else:
             shutil.rmtree(private, ignore_errors=True)
     return code
 
 
-def _say(line: str) -> None:
-    with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the job is watched all the same
+def _write_line(line: str) -> None:
+    with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the watchdog continues
         print_progress(f"ddpwizard: {line}".rstrip())
 
 
 def _signals(names: tuple[str, ...]) -> frozenset[int]:
-    """The signals by their names (USR1, SIGUSR1) or numbers; those of ``TAKEN`` can be had."""
+    """Return the signals of names (USR1, SIGUSR1) or numbers; only those of ``HANDLED_SIGNALS`` are possible."""
     from ..watchdog.watchdog import HANDLED_SIGNALS
 
     able = {number.name.removeprefix("SIG"): number for number in HANDLED_SIGNALS if number != signal.SIGCHLD}
@@ -128,8 +133,8 @@ def _signals(names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _look(pid: int, why: str, report: Path | None, on_hang: list[str], options: Options) -> Report:
-    """Look at the job and do with the verdict what was asked for. Loads the knowledge only now."""
+def _diagnose(pid: int, why: str, report: Path | None, on_hang: list[str], options: Options) -> Report:
+    """Diagnose the job, write the report and run the hook. Loads the knowledge only now."""
     import asyncio
 
     from ..options import knowledge_for
@@ -139,15 +144,15 @@ def _look(pid: int, why: str, report: Path | None, on_hang: list[str], options: 
     from .triage import report_as_json, report_lines
 
     try:
-        looking = triage_jobs(pid=pid, allow=options.allow or "reads")
-        reports = asyncio.run(wait_for(LOOK_LIMIT_S, looking))
+        triage = triage_jobs(pid=pid, allow=options.allow or "reads")
+        reports = asyncio.run(wait_for(DIAGNOSIS_LIMIT_S, triage))
         knowledge = knowledge_for(options)
         body = {"why": why, "jobs": [report_as_json(each, knowledge) for each in reports]}
         lines = [line for each in reports for line in report_lines(each, knowledge)]
     except UserError as error:
         return Report("unknown", [str(error)])
     except asyncio.TimeoutError:
-        return Report("unknown", [f"the look at the job took more than {LOOK_LIMIT_S:.0f} s and was given up"])
+        return Report("unknown", [f"the diagnosis took more than {DIAGNOSIS_LIMIT_S:.0f} s and was cancelled"])
     verdict = json_bytes(public_document("triage", knowledge, body))
     more = [notify.write_report(report, verdict, [why, "", *lines])] if report else []
     if on_hang and (problem := notify.run_hook(on_hang, verdict)):

@@ -1,4 +1,4 @@
-"""``ddpwizard sessions``: what was asked and found before; take it up again, or hand it on as a page."""
+"""``ddpwizard sessions``: list, resume and export sessions."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ from .common import ScreenRequested, common_options
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> int | None:
-    """List, resume or export sessions. Every step of the wizard is saved the moment it is taken."""
+    """List, resume or export sessions. The wizard saves every step immediately."""
     if ctx.invoked_subcommand is None:
         return ctx.invoke(list_sessions)
     return None
@@ -27,13 +27,13 @@ def command(ctx: click.Context) -> int | None:
 @command.command("list")
 @common_options
 def list_sessions(options: Options) -> int:
-    """The sessions there are, newest first."""
+    """List the sessions, newest first."""
     rows = [_row(session) for session in all_sessions()]
     if options.json:
         print_json(public_document("sessions", None, {"sessions": rows}))
         return 0
     if not rows:
-        print_progress("no sessions yet: ddpwizard begins one")
+        print_progress("no sessions yet: start one with ddpwizard")
     for row in rows:
         state = "" if row["open"] else "  closed"
         print_line(f"{row['id']}  {_ago(row['updated_at'])}  {row['steps']:>3} steps{state}  {row['about']}")
@@ -44,9 +44,9 @@ def list_sessions(options: Options) -> int:
 @click.argument("id_", metavar="ID", default="last")
 @common_options
 def resume(id_: str, options: Options) -> int:
-    """Take up a session where it stood. ID may be its beginning; without one, the newest."""
+    """Resume a session. ID may be a prefix; without an ID the newest is resumed."""
     if options.json:
-        raise UserError("a session is resumed by a person: --json has nothing to say", "sessions export ID")
+        raise UserError("sessions resume is interactive and has no --json", "sessions export ID")
     session = Session.load(id_)
     raise ScreenRequested("resume", options, id=session.id)
 
@@ -58,7 +58,7 @@ def resume(id_: str, options: Options) -> int:
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
 @common_options
 def export(id_: str, form: str, public: bool, output: Path | None, options: Options) -> int:
-    """A session as a page to hand on, secrets taken out. ID may be its beginning; without one, the newest."""
+    """Export a session as a page without secrets. ID may be a prefix; without an ID the newest is exported."""
     from .. import report
 
     session = Session.load(id_)

@@ -1,4 +1,4 @@
-"""``ddpwizard undo [ID]``: take back the last applied fix, or a named one."""
+"""``ddpwizard undo [ID]``: revert the last applied fix, or a named one."""
 
 import time
 
@@ -15,16 +15,16 @@ from .common import common_options
 @click.argument("id_", metavar="[ID]", required=False)
 @common_options
 def command(id_: str | None, options: Options) -> int:
-    """Take back the last applied fix, or the one with this ID (or its first letters).
+    """Revert the last applied fix, or the one with this ID (or a prefix of it).
 
-    Refused when a file changed since, so nothing you wrote is lost.
+    Refused if a file has changed since, so that none of your changes is lost.
     """
     taken = undo_fix(id_)
     if options.json:
         print_json(public_document("undo", None, taken))
     else:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(taken.at))
-        print_line(f"Took back {taken.fix}, applied {when}, id {taken.id}")
+        print_line(f"Reverted {taken.fix}, applied {when}, id {taken.id}")
         for path in taken.paths:
             print_line(f"  {path}")
     return 0

@@ -1,7 +1,7 @@
-"""Write a fix to disk, whole or not at all, and take it back.
+"""Write a fix to disk, completely or not at all, and undo it.
 
-What was there is kept under the state directory with a record of each apply, before anything changes. A file that is
-not what the fix was made for (or, for ``undo``, what the fix left) is never touched.
+The files before the change are kept under the state directory with a record of each apply. A file that differs from the
+original of the fix (or, for ``undo``, from the result of the fix) is never touched.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ RECORD = "record.json"
 
 
 class AppliedFix(msgspec.Struct, frozen=True, kw_only=True):
-    """One apply: which fix for which cause, the files it changed or made, and when (seconds since the epoch)."""
+    """One apply: the fix and its cause, the files changed or created, and the time (seconds since the epoch)."""
 
     id: str
     fix: str
@@ -32,7 +32,7 @@ class AppliedFix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of an apply. ``before`` names the backup beside the record; "" where the file was not there."""
+    """One file of an apply. ``before`` names the backup next to the record, or is "" if the file did not exist."""
 
     path: str
     before: str
@@ -47,11 +47,11 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_fix(fix: Fix, directory: Path) -> AppliedFix:
-    """Make the changes of ``fix``: its patches (a relative path counts from ``directory``) and its new files there.
+    """Write the patches of ``fix`` (a relative path counts from ``directory``) and its new files in ``directory``.
 
     Raises:
-        UserError: A file is missing, changed since the fix was made, or cannot be written; a new file is there with
-            other content; nothing is left half-done then.
+        UserError: A file is missing, changed since the fix was made, or cannot be written; or a new file exists with
+            other content. No file is changed then.
     """
     writes = [*_patched(fix, directory), *_new(fix, directory)]
     paths = [write.path for write in writes]
@@ -72,10 +72,10 @@ def apply_fix(fix: Fix, directory: Path) -> AppliedFix:
 
 
 def undo_fix(id_: str | None = None) -> AppliedFix:
-    """Take back the last apply, or the one whose id is or begins with ``id_``.
+    """Undo the last apply, or the one whose id is or begins with ``id_``.
 
     Raises:
-        UserError: There is none, it was taken back already, or a file changed since; nothing is changed then.
+        UserError: There is none, it was undone already, or a file changed since. No file is changed then.
     """
     with backup_lock() as home:
         folder, record = _find(home, id_)
@@ -86,7 +86,7 @@ def undo_fix(id_: str | None = None) -> AppliedFix:
 
 
 def _reverse(folder: Path, record: _Record, change: _Change) -> FileWrite:
-    """The write that takes one change back."""
+    """Return the write that undoes one change."""
     path = Path(change.path)
     now = path.read_bytes() if path.is_file() else None
     if now is None or hashlib.sha256(now).hexdigest() != change.after_sha256:
@@ -138,7 +138,7 @@ def _new(fix: Fix, directory: Path) -> Iterator[FileWrite]:
 
 
 def _keep(folder: Path, applied: AppliedFix, writes: list[FileWrite]) -> _Record:
-    """Keep what is there now, make the directories new files need, and write the record."""
+    """Save the current files, make the directories that new files need, and write the record."""
     changes: list[_Change] = []
     made: list[str] = []
     try:
@@ -177,7 +177,7 @@ def _forget(folder: Path, record: _Record) -> None:
 
 def _remove_directories(paths: list[str]) -> None:
     for path in reversed(paths):
-        with suppress(OSError):  # not empty: somebody else put something there
+        with suppress(OSError):  # not empty: another program put something there
             Path(path).rmdir()
 
 
@@ -203,4 +203,4 @@ def _load(folder: Path) -> _Record | None:
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
     except (OSError, msgspec.DecodeError):
-        return None  # no apply, or one that never came to its end
+        return None  # no apply, or an unfinished one

@@ -1,4 +1,4 @@
-"""From a cause to its fixes, for the case at hand: patches by the review's rules, the rest by the generators below."""
+"""Build the fixes of a cause for a case: patches by the rules of the review, the rest by generators."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from .types import FilePatch, Fix
 
 Generator = Callable[[Machine, list[str]], GeneratedFix]
 
-# What ``generator`` in a knowledge entry may name. Each takes the machine and the script with its arguments.
+# The generators that a knowledge entry may name. Each takes the machine and the script with its arguments.
 GENERATORS: dict[str, Generator] = {
     "torchrun-single-node": torchrun.single_node,
     "torchrun-multi-node": torchrun.multi_node,
@@ -44,7 +44,7 @@ GENERATORS: dict[str, Generator] = {
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the case that a fix is made for. Any part may be missing."""
+    """The facts that a fix is built from. Any of them may be missing."""
 
     snapshot: Snapshot | None = None
     script: str | None = None
@@ -52,28 +52,28 @@ class FixContext(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[ReviewFinding] = []
 
 
-def build_fixes(cause: Cause, situation: FixContext, knowledge: Knowledge) -> list[Fix]:
-    """The fixes of a cause in the order of its entry, made for this case.
+def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list[Fix]:
+    """Build the fixes of a cause in the order of its entry.
 
-    A fix that lacks what it needs comes as words only (``display``), which say what that is. Reads the scripts that
-    patches are for; writes nothing.
+    A fix that lacks facts has text only (``display``), which names the missing ones. Reads the scripts that patches
+    are for; writes nothing.
     """
-    machine, target = machine_from_snapshot(situation.snapshot), target_of(situation)
+    machine, target = machine_from_snapshot(context.snapshot), target_of(context)
     return [
-        _patch(cause, spec, situation, knowledge) if spec.kind == "patch" else _generated(cause, spec, machine, target)
+        _patch(cause, spec, context, knowledge) if spec.kind == "patch" else _generated(cause, spec, machine, target)
         for spec in cause.fixes
     ]
 
 
-def target_of(situation: FixContext) -> list[str]:
-    """The script and its arguments as a launcher takes them: from the running job, else the script alone."""
-    processes = situation.report.job.processes if situation.report else []
+def target_of(context: FixContext) -> list[str]:
+    """Return the script and its arguments in a launcher's form: from the running job, else the script alone."""
+    processes = context.report.job.processes if context.report else []
     for process in processes:
         if python := parse_python(process.command):
             return python.script_words
-    if not situation.script:
+    if not context.script:
         return []
-    return [f"./{situation.script}" if situation.script.startswith("-") else situation.script]
+    return [f"./{context.script}" if context.script.startswith("-") else context.script]
 
 
 def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str]) -> Fix:
@@ -96,18 +96,18 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
 
 def _nothing_to_patch(scripts: Sequence[str]) -> str:
     if not scripts:
-        return "Which script it is, is not known here: ddpwizard review SCRIPT shows the place and the patch."
-    return f"No place was found in {', '.join(scripts)} that can be patched by itself; it has to be mended by hand."
+        return "The script is not known: ddpwizard review SCRIPT shows the place and the patch."
+    return f"No place in {', '.join(scripts)} can be patched automatically; fix it by hand."
 
 
-def _patch(cause: Cause, spec: FixSpec, situation: FixContext, knowledge: Knowledge) -> Fix:
-    from ..review import review  # the rules: only where a patch is wanted
+def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
+    from ..review import review  # loads the rules, which only patches need
     from ..training_script.source import read_text
 
     patches: list[FilePatch] = []
-    mended: list[ReviewFinding] = []
+    repaired: list[ReviewFinding] = []
     by_hand: list[str] = []
-    for path in _scripts(spec.rule, situation):
+    for path in _scripts(spec.rule, context):
         try:
             before = read_text(Path(path))
             after, done = review.apply_fixes(before, path, knowledge, {spec.rule}, {"safe", "unsafe"})
@@ -117,11 +117,11 @@ def _patch(cause: Cause, spec: FixSpec, situation: FixContext, knowledge: Knowle
             continue
         if done:
             patches.append(FilePatch(path=path, before=before, after=after))
-            mended += done
+            repaired += done
         by_hand += [f"{finding.path}:{finding.line}: {finding.message}" for finding in left]
     if not patches and not by_hand:
-        by_hand.append(_nothing_to_patch(_scripts(spec.rule, situation)))
-    made = [finding.fix for finding in mended if finding.fix]
+        by_hand.append(_nothing_to_patch(_scripts(spec.rule, context)))
+    made = [finding.fix for finding in repaired if finding.fix]
     unsafe = next((fix for fix in made if fix.safety == "unsafe"), None)
     return Fix(
         id=spec.id,
@@ -134,12 +134,12 @@ def _patch(cause: Cause, spec: FixSpec, situation: FixContext, knowledge: Knowle
     )
 
 
-def _scripts(rule: str, situation: FixContext) -> list[str]:
-    """The files a patch may be for: where the review found the rule, else where the job stands, and its script."""
-    found = [finding.path for finding in situation.findings if finding.rule == rule]
+def _scripts(rule: str, context: FixContext) -> list[str]:
+    """Return the files to patch: those of the review's findings, or else the script and the files where the job is."""
+    found = [finding.path for finding in context.findings if finding.rule == rule]
     if found:
         return list(dict.fromkeys(found))
-    candidates = [*([situation.script] if situation.script else []), *_files_of(situation.report)]
+    candidates = [*([context.script] if context.script else []), *_files_of(context.report)]
     once: dict[Path, str] = {}
     for path in candidates:
         once.setdefault(Path(path).absolute(), path)

@@ -1,4 +1,4 @@
-"""Setup code from templates that run as they are, with the values of a machine filled in."""
+"""Setup code from templates that run unchanged, with the values of a machine filled in."""
 
 from ..hardware.machine import Machine
 from ..launchers.torchrun import torchrun_line
@@ -32,7 +32,7 @@ def render_setup(name: str, machine: Machine, title: str, tags: set[str], values
 
 
 def ddp_code(machine: Machine, target: list[str]) -> GeneratedFix:
-    """``ddp-code``: setup, wrapping, loader, saving and shutdown of a DDP script."""
+    """Return ``ddp-code``: setup, wrapping, loader, saving and shutdown of a DDP script."""
     name = "ddp_setup.py"
     workers = min(MAX_WORKERS, machine.cpus // machine.ranks - 1)  # one CPU of each rank's share is for the rank itself
     values = {"WORKERS": f"{workers}  # per rank: {machine.cpus} CPUs, {machine.ranks} ranks", "FLOAT": ""}
@@ -43,7 +43,7 @@ def ddp_code(machine: Machine, target: list[str]) -> GeneratedFix:
 
 
 def fsdp2_code(machine: Machine, target: list[str]) -> GeneratedFix:
-    """``fsdp2-code``: setup, sharding per block, mixed precision and saving with FSDP2."""
+    """Return ``fsdp2-code``: setup, sharding per block, mixed precision and saving with FSDP2."""
     name = "fsdp2_setup.py"
     mixed = machine.bf16 or not machine.gpu_count
     policy = "mesh=mesh, mp_policy=precision" if mixed else "mesh=mesh"
@@ -64,7 +64,7 @@ def fsdp2_code(machine: Machine, target: list[str]) -> GeneratedFix:
 
 
 def join_context(machine: Machine, target: list[str]) -> GeneratedFix:
-    """``join-context``: a loop in which ranks may run out of batches at different times."""
+    """Return ``join-context``: a loop in which ranks may run out of batches at different times."""
     name = "join_loop.py"
     code = (TEMPLATES / name).read_text(encoding="utf-8").replace(START.format(name=name), _start_line(name, machine))
     text = (
@@ -74,7 +74,10 @@ def join_context(machine: Machine, target: list[str]) -> GeneratedFix:
 
 
 def find_unused(machine: Machine, target: list[str]) -> GeneratedFix:
-    """``find-unused``: name the parameters without gradient before turning find_unused_parameters on."""
+    """Return ``find-unused``: a script that names the parameters without gradient.
+
+    It is meant to be run before ``find_unused_parameters`` is turned on.
+    """
     name = "find_unused.py"
     return GeneratedFix(
         text="Names the parameters without gradient, in one process and without DDP; its first lines say what to do "

@@ -124,7 +124,7 @@ class FixFlow:
         return proof
 
     def record(self, fix: Fix, action: str, paths: Sequence[str] = (), backup: str = "") -> None:
-        """Append the event of what was done with a fix; the diff is kept with it where it was applied."""
+        """Append the event of an action on a fix; an applied fix is kept with its diff."""
         diff = fix.diff() if action.startswith("applied") else ""
         self._session.append(
             "fix", id=fix.id, cause=fix.cause, title=fix.title, action=action, paths=list(paths), diff=diff,

@@ -1,4 +1,4 @@
-"""Whether ranks get past a line, told from where they are seen now and then."""
+"""Decide from stack samples which ranks have passed the line of the culprit."""
 
 import ast
 import difflib
@@ -15,8 +15,10 @@ from .types import Fix
 
 
 class Checkpoint(NamedTuple):
-    """A statement (first to last line of a function in the copy) that was on the culprit's stack. ``certain``: nothing
-    but loops decides whether it is reached, so who is seen behind it has been through it."""
+    """A statement of the patched copy (first to last line of a function) that was on the culprit's stack.
+
+    ``certain``: only loops decide whether it is reached, so a rank that is behind it has executed it.
+    """
 
     path: str
     function: str
@@ -26,40 +28,40 @@ class Checkpoint(NamedTuple):
 
 
 class ProgressCheck:
-    """The culprit's stack as stations in the patched copy, and the ranks that were seen to have passed them."""
+    """The culprit's stack as checkpoints in the patched copy, and the ranks that have passed them."""
 
     def __init__(self, report: JobReport, relaunch: Relaunch, fix: Fix) -> None:
         self.line = report.verdict.where or ""
         self.passed: set[int] = set()
         self._at: dict[int, set[Checkpoint]] = {}
-        self._stations = _stations(report, relaunch, fix)
+        self._checkpoints = _checkpoints(report, relaunch, fix)
 
     def see(self, stacks: Mapping[int, Sequence[StackFrame]]) -> None:
-        """Take in where ranks are now: rank to the user's frames."""
+        """Add stack samples: rank to the user's frames."""
         for rank, frames in stacks.items():
             if any(self._is_past(rank, frame) for frame in frames):
                 self.passed.add(rank)
 
     def _is_past(self, rank: int, frame: StackFrame) -> bool:
         been = self._at.setdefault(rank, set())
-        for index, station in enumerate(self._stations):
-            if (frame.path, frame.function) != (station.path, station.function):
+        for index, checkpoint in enumerate(self._checkpoints):
+            if (frame.path, frame.function) != (checkpoint.path, checkpoint.function):
                 continue
-            if station.first <= frame.line <= station.last:
-                # Being in the statement counts for the culprit's own line alone: an outer call may not get that far.
-                if index == len(self._stations) - 1:
-                    been.add(station)
+            if checkpoint.first <= frame.line <= checkpoint.last:
+                # Only the culprit's own line counts as reached: an outer call may not get that far.
+                if index == len(self._checkpoints) - 1:
+                    been.add(checkpoint)
                 return False
-            inner_certain = all(inner.certain for inner in self._stations[index:])
-            return bool(been) or (inner_certain and frame.line > station.last)
+            inner_certain = all(inner.certain for inner in self._checkpoints[index:])
+            return bool(been) or (inner_certain and frame.line > checkpoint.last)
         return False
 
 
-def _stations(report: JobReport, relaunch: Relaunch, fix: Fix) -> list[Checkpoint]:
+def _checkpoints(report: JobReport, relaunch: Relaunch, fix: Fix) -> list[Checkpoint]:
     culprit = next((row for row in report.ranks if row.where and row.where == report.verdict.where), None)
-    looks = report.samples(culprit) if culprit else []
-    stations: list[Checkpoint] = []
-    for frame in user_frames(looks[-1].stack) if looks else []:
+    samples = report.samples(culprit) if culprit else []
+    checkpoints: list[Checkpoint] = []
+    for frame in user_frames(samples[-1].stack) if samples else []:
         before = report.sources.get(frame.path, "")
         patch = next((p for p in fix.patches if Path(p.path).resolve() == Path(frame.path).resolve()), None)
         after = patch.after if patch else before
@@ -68,12 +70,12 @@ def _stations(report: JobReport, relaunch: Relaunch, fix: Fix) -> list[Checkpoin
         guards = source.guards(first, source.scope(first, frame.function))
         loops = {loop.lineno for loop in source.loops(first)}
         certain = all(guard.line in loops for guard in guards)
-        stations.append(Checkpoint(relaunch.in_copy(frame.path), frame.function, first, last, certain))
-    return stations
+        checkpoints.append(Checkpoint(relaunch.in_copy(frame.path), frame.function, first, last, certain))
+    return checkpoints
 
 
 def _line_after(before: str, after: str, line: int) -> int:
-    """Where a line stands after a change, its indentation aside; one that is gone is where its surroundings are."""
+    """Return the number of a line after a change, ignoring indentation, or of its surroundings if it was removed."""
     old, new = ([text.strip() for text in version.splitlines()] for version in (before, after))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for tag, start, end, new_start, new_end in matcher.get_opcodes():
@@ -87,7 +89,7 @@ def _line_after(before: str, after: str, line: int) -> int:
 
 
 def _statement(source: LineQueries, line: int) -> tuple[int, int]:
-    """First and last line of the innermost simple statement that holds the line."""
+    """Return the first and last line of the innermost simple statement that contains the line."""
     for node in ast.walk(source.module):
         if isinstance(node, ast.stmt) and not hasattr(node, "body") and node.lineno <= line <= (node.end_lineno or 0):
             return node.lineno, node.end_lineno or node.lineno

@@ -1,4 +1,4 @@
-"""A fix is proved by the check that failed: the job started again on a patched copy, or the same probe once more."""
+"""Prove a fix by the check that failed: the job on a patched copy, or the same probe once more."""
 
 import asyncio
 import secrets
@@ -29,20 +29,23 @@ from .relaunch import prepare_relaunch
 from .types import Fix
 
 Progress = Callable[[str], None]
-MARK = "DDPWIZARD_PROOF"  # in the environment of the relaunched job, to know its processes by
+MARK = "DDPWIZARD_PROOF"  # in the environment of the relaunched job, to recognise its processes
 TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
-LOOK_EVERY_S = 1.0
-# A new hang is told when nothing has moved for so long (seconds) and the verdict is so sure: ranks that contradict
-# each other will not get better, one that only stands still may yet go on.
+SAMPLE_INTERVAL_S = 1.0
+# A new hang is reported after this time without progress (seconds) at this confidence: ranks that contradict
+# each other will not recover, a rank that only waits may still continue.
 HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
-ENDS_WITHIN_S = 10.0
-NOT_PROBES = ("job", "review")  # what ``verify`` of a cause may name besides the probes of this machine
-TORCHRUNS_OWN = "torch/distributed/elastic/"
+END_TIMEOUT_S = 10.0
+NOT_PROBES = ("job", "review")  # values of a cause's ``verify`` that are not probes of this machine
+TORCHRUN_SUMMARY = "torch/distributed/elastic/"
 
 
 class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. ``what`` is one line, ``detail`` the circumstances (what was left out, the last lines);
-    ``findings`` are the ids of what the check showed."""
+    """Result of a proof.
+
+    ``what`` is one line, ``detail`` the circumstances (files left out, the last lines), ``findings`` the ids of the
+    findings of the check.
+    """
 
     passed: bool
     what: str
@@ -52,32 +55,36 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """``proved in 6 s: every rank got past train.py:88``."""
+        """Text such as ``proved in 6 s: every rank got past train.py:88``."""
         return f"{'proved' if self.passed else 'not proved'} in {self.elapsed_s:.0f} s: {self.what}"
 
 
 async def prove_job(
     report: JobReport, fix: Fix, *, limit_s: float = 60, progress: Progress | None = None
 ) -> ProofResult:
-    """Start the job again on a patched copy, on a free port; passed when it ends with 0 or every rank got past the
-    line the culprit stood at. It is ended in any case, and the copy is removed.
+    """Start the job again on a patched copy and a free port.
+
+    Passed if it ends with code 0 or every rank gets past the line of the culprit. The job is ended in any case, and the
+    copy is removed.
 
     Raises:
-        UserError: The job cannot be started again from here; the message says why.
+        UserError: The job cannot be started again from here; the message gives the reason.
     """
-    tell = progress or (lambda _line: None)
+    report_progress = progress or (lambda _line: None)
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="ddpwizard-proof-", dir=TEMP))
     mark = secrets.token_hex(8)
     task: asyncio.Task[ProcessOutcome] | None = None
     try:
-        tell("copying the job's files and applying the fix to the copy")
+        report_progress("copying the job's files and applying the fix to the copy")
         relaunch = await asyncio.to_thread(prepare_relaunch, report.job, fix, directory / "job")
-        tell("starting it again: " + " ".join(relaunch.command))
+        report_progress("starting it again: " + " ".join(relaunch.command))
         task = asyncio.ensure_future(
             run_process(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
         )
-        passed, what, detail = await _watch(task, ProgressCheck(report, relaunch, fix), mark, report.world_size, tell)
+        passed, what, detail = await _watch(
+            task, ProgressCheck(report, relaunch, fix), mark, report.world_size, report_progress
+        )
         if relaunch.left_out:
             detail = f"not copied: {', '.join(relaunch.left_out[:5])}. {detail}".rstrip()
         return ProofResult(
@@ -96,17 +103,20 @@ async def prove_job(
 
 
 async def prove_probe(cause: Cause, context: ProbeContext, knowledge: Knowledge, granted: Intrusiveness) -> ProofResult:
-    """Run the probe that the cause names again: passed when what it must no longer show is gone, and what it must show
-    is there. A probe that could not look proves nothing.
+    """Run the probe of the cause again: passed if the findings are gone, or seen, as the cause demands.
+
+    A probe that could not be run proves nothing.
 
     Raises:
-        UserError: The cause is proved by a job or a script, not by a probe of this box.
+        UserError: The cause is proved by a job or a script, not by a probe of this machine.
     """
     from ..probes.run_probes import judge_snapshot, run_probes
 
     verify = cause.verify
     if verify.probe not in knowledge.probes or verify.probe in NOT_PROBES:
-        raise UserError(f"{cause.id} is proved by {verify.probe}, not by a probe of this box", "start the job again")
+        raise UserError(
+            f"{cause.id} is proved by {verify.probe}, not by a probe of this machine", "start the job again"
+        )
     started = time.monotonic()
     title = knowledge.probes[verify.probe].title
     snapshot = await run_probes([verify.probe], context, knowledge, granted=granted)
@@ -115,13 +125,13 @@ async def prove_probe(cause: Cause, context: ProbeContext, knowledge: Knowledge,
     still = [shown[id_] for id_ in verify.gone if id_ in shown]
     unseen = [id_ for id_ in verify.seen if id_ not in shown]
     if problem := snapshot.failed.get(verify.probe):
-        passed, what, detail = False, f"could not look at {title}", problem
+        passed, what, detail = False, f"could not inspect {title}", problem
     elif still:
         passed, what, detail = False, f"still there: {still[0].title}", still[0].detail
     elif unseen:
         passed, what, detail = False, f"not seen yet: {knowledge.findings()[unseen[0]]}", ""
     else:
-        passed, what, detail = True, f"looked at {title} again: it is gone", "; ".join(c.title for c in checks[:3])
+        passed, what, detail = True, f"inspected {title} again: it is gone", "; ".join(c.title for c in checks[:3])
     return ProofResult(
         passed=passed,
         what=what,
@@ -132,25 +142,27 @@ async def prove_probe(cause: Cause, context: ProbeContext, knowledge: Knowledge,
 
 
 async def _watch(
-    task: asyncio.Task[ProcessOutcome], course: ProgressCheck, mark: str, world_size: int, tell: Progress
+    task: asyncio.Task[ProcessOutcome], course: ProgressCheck, mark: str, world_size: int, report_progress: Progress
 ) -> tuple[bool, str, str]:
-    """Look at the relaunched ranks until they have passed, hang again, or the run is over."""
-    looks: list[tuple[Job, dict[int, Sample]]] = []
-    told = 0
+    """Sample the relaunched ranks until they have passed, hang again, or the run is over."""
+    samples: list[tuple[Job, dict[int, Sample]]] = []
+    reported = 0
     while not task.done():
-        await asyncio.wait([task], timeout=LOOK_EVERY_S)
+        await asyncio.wait([task], timeout=SAMPLE_INTERVAL_S)
         job = _marked(mark)
         if task.done() or job is None:
             continue
         look = await stacks.sample_stacks(job.processes)
         course.see({p.rank: user_frames(look[p.pid].stack) for p in job.processes if p.rank is not None})
-        if len(course.passed) > told:
-            told = len(course.passed)
-            tell(f"{phrases.ranks_phrase(sorted(course.passed))} got past {phrases.short_place(course.line)}")
+        if len(course.passed) > reported:
+            reported = len(course.passed)
+            report_progress(
+                f"{phrases.ranks_phrase(sorted(course.passed))} got past {phrases.short_place(course.line)}"
+            )
         if len(course.passed) == world_size:
             return True, f"every rank got past {phrases.short_place(course.line)}", "the job was ended after that"
-        looks = [(j, s) for j, s in looks if s.keys() == look.keys()] + [(job, look)]
-        if hung := _hung(looks):
+        samples = [(j, s) for j, s in samples if s.keys() == look.keys()] + [(job, look)]
+        if hung := _hung(samples):
             return False, f"it hangs again: {hung}", ""
     outcome = task.result()
     if outcome.status == "ok":
@@ -161,11 +173,11 @@ async def _watch(
     return False, f"the job ended with code {outcome.code}", _last_lines(outcome.log)
 
 
-def _hung(looks: list[tuple[Job, dict[int, Sample]]]) -> str:
-    """Why the relaunched job hangs, or empty text as long as it does not."""
-    job, last = looks[-1]
+def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
+    """Return why the relaunched job hangs, or "" while it does not."""
+    job, last = samples[-1]
     for still_s, sure in HUNG_AFTER:
-        first = next((look for _, look in reversed(looks) if _at(last) - _at(look) >= still_s), None)
+        first = next((look for _, look in reversed(samples) if _at(last) - _at(look) >= still_s), None)
         if first is None:
             return ""
         verdict = judge_job(build_observation(job, [first, last])).verdict
@@ -184,7 +196,7 @@ def _marked(mark: str) -> Job | None:
 
 
 async def _until_gone(mark: str) -> None:
-    until = time.monotonic() + ENDS_WITHIN_S
+    until = time.monotonic() + END_TIMEOUT_S
     while _alive(mark) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
@@ -194,7 +206,7 @@ def _alive(mark: str) -> bool:
 
 
 def _last_lines(log: str) -> str:
-    """The last lines of the ranks; torchrun's own summary of a failure says less than what came before it."""
+    """Return the last lines of the ranks without torchrun's summary, which says less than the lines before it."""
     lines = [line for line in log.splitlines() if line.strip() and not line.startswith("***")]
-    summary = next((i for i, line in enumerate(lines) if TORCHRUNS_OWN in line), len(lines))
+    summary = next((i for i, line in enumerate(lines) if TORCHRUN_SUMMARY in line), len(lines))
     return "\n".join((lines[:summary] or lines)[-6:])

@@ -1,4 +1,4 @@
-"""How to start a job again on a copy: its files, its command line on a free port, its environment."""
+"""Start a job again on a copy: its files, its command line on a free port, its environment."""
 
 import shutil
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from ..launchers.recognise import PythonCommand, parse_python
 from ..launchers.rewrite import REPLACED, environment_to_start_again, start_again
 from .types import Fix
 
-# Left out of the copy: what is fetched, built or written again, and what is too large to be code.
+# Left out of the copy: fetched and generated files, and files too large to be code.
 NOT_COPIED = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", "wandb"}
 FILE_LIMIT_BYTES = 4_000_000
 TREE_LIMIT_BYTES = 100_000_000
 TREE_LIMIT_FILES = 4000
 CODE = {".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt"}
 
-BY_THEIR_PARENT = ("spawn", "frames", "order")  # where the rank of a process is known from
+BY_THEIR_PARENT = ("spawn", "frames", "order")  # sources of the rank of a spawned process
 
 
 class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """A job ready to be started on a copy. ``left_out`` names what was not copied; ``root`` is what was."""
+    """A job ready to be started on a copy. ``root`` is the copied directory, ``left_out`` names files not copied."""
 
     command: list[str]
     cwd: Path
@@ -35,7 +35,7 @@ class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[str]
 
     def in_copy(self, path: str | Path) -> str:
-        """Where a file of the original stands in the copy; a file outside of it stays where it is."""
+        """Return the path in the copy of a file of the original; a file outside of the original keeps its path."""
         return _moved(str(path), self.root, self.copy)
 
 
@@ -78,28 +78,29 @@ def _patch(fix: Fix, relaunch: Relaunch) -> None:
     for patch in fix.patches:
         target = Path(relaunch.in_copy(patch.path))
         if target == Path(patch.path):
-            raise UserError(
-                f"{patch.path} lies outside of {relaunch.root}", "start the job again yourself with the fix"
-            )
+            raise UserError(f"{patch.path} is outside of {relaunch.root}", "start the job again yourself with the fix")
         try:
             present = target.read_text(encoding="utf-8")
         except OSError as error:
-            raise UserError(f"cannot read {patch.path}: {error.strerror}", "look at the job again") from error
+            raise UserError(f"cannot read {patch.path}: {error.strerror}", "run ddpwizard triage again") from error
         if present not in (patch.before, patch.after):
-            raise UserError(f"{patch.path} changed since the fix was made", "look at the job again for a new fix")
+            raise UserError(f"{patch.path} changed since the fix was made", "run ddpwizard triage again for a new fix")
         target.write_text(patch.after, encoding="utf-8")
     for name, text in fix.files.items():
         (relaunch.copy / Path(name).name).write_text(text, encoding="utf-8")
 
 
 def _started_by(job: Job, process: Process) -> list[str]:
-    """The command line that names the script: the rank's own, or, where a program spawned its ranks, that program's."""
+    """Return the command line that names the script: that of the rank, or of the program that spawned it."""
     return job.launcher_command if process.rank_from in BY_THEIR_PARENT else process.command
 
 
 def _command(job: Job, process: Process, python: PythonCommand, move: Callable[[str], str]) -> list[str]:
-    """The launcher's own command line with another rendezvous; a program that spawns its ranks as it is; torchrun if
-    the launcher is not known."""
+    """Return the command that starts the copy.
+
+    It is the launcher's own command line with another rendezvous, or the unchanged command of a program that spawns its
+    ranks, or torchrun if the launcher is not known.
+    """
     moved = [move(word) for word in python.words[python.target_index :]]
     if process.rank_from in BY_THEIR_PARENT:
         return [*python.words[: python.target_index], *moved]
@@ -112,7 +113,7 @@ def _command(job: Job, process: Process, python: PythonCommand, move: Callable[[
 
 
 def _environ(process: Process, launcher: str, move: Callable[[str], str]) -> dict[str, str]:
-    """The rank's environment without what its launcher put there, module paths pointing into the copy."""
+    """Return the rank's environment without its launcher's variables, with module paths in the copy."""
     kept = environment_to_start_again(process.environ, launcher)
     if path := kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = ":".join(move(part) for part in path.split(":"))
@@ -120,8 +121,10 @@ def _environ(process: Process, launcher: str, move: Callable[[str], str]) -> dic
 
 
 def _moved(word: str, root: Path, copy: Path, cwd: Path | None = None) -> str:
-    """A path below ``root`` as its twin below ``copy``; any other word as it is. A relative one only counts where it
-    names a file seen from ``cwd`` that is not the copied directory itself."""
+    """Return a path below ``root`` as its counterpart below ``copy``, and any other word unchanged.
+
+    A relative path counts only if it names a file relative to ``cwd`` and ``cwd`` is not the copied directory.
+    """
     path = Path(word)
     if not path.is_absolute():
         if cwd is None or cwd == root or not (cwd / path).is_file():
@@ -132,7 +135,7 @@ def _moved(word: str, root: Path, copy: Path, cwd: Path | None = None) -> str:
 
 
 def _copy(root: Path, copy: Path) -> list[str] | None:
-    """Copy a directory without data; the names of what was left out, or None where it is too large for a copy."""
+    """Copy a directory without data; return the names of files left out, or None if it is too large."""
     left_out: list[str] = []
     total_bytes = files = 0
     copy.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from ..text.diff import unified_diff
 
 
 class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of one file: the text it was made for (a file that changed since is refused) and what it becomes."""
+    """A change of one file: the original text (a file that changed since is refused) and the new text."""
 
     path: str
     before: str
@@ -17,9 +17,9 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that mends a cause, ready to be shown. Exactly what it holds is what is shown and written.
+    """A fix of a cause as it is shown and written.
 
-    ``patches`` change files that are there; ``files`` (name to content) are new ones; ``commands`` are lines to run.
+    ``patches`` change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def safety_text(fix: Fix) -> tuple[Status | None, str]:
-    """Return how far a fix can be trusted, with the status that marks it, or None if nothing can be applied."""
+    """Return how far a fix can be trusted, with its status mark, or None if nothing can be applied."""
     if fix.safety == "safe":
         return "ok", "safe: fixes the fault and changes nothing else"
     if fix.safety == "unsafe":

@@ -1,7 +1,7 @@
-"""Rename what tells who and where: hosts, addresses, user names and paths, the same name alike in all places.
+"""Rename hosts, addresses, user names and paths, each with the same alias everywhere.
 
-Names are learned from the whole of the data first (fields that hold them, variables, ``user@host``, log prefixes), then
-every text is rewritten. What is public anyway stays: system folders, everything below ``site-packages``, loopback.
+Names are learned from all data first (fields that hold them, variables, ``user@host``, log prefixes), then every text
+is rewritten. Public names stay: system folders, everything below ``site-packages``, loopback.
 """
 
 import ipaddress
@@ -42,7 +42,7 @@ EXTENSIONS = (
 )
 HOST_LIST = re.compile(r"\b([A-Za-z][\w-]*)\[([\d,-]+)\]")
 FILE = re.compile(rf"(?<![\w./-])(?:[\w+@%=~-]+/)*[\w+@%=~][\w.+@%=~-]*\.(?:{EXTENSIONS})(?![\w/])")
-# First folders of the system itself, below which names say nothing about a person.
+# Top folders of the system, below which names reveal nothing about a person.
 SYSTEM = {"dev", "proc", "sys", "etc", "usr", "bin", "sbin", "lib", "lib64", "run", "boot"}
 PLAIN_FOLDERS = (
     SYSTEM
@@ -51,7 +51,7 @@ PLAIN_FOLDERS = (
 )
 PLAIN_FOLDERS |= {"conda", "miniconda3", "anaconda3", "envs", "venv", ".venv"}
 LIBRARIES = {"torch", "numpy", "accelerate", "deepspeed", "transformers", "lightning", "pytorch_lightning"}
-# Fields whose words are the wizard's own, never a name of somebody.
+# Fields with the wizard's own words, never the name of a person.
 OWN_WORDS = {"id", "kind", "cause", "question", "answer", "source", "state", "status", "action", "schema", "probed"}
 OWN_WORDS |= {"since_from"}
 MOST_NODES = 4096
@@ -59,14 +59,14 @@ NO_NAMES = {"root", "nobody", "localhost", "none", "host", "user", "python", "to
 
 
 class Aliases:
-    """The names found so far and what they are called in public."""
+    """The names found so far and their aliases."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], str] = {}
         self._words: re.Pattern[str] | None = None
 
     def learn(self, value: object) -> None:
-        """Take in the hosts and users that ``value`` (JSON data) names."""
+        """Learn the hosts and users that ``value`` (JSON data) names."""
         for kind, name in sorted(set(_names(value, ""))):
             short = name.partition(".")[0]
             if len(short) > 1 and short.lower() not in NO_NAMES and not short.isdigit() and not _address(name):
@@ -74,7 +74,7 @@ class Aliases:
         self._words = None
 
     def data(self, value: object) -> object:
-        """The same JSON data with every text rewritten, keys included."""
+        """Return the JSON data with every text rewritten, keys included."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -87,7 +87,7 @@ class Aliases:
         return value
 
     def text(self, value: str) -> str:
-        """``value`` with hosts, addresses, users and paths renamed; links to public sites stay."""
+        """Return ``value`` with hosts, addresses, users and paths renamed; links to public sites stay."""
         parts: list[str] = []
         at = 0
         for url in URL.finditer(value):
@@ -163,7 +163,7 @@ class Aliases:
 
 
 def _names(value: object, field: str) -> Iterator[tuple[str, str]]:
-    """(kind, name) of every host and user that the data names."""
+    """Yield (kind, name) of every host and user that the data names."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _names(item, str(key))
@@ -179,7 +179,7 @@ def _names(value: object, field: str) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(value: str) -> Iterator[str]:
-    """The names in a field of hosts; Slurm's ``node[01-04,7]`` is spelt out."""
+    """Yield the names in a field of hosts; Slurm's ``node[01-04,7]`` is expanded."""
     for listed in HOST_LIST.finditer(value):
         yield from _spelt_out(listed)
     yield from re.findall(NAME, HOST_LIST.sub("", value))

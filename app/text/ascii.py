@@ -1,4 +1,4 @@
-"""Text for terminals and pipes that know only ASCII: typographic signs become their nearest ASCII spelling."""
+"""ASCII output for terminals and pipes: typographic signs become their nearest ASCII spelling."""
 
 import codecs
 import io
@@ -39,12 +39,12 @@ TABLE = str.maketrans(SIGNS)
 
 
 def to_ascii(text: str) -> str:
-    """``text`` in ASCII; a letter without a spelling becomes ``?``. The length may change."""
+    """Return ``text`` in ASCII; a letter without a spelling becomes ``?``. The length may change."""
     return text.translate(TABLE).encode("ascii", "replace").decode()
 
 
 def ascii_output() -> None:
-    """From now on everything printed on stdout and stderr is spelt in ASCII."""
+    """Spell everything printed on stdout and stderr in ASCII from now on."""
     codecs.register_error("ddpwizard-ascii", _spell)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

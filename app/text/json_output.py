@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def public_document(kind: str, knowledge: "Knowledge | None", body: Any) -> dict[str, Any]:
-    """A JSON document of the public face: schema, versions, then the body; secrets taken out."""
+    """Return a JSON document of the public interface: schema, versions, then the body, without secrets."""
     from . import redact
 
     head = {
@@ -24,12 +24,12 @@ def public_document(kind: str, knowledge: "Knowledge | None", body: Any) -> dict
 
 
 def json_bytes(doc: dict[str, Any]) -> bytes:
-    """A JSON document as it is printed and saved, in UTF-8 whatever the terminal takes (JSON knows no other)."""
+    """Return a JSON document as it is printed and saved: in UTF-8, whatever the terminal's encoding."""
     return msgspec.json.format(msgspec.json.encode(doc), indent=2) + b"\n"
 
 
 def print_json(doc: dict[str, Any]) -> None:
-    """One document on stdout."""
+    """Print one document on stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(json_bytes(doc))
     sys.stdout.buffer.flush()

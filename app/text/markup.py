@@ -1,6 +1,6 @@
-"""A document in few kinds of blocks, written as Markdown or as one HTML page without scripts.
+"""Documents of a few kinds of blocks, written as Markdown or as one HTML page without scripts.
 
-Every text is taken as plain text: whatever markup a log or a file name holds is escaped.
+Every text is plain text: markup in a log or a file name is escaped.
 """
 
 import html
@@ -12,20 +12,20 @@ from .terminal import strip_control
 
 
 class Bullets(NamedTuple):
-    """A list; a pair is a line and, less loud, how that is known."""
+    """A list; a pair is a line and, less prominent, its source."""
 
     items: Sequence[str | tuple[str, str]]
 
 
 class Table(NamedTuple):
-    """Rows under a head."""
+    """Rows under a header."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
 class Code(NamedTuple):
-    """Text to be shown as it is. ``language`` is ``diff``, ``python`` or ``text``."""
+    """Text shown verbatim. ``language`` is ``diff``, ``python`` or ``text``."""
 
     text: str
     language: str = "text"
@@ -35,7 +35,7 @@ Block = str | Bullets | Table | Code
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it."""
+    """A heading and the blocks under it."""
 
     title: str
     blocks: list[Block]
@@ -50,7 +50,7 @@ class Document(NamedTuple):
 
 
 def to_markdown(document: Document) -> str:
-    """GitHub's Markdown."""
+    """Return the document in GitHub's Markdown."""
     parts = [f"# {_escaped(document.title)}", *(_escaped(line) for line in document.lead)]
     for section in document.sections:
         parts.append(f"## {_escaped(section.title)}")
@@ -59,7 +59,7 @@ def to_markdown(document: Document) -> str:
 
 
 def to_html(document: Document) -> str:
-    """One page: style inside, nothing loaded, nothing run; readable in a light and a dark setting and on paper."""
+    """Return one self-contained page without scripts, readable in light and dark mode and on paper."""
     body = [f"<h1>{_safe(document.title)}</h1>", *(f'<p class="lead">{_safe(line)}</p>' for line in document.lead)]
     for section in document.sections:
         body.append(f"<section><h2>{_safe(section.title)}</h2>")
@@ -82,7 +82,7 @@ def _block(block: Block) -> str:
 
 
 def _escaped(text: str) -> str:
-    """One line of prose whose characters mean nothing to Markdown."""
+    """Return one line of prose with Markdown's special characters escaped."""
     line = " ".join(strip_control(text).split())
     line = re.sub(r"([\\`*\[|]|~(?=~))", r"\\\1", line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", line)

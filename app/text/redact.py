@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 HIDDEN = "‹redacted›"
-# Parts of names that mean a secret, and names of this trade that hold such a part and mean none.
+# Parts of names that mean a secret, and technical names that contain such a part and mean none.
 NAME_PART = (
     r"(?:secret|token|passw(?:or)?d|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|session[_-]?key|account[_-]?key|amz-signature|cookie|webhook)"
@@ -22,7 +22,7 @@ HARMLESS_NAME = re.compile(
     r"(?i)tokeniz|tokenis|(?:max|min|num|n|total|new|context|pad|eos|bos|unk|special|per)[_-]?tokens?(?:$|[_-])"
     r"|tokens?[_-]?(?:per|id|ids|count|len|length|type|idx)|auth_sock|^pwd$|^oldpwd$|(?:forward|backward)_pass"
 )
-# Shapes of well-known keys: they are secret wherever they stand.
+# Shapes of well-known keys, which are secret anywhere.
 SECRET_VALUE = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|sk-[A-Za-z0-9_-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}"
@@ -56,14 +56,14 @@ COUNT = re.compile(r"(?i)(?:[0-9_]{1,9}(?:\.[0-9]+)?|true|false|none|null|yes|no
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether a variable, key or flag of this name holds a secret."""
+    """Return whether a variable, key or flag of this name holds a secret."""
     bare = name.lstrip("-")
     return bool(SECRET_NAME.search(bare)) and not HARMLESS_NAME.search(bare)
 
 
 @lru_cache(maxsize=1024)  # what speaks for one cause speaks for many others too
 def redact_text(value: str) -> str:
-    """``value`` with keys, assigned secrets, headers and logins in URLs taken out."""
+    """Return ``value`` without keys, assigned secrets, headers and logins in URLs."""
     for place, hidden in PLACES:
         if place.search(value):  # cheaper than ``sub``, and most texts have nothing to hide
             value = place.sub(hidden, value)
@@ -72,7 +72,7 @@ def redact_text(value: str) -> str:
 
 
 def redact_source(code: str) -> str:
-    """Python source whose string literals and comments are cleaned; every line stays where it is, and parses."""
+    """Return Python source with cleaned string literals and comments; it keeps its lines and parses."""
     lines = LINE.findall(code)
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
@@ -101,12 +101,12 @@ def redact_source(code: str) -> str:
 
 
 def redact_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The same variables, those with a secret name hidden and the others cleaned."""
+    """Return the variables, those with a secret name hidden and the others cleaned."""
     return {name: HIDDEN if is_secret_name(name) else redact_text(value) for name, value in variables.items()}
 
 
 def redact_command(words: Sequence[str]) -> list[str]:
-    """The same words; the one after a flag with a secret name is hidden too."""
+    """Return the words, with the one after a flag with a secret name hidden too."""
     cleaned = [redact_text(word) for word in words]
     for index in range(1, len(words)):
         flag, word = words[index - 1], words[index]
@@ -118,14 +118,14 @@ def redact_command(words: Sequence[str]) -> list[str]:
 
 
 def redact_record(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object, cleaned as ``data`` does."""
+    """Return a JSON object cleaned as by ``redact_data``."""
     clean = redact_data(row)
     assert isinstance(clean, dict)
     return clean
 
 
 def redact_data(value: object) -> object:
-    """A JSON value, cleaned all the way down; under a key with a secret name no text is left."""
+    """Return a JSON value cleaned at all levels; no text is left under a key with a secret name."""
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, Mapping):
@@ -138,7 +138,7 @@ def redact_data(value: object) -> object:
 
 
 def _literal(literal: str, *, hide: bool) -> str:
-    """A string literal without its secrets; unchanged where it holds none."""
+    """Return a string literal without its secrets, unchanged if it has none."""
     if not hide and redact_text(literal) == literal:
         return literal
     quote = "'" if "'" in literal[:3] else '"'

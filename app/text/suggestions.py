@@ -1,15 +1,15 @@
-"""The names that a mistyped one may mean."""
+"""Suggestions for mistyped names."""
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-LONGEST = 80  # letters of a name that are looked at
+LONGEST = 80  # letters of a name that are compared
 ALIKE = 0.6  # of difflib's ratio
 
 
 def closest(name: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """Those that are most like it, the nearest first, whatever the case, the spaces, the dots and the dashes."""
+    """Return the most similar names, best first, ignoring case, spaces, dots and dashes."""
     by_key: dict[str, str] = {}
     for each in names:
         by_key.setdefault(normalise(each), each)
@@ -17,7 +17,7 @@ def closest(name: str, names: Iterable[str], most: int = 3) -> list[str]:
 
 
 def did_you_mean(found: list[str]) -> str:
-    """``did you mean A, B or C?``; empty where nothing is near."""
+    """Return ``did you mean A, B or C?``, or "" if no name is similar."""
     if not found:
         return ""
     *first, last = found
@@ -25,5 +25,5 @@ def did_you_mean(found: list[str]) -> str:
 
 
 def normalise(name: str) -> str:
-    """Its letters and digits only: ``zero3`` of ``ZeRO-3``."""
+    """Return the letters and digits of a name: ``zero3`` for ``ZeRO-3``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -49,9 +49,9 @@ def split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
 
 
 def print_line(line: str = "") -> None:
-    """A line of the result, on stdout; control characters stay out.
+    """Print a line of the result on stdout, without control characters.
 
-    Not click.echo: it takes an ASCII stream for a mistake and writes UTF-8 all the same.
+    Not click.echo, which writes UTF-8 even to an ASCII stream.
     """
     sys.stdout.write(strip_control(line) + "\n")
 
@@ -62,7 +62,7 @@ def print_patch(diff: str) -> None:
 
 
 def print_progress(line: str) -> None:
-    """A line of progress or advice, on stderr."""
+    """Print a line of progress or advice on stderr."""
     sys.stderr.write(strip_control(line) + "\n")
     sys.stderr.flush()
 
@@ -81,7 +81,7 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def status_glyph(status: str, ascii_only: bool) -> str:
-    """The sign of a status: every state has one besides its colour."""
+    """Return the sign of a status, which does not depend on colour."""
     signs = {"ok": ("✓", "OK"), "warn": ("!", "WARN"), "fail": ("✗", "FAIL"), "unknown": ("?", "UNK")}
     signs |= {"skip": ("–", "SKIP"), "running": ("●", "RUN")}
     return signs[status][ascii_only]

@@ -73,12 +73,12 @@ def percent_text(share: float) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    """``3, "GPU"`` as ``3 GPUs``."""
+    """Return ``3, "GPU"`` as ``3 GPUs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def rank_ranges(ranks: Sequence[int]) -> str:
-    """``1–3, 7`` for 1, 2, 3, 7; two in a row stay apart (``0, 1``)."""
+    """Return ``1–3, 7`` for 1, 2, 3, 7; two in a row stay apart (``0, 1``)."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:
@@ -89,5 +89,5 @@ def rank_ranges(ranks: Sequence[int]) -> str:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``ranks 0–2, 5``; one rank as ``rank 5``."""
+    """Return ``[0, 1, 2, 5]`` as ``ranks 0–2, 5``; one rank as ``rank 5``."""
     return f"rank{'s' * (len(ranks) > 1)} {rank_ranges(ranks)}"

@@ -52,7 +52,7 @@ class FrameScope:
         return ""
 
     def definition(self, expr: ast.AST) -> "tuple[ast.expr, FrameScope] | None":
-        """Return the one expression that ``expr`` stands for, with the scope to read it in, or None."""
+        """Return the one expression that ``expr`` refers to, with the scope to read it in, or None."""
         match expr:
             case ast.Name(id=name):
                 return self.lookup(name)
@@ -63,12 +63,12 @@ class FrameScope:
         return None
 
     def definitions(self, expr: ast.AST) -> list[tuple[ast.expr, RankScope]]:
-        """Return every expression that ``expr`` may stand for."""
+        """Return every expression that ``expr`` may refer to."""
         known = self.definition(expr)
         return [known] if known else []
 
     def lookup(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
-        """Return the one expression that ``name`` stands for, with the scope to read it in, or None."""
+        """Return the one expression that ``name`` refers to, with the scope to read it in, or None."""
         if name not in self._known:
             self._known[name] = self._find(name) if self.depth <= DEPTH else None
         return self._known[name]
@@ -112,7 +112,7 @@ class FrameScope:
         return None
 
     def attribute(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
-        """Return what ``self.name`` stands for: its one assignment, that of the class, or what a property returns."""
+        """Return what ``self.name`` refers to: its one assignment, that of the class, or what a property returns."""
         key = f"self.{name}"
         if key not in self._known:
             self._known[key] = self._attribute(name) if self.depth <= DEPTH else None

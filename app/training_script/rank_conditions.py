@@ -80,7 +80,7 @@ def evaluate_integer(node: ast.expr, context: RankContext, scope: RankScope) -> 
 
 
 def depends_on_rank(test: ast.expr, scope: RankScope, depth: int = DEPTH) -> bool:
-    """Return whether anything in ``test`` is a rank or stands for one.
+    """Return whether anything in ``test`` is a rank or refers to one.
 
     Of what is passed to an unknown function only a rank itself counts, not what was computed with one.
     """
@@ -303,7 +303,7 @@ class RankConditions:
         self.ranks = ranks
 
     def depends(self, test: ast.expr) -> bool:
-        """Return whether a rank decides in ``test``, itself or through a name that stands for it."""
+        """Return whether a rank decides in ``test``, itself or through a name that refers to it."""
         return depends_on_rank(test, self.ranks)
 
     def truth(self, test: ast.expr, rank: int, unknown: "UnknownParts", depth: int = 8) -> bool:

@@ -47,7 +47,7 @@ class RankScope(Protocol):
         ...
 
     def definition(self, expr: ast.AST) -> "tuple[ast.expr, RankScope] | None":
-        """Return the one expression that ``expr`` stands for, with the scope to read it in, or None."""
+        """Return the one expression that ``expr`` refers to, with the scope to read it in, or None."""
         ...
 
     def definitions(self, expr: ast.AST) -> "list[tuple[ast.expr, RankScope]]":

@@ -1,4 +1,4 @@
-"""The diagnosis: ranked causes, what speaks for and against the marked one, the text it is read from, and what next."""
+"""The diagnosis: ranked causes, the evidence for and against the marked one, and what to do next."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ...app.diagnosis import dialogue
 from ...app.errors import UserError
 from ...app.evidence import Diagnosis, RankedCause
 from ...app.logs import timeline_chart
@@ -29,19 +30,19 @@ BAR_WIDTH = 5
 
 
 class DiagnosisScreen(WizardScreen):
-    """What it looks like, and why."""
+    """The ranked causes with their evidence."""
 
     CSS_PATH = Path(__file__).with_name("diagnosis.tcss")
-    TITLE = "What it looks like"
+    TITLE = "Diagnosis"
     ABOUT = (
-        "The causes that anything speaks for, best first. On the right: what speaks for and against the marked one, "
+        "The causes that any evidence supports, best first. On the right: the evidence for and against the marked one, "
         "and the line it was read from. Nothing here is certain until the fix is proved."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "fix", "fix", id="diagnosis.fix", tooltip="What mends the marked cause"),
-        Binding("n", "next", "next", id="diagnosis.next", tooltip="The question or probe that would tell most"),
-        Binding("x", "reject", "wrong", id="diagnosis.reject", tooltip="Note that it was not the marked cause"),
-        Binding("t", "timeline", "time", id="diagnosis.timeline", tooltip="The ranks of the log over time"),
+        Binding("f", "fix", "fix", id="diagnosis.fix", tooltip="Show the fixes of the marked cause"),
+        Binding("n", "next", "next", id="diagnosis.next", tooltip="Go to the most useful question or probe"),
+        Binding("x", "reject", "wrong", id="diagnosis.reject", tooltip="Record that it was not the marked cause"),
+        Binding("t", "timeline", "time", id="diagnosis.timeline", tooltip="Show the ranks of the log over time"),
         Binding("r", "report", "report", id="diagnosis.report", tooltip="Save this case as a page to send on"),
     ]
 
@@ -78,7 +79,7 @@ class DiagnosisScreen(WizardScreen):
         self._show_marked()
         best = next(iter(diagnosis.next), None)
         self.query_one("#offer", Static).update(
-            Content.assemble(("n", "bold"), safe_content(f" would tell more: {best.text}")) if best else Content("")
+            Content.assemble(("n", "bold"), safe_content(f" next: {best.text}")) if best else Content("")
         )
         probes = count_text(len(self.state.case.probed), "probe")
         self.show_header(facts=f"{count_text(len(diagnosis.evidence), 'observation')} · {probes} ran")
@@ -89,14 +90,14 @@ class DiagnosisScreen(WizardScreen):
     def _verdict(self, diagnosis: Diagnosis) -> Content:
         named = self._named()
         if not diagnosis.in_scope:
-            return Content("This does not look like a problem of distributed training: nothing in it is known here.")
+            return Content(dialogue.OUT_OF_SCOPE)
         if not named:
-            return Content("Nothing known here was recognised yet. More of the log or a few answers would tell (n).")
+            return Content(f"{dialogue.NO_CAUSE} n asks.")
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         best = self.state.knowledge.causes[named[0].id]
-        sure = "Most likely: " if named[0].confidence >= 0.5 else "Perhaps: "
+        likelihood = f"{dialogue.likelihood(named[0].confidence)}: "
         return Content.assemble(
-            (sure, "$muted"), safe_content(best.title, "bold"), safe_content(f"\n{first or best.summary}")
+            (likelihood, "$muted"), safe_content(best.title, "bold"), safe_content(f"\n{first or best.summary}")
         )
 
     def _row(self, cause: RankedCause) -> Choice:
@@ -130,7 +131,7 @@ class DiagnosisScreen(WizardScreen):
         return join_lines(*rows, *self._messages())
 
     def _messages(self) -> list[Content]:
-        """What was seen and is no cause: harmless lines, and echoes of something that happened elsewhere."""
+        """Return messages that are no cause: harmless lines, and consequences of a failure elsewhere."""
         messages = self.state.knowledge.messages
         seen = [item for item in self.state.case.evidence if item.id.partition(":")[0] == "message"]
         rows = [
@@ -154,7 +155,7 @@ class DiagnosisScreen(WizardScreen):
         if cause := self._cause():
             await self.wizard.open("fix", cause=cause.id)
         else:
-            self.show_status("No cause is known yet; n asks what would tell.")
+            self.show_status("No cause is known yet; n asks the next question.")
 
     async def action_next(self) -> None:
         below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else None
@@ -177,17 +178,17 @@ class DiagnosisScreen(WizardScreen):
 
     def _settled(self, id_: str | None) -> None:
         if id_ in (None, UNKNOWN):
-            self.show_status("Noted. n asks what would tell the others apart.")
+            self.show_status("Recorded. n asks what distinguishes the other causes.")
         elif id_ == UNLISTED:
             session = self.state.case.session
             assert session is not None
             self.show_status(
-                f"Noted. Once you know: ddpwizard kb new NAME --session {session.id} makes an entry of it."
+                f"Recorded. Once you know: ddpwizard kb new NAME --session {session.id} makes an entry of it."
             )
         else:
             self.state.case.settle(id_, was=True)
             self._show()
-            self.show_status("Noted: it was that.")
+            self.show_status("Recorded: it was that.")
 
     def action_timeline(self) -> None:
         from .timeline import TimelineScreen

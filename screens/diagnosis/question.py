@@ -1,4 +1,4 @@
-"""A step of the wizard: one question, the ranking moving beside it, and a probe that runs by itself where it may."""
+"""One question of the wizard, with the ranking next to it; permitted probes run in the background."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,40 +12,40 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ...app.diagnosis import dialogue
 from ...app.diagnosis.case import FRONT_DOOR, SKIPPED
 from ...app.evidence import Diagnosis, NextStep
 from ...app.snapshot import Snapshot
 from ...app.text.units import count_text
 from ...knowledge.schema import Intrusiveness
 from ..shell.base import WizardScreen
-from ..shell.state import SURE
 from ..widgets.cause_ranking import CauseRanking
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
 
-MORE = "no-more"  # the row that stands where no question is left
+NO_QUESTION = "no-more"  # id of the row that is shown if no question is left
 
 
 class QuestionScreen(WizardScreen):
-    """Asks what no probe can tell."""
+    """Asks what no probe can find out."""
 
     CSS_PATH = Path(__file__).with_name("question.tcss")
     TITLE = "One question at a time"
     ABOUT = (
-        "Answer by number. The list on the right shows which causes your answers and the probes speak for. A probe "
-        "runs by itself where it only looks; nothing is changed. You can go back, skip, or stop asking at any time."
+        "Answer by number. The list on the right shows which causes your answers and the probes support. Probes that "
+        "only read run in the background; nothing is changed. You can go back, skip, or stop asking at any time."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "skip", "skip", id="step.skip", tooltip="Leave this question out"),
+        Binding("s", "skip", "skip", id="step.skip", tooltip="Skip this question"),
         Binding("b", "take_back", "back", id="step.back", tooltip="Take the last answer back and ask again"),
-        Binding("d", "diagnosis", "diagnosis", id="step.diagnosis", tooltip="Stop asking: what it looks like so far"),
-        Binding("p", "probes", "probes", id="step.probes", tooltip="Which probes ran, and run another"),
-        Binding("w", "why", "why this order", id="step.why", tooltip="What each next step is expected to tell"),
+        Binding("d", "diagnosis", "diagnosis", id="step.diagnosis", tooltip="Show the diagnosis so far"),
+        Binding("p", "probes", "probes", id="step.probes", tooltip="Show which probes ran, and run another"),
+        Binding("w", "why", "why this order", id="step.why", tooltip="Show the expected gain of each next step"),
     ]
 
     class ProbeDone(Message):
-        """A probe has answered, or could not look."""
+        """A probe has finished or failed."""
 
         def __init__(self, probe: str, found: Snapshot) -> None:
             super().__init__()
@@ -73,7 +73,7 @@ class QuestionScreen(WizardScreen):
 
     @on(Choices.Picked, "#answers")
     async def _answered(self, event: Choices.Picked) -> None:
-        if event.id == MORE:
+        if event.id == NO_QUESTION:
             await self.action_diagnosis()
             return
         self.state.case.answer(self.question, event.id)
@@ -94,19 +94,16 @@ class QuestionScreen(WizardScreen):
         self._next(answers[-1])
 
     async def _go_on(self) -> None:
-        """Ask the next question; once the wizard is sure, show what it thinks (a person can still come back)."""
+        """Ask the next question, or show the diagnosis, once, if it is sure."""
         diagnosis = self._next()
-        sure = bool(diagnosis.causes) and diagnosis.causes[0].confidence >= SURE
-        if not self._offered and not self._probing and (sure or not self.question):
+        if not self._offered and not self._probing and (dialogue.is_sure(diagnosis) or not self.question):
             self._offered = True
             await self.action_diagnosis()
 
     def _next(self, question: str = "") -> Diagnosis:
-        """Rank again, start the best probe that may run, and show ``question`` or the one that would tell most."""
+        """Rank again, start the best probe that may run, and show ``question`` or the most useful one."""
         diagnosis = self.state.diagnosis()
-        if not question and FRONT_DOOR not in self.state.case.known_answers():
-            question = FRONT_DOOR
-        self.question = question or next((step.id for step in diagnosis.next if step.kind == "question"), "")
+        self.question = question or dialogue.next_question(self.state.case, diagnosis)
         self.state.record_navigation("step", self.question)
         self._show_question()
         self._show(diagnosis)
@@ -114,12 +111,12 @@ class QuestionScreen(WizardScreen):
         return diagnosis
 
     def _start_probe(self, diagnosis: Diagnosis) -> None:
-        best = next((step for step in diagnosis.next if step.kind == "probe"), None)
-        if best and not self._probing:
-            self.probe(best.id, self.state.granted)
+        probe = dialogue.next_probe(diagnosis)
+        if probe and not self._probing:
+            self.probe(probe, self.state.granted)
 
     def probe(self, probe: str, granted: Intrusiveness) -> None:
-        """Run one probe; the answers go on meanwhile."""
+        """Run one probe in the background."""
         spec = self.state.knowledge.probes[probe]
         self._probing = probe
         self.query_one(ProgressLine).begin(spec.title, spec.limit_s)
@@ -134,11 +131,11 @@ class QuestionScreen(WizardScreen):
         self._probing = ""
         self.query_one(ProgressLine).end()
         self.state.add_snapshot(event.found)
-        why = event.found.failed.get(event.probe)
-        status = "unknown" if why else "ok"
+        problem = event.found.failed.get(event.probe)
+        sign = status_sign("unknown" if problem else "ok", self.ascii_only)
         title = self.state.knowledge.probes[event.probe].title
-        said = f" {title}: could not look, {why}" if why else f" looked at {title}"
-        self.show_status(Content.assemble(status_sign(status, self.ascii_only), safe_content(said)))
+        result = f" {title}: failed, {problem}" if problem else f" {title}: done"
+        self.show_status(Content.assemble(sign, safe_content(result)))
         diagnosis = self.state.diagnosis()
         self._show(diagnosis)
         self._start_probe(diagnosis)
@@ -158,7 +155,7 @@ class QuestionScreen(WizardScreen):
         answers = self.query_one("#answers", Choices)
         if spec is None:
             self.query_one("#question", Static).update(Content.styled("I have no more questions.", "bold"))
-            answers.set_items([Choice(MORE, "Show what it looks like")])
+            answers.set_items([Choice(NO_QUESTION, "Show the diagnosis")])
             self.query_one("#reason", Static).update("")
             return
         self.query_one("#question", Static).update(safe_content(spec.ask, "bold"))
@@ -182,8 +179,8 @@ class QuestionScreen(WizardScreen):
 
         rows = [_gain_row(step) for step in self.state.diagnosis().next]
         about = Content(
-            "What each step is expected to tell about the cause, in bits, weighed by the time it costs. Probes that "
-            "may run by themselves go first.\n"
+            "Expected information of each step about the cause, in bits, weighed by the time it takes. Probes that "
+            "may run without being asked for come first.\n"
         )
         self.app.push_screen(TextDialog("Why this order", Content("\n").join([about, *rows])))
 

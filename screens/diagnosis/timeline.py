@@ -1,4 +1,4 @@
-"""The timeline of a log: ranks down, time across, the first that differs lit; below, what the marked ranks show."""
+"""The timeline of a log: one row for each rank, time to the right; below, the events of the marked ranks."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,13 +26,13 @@ EVENT_STYLE = {"error": "$error", "consequence": "$warning"}
 
 
 class TimelineScreen(WizardScreen):
-    """Ranks and time."""
+    """The chart of ranks over time."""
 
     CSS_PATH = Path(__file__).with_name("timeline.tcss")
     TITLE = "Timeline"
     ABOUT = (
-        "Each row is a rank, or several that show the same; time runs to the right. X an error of its own, ! something "
-        "that followed from another rank's, · a step, # its end. The lit row is the first that differs."
+        "Each row is a rank, or several with the same events; time runs to the right. X an error of its own, ! a "
+        "consequence of another rank's error, · a step, # the end. The highlighted row is the first that differs."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "attempt", "next attempt", id="timeline.attempt", tooltip="Show the job's next start"),
@@ -46,7 +46,7 @@ class TimelineScreen(WizardScreen):
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="verdict")
-        yield Choices(verb="look at")
+        yield Choices(verb="show")
         with VerticalScroll(id="detail"):
             yield Static(id="shown")
 
@@ -62,7 +62,7 @@ class TimelineScreen(WizardScreen):
         self._rows = timeline_chart.chart_rows(
             self._timeline, attempt, max(20, self.app.size.width - NAME_WIDTH - MARGINS)
         )
-        headline = timeline_chart.first_failure_sentence(self._timeline) or "Nothing here tells which rank was first."
+        headline = timeline_chart.first_failure_sentence(self._timeline) or "Which rank failed first is not known."
         self.query_one("#verdict", Static).update(safe_content(headline, "bold"))
         items = [Choice(str(place), _line(row)) for place, row in enumerate(self._rows)]
         self.query_one(Choices).set_items(items)
@@ -80,12 +80,12 @@ class TimelineScreen(WizardScreen):
             return
         row = self._rows[int(marked.id)]
         track, width = row.track, self.app.size.width - MARGINS
-        told = [_told(event, width) for event in timeline_chart.visible_events(track)]
+        shown = [_event_row(event, width) for event in timeline_chart.visible_events(track)]
         self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
         first = next((event for event in track.events if event.kind == "error"), track.last)
         self.query_one("#shown", Static).update(
             join_lines(
-                safe_content(f"What {row.name} shows", "bold"), *told, *excerpt(first.where, self.state.texts, width)
+                safe_content(f"Events of {row.name}", "bold"), *shown, *excerpt(first.where, self.state.texts, width)
             )
         )
 
@@ -100,9 +100,9 @@ def _line(row: timeline_chart.ChartRow) -> Content:
     return Content.assemble(safe_content(name, "bold $accent" if row.highlighted else ""), cells)
 
 
-def _told(event: TimelineEvent, width: int) -> Content:
+def _event_row(event: TimelineEvent, width: int) -> Content:
     times = f" ×{event.count}" if event.count > 1 else ""
     sign = Content.styled(f"{timeline_chart.SIGNS[event.kind]} ", EVENT_STYLE.get(event.kind, "$muted"))
     where = safe_content(f"  {truncate_middle(relative_path(event.where), width // 3)}", "$muted")
-    said = Content.assemble(sign, safe_content(event.text + times)).truncate(width - where.cell_length, ellipsis=True)
-    return Content.assemble(said, where)
+    text = Content.assemble(sign, safe_content(event.text + times)).truncate(width - where.cell_length, ellipsis=True)
+    return Content.assemble(text, where)

@@ -1,4 +1,4 @@
-"""Every action by its name: what works on the screen below, and the places one can go to."""
+"""The command palette: the actions of the screen below, and the screens to go to."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,22 +10,21 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from ..shell.base import WizardScreen
+from ..shell.menu import TASKS
 from ..widgets.choices import Choice, Choices
 from ..widgets.header_footer import KEY_NAMES
 from ..widgets.line_input import LineInput
 
-GOES = {
+SCREENS_TO_OPEN = {
     "home": "Go home",
-    "paste": "Give an error, a log or a description",
-    "triage": "Look at the running jobs",
-    "check": "Check this box",
-    "browse": "Browse what it knows",
-    "plan": "DDP, FSDP or ZeRO: plan a run",
+    "paste": "Read an error, a log or a description",
+    "triage": "Inspect the running jobs",
+    **TASKS,
 }
 
 
 class Command(NamedTuple):
-    """An action one can choose: how it is called, its keys, and what runs it."""
+    """An action: its name, its keys, and the node that runs it."""
 
     id: str
     name: str
@@ -35,24 +34,24 @@ class Command(NamedTuple):
 
 
 def available_commands(screen: WizardScreen) -> list[Command]:
-    """Everything that can be done on ``screen`` now, its own actions first; moving in a list is left to the keys."""
+    """Return the actions available on ``screen`` now, its own first, without those that only move in a list."""
     found: dict[str, Command] = {}
     for key, active in screen.active_bindings.items():
         binding = active.binding
         if binding.id and not binding.id.startswith("list.") and binding.id not in found:
             name = f"{binding.description[:1].upper()}{binding.description[1:]}: {binding.tooltip}"
             found[binding.id] = Command(binding.id, name, KEY_NAMES.get(key, key), binding.action, active.node)
-    goes = [Command(f"go.{place}", name, "", f"app.open('{place}')", screen) for place, name in GOES.items()]
+    goes = [Command(f"go.{place}", name, "", f"app.open('{place}')", screen) for place, name in SCREENS_TO_OPEN.items()]
     return [*found.values(), *goes]
 
 
 class PaletteScreen(WizardScreen):
-    """Type a few letters, choose, and it is done on the screen below."""
+    """Search the actions by name and run one on the screen below."""
 
     CSS_PATH = Path(__file__).with_name("command_palette.tcss")
     TITLE = "All commands"
     AUTO_FOCUS = "LineInput"
-    ABOUT = "Type a part of what you want to do; the arrow keys move, enter does it."
+    ABOUT = "Type a part of the name of an action; the arrow keys move, enter runs it."
 
     def __init__(self, below: WizardScreen) -> None:
         super().__init__()
@@ -60,7 +59,7 @@ class PaletteScreen(WizardScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineInput(placeholder="what do you want to do?", moves="#palette-list", closes=True)
-        yield Choices(self._rows(""), numbered=False, verb="do it", id="palette-list")
+        yield Choices(self._rows(""), numbered=False, verb="run it", id="palette-list")
 
     @on(Input.Changed)
     def _narrow(self, event: Input.Changed) -> None:
@@ -84,6 +83,6 @@ class PaletteScreen(WizardScreen):
 
     @staticmethod
     async def run(command: "Command | None") -> None:
-        """Do what was chosen, on the node it belongs to."""
+        """Run the chosen action on its node."""
         if command:
             await command.node.run_action(command.action)

@@ -1,4 +1,4 @@
-"""A question before something is done: what exactly, and yes or no. No is where the marker stands."""
+"""A yes/no question before something is done. No is marked first."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +13,10 @@ from ..widgets.formatting import safe_content
 
 
 class ConfirmDialog(WizardScreen):
-    """Dismisses with True for yes; escape is no."""
+    """Ask for confirmation. Dismisses with True for yes; escape is no."""
 
     CSS_PATH = Path(__file__).with_name("confirm.tcss")
-    TITLE = "Shall I?"
+    TITLE = "Confirm"
     ABOUT = "Nothing has been done yet. Choose, or leave with escape."
 
     def __init__(self, question: str, *, yes: str, details: str = "") -> None:

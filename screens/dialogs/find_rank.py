@@ -1,4 +1,4 @@
-"""A line to find a rank by its number, or a row by its words, on a screen with a list of ranks."""
+"""Search of a list of ranks by number or text."""
 
 from typing import ClassVar
 
@@ -11,11 +11,11 @@ from ..shell.base import WizardScreen
 from ..widgets.choices import Choices
 from ..widgets.line_input import LineInput
 
-FIND_FROM = 8  # rows from which finding is faster than looking
+FIND_FROM = 8  # with fewer ranks the list is as fast as a search
 
 
 class FindRankMixin(WizardScreen):
-    """``/`` opens the line; the marker moves while one types. The screen says where a rank is with ``row_of_rank``."""
+    """``/`` opens the search line; the marker moves while one types. A screen implements ``row_of_rank``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -24,11 +24,11 @@ class FindRankMixin(WizardScreen):
     ]
 
     def row_of_rank(self, rank: int) -> int | None:
-        """The row that holds a rank."""
+        """Return the row that holds a rank, or None."""
         raise NotImplementedError
 
     def find_line(self) -> LineInput:
-        """The line, closed at first."""
+        """Return the search line, closed at first."""
         return LineInput(placeholder="a rank's number, or words of a row", moves="Choices", id="find")
 
     def action_find(self) -> None:

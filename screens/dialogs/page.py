@@ -1,4 +1,4 @@
-"""A page of text over the present screen: help, reasons, stacks, one rank."""
+"""A page of text on top of the current screen: help, reasons, stacks, one rank."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,17 +16,17 @@ LEAST_WIDTH = 30
 
 
 class ScrollingPage(WizardScreen):
-    """Text that scrolls, written anew for every width. A screen gives its ``heading`` and its ``page``."""
+    """Text that scrolls, rendered for the current width. A subclass implements ``heading`` and ``page``."""
 
-    CSS_PATH = Path(__file__).with_name("page.tcss")  # of the subclasses in other folders too
+    CSS_PATH = Path(__file__).with_name("page.tcss")  # absolute, as subclasses are in other folders
     AUTO_FOCUS = "VerticalScroll"
 
     def heading(self) -> tuple[str, str]:
-        """The title, and what stands right of it."""
+        """Return the title and the text to its right."""
         raise NotImplementedError
 
     def page(self, width: int) -> Content:
-        """What to read, in lines of so many columns."""
+        """Return the text in lines of at most ``width`` columns."""
         raise NotImplementedError
 
     @property
@@ -45,18 +45,18 @@ class ScrollingPage(WizardScreen):
         self.redraw()
 
     def redraw(self) -> None:
-        """Show heading and page as they are now."""
+        """Show the current heading and page."""
         self.show_header(*self.heading())
         self.query_one("#page", Static).update(self.page(self.page_width))
 
     def show_from_top(self) -> None:
-        """Show another page, from its first line on."""
+        """Show the current page from its first line."""
         self.redraw()
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
 
 class TextDialog(ScrollingPage):
-    """Text to read and leave."""
+    """A page of fixed text."""
 
     ABOUT = "A page to read. The arrow keys scroll it; escape leaves it."
 

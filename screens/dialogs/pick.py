@@ -1,4 +1,4 @@
-"""A short list to choose one thing from; dismisses with its id."""
+"""A short list to choose from; dismisses with the id of the row."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from ..widgets.choices import Choice, Choices
 
 
 class PickDialog(WizardScreen):
-    """Choose one, or leave with escape."""
+    """Choose one row, or leave with escape."""
 
     CSS_PATH = Path(__file__).with_name("pick.tcss")
     TITLE = "Choose"

@@ -1,4 +1,4 @@
-"""The probes: what ran, what it said, and one more where it is wanted. More than reading is asked for."""
+"""The list of probes with their results, to run one of them; probes that do more than read need confirmation."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,17 +17,17 @@ from .confirm import ConfirmDialog
 LEVELS = {
     "reads": "only reads",
     "connects": "opens connections",
-    "allocates": "takes GPU memory and starts processes",
+    "allocates": "uses GPU memory and starts processes",
     "perturbs": "may pause a job",
 }
 
 
 class ProbesScreen(WizardScreen):
-    """Choose a probe to run (again)."""
+    """Choose a probe to run, or to run again."""
 
     CSS_PATH = Path(__file__).with_name("probes.tcss")
     TITLE = "Probes"
-    ABOUT = "What the wizard can look at by itself. Enter runs a probe again; what goes beyond reading is asked for."
+    ABOUT = "The probes of this machine. Enter runs one again; one that does more than read asks first."
 
     def body(self) -> Iterable[Widget]:
         yield Choices(self._rows(), numbered=True, verb="run it", note_column=40)
@@ -48,8 +48,8 @@ class ProbesScreen(WizardScreen):
             return "skip"
         if probe in snapshot.failed:
             return "unknown"
-        said = {check.status for check in self.state.checks if check.id.partition(".")[0] == probe}
-        return next((status for status in ("fail", "warn", "unknown") if status in said), "ok")
+        statuses = {check.status for check in self.state.checks if check.id.partition(".")[0] == probe}
+        return next((status for status in ("fail", "warn", "unknown") if status in statuses), "ok")
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:

@@ -1,4 +1,4 @@
-"""This box: what fails first, what is healthy folded into one row, and the live all-reduce test for the asking."""
+"""The checks of this machine: failures first, passed checks folded into one row; the all-reduce test on request."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,23 +32,23 @@ STEPS = "▁▂▃▄▅▆▇█"
 
 
 class DoctorScreen(WizardScreen):
-    """The doctor."""
+    """All checks of this machine."""
 
     CSS_PATH = Path(__file__).with_name("doctor.tcss")
-    TITLE = "This box"
+    TITLE = "This machine"
     ABOUT = (
-        "Everything the wizard can see of this box, what is broken first. Below the list: what the marked row means "
-        "and what mends it. The all-reduce test starts real processes and is only run when you ask for it."
+        "All checks of this machine, failures first. Below the list: what the marked check means and how to fix it. "
+        "The all-reduce test starts real processes and only runs when you ask for it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "bench", "all-reduce test", id="check.bench", tooltip="A real all-reduce over the ranks here"),
-        Binding("o", "fold", "show healthy", id="check.fold", tooltip="Show or fold what is healthy"),
-        Binding("r", "look", "look again", id="check.look", tooltip="Run all checks again"),
-        Binding("s", "save", "save", id="check.save", tooltip="Save what was seen, to judge it elsewhere"),
+        Binding("a", "bench", "all-reduce test", id="check.bench", tooltip="Run a real all-reduce on this machine"),
+        Binding("o", "fold", "show passed", id="check.fold", tooltip="Show or fold the passed checks"),
+        Binding("r", "refresh", "refresh", id="check.look", tooltip="Run all checks again"),
+        Binding("s", "save", "save", id="check.save", tooltip="Save a snapshot, to analyse it elsewhere"),
     ]
 
     class SnapshotTaken(Message):
-        """A probe has answered, or could not look."""
+        """A probe has finished or failed."""
 
         def __init__(self, probe: str, found: Snapshot) -> None:
             super().__init__()
@@ -72,29 +72,29 @@ class DoctorScreen(WizardScreen):
         if seen is None or any(
             getattr(seen, p) is None and p not in seen.failed for p in self.state.may_probe("reads")
         ):
-            self.action_look()
+            self.action_refresh()
 
-    # -- looking
+    # -- probing
 
-    def action_look(self) -> None:
+    def action_refresh(self) -> None:
         probes = self.state.may_probe("reads")
         self._waiting = set(probes)
         limit_s = max((self.state.knowledge.probes[probe].limit_s for probe in probes), default=0)
-        self.query_one(ProgressLine).begin("looking at this box", limit_s)
+        self.query_one(ProgressLine).begin("inspecting this machine", limit_s)
         self._run(probes, "reads")
 
     def _run(self, probes: list[str], granted: Intrusiveness) -> None:
         self.workers.cancel_group(self, "look")
         for probe in probes:
-            self.run_worker(self._look(probe, granted), group="look")
+            self.run_worker(self._probe(probe, granted), group="look")
 
-    async def _look(self, probe: str, granted: Intrusiveness) -> None:
+    async def _probe(self, probe: str, granted: Intrusiveness) -> None:
         self.post_message(
             self.SnapshotTaken(probe, await self.state.run_probes([probe], self.state.context(), granted))
         )
 
     @on(SnapshotTaken)
-    def _looked(self, event: SnapshotTaken) -> None:
+    def _snapshot_taken(self, event: SnapshotTaken) -> None:
         self._waiting.discard(event.probe)
         if not self._waiting:
             self.query_one(ProgressLine).end()
@@ -108,10 +108,10 @@ class DoctorScreen(WizardScreen):
             return
         await self.app.push_screen(
             ConfirmDialog(
-                "Run a real all-reduce on this box?",
+                "Run a real all-reduce on this machine?",
                 yes=f"Run it, {spec.limit_s:g} s at most",
-                details="It starts one process per GPU (or two without) and takes a little GPU memory. Where a job of "
-                "yours runs here, it may slow it down for that time.",
+                details="It starts one process per GPU (two without GPUs) and takes a little GPU memory. It may slow "
+                "down a job that runs on this machine.",
             ),
             callback=lambda yes: self._bench() if yes else None,
         )
@@ -134,9 +134,9 @@ class DoctorScreen(WizardScreen):
     def _show(self) -> None:
         checks = self.state.checks
         counts = [(n, status) for status in ORDER if (n := sum(check.status == status for check in checks))]
-        words = {"unknown": "could not look", "skip": "skipped"}
-        said = " · ".join(f"{n} {words.get(status, status)}" for n, status in reversed(counts))
-        self.show_header(facts=said or machine_line(self.state))
+        words = {"unknown": "unknown", "skip": "skipped"}
+        counted = " · ".join(f"{n} {words.get(status, status)}" for n, status in reversed(counts))
+        self.show_header(facts=counted or machine_line(self.state))
         self.query_one(Choices).set_items(self._rows())
         self._show_marked()
 
@@ -146,7 +146,7 @@ class DoctorScreen(WizardScreen):
         shown = checks if self._open else [check for check in checks if check not in healthy]
         rows = [Choice(f"{n}", self._label(check)) for n, check in enumerate(shown)]
         if healthy and not self._open:
-            more = f" {len(healthy)}{' more' if shown else ''} healthy"
+            more = f" {len(healthy)}{' more' if shown else ''} passed"
             rows.append(
                 Choice(HEALTHY, Content.assemble(status_sign("ok", self.ascii_only), more, ("  o opens", "$muted")))
             )
@@ -177,7 +177,7 @@ class DoctorScreen(WizardScreen):
             if check.id.partition(".")[0] == BENCH:
                 rows += self._bench_rows()
         elif marked:
-            rows = [Content.styled("What was looked at and is as it should be.", "$muted")]
+            rows = [Content.styled("All these checks passed.", "$muted")]
         self.query_one("#why", Static).update(join_lines(*rows) if rows else "")
 
     def _bench_rows(self) -> list[Content]:
@@ -192,7 +192,7 @@ class DoctorScreen(WizardScreen):
 
     def action_save(self) -> None:
         if self.state.snapshot is None:
-            self.show_status("Nothing was seen yet.")
+            self.show_status("No snapshot was taken yet.")
             return
         import msgspec
 
@@ -206,7 +206,7 @@ class DoctorScreen(WizardScreen):
 
 
 def bench_rows(section: AllreduceSection) -> list[Content]:
-    """The live test as a small graph and a table: bytes, time, bus bandwidth."""
+    """Render the live test as a small graph and a table: bytes, time, bus bandwidth."""
     if not section.rows:
         return []
     most = max(row.busbw_gbps for row in section.rows) or 1.0

@@ -1,4 +1,4 @@
-"""Home: the box has been looked at while one reads; what is wrong is asked by number, or told in words."""
+"""Home: the machine at a glance, and the list of what may be wrong."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,32 +12,29 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ...app.diagnosis.case import FRONT_DOOR
+from ...app.diagnosis.symptoms import SYMPTOMS
 from ...app.errors import UserError
-from ...app.session import Session, all_sessions
+from ...app.session import Session
 from ...app.snapshot import Snapshot
+from ...app.text.units import count_text
+from ...app.triage.job_text import hung_job_note
 from ...app.triage.types import JobReport
 from ..shell.base import WizardScreen
-from ..shell.state import is_navigation_event, job_name
+from ..shell.menu import TASKS
+from ..shell.state import unfinished_session
 from ..widgets.base import BaseWidget
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.line_input import LineInput
 from .status_cells import machine_line, status_cell, status_cells
 
-# What is wrong, in the order of the list: id, the words of the list, the answer to the question "symptom".
-SYMPTOMS = [
-    ("hangs", "My job hangs", "hangs"),
-    ("crashed", "It crashed; I have an error or a log", "crashes"),
-    ("slow", "It runs, but wrong or too slow", "wrong-or-slow"),
-    ("dead-start", "It does not even start", "does-not-start"),
-]
-PLACES = [("check", "Check this box"), ("browse", "Browse what it knows"), ("plan", "DDP, FSDP or ZeRO: plan a run")]
 NOTE_COLUMN = 40
-TWO_COLUMNS = 76  # from which the box stands in two columns
+TWO_COLUMNS = 76  # from this width the cells are shown in two columns
 
 
 class StatusCells(BaseWidget):
-    """The box at a glance, in two columns where there is room."""
+    """The machine at a glance, in two columns if there is room."""
 
     DEFAULT_CSS = "StatusCells { height: auto; width: 1fr; }"
 
@@ -46,7 +43,7 @@ class StatusCells(BaseWidget):
         self._rows: list[Content] = []
 
     def show_changes(self) -> None:
-        """Repaint the rows that are not as they were."""
+        """Repaint the rows that have changed."""
         before, now = self._rows, self._make_rows()
         changed = [y for y, row in enumerate(now) if y >= len(before) or not row.is_same(before[y])]
         if changed:
@@ -73,30 +70,30 @@ class StatusCells(BaseWidget):
 
 
 class HomeScreen(WizardScreen):
-    """Where one begins."""
+    """The first screen: the machine at a glance and the list of symptoms and tasks."""
 
     CSS_PATH = Path(__file__).with_name("home.tcss")
     TITLE = "ddpwizard"
     ABOUT = (
-        "Choose what is wrong by its number, or press tab and tell it in your own words: an error line, the path of a "
-        "log, a description. The box above is read by itself; nothing is changed by looking."
+        "Choose what is wrong by its number, or press tab and describe it: an error line, the path of a log, a "
+        "sentence. The machine is inspected in the background; nothing is changed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "write", "tell it", id="home.write", tooltip="Tell in your own words what you see"),
-        Binding("slash", "browse", "search", id="home.search", tooltip="Search everything the wizard knows"),
-        Binding("r", "look", "look again", id="home.look", tooltip="Read the box and its jobs again"),
+        Binding("tab", "write", "describe", id="home.write", tooltip="Describe what you see in your own words"),
+        Binding("slash", "browse", "search", id="home.search", tooltip="Search the knowledge base"),
+        Binding("r", "refresh", "refresh", id="home.look", tooltip="Inspect the machine and its jobs again"),
         Binding("ctrl+p", "app.palette", "all commands", id="home.palette", tooltip="Find any action by its name"),
     ]
 
     class ProbeDone(Message):
-        """One probe has answered, or could not."""
+        """One probe has finished or failed."""
 
         def __init__(self, probe: str, found: Snapshot) -> None:
             super().__init__()
             self.probe, self.found = probe, found
 
     class JobsTriaged(Message):
-        """The jobs of this box were looked at."""
+        """The jobs of this machine were sampled."""
 
         def __init__(self, reports: list[JobReport], problem: str = "") -> None:
             super().__init__()
@@ -104,58 +101,56 @@ class HomeScreen(WizardScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._looking: set[str] = set()
+        self._pending: set[str] = set()  # probes that have not finished
         self._unfinished: Session | None = None
-        self._looked = False
+        self._begun = False
 
     def body(self) -> Iterable[Widget]:
         yield StatusCells()
         yield Static(Content.styled("What is wrong?", "bold"), classes="ask")
         yield Choices(self._rows(), id="wrong", verb="", note_column=NOTE_COLUMN)
-        yield LineInput(placeholder="or tell me what you see", id="words")
+        yield LineInput(placeholder="or describe what you see", id="words")
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        """After the first frame: read the sessions and the knowledge, and look."""
-        if not self._looked:
-            self._looked = True
-            self._unfinished = next(all_sessions(), None)
-            if self._unfinished and not _worth_resuming(self._unfinished):
-                self._unfinished = None
+        """Read the sessions and the knowledge base, and inspect the machine, all after the first frame."""
+        if not self._begun:
+            self._begun = True
+            self._unfinished = unfinished_session()
             self._show()
-            self.action_look()
+            self.action_refresh()
 
-    # -- looking
+    # -- inspecting the machine
 
-    def action_look(self) -> None:
-        """Read the box and its jobs, all at once, each under its own limit."""
+    def action_refresh(self) -> None:
+        """Run the probes and sample the jobs, all at once, each with its own time limit."""
         probes = self.state.may_probe("reads")
-        self._looking = {*probes, "job"}
-        self._show_looking()
+        self._pending = {*probes, "job"}
+        self._show_running()
         self.workers.cancel_group(self, "look")
-        for work in (self._jobs(), *(self._look(probe) for probe in probes)):
+        for work in (self._sample_jobs(), *(self._probe(probe) for probe in probes)):
             self.run_worker(work, group="look")
 
-    async def _look(self, probe: str) -> None:
+    async def _probe(self, probe: str) -> None:
         self.post_message(self.ProbeDone(probe, await self.state.run_probes([probe], self.state.context(), "reads")))
 
-    async def _jobs(self) -> None:
+    async def _sample_jobs(self) -> None:
         try:
             self.post_message(self.JobsTriaged(await self.state.triage(None)))
         except UserError as error:
             self.post_message(self.JobsTriaged([], str(error)))
 
     @on(ProbeDone)
-    def _looked_at(self, event: ProbeDone) -> None:
-        self._looking.discard(event.probe)
+    def _probe_done(self, event: ProbeDone) -> None:
+        self._pending.discard(event.probe)
         self.state.add_snapshot(event.found)
         self._show()
 
     @on(JobsTriaged)
-    def _jobs_seen(self, event: JobsTriaged) -> None:
-        self._looking.discard("job")
+    def _jobs_triaged(self, event: JobsTriaged) -> None:
+        self._pending.discard("job")
         self.state.reports = event.reports
         self._show()
         if event.problem:
@@ -167,59 +162,55 @@ class HomeScreen(WizardScreen):
         self.query_one(StatusCells).show_changes()
         self.show_header(facts=machine_line(self.state))
         self.query_one("#wrong", Choices).set_items(self._rows())
-        self._show_looking()
+        self._show_running()
 
     def cancel_running(self) -> bool:
-        self._looking = set()
+        self._pending = set()
         return super().cancel_running()
 
-    def _show_looking(self) -> None:
-        looking = Content.assemble(("● ", "$accent"), ("looking at this box", "$muted"))
-        self.show_status(looking if self._looking else "")
+    def _show_running(self) -> None:
+        running = Content.assemble(("● ", "$accent"), ("inspecting this machine", "$muted"))
+        self.show_status(running if self._pending else "")
 
     def _rows(self) -> list[Choice]:
-        rows = [Choice(id_, label, self._remark(id_)) for id_, label, _ in SYMPTOMS]
-        rows += [Choice(id_, label, self._remark(id_)) for id_, label in PLACES]
+        labels = {symptom.id: symptom.label for symptom in SYMPTOMS} | TASKS
+        rows = [Choice(id_, label, self._note(id_)) for id_, label in labels.items()]
         if self._unfinished:
-            rows.append(Choice("resume", "Go on where I left off", safe_content(_left_off(self._unfinished), "$muted")))
+            rows.append(Choice("resume", "Resume the last session", safe_content(_age(self._unfinished), "$muted")))
         return rows
 
-    def _remark(self, id_: str) -> Content:
-        if id_ == "hangs" and self.state.reports:
-            worst = self.state.reports[0]
-            if worst.verdict.state == "hung":
-                return safe_content(f"{job_name(worst.job)} on this box looks hung", "$warning")
-        if id_ == "check":
-            bad = sum(check.status in ("warn", "fail") for check in self.state.checks)
-            return safe_content(f"{bad} thing{'s' * (bad != 1)} to look at", "$warning") if bad else Content("")
-        return Content("")
+    def _note(self, id_: str) -> Content:
+        if id_ == "hangs":
+            return safe_content(hung_job_note(self.state.reports or []), "$warning")
+        bad = sum(check.status in ("warn", "fail") for check in self.state.checks)
+        return safe_content(count_text(bad, "problem"), "$warning") if id_ == "check" and bad else Content("")
 
     # -- choosing
 
     @on(Choices.Picked)
     async def _picked(self, event: Choices.Picked) -> None:
-        symptom = next((answer for id_, _, answer in SYMPTOMS if id_ == event.id), "")
+        answer = next((symptom.answer for symptom in SYMPTOMS if symptom.id == event.id), "")
         try:
             if event.id == "resume" and self._unfinished:
                 await self.wizard.open(self.state.resume(self._unfinished.id))
-            elif symptom:
-                await self._case(event.id, symptom)
+            elif answer:
+                await self._begin_case(answer)
             else:
                 await self.wizard.open(event.id)
         except UserError as error:
             self.wizard.show_error(error)
 
-    async def _case(self, id_: str, symptom: str) -> None:
-        self.state.begin().answer("symptom", symptom)
-        if id_ == "crashed":
+    async def _begin_case(self, symptom: str) -> None:
+        self.state.begin().answer(FRONT_DOOR, symptom)
+        if symptom == "crashes":
             await self.wizard.open("paste")
-        elif id_ == "hangs" and self.state.reports:
+        elif symptom == "hangs" and self.state.reports:
             await self.wizard.open("triage", reports=self.state.reports)
         else:
             await self.wizard.open("step")
 
     @on(Input.Submitted)
-    async def _told(self, event: Input.Submitted) -> None:
+    async def _described(self, event: Input.Submitted) -> None:
         if event.value.strip():
             await self._take(event.value)
             event.input.clear()
@@ -249,12 +240,7 @@ class HomeScreen(WizardScreen):
         self.query_one("#wrong").focus()
 
 
-def _worth_resuming(session: Session) -> bool:
-    """Whether somebody got somewhere in this session and did not end it."""
-    return session.last("closed") is None and any(is_navigation_event(event) for event in session.events)
-
-
-def _left_off(session: Session) -> str:
+def _age(session: Session) -> str:
     import time
 
     minutes = (time.time() - session.events[-1].at) / 60

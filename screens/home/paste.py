@@ -1,4 +1,4 @@
-"""Paste an error or a log, write what you see, or give the path of a log file."""
+"""A page to paste an error or a log into, to describe a problem, or to give the path of a log file."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,21 +14,19 @@ from ..shell.take_text import take_text
 
 
 class PasteScreen(WizardScreen):
-    """A page to paste into."""
+    """A text area; ctrl+d reads it into the case."""
 
     CSS_PATH = Path(__file__).with_name("paste.tcss")
     TITLE = "It crashed"
     AUTO_FOCUS = "TextArea"
     ABOUT = (
-        "Paste the end of the log, the error alone, or the path of a log file; or describe in a sentence what you "
-        "see. ctrl+d reads it. Nothing leaves this machine."
+        "Paste the end of the log, the error alone, or the path of a log file; or describe what you see in a "
+        "sentence. ctrl+d reads it. Nothing leaves this machine."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+d", "read", "read it", priority=True, id="paste.read", tooltip="Read what stands here"),
-        Binding(
-            "ctrl+n", "ask", "no log, ask me", priority=True, id="paste.ask", tooltip="Go on with questions instead"
-        ),
-        Binding("ctrl+l", "clear", "clear", priority=True, id="paste.clear", tooltip="Throw away what stands here"),
+        Binding("ctrl+d", "read", "read it", priority=True, id="paste.read", tooltip="Read the text"),
+        Binding("ctrl+n", "ask", "no log, ask me", priority=True, id="paste.ask", tooltip="Continue with questions"),
+        Binding("ctrl+l", "clear", "clear", priority=True, id="paste.clear", tooltip="Clear the text"),
     ]
 
     def body(self) -> Iterable[Widget]:

@@ -1,4 +1,4 @@
-"""Everything the wizard knows: search as you type, the entry next to it, and what is related to it."""
+"""The knowledge base: search as you type, read an entry, find related causes."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,22 +22,24 @@ from ..widgets.line_input import LineInput
 
 
 class BrowserScreen(WizardScreen):
-    """Search and read."""
+    """The list of causes and the entry of the marked one."""
 
     CSS_PATH = Path(__file__).with_name("browser.tcss")
-    TITLE = "What it knows"
+    TITLE = "Knowledge base"
     ABOUT = (
-        "Every cause the wizard can name. slash searches titles, ids and symptoms as you type; the arrow keys move "
-        "through what is found; tab goes to the entry, where the arrow keys scroll."
+        "All known causes. slash searches titles, ids and symptoms as you type; the arrow keys move through the "
+        "results; tab goes to the entry, where the arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "search", id="browse.search", tooltip="Search by title, symptom or id"),
-        Binding("f", "fix", "fix", id="browse.fix", tooltip="What mends this cause on this box"),
-        Binding("g", "related", "related", id="browse.related", tooltip="Causes that share what speaks for this one"),
+        Binding("f", "fix", "fix", id="browse.fix", tooltip="Show the fixes of this cause on this machine"),
+        Binding(
+            "g", "related", "related", id="browse.related", tooltip="Show causes that share evidence with this one"
+        ),
     ]
 
     class RelatedFound(Message):
-        """The graph was built and asked."""
+        """The related causes of a cause."""
 
         def __init__(self, cause: str, related: list[tuple[str, str]]) -> None:
             super().__init__()

@@ -1,13 +1,14 @@
-"""The plain wizard's case: questions with the ranking after each, probes that run by themselves, the diagnosis."""
+"""The case of the plain wizard: questions with the ranking after each, probes that may run, the diagnosis."""
 
 import asyncio
 
-from ...app.diagnosis.case import FRONT_DOOR, SKIPPED
+from ...app.diagnosis import dialogue
+from ...app.diagnosis.case import SKIPPED
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
 from ...app.text.units import percent_text
-from ..shell.state import SURE, WizardState
+from ..shell.state import WizardState
 from .job import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
@@ -17,22 +18,19 @@ BAR_WIDTH = 10
 
 
 class Interview:
-    """The case on the state, talked through."""
+    """Questions and diagnosis of the current case."""
 
     def __init__(self, state: WizardState, prompt: Prompt) -> None:
         self.state = state
         self.prompt = prompt
 
     def ask(self, question: str = "") -> None:
-        """Questions, the ranking after each, until the wizard is sure or has no more."""
+        """Ask questions and show the ranking after each, until the diagnosis is sure or no question is left."""
         case = self.state.case
         while True:
             diagnosis = self._probe(self.state.diagnosis())
-            sure = bool(diagnosis.causes) and diagnosis.causes[0].confidence >= SURE
-            if not question and FRONT_DOOR not in case.known_answers():
-                question = FRONT_DOOR
-            question = question or next((step.id for step in diagnosis.next if step.kind == "question"), "")
-            if sure or not question:
+            question = question or dialogue.next_question(case, diagnosis)
+            if dialogue.is_sure(diagnosis) or not question:
                 break
             self._show_ranking(diagnosis)
             self.state.record_navigation("step", question)
@@ -47,10 +45,10 @@ class Interview:
         self.diagnose()
 
     def _ask(self, question: str) -> str:
-        """The id of an answer, or s, b, d."""
+        """Return the id of the answer given, or s, b or d."""
         spec = self.state.knowledge.questions[question]
         self.prompt.write("", spec.ask, f"  (why I ask: {spec.why})")
-        letters = {"s": "skip", "b": "back", "d": "what it looks like so far", "h": "home", "q": "quit"}
+        letters = {"s": "skip", "b": "back", "d": "diagnosis so far", "h": "home", "q": "quit"}
         given = self.prompt.choose(list(spec.answers.values()), letters, "Your answer: ")
         self._leave_if(given)
         return given if given in letters else list(spec.answers)[int(given) - 1]
@@ -63,21 +61,20 @@ class Interview:
         return answers[-1]
 
     def _probe(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Run the probes that may run by themselves and tell most, and say so."""
-        while best := next((step for step in diagnosis.next if step.kind == "probe"), None):
-            spec = self.state.knowledge.probes[best.id]
+        """Run the most useful probes that may run without being asked for, and return the new diagnosis."""
+        while probe := dialogue.next_probe(diagnosis):
+            spec = self.state.knowledge.probes[probe]
             self.prompt.show_progress(f"{self.prompt.status_sign('running')} {spec.title} (at most {spec.limit_s:g} s)")
-            found = asyncio.run(self._look(best.id))
-            self.state.merge_snapshot(found)
-            self.state.take_snapshot(found)
-            why = found.failed.get(best.id)
-            said = f"could not look, {why}" if why else "looked at"
-            self.prompt.write(f"  {self.prompt.status_sign('unknown' if why else 'ok')} {spec.title}: {said}")
+            found = asyncio.run(self._run_probe(probe))
+            self.state.add_snapshot(found)
+            problem = found.failed.get(probe)
+            sign = self.prompt.status_sign("unknown" if problem else "ok")
+            self.prompt.write(f"  {sign} {spec.title}: " + (f"failed, {problem}" if problem else "done"))
             diagnosis = self.state.diagnosis()
         return diagnosis
 
     def diagnose(self) -> None:
-        """The ranking with its reasons, and what may be done about it."""
+        """Show the ranking with its reasons, and offer what can be done."""
         while True:
             diagnosis = self.state.diagnosis()
             named = diagnosis.named(SHOWN_CAUSES) if diagnosis.in_scope else []
@@ -87,7 +84,7 @@ class Interview:
             letters = {"m": "ask me more"} if diagnosis.next else {}
             letters |= {"x": "it was not the first"} if named else {}
             letters |= {"t": "the ranks over time"} if self.state.timeline and self.state.timeline.several else {}
-            letters |= {"s": "look at a rank"} if self.state.reports else {}
+            letters |= {"s": "show a rank"} if self.state.reports else {}
             letters |= {"r": "save a report", "h": "home", "q": "quit"}
             rows = [f"Fix: {cause.title}" for cause in named]
             given = self.prompt.choose(rows, letters, "What next? ")
@@ -106,7 +103,7 @@ class Interview:
                 offer_fixes(self.state, self.prompt, named[int(given) - 1].id)
 
     def _reject(self, cause: RankedCause, diagnosis: Diagnosis) -> None:
-        """Note that it was not this cause, and which it was, if the person knows."""
+        """Record that it was not this cause, and which it was if the user knows."""
         self.state.case.settle(cause.id, was=False)
         others = [other for other in diagnosis.causes if other.id != cause.id]
         letters = {"n": "something else", "u": "I do not know yet"}
@@ -118,9 +115,9 @@ class Interview:
             self.prompt.write(f"  Once you know: ddpwizard kb new NAME --session {self.state.case.session.id}")
 
     def _more(self, diagnosis: Diagnosis) -> None:
-        """One more question, however sure the wizard is."""
+        """Ask one more question, however sure the diagnosis is."""
         diagnosis = self._probe(diagnosis)
-        question = next((step.id for step in diagnosis.next if step.kind == "question"), "")
+        question = dialogue.next_question(self.state.case, diagnosis)
         if not question:
             self.prompt.write("  I have no more questions.")
             return
@@ -131,8 +128,9 @@ class Interview:
         elif given != "d":
             self.state.case.answer(question, SKIPPED if given == "s" else given)
 
-    async def _look(self, probe: str) -> Snapshot:
-        return await self.state.run_probes([probe], self.state.context(self.prompt.show_progress), self.state.granted)
+    async def _run_probe(self, probe: str) -> Snapshot:
+        context = self.state.context(self.prompt.show_progress)
+        return await self.state.run_probes([probe], context, self.state.granted)
 
     def _show_ranking(self, diagnosis: Diagnosis) -> None:
         named = diagnosis.named(3)
@@ -144,13 +142,13 @@ class Interview:
 
     def _show_verdict(self, diagnosis: Diagnosis, named: list[RankedCause]) -> None:
         if not diagnosis.in_scope:
-            self.prompt.write("", "This does not look like a problem of distributed training.")
+            self.prompt.write("", dialogue.OUT_OF_SCOPE)
         elif not named:
-            self.prompt.write("", "Nothing known here was recognised yet. More of the log or a few answers would tell.")
+            self.prompt.write("", dialogue.NO_CAUSE)
         else:
             best = self.state.knowledge.causes[named[0].id]
-            sure = "Most likely" if named[0].confidence >= 0.5 else "Perhaps"
-            self.prompt.write("", f"{sure}: {best.title}", f"  {best.summary}", "", "Because")
+            likelihood = dialogue.likelihood(named[0].confidence)
+            self.prompt.write("", f"{likelihood}: {best.title}", f"  {best.summary}", "", "Because")
             self.prompt.write(*(_reason(line) for line in named[0].because))
             if named[0].against:
                 self.prompt.write("Against it", *(_reason(line) for line in named[0].against))

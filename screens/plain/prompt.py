@@ -14,11 +14,11 @@ PASTE_END = "."
 
 
 class EndOfInput(Exception):
-    """Nobody answers any more."""
+    """Standard input has ended."""
 
 
 class Quit(Exception):
-    """The person is done, here (``home``: only with this case)."""
+    """The user leaves the wizard (``home``: only this case)."""
 
     def __init__(self, home: bool = False) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Quit(Exception):
 
 
 class Prompt:
-    """What is asked and said. Lines are read from the descriptor itself, so that a paste can be told from typing."""
+    """Input and output of the plain wizard. It reads from the descriptor itself, to distinguish a paste from typing."""
 
     def __init__(self, ascii_only: bool = False) -> None:
         self.ascii_only = ascii_only
@@ -35,7 +35,7 @@ class Prompt:
         self._ended = self._fd < 0
 
     def write(self, *lines: str) -> None:
-        """Lines of the prompt, on stdout."""
+        """Print lines to stdout."""
         for line in lines or ("",):
             print_line(self._shown(line))
 
@@ -44,20 +44,20 @@ class Prompt:
         print_patch(self._shown(diff))
 
     def show_progress(self, line: str) -> None:
-        """Progress, on stderr."""
+        """Print a line of progress to stderr."""
         print_progress(self._shown(line))
 
     def status_sign(self, status: str) -> str:
-        """The sign of a status."""
+        """Return the sign of a status."""
         return status_glyph(status, self.ascii_only)
 
     def choose(self, options: Sequence[str], letters: Mapping[str, str], prompt: str, words: bool = False) -> str:
         """Ask until the answer is the number of an option, one of ``letters`` or, with ``words``, a text.
 
-        The answer: ``"1"``…, a letter, or the text. Numbers and letters are shown first.
+        Return ``"1"``…, a letter, or the text. The options and letters are shown first.
 
         Raises:
-            EndOfInput: There is nobody to ask.
+            EndOfInput: Standard input has ended.
         """
         for number, option in enumerate(options, 1):
             self.write(f"  {number:>2}  {option}")
@@ -84,10 +84,10 @@ class Prompt:
             self.write("  Please answer y or n.")
 
     def ask(self, prompt: str) -> str:
-        """One line.
+        """Read one line.
 
         Raises:
-            EndOfInput: There is none.
+            EndOfInput: Standard input has ended.
         """
         sys.stdout.write(self._shown(prompt))
         sys.stdout.flush()
@@ -97,7 +97,7 @@ class Prompt:
         return line
 
     def paste(self) -> str:
-        """Lines up to one that holds only a dot, or to the end of input."""
+        """Read lines up to one that holds only a dot, or to the end of the input."""
         lines: list[str] = []
         try:
             while (line := self._line()) != PASTE_END:
@@ -108,7 +108,7 @@ class Prompt:
         return "\n".join(lines)
 
     def _pasted(self) -> str:
-        """What a person pasted together with the line just read."""
+        """Read what was pasted together with the line just read."""
         more = ""
         while os.isatty(self._fd) and (self._rest or select.select([self._fd], [], [], PASTE_PAUSE_S)[0]):
             try:
@@ -130,9 +130,9 @@ class Prompt:
     def _hint(self, count: int, letters: Mapping[str, str], words: bool) -> str:
         ways = [f"a number from 1 to {count}" if count > 1 else "1"] if count else []
         ways += list(letters)
-        ways += ["what you see, in words"] if words else []
+        ways += ["a description of what you see"] if words else []
         return f"Please give {', '.join(ways[:-1])} or {ways[-1]}." if len(ways) > 1 else f"Please give {ways[0]}."
 
     def _shown(self, line: str) -> str:
-        """The same line, where only ASCII can be shown in ASCII."""
+        """Return the line, converted to ASCII if only that can be shown."""
         return to_ascii(line) if self.ascii_only else line

@@ -1,4 +1,4 @@
-"""The plain wizard's ranks of a job: the verdict, where they stand, and everything that is known of one of them."""
+"""The ranks of a job in the plain wizard: the verdict, the table of places, and all that is known of one rank."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ SHOWN_PLACES = 40  # of a job; the rest are counted
 
 
 def show_job(prompt: Prompt, report: JobReport) -> None:
-    """The verdict, then the ranks, then the code."""
+    """Show the verdict, the ranks and the source."""
     verdict = report.verdict
     prompt.write("", f"{rank_groups.job_title(report)}: {verdict.state}")
     prompt.write(f"  {verdict.why} ({percent_text(verdict.confidence)})", "")
@@ -28,13 +28,13 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
 
 
 def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
-    """The groups as rows under their columns' names; what is known of none has no column."""
+    """Render the groups as a table; a column that is empty for all is left out."""
     header, rows = rank_groups.rank_table(groups, resources=True)
     return align_columns([header, *rows])
 
 
 def show_rank(state: WizardState, prompt: Prompt) -> None:
-    """One rank with everything that is known of it, chosen by the place it stands at, or by its number."""
+    """Ask for a rank, by its place or its number, and show everything known of it."""
     reports = state.reports or []
     report = reports[0]
     if len(reports) > 1:
@@ -53,13 +53,13 @@ def show_rank(state: WizardState, prompt: Prompt) -> None:
 
 
 def rank_lines(report: JobReport, rank: int) -> list[str]:
-    """Everything that is known of a rank, as lines."""
+    """Return everything known of a rank as lines."""
     row = rank_details.find_row(report, rank)
     if row is None:
         return [f"Nothing is known of rank {rank}."]
-    lines = [f"Rank {rank}", *(f"  {name:<12}{said}" for name, said in rank_details.rank_facts(report, row))]
+    lines = [f"Rank {rank}", *(f"  {name:<12}{value}" for name, value in rank_details.rank_facts(report, row))]
     if around := rank_details.source_around_rank(report, row):
-        lines += ["", f"Where it stands: {row.where}", *_code(around)]
+        lines += ["", f"Source: {row.where}", *_code(around)]
     for part in rank_details.detail_sections(report, row):
         lines += ["", part.title, *(f"  {line.text:<28}{line.annotation}".rstrip() for line in part.lines)]
     return lines
@@ -74,7 +74,7 @@ def _which_rank(prompt: Prompt, ranks: Sequence[int]) -> int:
 
 
 def source_lines(report: JobReport) -> list[str]:
-    """The lines the verdict speaks of, each with who stands there; empty where they cannot be read."""
+    """Return the lines of the verdict, each with the ranks at it, or [] if the source is not readable."""
     return _code(rank_groups.source_excerpt(report))
 
 

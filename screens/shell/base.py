@@ -1,4 +1,4 @@
-"""What every screen of the wizard shares: its frame, its way back, and its help."""
+"""Base class of the screens: frame, navigation and help."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -22,28 +22,35 @@ if TYPE_CHECKING:
     from .app_protocol import WizardAppProtocol
     from .state import WizardState
 
-WIDE = 80  # columns from which two things stand side by side
-BROAD = 110  # and two that hold long lines
+WIDE = 80  # columns from which two panes fit side by side
+BROAD = 110  # columns from which two panes with long lines fit
 
 
 class WizardScreen(Screen[Any]):
-    """A title, a body, a note and the keys. A screen sets ``TITLE``, ``ABOUT`` (for help) and gives its ``body``."""
+    """Header, body, status line and footer. Screens set ``TITLE`` and ``ABOUT`` (for help) and implement ``body``."""
 
     # Textual repaints the whole screen when the focus moves; the widgets concerned repaint themselves.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
     ABOUT: ClassVar[str] = ""
     AUTO_FOCUS = "Choices"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "back", show=False, id="back", tooltip="Go back to where you came from"),
-        Binding("question_mark,f1", "help", "help", show=False, id="help", tooltip="What this screen is, and its keys"),
-        Binding("q", "quit", "quit", show=False, id="quit", tooltip="Leave the wizard; nothing is lost"),
+        Binding("escape", "back", "back", show=False, id="back", tooltip="Go back to the screen before"),
+        Binding(
+            "question_mark,f1",
+            "help",
+            "help",
+            show=False,
+            id="help",
+            tooltip="Show what this screen is for, and its keys",
+        ),
+        Binding("q", "quit", "quit", show=False, id="quit", tooltip="Quit the wizard; nothing is lost"),
     ]
 
     _opening = True
     _small = False
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> "Self":
-        """As Textual's, but the first layout of a screen, which paints it whole, is not painted a second time."""
+        """Refresh as Textual does, but do not repaint during the first layout, which paints the whole screen."""
         return super().refresh(*regions, repaint=repaint and not self._opening, layout=layout, recompose=recompose)
 
     def on_screen_resume(self) -> None:
@@ -54,12 +61,12 @@ class WizardScreen(Screen[Any]):
 
     @property
     def wizard(self) -> "WizardAppProtocol":
-        """The app, by its own type."""
+        """The app, with its own type."""
         return cast("WizardAppProtocol", self.app)
 
     @property
     def state(self) -> "WizardState":
-        """What all screens share: the case, the box, the knowledge."""
+        """The state that all screens share."""
         return self.wizard.state
 
     @property
@@ -67,7 +74,7 @@ class WizardScreen(Screen[Any]):
         return self.state.options.ascii
 
     def compose(self) -> ComposeResult:
-        self._fit(self.app.size.width)  # before the first layout: Textual's breakpoints come after it and paint twice
+        self._fit(self.app.size.width)  # before the first layout: Textual applies breakpoints after it and paints twice
         yield Header(self.TITLE or "")
         yield from self.body()
         with Vertical(id="foot"):
@@ -89,31 +96,31 @@ class WizardScreen(Screen[Any]):
         self.set_class(width >= BROAD, "-broad")
 
     def body(self) -> Iterable[Widget]:
-        """The widgets between the title and the note."""
+        """Return the widgets between header and status line."""
         return ()
 
     def show_header(self, title: str | None = None, facts: str | None = None) -> None:
-        """Change the title line."""
+        """Change the header."""
         self.query_one(Header).show(title, facts)
 
     def show_status(self, what: Content | str) -> None:
-        """Say what just happened, in one line above the keys."""
+        """Show a message above the footer."""
         self.query_one(StatusLine).show(what)
 
     def shown_bindings(self) -> Iterator[Binding]:
-        """This screen's bindings for the line of keys, in the order they are written."""
+        """Yield the bindings of this screen for the footer, in the order of their definition."""
         active = {id(found.binding) for found in self.active_bindings.values()}
         for _, binding in self._bindings:
             if binding.show and id(binding) in active:
                 yield binding
 
     def keys_changed(self) -> None:
-        """Other actions work now than before."""
+        """Update the footer after the available actions have changed."""
         self.refresh_bindings()
         self.query_one(Footer).refresh()
 
     def cancel_running(self) -> bool:
-        """End what runs on this screen; whether anything did."""
+        """Cancel the running workers of this screen, and return whether there were any."""
         running = [worker for worker in self.workers if worker.node is self and not worker.is_finished]
         for worker in running:
             worker.cancel()

@@ -1,4 +1,4 @@
-"""The clipboard, which never answers: what is copied is saved too."""
+"""The clipboard. A terminal does not confirm a copy, so the text is saved to a file too."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ TMUX_LIMIT_S = 2.0
 
 
 async def copy_to_clipboard(app: App[Any], name: str, content: str) -> str:
-    """Hand ``content`` to the clipboard the best way there is, and save it; says what was done, in one line.
+    """Copy ``content`` to the clipboard and save it to a file; return a line that reports both.
 
     Raises:
         UserError: The state directory cannot be written.

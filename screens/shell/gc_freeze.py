@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of keystrokes."""
+"""Exclude loaded modules from garbage collection."""
 
 import gc
 from functools import cache
@@ -6,6 +6,8 @@ from functools import cache
 
 @cache
 def freeze_garbage(what: str) -> None:
-    """From now on pass over all there is, as ``what`` is loaded and stays: looking through it took 60 ms in the middle
-    of a keystroke. Once for each name."""
+    """Exclude all current objects from later collections, once for each ``what`` that was loaded.
+
+    A full collection took 60 ms in the middle of a keystroke.
+    """
     gc.freeze()

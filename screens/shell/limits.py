@@ -1,3 +1,3 @@
-"""The smallest terminal the screens fit into."""
+"""The smallest terminal that the screens fit in."""
 
 LEAST_COLUMNS, LEAST_ROWS = 60, 20

@@ -1,5 +1,7 @@
-"""What the screens share: the options, the knowledge, the case on the state with its session, and the last look at the
-box. It holds no widget; the two ways out to the machine can be replaced, so that a recorded box can be shown."""
+"""State that both faces of the wizard share: options, knowledge, the case with its session, the last snapshot.
+
+It holds no widget. The functions that inspect the machine can be replaced, so that a recorded machine can be shown.
+"""
 
 import os
 import sys
@@ -14,11 +16,10 @@ from ... import __version__
 from ...app.diagnosis.case import Case
 from ...app.errors import UserError
 from ...app.evidence import Check, Diagnosis, RankedCause
-from ...app.jobs.types import Job
 from ...app.logs.types import Timeline
 from ...app.options import Options, knowledge_for, target_python
 from ...app.probes.context import ProbeContext
-from ...app.session import Session, SessionEvent
+from ...app.session import Session, SessionEvent, all_sessions
 from ...app.snapshot import Snapshot
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Intrusiveness, Knowledge
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
-SURE = 0.9  # from this share on the wizard stops asking and shows what it thinks
 PROBES_WITH_OWN_SCREEN = ("job", "review")  # probes with a screen of their own
 
 
@@ -45,30 +45,30 @@ class WizardState:
         self.triage = triage or self._triage
         self.snapshot: Snapshot | None = None
         self.checks: list[Check] = []
-        self.reports: list[JobReport] | None = None  # None: not looked yet
+        self.reports: list[JobReport] | None = None  # None: not sampled yet
         self.texts: dict[str, str] = {}  # origin -> text that was pasted, to show lines of it
         self.in_scope = True
-        self.reads_values = False  # whether the person has said that values of variables may be read
+        self.reads_values = False  # True once the user has allowed reading values of variables
         self.timeline: Timeline | None = None  # of the logs of the case
-        self.plan_form: dict[str, str] = {}  # what the planner's form says, to find it again
-        self.plan_built: dict[str, ModelSource | UserError] = {}  # models that code of the user's was asked for
+        self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
+        self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
         self._case: Case | None = None
 
     @cached_property
     def knowledge(self) -> Knowledge:
-        """The knowledge base, read at first use (after the first frame)."""
+        """The knowledge base, loaded at first use (after the first frame)."""
         return knowledge_for(self.options)
 
     @property
     def granted(self) -> Intrusiveness:
-        """How far probes may go: as given, else memory and a process group where no job runs, else only reading."""
+        """Level up to which probes may run: as given, else ``allocates`` if no job runs, else ``reads``."""
         return self.options.allow or ("reads" if self.reports or self.reports is None else "allocates")
 
     # -- the case
 
     @property
     def case(self) -> Case:
-        """The case on the state; the first use begins one, and its session."""
+        """The current case; the first use begins one with its session."""
         if self._case is None:
             self.begin()
         assert self._case is not None
@@ -79,7 +79,7 @@ class WizardState:
         return self._case is not None
 
     def begin(self) -> Case:
-        """Begin a new case, with what is known of the box already in it."""
+        """Begin a new case that contains the last snapshot."""
         session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
         self.in_scope, self.timeline = True, None
@@ -88,7 +88,7 @@ class WizardState:
         return self._case
 
     def resume(self, id_: str) -> str:
-        """Take up the session with this id; the name of the screen it stood at.
+        """Resume the session with this id, and return the name of its last screen.
 
         Raises:
             UserError: There is no such session.
@@ -99,7 +99,7 @@ class WizardState:
         return last_screen_name(session)
 
     def record_navigation(self, screen: str, detail: str = "") -> None:
-        """Remember where the person is, to come back to."""
+        """Record the screen in the session, to resume there."""
         assert self.case.session is not None
         last = next((e for e in reversed(self.case.session.events) if is_navigation_event(e)), None)
         if last is None or last.data != {"screen": screen, "detail": detail}:
@@ -143,13 +143,13 @@ class WizardState:
             self._case.session.append("closed")
 
     def diagnosis(self) -> Diagnosis:
-        """What the case says now, with the steps that may follow."""
+        """Return the diagnosis of the case with the possible next steps."""
         return self.case.diagnosis(in_scope=self.in_scope, may_probe=self.may_probe())
 
-    # -- the box
+    # -- the machine
 
     def may_probe(self, granted: Intrusiveness | None = None) -> list[str]:
-        """Probes that may run by themselves at a level (the present one, if none is given)."""
+        """Return the probes that may run at a level without being asked for (default: ``granted``)."""
         from ...app.probes.run_probes import permitted_probes
 
         return [
@@ -159,27 +159,27 @@ class WizardState:
         ]
 
     def context(self, progress: Callable[[str], None] | None = None) -> ProbeContext:
-        """The circumstances of a look."""
+        """Return the context for probes."""
         context = ProbeContext(python=target_python(self.options), environ=dict(os.environ))
         if progress:
             context.progress = progress
         return context
 
     def merge_snapshot(self, found: Snapshot) -> None:
-        """Lay a look over what was seen before, and judge again."""
+        """Merge a snapshot into the last one and update the checks."""
         from ...app.probes.run_probes import judge_snapshot, merge_snapshots
 
         self.snapshot = merge_snapshots(self.snapshot, found) if self.snapshot else found
         self.checks = judge_snapshot(self.snapshot)
 
     def add_snapshot(self, found: Snapshot) -> None:
-        """As ``merge_snapshot``, and into the case, if there is one."""
+        """Merge a snapshot, and take it into the case if there is one."""
         self.merge_snapshot(found)
         if self._case:
             self.take_snapshot(found)
 
     def take_snapshot(self, found: Snapshot) -> None:
-        """Take what a look found into the case: as evidence, and as a snapshot in the session."""
+        """Take a snapshot into the case: as evidence, and as an event of the session."""
         from ...app.probes.run_probes import judge_snapshot
 
         self.record_event("snapshot", **_plain(found))
@@ -199,33 +199,34 @@ class WizardState:
 
 
 def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
-    """The probes a snapshot holds an answer of, a failure being one."""
+    """Return the probes that have run for a snapshot, failed ones included."""
     head = ("schema", "taken_at", "host", "ddpwizard_version", "failed")
     names = [name for name in snapshot.__struct_fields__ if name not in head and getattr(snapshot, name) is not None]
     return [*names, *snapshot.failed]
 
 
 def is_navigation_event(event: SessionEvent) -> bool:
-    """Whether an event says where the person was."""
+    """Return whether an event records a screen."""
     return event.kind == "step" and "screen" in event.data
 
 
+def unfinished_session() -> Session | None:
+    """Return the newest session if the user got somewhere in it and did not end it."""
+    newest = next(all_sessions(), None)
+    if newest is None or newest.last("closed") or not any(is_navigation_event(event) for event in newest.events):
+        return None
+    return newest
+
+
 def last_screen_name(session: Session) -> str:
-    """The name of the screen a session stood at last."""
+    """Return the name of the last screen of a session."""
     return next((e.data["screen"] for e in reversed(session.events) if is_navigation_event(e)), "step")
 
 
 def last_timeline(session: Session) -> Timeline | None:
-    """The timeline of the logs a session has read last, where they had one."""
+    """Return the timeline of the logs last read in a session, or None."""
     event = session.last("timeline")
     return msgspec.convert(event.data, Timeline) if event else None
-
-
-def job_name(job: Job) -> str:
-    """What a job is called in one word: its script, else its program."""
-    command = job.processes[0].command if job.processes else job.launcher_command
-    script = next((part for part in command if part.endswith(".py")), command[0] if command else job.launcher)
-    return Path(script).name
 
 
 def _plain(snapshot: Snapshot) -> dict[str, object]:

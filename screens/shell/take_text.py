@@ -1,4 +1,4 @@
-"""What a person hands in, as a part of the case on the state: a text, or the path of one."""
+"""Reading of a text, or of the file at a path, into the current case."""
 
 from ...app.diagnosis.intake import add_to_case
 from ...app.errors import UserError
@@ -8,13 +8,13 @@ from .state import WizardState
 
 
 def take_text(state: WizardState, given: str, origin: str) -> None:
-    """Take a pasted text, a description, or (one line that is one) the path of a log into the case.
+    """Read a pasted text, a description, or the log at a path (one line) into the case.
 
     Raises:
         UserError: Nothing was given, or the path cannot be read.
     """
     if not given.strip():
-        raise UserError("nothing given yet", "paste an error or a log, or write what you see")
+        raise UserError("the text is empty", "paste an error or a log, or describe what you see")
     found = add_to_case(state.case, find_sources([path]) if (path := _path(given)) else [source_of_text(given, origin)])
     state.texts |= found.texts
     state.timeline = found.timeline
@@ -23,7 +23,7 @@ def take_text(state: WizardState, given: str, origin: str) -> None:
 
 
 def _path(given: str) -> str:
-    """``given`` as a path, where it is one that is there or looks like nothing else."""
+    """Return ``given`` as a path if such a file exists or it cannot be anything else, or ""."""
     line = given.strip()
     if "\n" in line or len(line) > 500:
         return ""

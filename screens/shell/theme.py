@@ -1,7 +1,7 @@
-"""Colours: our own dark and light theme, the terminal's own colours, and plain ASCII.
+"""Colours: a dark and a light theme, the colours of the terminal, and plain ASCII.
 
-One accent; red and amber only for what needs a person, blue and violet only to tell the parts of a bar apart. Every
-text colour stands at 4.5:1 or better against the background (``tests/screens/test_theme.py`` computes it).
+One accent; red and amber only for what needs attention, blue and violet only to distinguish the parts of a bar. Every
+text colour has a contrast of at least 4.5:1 against the background (``tests/screens/shell/test_theme.py`` computes it).
 """
 
 import os
@@ -42,15 +42,15 @@ LIGHT = Theme(
     error="#ad2118",
     variables={"muted": "#56606b", "rule": "#a3abb3", "blue": "#1d5fa8", "violet": "#6b4aa8"},
 )
-TERMINAL = "ansi-dark"  # the terminal's own colours, whatever they are
+TERMINAL = "ansi-dark"  # the colours of the terminal
 CYCLE = (DARK.name, LIGHT.name, TERMINAL)
 
-# Variables a theme that is not ours does not have.
+# Variables that other themes do not have.
 DEFAULTS = {"muted": "ansi_default", "rule": "ansi_default", "blue": "ansi_blue", "violet": "ansi_magenta"}
 
 
 def initial_theme(environ: Mapping[str, str]) -> str:
-    """The theme to begin with: no colour where NO_COLOR asks for it, light where the terminal says it is light."""
+    """Return the first theme: no colour if NO_COLOR is set, light if the terminal reports a light background."""
     if "NO_COLOR" in environ:
         return TERMINAL
     if environ.get("TEXTUAL_THEME") in (*CYCLE, "ansi-light"):
@@ -60,13 +60,13 @@ def initial_theme(environ: Mapping[str, str]) -> str:
 
 
 class NoColorFilter(LineFilter):
-    """Leave only weight and inversion, for NO_COLOR."""
+    """Keep only weight and inversion, for NO_COLOR."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(text, style and style.without_color, control) for text, style, control in segments]
 
 
-# One character for one character, so that nothing moves.
+# One character for one character, so that the layout stays.
 ASCII = str.maketrans(
     {
         **dict.fromkeys("─━–—‐‑▁▂▃", "-"),
@@ -94,12 +94,12 @@ ASCII = str.maketrans(
 
 
 def to_ascii(text: str) -> str:
-    """``text`` in ASCII, as long as before; a letter we have no sign for becomes ``?``."""
+    """Return ``text`` in ASCII with the same length; an unknown letter becomes ``?``."""
     return text.translate(ASCII).encode("ascii", "replace").decode()
 
 
 class AsciiFilter(LineFilter):
-    """Put an ASCII sign in the place of every other character, the last thing before the terminal."""
+    """Replace every other character by an ASCII one, as the last step before the terminal."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
@@ -109,6 +109,6 @@ class AsciiFilter(LineFilter):
 
 
 def line_filters(ascii_only: bool) -> list[LineFilter]:
-    """What is done to every line beside the theme."""
+    """Return the filters that every line passes in addition to the theme."""
     found: list[LineFilter] = [NoColorFilter()] if "NO_COLOR" in os.environ else []
     return [*found, AsciiFilter()] if ascii_only else found

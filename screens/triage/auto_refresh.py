@@ -1,4 +1,4 @@
-"""Looking at jobs again and again while a screen is open: in the background, and not while anything lies above it."""
+"""Periodic sampling of jobs while a screen is open and on top."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ from ...app.triage.types import JobReport
 from ..dialogs.find_rank import FindRankMixin
 from ..widgets.progress_line import ProgressLine
 
-LOOK_LIMIT_S = 20.0
-AGAIN_S = 5.0  # between the end of a look and the next
-SAMPLE, AGAIN = "sample", "again"  # groups of workers: a look that was asked for, and one by itself
+SAMPLE_LIMIT_S = 20.0
+REFRESH_S = 5.0  # between the end of a sample and the next
+ON_REQUEST, PERIODIC = "sample", "again"  # groups of workers
 
 
 class AutoRefreshMixin(FindRankMixin):
@@ -26,30 +26,29 @@ class AutoRefreshMixin(FindRankMixin):
     _ended: set[str]  # ids of jobs that have ended while this was open
     _pid: int | None
     _next: Timer | None = None
-    watching = True  # else only when asked
-    taken = False  # whether anything was shown yet
-    outdated = False  # what is shown was seen before this was on top, and the next look is under way
-    wait_s = AGAIN_S
+    watching = True  # False: sample only on request
+    taken = False  # True once reports were shown
+    outdated = False  # True while the next sample is taken after the screen came back to the top
+    wait_s = REFRESH_S
 
     class Sampled(Message):
-        """The jobs were looked at; the look took ``elapsed_s``. ``ended``: the last reports of jobs that were there
-        before."""
+        """Reports of the current jobs, and the last reports of jobs that have ended since."""
 
         def __init__(self, reports: list[JobReport], ended: list[JobReport], elapsed_s: float) -> None:
             super().__init__()
             self.reports, self.ended, self.elapsed_s = reports, ended, elapsed_s
 
     class SamplingFailed(Message):
-        """The jobs could not be looked at."""
+        """The jobs could not be sampled."""
 
         def __init__(self, error: UserError) -> None:
             super().__init__()
             self.error = error
 
     def action_sample(self) -> None:
-        self._rest()
-        self.query_one(ProgressLine).begin("looking at the ranks", LOOK_LIMIT_S)
-        self.run_worker(partial(self._sample, by_itself=False), group=SAMPLE, exclusive=True)
+        self._stop_refresh()
+        self.query_one(ProgressLine).begin("sampling the ranks", SAMPLE_LIMIT_S)
+        self.run_worker(partial(self._sample, periodic=False), group=ON_REQUEST, exclusive=True)
 
     def action_pause(self) -> None:
         self.watching = not self.watching
@@ -57,52 +56,52 @@ class AutoRefreshMixin(FindRankMixin):
         self.show_head()
 
     def on_screen_suspend(self) -> None:
-        self._rest()
+        self._stop_refresh()
 
     def on_screen_resume(self) -> None:
         if self.watching and self.taken:
-            self._rest()
+            self._stop_refresh()
             self.outdated = True
             self.show_head()
-            self._look_again()
+            self._sample_again()
 
     def schedule_next_sample(self) -> None:
-        """Look again after a while, where nothing is open above this and no look is under way."""
-        self._rest()
+        """Sample again after ``wait_s`` if this screen is on top."""
+        self._stop_refresh()
         if self.watching and self.taken and self._is_on_top():
-            self._next = self.set_timer(self.wait_s, self._look_again)
+            self._next = self.set_timer(self.wait_s, self._sample_again)
 
-    def _rest(self) -> None:
+    def _stop_refresh(self) -> None:
         if self._next:
             self._next.stop()
             self._next = None
-        self.workers.cancel_group(self, AGAIN)
+        self.workers.cancel_group(self, PERIODIC)
 
     def _is_on_top(self) -> bool:
-        """Whether nothing lies above it (``is_current`` is true of the screen below the top one too: Textual 8.2)."""
+        """Return whether this is the top screen; ``is_current`` is True for the one below it too (Textual 8.2)."""
         return self.app.screen_stack[-1:] == [self]
 
-    def _look_again(self) -> None:
-        if not self._is_on_top():  # the page opened while this was on its way
+    def _sample_again(self) -> None:
+        if not self._is_on_top():  # a page was opened in the meantime
             return
-        self.run_worker(partial(self._sample, by_itself=True), group=AGAIN, exclusive=True)
+        self.run_worker(partial(self._sample, periodic=True), group=PERIODIC, exclusive=True)
 
-    async def _sample(self, by_itself: bool) -> None:
+    async def _sample(self, periodic: bool) -> None:
         began = time.monotonic()
         try:
-            reports = await self._triage(by_itself)
+            reports = await self._triage(periodic)
             reports, ended = await asyncio.to_thread(self._with_history, reports)
             self.post_message(self.Sampled(reports, ended, time.monotonic() - began))
         except UserError as error:
             self.post_message(self.SamplingFailed(error))
-        except OSError as error:  # a process that goes while it is read
-            self.post_message(self.SamplingFailed(InspectionError(str(error), "r looks again")))
+        except OSError as error:  # a process ended while it was read
+            self.post_message(self.SamplingFailed(InspectionError(str(error), "r samples again")))
 
-    async def _triage(self, by_itself: bool) -> list[JobReport]:
+    async def _triage(self, periodic: bool) -> list[JobReport]:
         try:
             return await self.state.triage(self._pid)
         except UserError:
-            if by_itself and self._is_gone():
+            if periodic and self._is_gone():
                 return []
             raise
 
@@ -121,7 +120,7 @@ class AutoRefreshMixin(FindRankMixin):
     @on(Sampled)
     def _sampled(self, event: Sampled) -> None:
         self.query_one(ProgressLine).end()
-        self.wait_s = max(AGAIN_S, event.elapsed_s)
+        self.wait_s = max(REFRESH_S, event.elapsed_s)
         self.outdated = False
         self.watching = self.watching and (bool(event.reports) or not self._is_gone())
         ended = {report.job.id: report for report in event.ended}
@@ -135,8 +134,8 @@ class AutoRefreshMixin(FindRankMixin):
         self.schedule_next_sample()
 
     def cancel_running(self) -> bool:
-        """End a look that was asked for; one by itself is nothing to wait for."""
-        running = [worker for worker in self.workers if worker.node is self and worker.group == SAMPLE]
+        """Cancel a sample that was requested; periodic ones go on."""
+        running = [worker for worker in self.workers if worker.node is self and worker.group == ON_REQUEST]
         running = [worker for worker in running if not worker.is_finished]
         for worker in running:
             worker.cancel()
@@ -146,9 +145,9 @@ class AutoRefreshMixin(FindRankMixin):
         return bool(running)
 
     def show_reports(self, found: list[JobReport]) -> None:
-        """Show what was seen."""
+        """Show the reports."""
         raise NotImplementedError
 
     def show_head(self) -> None:
-        """Show when it was looked, and whether it is looked again."""
+        """Show the time of the last sample and when the next one is due."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The demo: the triage screen on a real job that the wizard starts and that really hangs."""
+"""The demo: the triage screen on a real job that hangs."""
 
 from textual import on
 from textual.message import Message
@@ -10,12 +10,12 @@ DEMO_LIMIT_S = 60.0
 
 
 class DemoScreen(TriageScreen):
-    """The same, on a real job that the wizard starts and that hangs."""
+    """The triage screen of a job that the wizard starts."""
 
     TITLE = "Demo"
 
     class Started(Message):
-        """The demo's job stands."""
+        """The job of the demo was started."""
 
         def __init__(self, pid: int) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""The ranks of one place, and one rank with everything that is known of it."""
+"""The list of ranks at one place, and the page of one rank."""
 
 import socket
 from collections.abc import Iterable, Sequence
@@ -15,6 +15,7 @@ from textual.widgets import Static
 from ...app.errors import UserError
 from ...app.text.units import count_text
 from ...app.triage import rank_details
+from ...app.triage.job_text import problems, sample_time
 from ...app.triage.rank_groups import rank_groups
 from ...app.triage.types import JobReport
 from ..dialogs.confirm import ConfirmDialog
@@ -22,36 +23,35 @@ from ..dialogs.find_rank import FIND_FROM, FindRankMixin
 from ..dialogs.page import ScrollingPage, TextDialog
 from ..widgets.choices import Choices
 from ..widgets.formatting import join_lines, relative_path, safe_content
-from . import text as says
 from .rank_table import RankTable, annotated_source, detail_line, stacks_of_ranks
 
 MARGINS = 4  # of a list: padding and the marker's two columns
 NAME_WIDTH = 12
 VALUES = (
-    "They are read from outside, without stopping the process; it does not notice. Values can hold data: they are "
-    "shown here, short and with secrets taken out, and kept nowhere."
+    "They are read from outside, without stopping the process. Values can hold data: they are shown here, "
+    "shortened and without secrets, and saved nowhere."
 )
 
 
 def stacks_page(report: JobReport, width: int) -> TextDialog:
-    """The stacks of all ranks of a job, and above them what could not be read."""
-    unread = [safe_content(line, "$warning") for line in says.problems(report)]
+    """Return a page with the problems and the distinct stacks of a job."""
+    unread = [safe_content(line, "$warning") for line in problems(report)]
     found = stacks_of_ranks(report, [row.rank for row in report.ranks], width)
-    return TextDialog("Stacks, each once", join_lines(*unread, *found), _seen(report))
+    return TextDialog("Distinct stacks", join_lines(*unread, *found), _seen(report))
 
 
 def _seen(report: JobReport) -> str:
-    return f"seen at {at}" if (at := says.sample_time(report)) else ""
+    return f"sampled at {at}" if (at := sample_time(report)) else ""
 
 
 class RanksScreen(FindRankMixin):
-    """The ranks of one place, a row each."""
+    """The ranks at one place, one row each."""
 
     CSS_PATH = Path(__file__).with_name("rank.tcss")
     TITLE = "Ranks"
     ABOUT = (
-        "The ranks that stand at one place. enter shows everything that is known of one: its stacks, what it started, "
-        "its connections, its GPU, what it printed last. Nothing is looked at anew while this is open."
+        "The ranks at one place. enter shows all that is known of one rank: stacks, child processes, connections, GPU, "
+        "last output. Nothing is sampled while this is open."
     )
 
     def __init__(self, report: JobReport, ranks: Sequence[int], marked: int | None = None) -> None:
@@ -99,30 +99,30 @@ class RanksScreen(FindRankMixin):
 
 
 class RankScreen(ScrollingPage):
-    """One rank: facts, the source it stands in, stacks, what surrounds it."""
+    """All that is known of one rank: facts, source, stacks, context."""
 
     TITLE = "Rank"
     ABOUT = (
-        "Everything that was read of one rank at the last look: where it stands and what encloses that line, the "
-        "stack of each thread, its children, connections, GPU and last output. The arrow keys scroll."
+        "Everything read of one rank in the last sample: its line and the statements around it, the stack of each "
+        "thread, its children, connections, GPU and last output. The arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "step(1)", "next rank", id="rank.next", tooltip="Show the next rank of this place"),
+        Binding("n", "step(1)", "next rank", id="rank.next", tooltip="Show the next rank at this place"),
         Binding("b", "step(-1)", "rank before", id="rank.before", tooltip="Show the rank before this one"),
         Binding("l", "values", "variables", id="rank.values", tooltip="Read the values of its local variables"),
-        Binding("w", "why", "why", id="rank.why", tooltip="What speaks for the verdict on its job and against it"),
-        Binding("s", "stacks", "stacks", id="rank.stacks", tooltip="The stack of every rank of its job"),
+        Binding("w", "why", "why", id="rank.why", tooltip="Show the evidence for and against the verdict"),
+        Binding("s", "stacks", "stacks", id="rank.stacks", tooltip="Show the stacks of all ranks of the job"),
     ]
 
     class ValuesRead(Message):
-        """The local variables of a rank, as parts of a page."""
+        """The local variables of a rank as sections of a page."""
 
         def __init__(self, rank: int, parts: list[rank_details.DetailSection]) -> None:
             super().__init__()
             self.rank, self.parts = rank, parts
 
     class ReadFailed(Message):
-        """They could not be read."""
+        """The variables could not be read."""
 
         def __init__(self, error: UserError) -> None:
             super().__init__()
@@ -140,7 +140,7 @@ class RankScreen(ScrollingPage):
         return action != "step" or len(self._ranks) > 1
 
     def action_values(self) -> None:
-        """Read the values, after asking once."""
+        """Read the values of variables; ask the first time."""
         if self.state.reads_values:
             self._read(True)
             return
@@ -166,7 +166,7 @@ class RankScreen(ScrollingPage):
     def _values_read(self, event: ValuesRead) -> None:
         self.show_status("")
         page = self._parts(event.parts, self.page_width)[1:]
-        self.app.push_screen(TextDialog(f"Rank {event.rank} › variables, just read", join_lines(*page)))
+        self.app.push_screen(TextDialog(f"Rank {event.rank} › variables", join_lines(*page)))
 
     @on(ReadFailed)
     def _failed(self, event: ReadFailed) -> None:
@@ -193,14 +193,14 @@ class RankScreen(ScrollingPage):
         if row is None:
             return Content("")
         shown: list[Content] = []
-        for name, said in rank_details.rank_facts(self._report, row):
-            first, *more = safe_content(said).wrap(width - NAME_WIDTH)
+        for name, value in rank_details.rank_facts(self._report, row):
+            first, *more = safe_content(value).wrap(width - NAME_WIDTH)
             shown.append(Content.assemble((name.ljust(NAME_WIDTH), "$muted"), first))
             shown += [Content.assemble(" " * NAME_WIDTH, line) for line in more]
         if around := rank_details.source_around_rank(self._report, row):
             shown += [
                 Content(""),
-                safe_content(f"Where it stands: {relative_path(row.where or '')}", "bold"),
+                safe_content(f"Source: {relative_path(row.where or '')}", "bold"),
                 *annotated_source(around, width),
             ]
         return join_lines(*shown, *self._parts(rank_details.detail_sections(self._report, row), width))

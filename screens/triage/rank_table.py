@@ -1,4 +1,4 @@
-"""The rank table, the source and the stacks beside it: a job's view, as rows and lines of a screen."""
+"""The rank table, source lines and stacks of a job, rendered for a screen."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from ...app.triage.types import JobReport
 from ..widgets.choices import Choice
 from ..widgets.formatting import relative_path, safe_content, truncate_middle
 
-NAMES_FROM = 70  # columns from which functions are named
-WIDE_FROM = 108  # and from which everything that is known stands in a row
+NAMES_FROM = 70  # columns from which function names are shown
+WIDE_FROM = 108  # columns from which all columns are shown
 STATE_STYLE = {
     "running": "$success",
     "starting": "$accent",
@@ -30,7 +30,7 @@ LEAST_WHERE, RANK_WIDTH = 10, 11
 
 
 class Column(NamedTuple):
-    """One column: its name, its width with the space behind it, and whether it ends at its right edge."""
+    """One column: its name, its width including the gap, and whether it is right-aligned."""
 
     name: str
     width: int
@@ -38,8 +38,10 @@ class Column(NamedTuple):
 
 
 class RankTable:
-    """The columns that fit ``width`` and hold something, as wide as these groups need. ``processes``: of ranks that all
-    stand at one place, the process of each, which stands in the place of where."""
+    """The columns that fit ``width`` and are not empty, as wide as these groups need.
+
+    ``processes``: shown instead of the place, for ranks that are all at the same one.
+    """
 
     def __init__(self, groups: Sequence[RankGroup], width: int, processes: Mapping[int, str] | None = None) -> None:
         self.width, self.names = width, width >= NAMES_FROM
@@ -66,25 +68,25 @@ class RankTable:
         ]
         before = [column("rank", 6, 12), column("state", 9, 13)]
         where = max(LEAST_WHERE, width - sum(each.width for each in before + after))
-        if width >= WIDE_FROM:  # then what belongs together need not be spread
+        if width >= WIDE_FROM:  # keep the columns close together
             where = min(where, _room([self._where(g, where) for g in groups], LEAST_WHERE, where) + 2)
         self.columns = [*before, Column("where" if processes is None else "process", where), *after]
         self._styled = sum(each.width for each in before)
 
     def header(self) -> Content:
-        """The names of the columns."""
+        """Return the names of the columns."""
         cells = "".join(_cell(column.name, column) for column in self.columns).rstrip()
         return Content.styled(cells[: self.width], "$muted")
 
     def row(self, group: RankGroup, id_: str) -> Choice:
-        """A group as a row."""
+        """Return a group as a row."""
         cells = _cells(group) | {"state": self._state(group)}
         cells["where"] = cells["process"] = self._where(group, self.columns[2].width - 1)
         style = "$warning" if group.culprit and group.state == "waiting" else STATE_STYLE.get(group.state, "")
-        said = strip_control("".join(_cell(cells[column.name], column) for column in self.columns).rstrip())[
+        text = strip_control("".join(_cell(cells[column.name], column) for column in self.columns).rstrip())[
             : self.width
         ]
-        return Choice(id_, Content.assemble((said[: self._styled], style), said[self._styled :]))
+        return Choice(id_, Content.assemble((text[: self._styled], style), text[self._styled :]))
 
     def _state(self, group: RankGroup) -> str:
         return (CULPRIT if group.culprit else self._lead) + group_cells(group)["state"]
@@ -100,18 +102,17 @@ class RankTable:
 
 
 def ranks_text(group: RankGroup) -> str:
-    """``1–3``, or ``512 ranks`` where the numbers do not fit."""
+    """Return ``1–3``, or ``512 ranks`` if the numbers do not fit."""
     return group_cells(group, RANK_WIDTH)["rank"]
 
 
 def source_of_ranks(report: JobReport, width: int, at: str | None = None) -> list[Content]:
-    """The lines where the ranks stand, and the condition that sent them there; around ``at``, where that is another
-    place."""
+    """Return the lines of the ranks and the condition above them; those around ``at`` if it is another place."""
     return annotated_source(source_excerpt(report, at), width)
 
 
 def annotated_source(found: Iterable[CodeLine], width: int) -> list[Content]:
-    """Lines of source with who stands there."""
+    """Render lines of source with the ranks at each."""
     rows: list[Content] = []
     for line in found:
         if line.number is None:
@@ -130,7 +131,7 @@ def annotated_source(found: Iterable[CodeLine], width: int) -> list[Content]:
 
 
 def stacks_of_ranks(report: JobReport, ranks: Iterable[int], width: int) -> list[Content]:
-    """The stacks of these ranks, each once under the ranks that have it, innermost frame first."""
+    """Render the distinct stacks of these ranks, each under its ranks, innermost frame first."""
     rows: list[Content] = []
     for stack in rank_details.distinct_stacks(report, ranks):
         rows.append(safe_content(_named(report, stack.ranks), "bold"))
@@ -138,7 +139,7 @@ def stacks_of_ranks(report: JobReport, ranks: Iterable[int], width: int) -> list
             rows += safe_content(f"  {stack.note}", "$warning").wrap(width)
         rows += [detail_line(line, width) for line in rank_details.frame_lines(stack.frames)]
         rows.append(Content(""))
-    return rows or [Content("Nothing was read.")]
+    return rows or [Content("No stack was read.")]
 
 
 def detail_line(line: rank_details.DetailLine, width: int) -> Content:
@@ -164,7 +165,7 @@ def _cells(group: RankGroup) -> dict[str, str]:
 
 
 def _room(values: Iterable[str], least: int, most: int) -> int:
-    """The width of a column of these values, with a space behind it."""
+    """Return the width of a column of these values, including a gap."""
     return min(most, max([least, *(len(value) for value in values)])) + 1
 
 

@@ -1,4 +1,4 @@
-"""A running job: the verdict, then the ranks, then the code; looked at again every few seconds while it is open."""
+"""A running job: the verdict, the ranks, the source; sampled every few seconds while the screen is open."""
 
 import asyncio
 import time
@@ -14,9 +14,11 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ...app.diagnosis.case import FRONT_DOOR
 from ...app.errors import UserError
 from ...app.review.types import ReviewFinding
 from ...app.text.units import count_text
+from ...app.triage.job_text import changes_since, end_text, sample_time
 from ...app.triage.rank_groups import RankGroup, job_title, rank_groups
 from ...app.triage.types import JobReport
 from ..dialogs.find_rank import FIND_FROM
@@ -24,33 +26,33 @@ from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.header_footer import Header, StatusLine
 from ..widgets.progress_line import ProgressLine
-from . import text as says
 from .auto_refresh import AutoRefreshMixin
 from .rank_table import RankTable, source_of_ranks
+from .text import jobs_line, problem_line, state_text, verdict_text
 
-FRONT_DOOR = ("symptom", "hangs")
-NO_CAUSE = "No cause is known yet: a goes on with questions."
+SYMPTOM = (FRONT_DOOR, "hangs")
+NO_CAUSE = "No cause is known yet; a continues with questions."
 
 
 class TriageScreen(AutoRefreshMixin):
-    """Which rank, which line, why."""
+    """The verdict on a job: which rank waits at which line, and why."""
 
     CSS_PATH = Path(__file__).with_name("triage.tcss")
     TITLE = "My job hangs"
     ABOUT = (
-        "The ranks of a running job are looked at every few seconds, without stopping them. On top: what that says. "
-        "Then one row per place where ranks stand (enter shows the ranks, then one rank whole), then the code there. "
-        "How long nothing moved is a lower bound (≥) unless a log or the Flight Recorder tells."
+        "The ranks of a running job are sampled every few seconds, without stopping them. On top: the verdict. Then "
+        "one row per place where ranks wait or run (enter shows the ranks, then one of them), then the source there. "
+        "The time since a rank moved is a lower bound (≥) unless a log or the Flight Recorder has it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "fix", "fix", id="triage.fix", tooltip="What mends this, made for this script"),
-        Binding("w", "why", "why", id="triage.why", tooltip="What speaks for the verdict and against it"),
-        Binding("n", "next_job", "next job", id="triage.next", tooltip="Show another job of this box"),
-        Binding("s", "stacks", "stacks", id="triage.stacks", tooltip="The stack of every rank"),
+        Binding("f", "fix", "fix", id="triage.fix", tooltip="Show the fixes, built for this script"),
+        Binding("w", "why", "why", id="triage.why", tooltip="Show the evidence for and against the verdict"),
+        Binding("n", "next_job", "next job", id="triage.next", tooltip="Show another job of this machine"),
+        Binding("s", "stacks", "stacks", id="triage.stacks", tooltip="Show the stacks of all ranks"),
         Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page to send on"),
-        Binding("p", "pause", "pause", id="triage.pause", tooltip="Stop looking again by itself, or go on with it"),
-        Binding("r", "sample", "look again", id="triage.sample", tooltip="Look at the ranks now"),
-        Binding("a", "ask", "ask me", id="triage.ask", tooltip="Go on with questions"),
+        Binding("p", "pause", "pause", id="triage.pause", tooltip="Pause or resume the periodic sampling"),
+        Binding("r", "sample", "sample now", id="triage.sample", tooltip="Sample the ranks now"),
+        Binding("a", "ask", "ask me", id="triage.ask", tooltip="Continue with questions"),
     ]
 
     class Reviewed(Message):
@@ -67,13 +69,13 @@ class TriageScreen(AutoRefreshMixin):
         self._groups: list[RankGroup] = []
         self._findings: list[ReviewFinding] = []
         self._ended: set[str] = set()
-        self._told: object = None  # what the case knows
-        self._put: dict[str, Content] = {}  # what the parts show
+        self._in_case: object = None  # the verdict that the case has
+        self._put: dict[str, Content] = {}  # content of each part
         self._sought: int | None = None
 
     @property
     def report(self) -> JobReport | None:
-        """The job that is shown."""
+        """The job that is shown, or None."""
         return self._reports[self._shown] if self._shown < len(self._reports) else None
 
     def body(self) -> Iterable[Widget]:
@@ -92,47 +94,49 @@ class TriageScreen(AutoRefreshMixin):
         self.begin()
 
     def begin(self) -> None:
-        """Show what was handed over, or look."""
+        """Show the reports passed in, or sample."""
         if self._reports:
             self.outdated = True
             self.show_reports(self._reports)
         else:
             self.action_sample()
 
-    # -- taking in what was seen
+    # -- new reports
 
     def show_reports(self, found: list[JobReport]) -> None:
-        """Show these jobs; one that is there no more stays as it was seen last."""
+        """Show these jobs; one that has ended stays with its last report."""
         before = {report.job.id: report for report in self._reports}
         now = {report.job.id: report for report in found}
-        said = [says.changes_since_last(before[id_], report) for id_, report in now.items() if id_ in before]
+        news = [changes_since(before[id_], report) for id_, report in now.items() if id_ in before]
         gone = {id_ for id_ in before if id_ not in now}
-        said += [says.end_text(before[id_]) for id_ in gone - self._ended]
+        news += [end_text(before[id_]) for id_ in gone - self._ended]
         self._ended = gone
         self._reports = [now.get(id_, report) for id_, report in before.items()]
         self._reports += [report for id_, report in now.items() if id_ not in before]
         if self._pid is None:
             self.state.reports = found
-        if FRONT_DOOR[0] not in self.state.case.answers:
-            self.state.case.answer(*FRONT_DOOR)
+        if FRONT_DOOR not in self.state.case.answers:
+            self.state.case.answer(*SYMPTOM)
         self.taken = True
-        self._tell_case()
+        self._update_case()
         self._show()
-        if news := " ".join(filter(None, said)):
-            self.show_status(f"{time.strftime('%H:%M:%S')}  {news}")
+        if text := " ".join(filter(None, news)):
+            self.show_status(f"{time.strftime('%H:%M:%S')}  {text}")
         elif self.report and self.report.verdict.cause and self.query_one(StatusLine).content.plain == NO_CAUSE:
             self.show_status("")
         self.schedule_next_sample()
 
-    def _tell_case(self) -> None:
-        """Take the job that is shown into the case, where its verdict is news."""
+    def _update_case(self) -> None:
+        """Take the verdict on the shown job into the case if it has changed."""
         from ...app.diagnosis.job_evidence import add_triage
 
         report = self.report
-        news = (report.job.id, report.verdict.state, report.verdict.cause, report.verdict.culprits) if report else None
-        if report is None or news == self._told:
+        verdict = (
+            (report.job.id, report.verdict.state, report.verdict.cause, report.verdict.culprits) if report else None
+        )
+        if report is None or verdict == self._in_case:
             return
-        self._told = news
+        self._in_case = verdict
         self.state.record_navigation("triage", str(self._pid or ""))
         others = [other for other in self._reports if other is not report]
         add_triage(self.state.case, [report, *others])
@@ -159,19 +163,17 @@ class TriageScreen(AutoRefreshMixin):
             self._update(
                 "verdict",
                 Content(
-                    "No distributed job of yours runs here. Start it, or run the wizard where it runs; a goes on with "
-                    "questions."
+                    "No distributed job of yours runs here. Start it, or run the wizard where it runs; a continues "
+                    "with questions."
                 ),
             )
             return
         ended = report.job.id in self._ended
         self.show_head()
         several = len(self._reports) > 1
-        self._update(
-            "jobs", says.jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None
-        )
-        self._update("problem", says.problem_line(report, self.ascii_only))
-        self._update("verdict", says.verdict_text(report, self.state.knowledge, self.ascii_only, ended))
+        self._update("jobs", jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None)
+        self._update("problem", problem_line(report, self.ascii_only))
+        self._update("verdict", verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)
         self._show_source()
 
@@ -184,8 +186,8 @@ class TriageScreen(AutoRefreshMixin):
         elif not self.watching:
             how = "paused"
         else:
-            how = "looking again…" if self.outdated else f"every {self.wait_s:.0f} s"
-        facts = ", ".join(filter(None, [says.sample_time(report), how]))
+            how = "sampling…" if self.outdated else f"every {self.wait_s:.0f} s"
+        facts = ", ".join(filter(None, [sample_time(report), how]))
         self.query_one(Header).show(f"{self.TITLE} › {job_title(report)}", facts)
 
     def _show_ranks(self, report: JobReport) -> None:
@@ -193,7 +195,7 @@ class TriageScreen(AutoRefreshMixin):
         self._groups = rank_groups(report)
         table = RankTable(self._groups, self.size.width - 4)
         marked = int(choices.marked.id) if choices.marked else -1
-        # The marker stays on the rank it stands on: the row that holds that rank is called by it.
+        # The marker stays on its rank: the row that holds that rank gets its id.
         ids = [marked if marked in group.members else group.members[0] for group in self._groups]
         self._update("names", Content.assemble("  ", table.header()))
         choices.set_items([table.row(group, str(id_)) for group, id_ in zip(self._groups, ids, strict=True)])
@@ -211,7 +213,7 @@ class TriageScreen(AutoRefreshMixin):
         self._update("code", join_lines(*source_of_ranks(report, self.size.width - 3, at)))
 
     def _update(self, part: str, content: Content | None) -> None:
-        """Show a part where it is another than before (an update repaints), and hide it where there is none."""
+        """Show a part if it has changed (an update repaints), and hide it if there is none."""
         content = content or Content("")
         if part not in self._put or not content.is_same(self._put[part]):
             self._put[part] = content
@@ -242,15 +244,15 @@ class TriageScreen(AutoRefreshMixin):
             self._show_job(str(1 - self._shown))
             return
         rows = [
-            Choice(str(n), safe_content(job_title(report)), says.state_text(report, self._ended, self.ascii_only))
+            Choice(str(n), safe_content(job_title(report)), state_text(report, self._ended, self.ascii_only))
             for n, report in enumerate(self._reports)
         ]
-        self.app.push_screen(PickDialog("Jobs of this box", rows), callback=self._show_job)
+        self.app.push_screen(PickDialog("Jobs of this machine", rows), callback=self._show_job)
 
     def _show_job(self, number: str | None) -> None:
         if number is not None:
             self._shown = int(number)
-            self._tell_case()
+            self._update_case()
             self._show()
 
     async def action_fix(self) -> None:

@@ -1,4 +1,4 @@
-"""The causes as they stand, and why the first of them stands first."""
+"""The ranking of the causes, with the reasons for the first."""
 
 from textual.content import Content
 
@@ -14,7 +14,7 @@ SOURCES = {"description": "words"}
 
 
 class CauseRanking(BaseWidget):
-    """Bars, names and shares; then the reasons of the first."""
+    """Bars, titles and shares; then the reasons for the first."""
 
     DEFAULT_CSS = "CauseRanking { height: 1fr; width: 1fr; }"
 
@@ -23,7 +23,7 @@ class CauseRanking(BaseWidget):
         self._diagnosis: Diagnosis | None = None
 
     def show(self, diagnosis: Diagnosis) -> None:
-        """Show another ranking."""
+        """Show a ranking."""
         if diagnosis != self._diagnosis:
             self._diagnosis = diagnosis
             self.refresh()
@@ -36,9 +36,7 @@ class CauseRanking(BaseWidget):
         if not named:
             return join_lines(
                 Content.styled("Most likely", "bold"),
-                *safe_content("Nothing points anywhere yet. Each answer moves this list.", "$muted").wrap(
-                    max(8, width)
-                ),
+                *safe_content("No evidence yet. Each answer updates this list.", "$muted").wrap(max(8, width)),
             )
         rest = 1 - sum(cause.confidence for cause in named)
         rows = [row for cause in named for row in _rows(cause.confidence, cause.title, width, "$accent")]
@@ -51,7 +49,7 @@ class CauseRanking(BaseWidget):
 
 
 def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:
-    """A reason: where it is from, what was seen (``most`` rows of it), and where to look."""
+    """Render a reason: its source, the observation (at most ``most`` rows), and its place."""
     room = max(12, width - SOURCE_WIDTH)
     what = safe_content(reason.what).wrap(room)
     shown = what[:most]
@@ -65,7 +63,7 @@ def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:
 
 
 def _rows(share: float, title: str, width: int, style: str) -> list[Content]:
-    """A cause: its bar, its title on one row or two, its share."""
+    """Render a cause: bar, title (wrapped if long), share."""
     room = max(8, width - BAR_WIDTH - 1 - 6)
     first, *more = safe_content(title).wrap(room)
     head = Content.assemble(

@@ -1,4 +1,4 @@
-"""A list to choose from. It repaints two rows for an arrow key, not itself: over SSH that is the difference."""
+"""A list to choose from. An arrow key repaints two rows, not the whole list, to save bytes over SSH."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -23,9 +23,9 @@ NOTE_GAP = 2
 
 
 class Choice:
-    """One row, or several where it is long. ``note`` stands to the right of the label where there is room.
+    """One item, on several rows if it is long. ``note`` is shown to the right of the label if there is room.
 
-    A label that is a function is one row, and made when it comes into view.
+    A label may be a function: such an item is one row, rendered when it comes into view.
     """
 
     def __init__(self, id_: str, label: Content | str | Callable[[], Content], note: Content | str = "") -> None:
@@ -35,18 +35,18 @@ class Choice:
 
     @property
     def is_one_row(self) -> bool:
-        """Whether that is known before the label is made."""
+        """True if the item is known to be one row before its label is rendered."""
         return callable(self._label)
 
     @cached_property
     def label(self) -> Content:
-        """What it says."""
+        """The rendered label."""
         made = self._label() if callable(self._label) else self._label
         return Content(made) if isinstance(made, str) else made
 
 
 class Choices(BaseWidget, can_focus=True):
-    """Rows with a marker; digits pick where they are numbered."""
+    """Rows with a marker. If they are numbered, a digit picks a row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False, id="list.up", tooltip="Go to the row above"),
@@ -74,7 +74,7 @@ class Choices(BaseWidget, can_focus=True):
     highlighted: reactive[int] = reactive(0, repaint=False)
 
     class RowMessage(Message):
-        """Something happened to a row."""
+        """A message about one row."""
 
         def __init__(self, choices: "Choices", id_: str) -> None:
             super().__init__()
@@ -106,19 +106,21 @@ class Choices(BaseWidget, can_focus=True):
         self.items = list(items)
         self.numbered, self.verb, self.note_column = numbered, verb, note_column
         self.top = 0
-        self._rows: list[tuple[int, int]] = []  # the item of each, and which of its lines it is
-        self._lines: dict[int, list[Content]] = {}  # of the items that were made
+        self._rows: list[tuple[int, int]] = []  # item and line within the item of each row
+        self._lines: dict[int, list[Content]] = {}  # rendered lines by item
         self._made_for = (-1, -1)  # width, version
         self._version = 0
 
     @property
     def marked(self) -> Choice | None:
-        """The row the marker stands on."""
+        """The marked row, or None."""
         return self.items[self.highlighted] if 0 <= self.highlighted < len(self.items) else None
 
     def set_items(self, items: Sequence[Choice], *, first: bool = False) -> None:
-        """Show other rows; the marker stays on the same id, and the window where it is, where that is still there.
-        With ``first`` the marker goes to the first row, whatever that is."""
+        """Show other rows. Marker and scroll position stay if the marked id is still there.
+
+        ``first``: mark the first row instead.
+        """
         before, count = self._in_view(), len(self._all_rows())
         stay = self.marked.id if self.marked and not first else ""
         self.items = list(items)
@@ -175,7 +177,7 @@ class Choices(BaseWidget, can_focus=True):
         self._refresh_rows(self.highlighted)
 
     def on_resize(self) -> None:
-        before, self.top = self.top, 0  # with more room than before, more rows from the first on
+        before, self.top = self.top, 0  # show as many rows from the top as fit now
         self._scroll_into_view()
         if self.top != before:
             self.refresh()
@@ -228,13 +230,13 @@ class Choices(BaseWidget, can_focus=True):
         return self._rows
 
     def _wrapped(self, item: int) -> list[Content]:
-        """The lines of an item."""
+        """Return the rendered lines of an item."""
         if item not in self._lines:
             self._lines[item] = self._wrap(self.items[item], max(8, self._made_for[0] - 2 - 3 * self.numbered))
         return self._lines[item]
 
     def _in_view(self) -> list[tuple[int, int, bool, str, list[Span]]]:
-        """What each row in view shows, one below the other."""
+        """Return the content of the rows in view."""
         shown = self._all_rows()[self.top : self.top + self.size.height]
         lines = [(item, line, item == self.highlighted, self._wrapped(item)[line]) for item, line in shown]
         return [(item, line, marked, content.plain, list(content.spans)) for item, line, marked, content in lines]
@@ -248,7 +250,7 @@ class Choices(BaseWidget, can_focus=True):
         return [*item.label.wrap(room), *item.note.wrap(room)]
 
     def _scroll_into_view(self) -> bool:
-        """Move the window so that the marked rows are in it; whether it moved."""
+        """Scroll so that the marked rows are visible, and return whether it scrolled."""
         height = self.size.height
         of_item = [y for y, (item, _) in enumerate(self._all_rows()) if item == self.highlighted]
         if not of_item or not height:

@@ -1,4 +1,4 @@
-"""Small pieces of text the screens are made of. All return ``Content``; nothing here is read as markup."""
+"""Formatting of text on screens. Nothing here is interpreted as markup."""
 
 from functools import cache
 from pathlib import Path
@@ -20,19 +20,19 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def safe_content(value: str, style: str = "") -> Content:
-    """``value`` from outside as content: no control sequence, no markup."""
+    """Return untrusted text as content, without control sequences and markup."""
     return Content.styled(strip_control(value), style)
 
 
 @cache
 def status_sign(status: str, ascii_only: bool) -> Content:
-    """The sign of a status in its colour; four letters wide in ASCII."""
+    """Return the sign of a status in its colour; four letters wide in ASCII."""
     sign = status_glyph(status, ascii_only)
     return Content.styled(sign.ljust(4) if ascii_only else sign, STATUS_STYLE[status])
 
 
 def share_bar(share: float, width: int) -> str:
-    """A bar of ``width`` cells for a share of 0..1, to an eighth of a cell."""
+    """Return a bar of ``width`` cells for a share of 0 to 1, in eighths of a cell."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     whole, part = divmod(eighths, 8)
     return ("█" * whole + (EIGHTHS[part] if part else "")).ljust(width)
@@ -44,7 +44,7 @@ def percent(share: float) -> str:
 
 
 def truncate_middle(value: str, width: int) -> str:
-    """``value`` shortened in its middle to ``width``: the end of a path tells more than its start."""
+    """Shorten a path in its middle to ``width``; most of the room goes to its end."""
     if len(value) <= width:
         return value
     if width < 4:
@@ -54,7 +54,7 @@ def truncate_middle(value: str, width: int) -> str:
 
 
 def reflow(value: str) -> str:
-    """Prose written in lines of its own width as paragraphs; indented lines and lists stay as they are."""
+    """Join the lines of each paragraph; indented lines and lists stay as they are."""
     out: list[str] = []
     for line in value.strip().splitlines():
         joins = (
@@ -80,7 +80,7 @@ def relative_path(path: str) -> str:
 
 
 def justify_two(left: Content, right: Content, width: int) -> Content:
-    """Two texts on one line, ``right`` at its end; where both do not fit the right one goes first."""
+    """Put two texts on one line, ``right`` at its end; without room for both, only the left one is shown."""
     space = width - left.cell_length - right.cell_length
     if space < 2:
         room = width - right.cell_length - 2
@@ -91,5 +91,5 @@ def justify_two(left: Content, right: Content, width: int) -> Content:
 
 
 def join_lines(*parts: Content) -> Content:
-    """One part a line."""
+    """Put each part on its own line."""
     return Content("\n").join(parts)

@@ -1,4 +1,4 @@
-"""What stands on every screen: the title line with its rule, a line for what just happened, and the line of keys."""
+"""Header, status line and footer of every screen."""
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -10,11 +10,11 @@ from .formatting import justify_two, safe_content
 
 KEY_NAMES = {"question_mark": "?", "escape": "esc", "left": "←", "right": "→", "slash": "/", "plus": "+"}
 GAP = "   "
-MORE, MORE_ASCII = "…", "..."  # before help, where it knows keys that there is no room for
+MORE, MORE_ASCII = "…", "..."  # shown before help if there is no room for all keys
 
 
 class Header(BaseWidget):
-    """Where we are, and on the right what is known about it; one thin rule below."""
+    """The title, facts on the right, and a thin rule below."""
 
     DEFAULT_CSS = "Header { height: 2; width: 1fr; }"
 
@@ -23,7 +23,7 @@ class Header(BaseWidget):
         self.title, self.facts = title, ""
 
     def show(self, title: str | None = None, facts: str | None = None) -> None:
-        """Change what stands there."""
+        """Change title or facts."""
         before = (self.title, self.facts)
         self.title = self.title if title is None else title
         self.facts = self.facts if facts is None else facts
@@ -37,7 +37,7 @@ class Header(BaseWidget):
 
 
 class StatusLine(BaseWidget):
-    """One line for what just happened, or what runs; three where it is long. It stays until something else happens."""
+    """The last event, on up to three lines. It stays until the next one."""
 
     DEFAULT_CSS = "StatusLine { height: auto; max-height: 3; width: 1fr; padding: 0 1; }"
 
@@ -46,7 +46,7 @@ class StatusLine(BaseWidget):
         self.content = Content("")
 
     def show(self, content: Content | str) -> None:
-        """Show another text."""
+        """Show a text."""
         content = safe_content(content) if isinstance(content, str) else content
         if not content.is_same(self.content):
             width = self.size.width or 80
@@ -62,7 +62,7 @@ class StatusLine(BaseWidget):
 
 
 class Footer(BaseWidget):
-    """The keys that work now; help and the way out always among them."""
+    """The keys that work now; help and quit are always shown."""
 
     DEFAULT_CSS = "Footer { height: 1; width: 1fr; padding: 0 1; }"
 
@@ -87,7 +87,7 @@ class Footer(BaseWidget):
     def _keys(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         screen = self.screen
         focused = screen.focused
-        writing = focused is not None and focused.check_consume_key("a", "a")  # letters are written into it
+        writing = focused is not None and focused.check_consume_key("a", "a")  # letters are typed into it
         ends = [("f1", "help"), ("ctrl+q", "quit")] if writing else [("?", "help"), ("q", "quit")]
         keys: list[tuple[str, str]] = []
         if isinstance(focused, Choices) and focused.verb:
@@ -95,13 +95,13 @@ class Footer(BaseWidget):
         for binding in screen.shown_bindings():  # type: ignore[attr-defined]
             key = binding.key.split(",")[0]
             name = KEY_NAMES.get(key) or key
-            if not (writing and len(name) == 1):  # a letter is written, not done
+            if not (writing and len(name) == 1):  # a letter is typed, not an action
                 keys.append((name, binding.description))
         return keys, ends
 
 
 def _fitting(keys: list[tuple[str, str]], room: int) -> int:
-    """How many of the keys, from the first on, there is room for."""
+    """Return how many keys fit, from the first."""
     count = 0
     for key, what in keys:
         room -= cell_len(f"{key} {what}")

@@ -1,4 +1,4 @@
-"""One line to write into: no border, no blinking cursor; escape leaves it, the arrows may move a list beside it."""
+"""A one-line text input without border and blinking cursor; escape leaves it, the arrow keys may move a list."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from .choices import Choices
 
 
 class LineInput(Input):
-    """A line of text. ``moves``: the list that up and down move while one types; ``closes``: escape ends the screen."""
+    """A line of text. ``moves``: the list that up and down move; ``closes``: escape closes the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "leave the line", show=False, id="line.leave", tooltip="Leave the line of text"),
@@ -27,7 +27,7 @@ class LineInput(Input):
     """
 
     class PastedLines(Message):
-        """More than one line was pasted: too much for a line, so it is handed on whole."""
+        """Several lines were pasted; they are passed on unchanged."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -45,7 +45,7 @@ class LineInput(Input):
         self.cursor_position = len(self.value)
 
     def on_blur(self) -> None:
-        """Where there is not room for all, show how it begins."""
+        """Show the start of a text that is too long."""
         self.cursor_position = 0
 
     def _on_paste(self, event: events.Paste) -> None:
@@ -55,7 +55,7 @@ class LineInput(Input):
             event.stop()
             event.prevent_default()
             return
-        event.text = lines  # Textual hands the event on to Input itself, which takes the first line
+        event.text = lines  # Textual passes the event on to Input, which takes the first line
 
     async def action_leave(self) -> None:
         if self._closes:

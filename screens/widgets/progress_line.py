@@ -1,4 +1,4 @@
-"""One line for a probe that runs: its name, the time it has taken, its limit. Two writes a second while it runs."""
+"""A line for a running task: its name, elapsed time and limit, updated twice a second."""
 
 import time
 
@@ -14,7 +14,7 @@ CLOCK_WIDTH = 20
 
 
 class ProgressLine(BaseWidget):
-    """What runs now, or nothing."""
+    """The task that runs now; empty if none runs."""
 
     DEFAULT_CSS = "ProgressLine { height: 1; width: 1fr; padding: 0 1; }"
 
@@ -25,7 +25,7 @@ class ProgressLine(BaseWidget):
         self._timer: Timer | None = None
 
     def begin(self, what: str, limit_s: float) -> None:
-        """Something has begun that may take ``limit_s`` seconds."""
+        """Show a task that may take ``limit_s`` seconds."""
         self._what, self._limit_s, self._since = what, limit_s, time.monotonic()
         if self._timer is None:
             self._timer = self.set_interval(TICK_S, self._tick)
@@ -33,7 +33,7 @@ class ProgressLine(BaseWidget):
         self.refresh()
 
     def end(self) -> None:
-        """It has ended."""
+        """Clear the line when the task has finished."""
         if self._timer:
             self._timer.pause()
         self._what = ""

@@ -1,4 +1,4 @@
-"""A line of content as what Textual paints, for leaves that paint line by line."""
+"""Conversion of content to strips, for widgets that paint line by line."""
 
 from rich.segment import Segment
 from textual.content import Content
@@ -11,13 +11,13 @@ _STYLES: dict[tuple[str, int], Style] = {}
 
 
 def segments(content: Content, base: Style, variables: dict[str, str]) -> list[Segment]:
-    """The pieces of one line on ``base``. ``variables``: colours of the theme, by name."""
+    """Render one line on the style ``base``. ``variables``: colours of the theme, by name."""
     pieces = content.render(base, end="", parse_style=lambda style: _parsed(style, variables))
     return [Segment(piece, (base + style).rich_style) for piece, style in pieces]
 
 
 def paint_line(widget: Widget, content: Content) -> Strip:
-    """One line of a widget in its style, as wide as the widget; what is longer is cut."""
+    """Render one line of a widget in its style, padded or cut to its width."""
     base, width = widget.visual_style, max(1, widget.size.width)
     shown = content if content.cell_length <= width else content.truncate(width, ellipsis=True)
     return Strip(segments(shown, base, widget.app.theme_variables)).extend_cell_length(width, base.rich_style)

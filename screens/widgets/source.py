@@ -1,4 +1,4 @@
-"""Lines of a file or a pasted text, with the one that matters marked."""
+"""Excerpts of a file or a pasted text with marked lines."""
 
 import re
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ READ_LIMIT_BYTES = 32 * 1024 * 1024
 
 
 def split_location(where: str) -> tuple[str, int] | None:
-    """``path:line`` taken apart, or None for any other kind of place."""
+    """Return path and line of ``path:line``, or None for any other place."""
     match = PLACE.fullmatch(where)
     return (match["path"], int(match["line"])) if match else None
 
 
 def file_lines(path: str, texts: Mapping[str, str] | None = None) -> list[str]:
-    """The lines of a pasted text or a file; none where it cannot be read (the place is named anyway)."""
+    """Return the lines of a pasted text or a file, or [] if it cannot be read."""
     if texts and path in texts:
         return texts[path].split("\n")
     try:
@@ -33,7 +33,7 @@ def file_lines(path: str, texts: Mapping[str, str] | None = None) -> list[str]:
 
 
 def annotated_lines(found: list[str], notes: Mapping[int, str], width: int, around: int = AROUND) -> list[Content]:
-    """The lines (from 1) in ``notes``, each with its note behind it, and those around them; gaps are one ``…``."""
+    """Render the lines (from 1) in ``notes`` with their note, and the lines around them; gaps are one ``…``."""
     near_notes = {n for number in notes for n in range(number - around, number + around + 1)}
     rows: list[Content] = []
     previous = 0
@@ -54,7 +54,7 @@ def _line(number: int, code: str, note: str | None, width: int) -> Content:
 
 
 def excerpt(where: str, texts: Mapping[str, str], width: int) -> list[Content]:
-    """The lines around ``path:line`` under the name of the file; nothing where they cannot be shown."""
+    """Render the lines around ``path:line`` under the file name, or [] if they cannot be read."""
     found = split_location(where)
     if found is None:
         return []

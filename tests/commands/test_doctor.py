@@ -1,4 +1,4 @@
-"""``ddpwizard doctor``: live on this box, and on saved looks."""
+"""``ddpwizard doctor``: on this machine, and on saved snapshots."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class TestReplay:
         done = ddpwizard("doctor", "--replay", saved(tmp_path, HEALTHY))
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
-        assert lines[0].startswith("This box  node-07") and lines[0].endswith("2 ok · 1 skipped")
+        assert lines[0].startswith("Machine  node-07") and lines[0].endswith("2 ok · 1 skipped")
         assert lines[1] == "✓ 2 ok, 1 skipped (--full shows them)"
         assert "64 KiB     200 µs   0.328 GB/s" in done.stdout
 
@@ -73,7 +73,7 @@ class TestReplay:
         assert done.returncode == 1
         signs = [line[0] for line in done.stdout.splitlines()[1:] if line[0] in "✓✗!?–"]
         assert signs == ["✗", "✗", "?", "–"]
-        assert "2 fail · 1 could not look · 1 skipped" in done.stdout.splitlines()[0]
+        assert "2 fail · 1 could not inspect · 1 skipped" in done.stdout.splitlines()[0]
         assert "→ install an official build of torch" in done.stdout
         assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
@@ -137,7 +137,7 @@ class TestBadInput:
     def test_a_file_that_cannot_be_saved_is_refused_before_looking(self, tmp_path: Path, target: str):
         done = ddpwizard("doctor", "--save", str(tmp_path / target))
         refused(done, 2)
-        assert "looking at" not in done.stderr
+        assert "checking " not in done.stderr
 
     def test_no_such_interpreter(self):
         assert "--python" in refused(ddpwizard("doctor", "--python", "/nowhere/python"), 2)

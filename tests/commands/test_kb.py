@@ -11,7 +11,7 @@ from helpers.command import ddpwizard
 def test_check_says_ok():
     done = ddpwizard("kb", "check")
     assert done.returncode == 0
-    assert "hold together" in done.stdout
+    assert "All entries are valid" in done.stdout
 
 
 def test_check_names_file_and_line(tmp_path: Path):

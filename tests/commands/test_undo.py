@@ -20,7 +20,7 @@ def applied(tmp_path: Path) -> AppliedFix:
 def test_the_last_apply_is_taken_back(applied: AppliedFix) -> None:
     done = ddpwizard("undo")
     assert done.returncode == 0
-    assert done.stdout.startswith("Took back patch, applied ")
+    assert done.stdout.startswith("Reverted patch, applied ")
     assert done.stdout.endswith(f"id {applied.id}\n  {applied.paths[0]}\n")
     assert Path(applied.paths[0]).read_text() == "x = 1\n"
 

@@ -240,6 +240,17 @@ CHECKS = [
 BENCH_CHECK = Check("allreduce.correct", "ok", "the all-reduce was right on every rank")
 
 
+def healthy_snapshot() -> Snapshot:
+    """The same machine with a large /dev/shm and a free port."""
+    whole = snapshot()
+    assert whole.ports and whole.limits
+    return msgspec.structs.replace(
+        whole,
+        ports=msgspec.structs.replace(whole.ports, free=True, holder_pid=None, holder=""),
+        limits=msgspec.structs.replace(whole.limits, shm_total_bytes=512 << 30, shm_free_bytes=512 << 30),
+    )
+
+
 def bench() -> AllreduceSection:
     """A live test that went through."""
     sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 26]
@@ -487,3 +498,19 @@ class RecordedState(WizardState):
             if getattr(found, probe) is not None and probe not in self.case.probed:
                 self.case.add(item for check in checks if (item := check.evidence()))
                 self.case.mark_probed(probe)
+
+
+class RecordedMachine(WizardState):
+    """A state with the built-in knowledge base on a recorded healthy machine without jobs."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options, run_probes=self._recorded_probes, triage=self._no_jobs)
+
+    async def _recorded_probes(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
+        whole = healthy_snapshot()
+        parts = {probe: part for probe in probes if (part := getattr(whole, probe, None)) is not None}
+        failed = {probe: "not recorded" for probe in probes if probe not in parts}
+        return Snapshot(taken_at=0.0, host=whole.host, ddpwizard_version="0", failed=failed, **parts)
+
+    async def _no_jobs(self, pid: int | None) -> list[JobReport]:
+        return []

@@ -107,7 +107,7 @@ def script(name: str, directory: Path) -> Path:
 
 def kept(run: Run) -> Path:
     """Return the directory that a run reports to have kept; the caller removes it."""
-    line = next(line for line in run.err.splitlines() if "what each rank printed and left is in" in line)
+    line = next(line for line in run.err.splitlines() if "output and records of the ranks: " in line)
     return Path(line.rpartition(" ")[2])
 
 

@@ -35,7 +35,7 @@ async def test_from_the_hang_to_the_proof() -> None:
         await pilot.press("a")
         await shows(pilot, "Write 1 file?")
         await pilot.press("2")
-        await shows(pilot, "applied, u takes it back")
+        await shows(pilot, "applied, u undoes it")
         assert text_of(script) != before
         await pilot.press("v")
         await shows(pilot, "✓ proved in", limit_s=120)

@@ -17,8 +17,8 @@ Walk = Callable[[Pilot[int], Path], Awaitable[None]]
 
 
 async def home(pilot: Pilot[int], _: Path) -> None:
-    await shows(pilot, "ens3", "looks hung", "things to look at")
-    await until(pilot, lambda: "looking at this box" not in frame(pilot))
+    await shows(pilot, "ens3", "looks hung", "problems")
+    await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
 
 
 async def step(pilot: Pilot[int], directory: Path) -> None:
@@ -36,7 +36,7 @@ async def paste(pilot: Pilot[int], directory: Path) -> None:
 async def diagnosis(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("tab", *"OSError EADDRINUSE", "enter")
-    await shows(pilot, "What it looks like", "For it")
+    await shows(pilot, "Diagnosis", "For it")
 
 
 async def browser(pilot: Pilot[int], directory: Path) -> None:
@@ -48,7 +48,7 @@ async def browser(pilot: Pilot[int], directory: Path) -> None:
 async def checks(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("5")
-    await shows(pilot, "1 more healthy")
+    await shows(pilot, "1 more passed")
 
 
 async def triage(pilot: Pilot[int], directory: Path) -> None:

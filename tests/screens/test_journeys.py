@@ -26,8 +26,8 @@ class TestHome:
         state = RecordedState([report(tmp_path)])
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "8 × H100", "/dev/shm is 64 MiB", "train.py · 4 ranks", "looks hung")
-            assert "train.py on this box looks hung" in rows(pilot)[line_with(pilot, "My job hangs")]
-            assert "2 things to look at" in rows(pilot)[line_with(pilot, "Check this box")]
+            assert "train.py looks hung" in rows(pilot)[line_with(pilot, "My job hangs")]
+            assert "2 problems" in rows(pilot)[line_with(pilot, "Check this machine")]
             assert sorted(state.looked) == ["limits", "ports"]
 
     @walk
@@ -44,14 +44,14 @@ class TestHome:
             await pilot.press("tab", "q", "2")
             await shows(pilot, "q2")
             await pilot.press("escape", "6")
-            await shows(pilot, "What it knows")
+            await shows(pilot, "Knowledge base")
 
     @walk
     async def test_own_words_lead_to_a_diagnosis(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
-            await shows(pilot, "What it looks like", "The rendezvous port is already taken", "For it", "your words:1")
+            await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "For it", "your words:1")
 
     @walk
     async def test_lines_pasted_into_the_line_are_all_read(self) -> None:
@@ -59,7 +59,7 @@ class TestHome:
             await pilot.press("tab")
             assert pilot.app.focused
             pilot.app.focused.post_message(events.Paste("Traceback (most recent call last):\nOSError: EADDRINUSE\n"))
-            await shows(pilot, "What it looks like", "The rendezvous port is already taken", "your words:2")
+            await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "your words:2")
 
     @walk
     async def test_a_terminal_made_too_small_says_so_until_it_grows(self) -> None:
@@ -74,7 +74,7 @@ class TestHome:
     async def test_slash_searches_at_once(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("slash")
-            await shows(pilot, "What it knows")
+            await shows(pilot, "Knowledge base")
             await pilot.press(*"port")
             await shows(pilot, "port")
             assert "port" in rows(pilot)[line_with(pilot, "port")][:12]
@@ -104,18 +104,18 @@ class TestLog:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *str(log), "enter")
-            await shows(pilot, "What it looks like", "Rank 1 is the first that differs")
+            await shows(pilot, "Diagnosis", "Rank 1 is the first that differs")
             await pilot.press("t")
-            await shows(pilot, "Timeline", "rank 1", "rank 0", "X", "What rank 1 shows", "EADDRINUSE")
+            await shows(pilot, "Timeline", "rank 1", "rank 0", "X", "Events of rank 1", "EADDRINUSE")
             await pilot.press("down")
-            await shows(pilot, "What rank 0 shows")
+            await shows(pilot, "Events of rank 0")
         assert Session.load("last").last("timeline")
 
     @walk
     async def test_a_text_of_one_voice_has_no_timeline(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
-            await shows(pilot, "What it looks like")
+            await shows(pilot, "Diagnosis")
             assert "timeline" not in frame(pilot)
 
     @walk
@@ -123,7 +123,7 @@ class TestLog:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
-            await shows(pilot, "What it looks like")
+            await shows(pilot, "Diagnosis")
             await pilot.press("x")
             await shows(pilot, "It was not that. What was it?", "None of these")
             await pilot.press("2")
@@ -143,7 +143,7 @@ class TestStep:
             await shows(pilot, "Does it stop at the same step each time?", "step 2", "2 probes ran")
             before = frame(pilot)
             await pilot.press("2")
-            await shows(pilot, "What it looks like")
+            await shows(pilot, "Diagnosis")
             assert state.case.answers == {"symptom": "hangs", "same-place": "differs"}
             await pilot.press("escape", "b")
             await shows(pilot, "Does it stop at the same step each time?")
@@ -156,7 +156,7 @@ class TestStep:
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
             await pilot.press("4", "s")
-            await shows(pilot, "What it looks like")
+            await shows(pilot, "Diagnosis")
             assert state.case.answers["same-place"] == "skipped"
             await pilot.press("escape")
             await shows(pilot, "I have no more questions.")
@@ -173,7 +173,7 @@ class TestStep:
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
         again = RecordedState()
         async with WizardApp(again).run_test(size=SIZE) as pilot:
-            await shows(pilot, "Go on where I left off")
+            await shows(pilot, "Resume the last session")
             await pilot.press("8")
             await shows(pilot, "Does it stop at the same step each time?")
             assert again.case.session is not None
@@ -207,7 +207,7 @@ class TestStep:
             await pilot.press("3", "p")
             await shows(pilot, "allocates, 5 s at most")
             await pilot.press("3")
-            await shows(pilot, "this takes GPU memory", "processes. Run it?")
+            await shows(pilot, "this uses GPU memory", "processes. Run it?")
             assert "allreduce" not in state.looked
             await pilot.press("2")
             await until(pilot, lambda: "allreduce" in state.looked)
@@ -229,7 +229,7 @@ class TestPaste:
     async def test_nothing_given_is_said(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("2", "ctrl+d")
-            await shows(pilot, "nothing given yet")
+            await shows(pilot, "the text is empty")
 
     @walk
     async def test_another_field_is_told_as_such(self) -> None:
@@ -250,9 +250,9 @@ class TestTriageAndFix:
             await shows(pilot, "97%", "Cause: A collective that only some ranks reach (line 5)", "◀ rank 0", "1–3")
             assert line_with(pilot, "97%") < line_with(pilot, "last moved") < line_with(pilot, "◀ rank 0")
             await pilot.press("s")
-            await shows(pilot, "Stacks", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate")
+            await shows(pilot, "Distinct stacks", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate")
             await pilot.press("escape", "w")
-            await shows(pilot, "What it looks like", "For it")
+            await shows(pilot, "Diagnosis", "For it")
             await pilot.press("escape", "f")
             await shows(pilot, "Proof:")
             pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
@@ -314,7 +314,7 @@ class TestCheck:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
             await pilot.press("5")
-            await shows(pilot, "✓ 1 more healthy", "→ start the container with")
+            await shows(pilot, "✓ 1 more passed", "→ start the container with")
             order = [line_with(pilot, text) for text in ("✗ /dev/shm", "! port", "? could not", "✓ 1 more")]
             assert order == sorted(order)
             assert "8 GPUs are free" not in frame(pilot)
@@ -327,10 +327,10 @@ class TestCheck:
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "none of yours runs here")
             await pilot.press("5")
-            await shows(pilot, "✓ 1 more healthy")
+            await shows(pilot, "✓ 1 more passed")
             assert "allreduce" not in state.looked
             await pilot.press("a")
-            await shows(pilot, "✓ 2 more healthy")
+            await shows(pilot, "✓ 2 more passed")
             await pilot.press("o", "end")
             await shows(pilot, "2 ranks, gloo", "up to 2.00 GB/s", "64 MiB       4.00     2.00")
 
@@ -365,7 +365,7 @@ class TestLeaving:
             await shows(pilot, "Cancelled.")
             await until(pilot, lambda: sorted(state.cancelled) == ["limits", "ports"])
             await pilot.press("ctrl+c")
-            await shows(pilot, "ctrl+c again leaves")
+            await shows(pilot, "ctrl+c again quits")
             await pilot.press("ctrl+c")
             await until(pilot, lambda: not app.is_running or app.return_code == 130)
         assert app.return_code == 130
@@ -386,7 +386,7 @@ class TestLeaving:
         assert Session.load("last").last("closed") is None
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
-            await shows(pilot, "What it looks like")
+            await shows(pilot, "Diagnosis")
             await pilot.press("q")
         newest = max(all_sessions(), key=lambda session: session.events[-1].at)
         assert newest.last("closed") is not None

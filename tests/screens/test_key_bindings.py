@@ -79,8 +79,8 @@ async def test_an_action_chosen_in_the_palette_is_done_on_the_screen_below(tmp_p
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, "looks hung")
         await pilot.press("ctrl+p", *"check this", "enter")
-        await shows(pilot, "more healthy")
-        await pilot.press("ctrl+p", *"show healthy", "enter")
+        await shows(pilot, "more passed")
+        await pilot.press("ctrl+p", *"show passed", "enter")
         await shows(pilot, "8 GPUs are free")
 
 

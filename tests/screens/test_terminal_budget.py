@@ -15,7 +15,7 @@ WIZARD = [sys.executable, "-m", "ddpwizard"]
 # An interpreter without torch answers the look at the box sooner.
 QUICK = ["--python", sys._base_executable]  # type: ignore[attr-defined]
 HOME = "What is wrong?"
-LOOKING = "looking at this box"
+LOOKING = "inspecting this machine"
 FIRST_FRAME_BYTES = 12_000
 KEY_BYTES = 1_500
 RUNNING_BYTES_PER_S = 600
@@ -116,7 +116,7 @@ def test_a_terminal_too_small_is_one_line(size: tuple[int, int]) -> None:
 
 def test_a_dumb_terminal_gets_numbered_questions() -> None:
     with Terminal(WIZARD, env={"TERM": "dumb"}) as terminal:
-        terminal.wait_for("A number, or tell me what you see:")
+        terminal.wait_for("A number, or describe what you see:")
         assert b"\x1b" not in terminal.output
         terminal.send("q\r")
         assert terminal.wait_exit() == 0

@@ -7,15 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.diagnosis.symptoms import SYMPTOMS
 from ddpwizard.app.session import Session
 from ddpwizard.app.watchdog.demo_job import DemoJob
-from ddpwizard.screens.home import home
+from ddpwizard.screens.shell.menu import TASKS
 from helpers.command import ddpwizard, loaded_modules
 from helpers.jobs import wait_for
 from helpers.pseudo_terminal import Terminal, marked
+from helpers.recorded_plain import plain_wizard
 
 UNUSED = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
-SEARCH = "Browse what it knows"  # which is another thing on a whole screen
 SHELL = {"TERM": "dumb"}
 # An interpreter without torch answers the look at the box sooner.
 QUICK = ("--python", sys._base_executable)  # type: ignore[attr-defined]
@@ -26,29 +27,29 @@ def test_home_shows_the_box_and_what_can_be_asked() -> None:
     done = ddpwizard(*PLAIN)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  memory   /dev/shm ", done.stdout, re.MULTILINE)
-    for option in ("My job hangs", "It crashed", "Check this box", "Search what is known"):
+    for option in ("My job hangs", "It crashed", "Check this machine", "Search the knowledge base"):
         assert option in done.stdout
-    assert "looking at this box" in done.stderr and "looking at" not in done.stdout
+    assert "inspecting this machine" in done.stderr and "looking at" not in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("how", [{"ACCESSIBLE": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_without_a_screen_gets_the_same(how: dict[str, str]) -> None:
     with Terminal([sys.executable, "-m", "ddpwizard", *QUICK], env=how) as terminal:
-        terminal.wait_for("tell me what you see:")
+        terminal.wait_for("describe what you see:")
         terminal.send("q\r")
         assert terminal.wait_exit() == 0
         assert b"\x1b" not in terminal.output
 
 
 def test_bad_answers_are_asked_again_with_a_hint() -> None:
-    done = ddpwizard(*PLAIN, stdin="99\n0\n\nz\n-1\n٣\nq\n")
+    done = plain_wizard(stdin="99\n0\n\nz\n-1\n٣\nq\n")
     assert done.returncode == 0
     assert done.stdout.count("Please give a number from 1 to") == 6
 
 
 def test_questions_move_the_ranking_and_the_session_goes_on_at_the_same_one() -> None:
-    done = ddpwizard(*PLAIN, "--allow", "reads", stdin="4\n7\n")
+    done = plain_wizard(allow="reads", stdin="4\n7\n")
     assert done.returncode == 0, done.stderr
     assert "Most likely so far" in done.stdout
     asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
@@ -58,14 +59,14 @@ def test_questions_move_the_ranking_and_the_session_goes_on_at_the_same_one() ->
     assert session.last("closed") is None
     answered = [event.data for event in session.events if event.kind == "answer"]
     assert answered[0] == {"question": "symptom", "answer": "does-not-start"} and len(answered) == 2
-    again = ddpwizard("sessions", "resume", session.id, *QUICK, "--allow", "reads")
+    again = plain_wizard("resume", id=session.id, allow="reads")
     assert again.returncode == 0, again.stderr
     assert "2 answers so far" in again.stdout
     assert re.findall(r"^(.*\?)\n  \(why I ask", again.stdout, re.MULTILINE) == asked[1:]
 
 
 def test_an_answer_can_be_taken_back_and_skipped() -> None:
-    done = ddpwizard(*PLAIN, "--allow", "reads", stdin="4\n7\nb\ns\nq\n")
+    done = plain_wizard(allow="reads", stdin="4\n7\nb\ns\nq\n")
     asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
     assert asked[0] == asked[2] and asked[3] != asked[0]
     session = Session.load("last")
@@ -74,7 +75,7 @@ def test_an_answer_can_be_taken_back_and_skipped() -> None:
 
 
 def test_a_pasted_error_is_named_with_its_line_and_mended() -> None:
-    done = ddpwizard(*PLAIN, stdin=f"2\nstarting\n{UNUSED}\n.\n1\n1\nb\nq\n")
+    done = plain_wizard(stdin=f"2\nstarting\n{UNUSED}\n.\n1\n1\nb\nq\n")
     assert done.returncode == 0, done.stderr
     assert "Most likely: A parameter gets no gradient" in done.stdout
     assert re.search(r"log +RuntimeError: Expected to have finished.*:2\]", done.stdout)
@@ -82,7 +83,7 @@ def test_a_pasted_error_is_named_with_its_line_and_mended() -> None:
 
 
 def test_the_end_of_input_ends_a_paste_too() -> None:
-    done = ddpwizard(*PLAIN, stdin=f"2\n{UNUSED}")
+    done = plain_wizard(stdin=f"2\n{UNUSED}")
     assert done.returncode == 0
     assert "Most likely: A parameter gets no gradient" in done.stdout
 
@@ -90,18 +91,18 @@ def test_the_end_of_input_ends_a_paste_too() -> None:
 def test_own_words_at_home(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(f"ok\n{UNUSED}\n")
-    done = ddpwizard(*PLAIN, stdin=f"{log}\nq\n")
+    done = plain_wizard(stdin=f"{log}\nq\n")
     assert f"[{log}:2]" in done.stdout
-    done = ddpwizard(*PLAIN, stdin="/no/such/file.log\nq\n")
+    done = plain_wizard(stdin="/no/such/file.log\nq\n")
     assert done.returncode == 0
     assert "/no/such/file.log: No such file or directory → " in done.stdout
 
 
 def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
     talk = f"2\n{UNUSED}\n.\n1\n1\n1\n"
-    ddpwizard(*PLAIN, stdin=talk + "maybe\nn\nq\n", cwd=tmp_path)
+    plain_wizard(stdin=talk + "maybe\nn\nq\n", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
-    done = ddpwizard(*PLAIN, stdin=talk + "y\nq\n", cwd=tmp_path)
+    done = plain_wizard(stdin=talk + "y\nq\n", cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["find_unused.py"], done.stdout
     fix = Session.load("last").last("fix")
     assert fix and fix.data["action"] == "applied"
@@ -111,10 +112,10 @@ def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
 
 
 def test_check_and_search() -> None:
-    done = ddpwizard(*PLAIN, stdin="5\n6\nunused gradient\nh\n6\nxyzzy\nq\n")
+    done = plain_wizard(stdin="5\n6\nunused gradient\nh\n6\nxyzzy\nq\n")
     assert done.returncode == 0, done.stderr
     assert "more in order" in done.stdout
-    assert "Nothing known has these words." in done.stdout
+    assert "No known cause has these words." in done.stdout
 
 
 def test_a_run_is_planned() -> None:
@@ -136,20 +137,20 @@ def test_a_run_is_planned() -> None:
 
 
 def test_home_offers_the_same_in_the_same_order_as_the_screen() -> None:
-    done = ddpwizard(*PLAIN)
-    full = [label for _, label, _ in home.SYMPTOMS] + [label for _, label in home.PLACES if label != SEARCH]
-    shown = [done.stdout.find(f"  {label}") for label in full]
+    done = plain_wizard()
+    offered = [symptom.label for symptom in SYMPTOMS] + list(TASKS.values())
+    shown = [done.stdout.find(f"  {label}") for label in offered]
     assert -1 not in shown and shown == sorted(shown)
 
 
 def test_hostile_input_stays_text() -> None:
-    done = ddpwizard(*PLAIN, stdin=b"2\n\x1b[2J\xff\xfe {script} %s $(id) \x07\n.\nq\n")
+    done = plain_wizard(stdin=b"2\n\x1b[2J\xff\xfe {script} %s $(id) \x07\n.\nq\n")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout and "\x07" not in done.stdout
 
 
 def test_ascii_alone() -> None:
-    done = ddpwizard(*PLAIN, "--ascii", stdin=f"2\n{UNUSED}\n.\nq\n")
+    done = plain_wizard(ascii=True, stdin=f"2\n{UNUSED}\n.\nq\n")
     assert done.returncode == 0
     assert done.stdout.isascii() and done.stderr.isascii()
 
@@ -158,7 +159,7 @@ def test_ctrl_c_is_130_and_the_session_is_named() -> None:
     with Terminal(
         [sys.executable, "-m", "ddpwizard", *QUICK, "--allow", "reads"], env=SHELL, columns=120, rows=60
     ) as terminal:
-        terminal.wait_for("tell me what you see:")
+        terminal.wait_for("describe what you see:")
         terminal.send("4\r")
         terminal.wait_for("why I ask")
         terminal.send("ctrl+c")
@@ -242,7 +243,7 @@ def test_a_job_that_hangs_is_found_mended_and_proved() -> None:
 
     done = asyncio.run(talk())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "train.py on this box looks hung" in done.stdout
+    assert "train.py looks hung" in done.stdout
     assert re.search(r"^  0 +waiting +train\.py:\d+ validate +all_reduce", done.stdout, re.MULTILINE)
     assert re.search(r"^  1–3 +waiting", done.stdout, re.MULTILINE)
     assert "Most likely: A collective that only some ranks reach" in done.stdout

@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def opened(pilot: Pilot[int]) -> PlanScreen:
     await shows(pilot, "DDP, FSDP or ZeRO", "ens3")
-    await until(pilot, lambda: "looking at this box" not in frame(pilot))
+    await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
     await pilot.press("7")
     await shows(pilot, "on a GPU", "ZeRO-3")
     await until(pilot, lambda: more_is_known(pilot))

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.session import Session
+from ddpwizard.app.triage.job_text import end_text
 from ddpwizard.app.triage.types import JobReport, ProcessDeath, Sample
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.triage import auto_refresh
-from ddpwizard.screens.triage import text as says
 from ddpwizard.screens.triage.rank import RankScreen, RanksScreen
 from ddpwizard.screens.triage.triage import TriageScreen
 from ddpwizard.screens.widgets.choices import Choices
@@ -72,7 +72,7 @@ class LiveState(RecordedState):
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Looks follow one another at once, and paths are short."""
-    monkeypatch.setattr(auto_refresh, "AGAIN_S", 0.02)
+    monkeypatch.setattr(auto_refresh, "REFRESH_S", 0.02)
     monkeypatch.setattr(auto_refresh.AutoRefreshMixin, "wait_s", 0.02)
     monkeypatch.chdir(tmp_path)
 
@@ -132,7 +132,7 @@ class TestWatching:
         state = LiveState(lambda look: [later(found, min(look, 12))])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "≥ 58 s")
-            assert "looking at the ranks" not in frame(pilot), "a look by itself is not announced"
+            assert "sampling the ranks" not in frame(pilot), "a look by itself is not announced"
 
     @walk
     async def test_nothing_is_painted_anew_where_nothing_changed(self, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ class TestWatching:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await until(pilot, lambda: state.looks > 2)
             await pilot.press("s")
-            await shows(pilot, "Stacks")
+            await shows(pilot, "Distinct stacks")
             looks = state.looks
             await pilot.pause(0.2)
             assert state.looks == looks
@@ -183,7 +183,7 @@ class TestWatching:
             await until(pilot, lambda: state.looks > 2)
             below = triage_screen(pilot)
             await pilot.press("s")
-            await shows(pilot, "Stacks")
+            await shows(pilot, "Distinct stacks")
             looks = state.looks
             below.post_message(below.Sampled([found], [], 0.0))
             await pilot.pause(0.2)
@@ -215,7 +215,7 @@ class TestWatching:
             looks = state.looks
             await until(pilot, lambda: state.looks > looks)
             await pilot.press("ctrl+c")
-            await shows(pilot, "ctrl+c again leaves")
+            await shows(pilot, "ctrl+c again quits")
             await pilot.press("ctrl+c")
         assert pilot.app.return_code == 130
 
@@ -291,7 +291,7 @@ class TestNews:
 
         state = LiveState(now)
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
-            await shows(pilot, "gone → r looks again", "97%")
+            await shows(pilot, "gone → r samples again", "97%")
             await until(pilot, lambda: state.looks > 4)
 
     @walk
@@ -335,10 +335,10 @@ class TestNews:
 
     def test_a_rank_that_was_gone_at_the_last_look_is_named(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        assert says.end_text(found) == "train.py has ended. No rank was seen to end before the others."
+        assert end_text(found) == "train.py has ended. No rank was seen to end before the others."
         first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
         found = msgspec.structs.replace(found, ranks=[found.ranks[0], first, *found.ranks[2:]])
-        assert says.end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05; how is not known."
+        assert end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05, how is not known."
 
     @walk
     async def test_that_no_cause_is_known_is_said_until_one_is(self, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ class TestOld:
         state = LiveState(lambda look: [later(found, 12)])
         state.stuck = True
         async with WizardApp(state, "triage", reports=[found]).run_test(size=SIZE) as pilot:
-            await shows(pilot, "17:34:05, looking again…", "97%")
+            await shows(pilot, "17:34:05, sampling…", "97%")
             assert state.looks
             state.stuck = False
             await pilot.press("r")
@@ -372,10 +372,10 @@ class TestOld:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%", ", every")
             await pilot.press("s")
-            await shows(pilot, "Stacks", "seen at 17:34:05, esc leaves")
+            await shows(pilot, "Distinct stacks", "sampled at 17:34:05, esc leaves")
             state.stuck = True
             await pilot.press("escape")
-            await shows(pilot, "17:34:05, looking again…")
+            await shows(pilot, "17:34:05, sampling…")
 
     @walk
     async def test_paused_it_stays_paused(self, tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ class TestOld:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("p", "s")
-            await shows(pilot, "Stacks")
+            await shows(pilot, "Distinct stacks")
             looks = state.looks
             await pilot.press("escape")
             await shows(pilot, ", paused")
@@ -395,9 +395,9 @@ class TestOld:
         async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("down", "enter")
-            await shows(pilot, "3 ranks › waiting", "seen at 17:34:05")
+            await shows(pilot, "3 ranks › waiting", "sampled at 17:34:05")
             await pilot.press("enter")
-            await shows(pilot, "Rank 1", "1 of 3 here, seen at 17:34:05")
+            await shows(pilot, "Rank 1", "1 of 3 here, sampled at 17:34:05")
 
 
 class TestJobs:
@@ -408,7 +408,7 @@ class TestJobs:
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py making progress", "● 3 train.py starting")
             await pilot.press("n")
-            await shows(pilot, "Jobs of this box", "torchrun (pid 4713)")
+            await shows(pilot, "Jobs of this machine", "torchrun (pid 4713)")
             await pilot.press("3")
             await shows(pilot, "torchrun (pid 4713)", "starting 97%")
 
@@ -451,7 +451,7 @@ class TestDrill:
             await shows(pilot, "3 ranks › waiting in barrier at train.py:15", "node-07  pid 4000000002")
             assert isinstance(pilot.app.screen, RanksScreen)
             await pilot.press("down", "enter")
-            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      sleeping", "Where it stands: train.py:15")
+            await shows(pilot, "Rank 2", "2 of 3 here", "kernel      sleeping", "Source: train.py:15")
             assert isinstance(pilot.app.screen, RankScreen)
             await pilot.press("n")
             await shows(pilot, "Rank 3", "3 of 3 here")
@@ -487,9 +487,9 @@ class TestDrill:
                     await pilot.press("enter", "l")
                     await shows(pilot, "Read the values of rank 0's local variables?", "without stopping the process")
                     await pilot.press("2")
-                    await shows(pilot, "variables, just read", "stuck_at = 118")
+                    await shows(pilot, "variables", "stuck_at = 118")
                     await pilot.press("escape", "l")
-                    await shows(pilot, "variables, just read", "stuck_at = 118")
+                    await shows(pilot, "variables", "stuck_at = 118")
             finally:
                 process.kill()
 
@@ -508,12 +508,12 @@ class TestDrill:
             await pilot.press("enter")
             await shows(pilot, "Rank 0", "w why   s stacks")
             await pilot.press("s")
-            await shows(pilot, "Stacks, each once", "ranks 1–3")
+            await shows(pilot, "Distinct stacks", "ranks 1–3")
             assert rows(pilot)[-1].split() == ["?", "help", "q", "quit"], "nothing is offered that does nothing"
             await pilot.press("question_mark")
-            await shows(pilot, "Help › Stacks, each once")
+            await shows(pilot, "Help › Distinct stacks")
             await pilot.press("escape", "escape", "w")
-            await shows(pilot, "What it looks like")
+            await shows(pilot, "Diagnosis")
 
 
 class TestMany:

@@ -1,0 +1,104 @@
+"""Sentences about one job: its name, its state, and what changed since the last sample."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..system.paths import relative_to_cwd
+from ..text.units import count_text
+from . import rank_groups
+from .phrases import DEATH_TEXT
+from .types import JobReport, JobState
+
+PAST_STATE: dict[JobState, str] = {
+    "hung": "was hung",
+    "progressing": "made progress",
+    "dead": "had ended",
+    "starting": "was starting",
+    "unknown": "was in an unknown state",
+}
+PRESENT_STATE: dict[JobState, str] = {
+    "hung": "looks hung now",
+    "progressing": "makes progress now",
+    "dead": "has ended",
+    "starting": "is starting again",
+    "unknown": "is in an unknown state now",
+}
+DETAIL_CHARACTERS = 160
+
+
+def job_name(report: JobReport) -> str:
+    """Return a short name: the script of the job, else its program, else its id."""
+    if script := rank_groups.script_name(report):
+        return script
+    command = next((process.command for process in report.job.processes), report.job.launcher_command)
+    program = Path(command[0]).name if command else ""
+    return report.job.id if not program or program.startswith(("python", "pypy")) else program
+
+
+def job_line(report: JobReport) -> str:
+    """Return ``train.py · 4 ranks``."""
+    return f"{job_name(report)} · {count_text(report.world_size, 'rank')}"
+
+
+def hung_job_note(reports: Sequence[JobReport]) -> str:
+    """Return a note that names the first hung job, or "" if none hangs."""
+    hung = next((report for report in reports if report.verdict.state == "hung"), None)
+    return f"{job_name(hung)} looks hung" if hung else ""
+
+
+def sample_time(report: JobReport) -> str:
+    """Return the time of the last sample, ``17:34:05``, or "" if no process was sampled."""
+    times = [sample.at for seen in report.observed.seen for sample in seen.samples[-1:]]
+    return time.strftime("%H:%M:%S", time.localtime(max(times))) if times else ""
+
+
+def with_short_paths(report: JobReport) -> str:
+    """Return the reason of the verdict with file names instead of full paths."""
+    why = report.verdict.why
+    places = {report.verdict.where, report.verdict.branch, *(row.where for row in report.ranks)}
+    for path in {where.rpartition(":")[0] for where in places if where}:
+        if path in why:
+            why = why.replace(path, relative_to_cwd(path).rpartition("/")[2])
+    return why
+
+
+def problems(report: JobReport) -> list[str]:
+    """Return what could not be inspected and which access is missing, each once."""
+    unread: dict[str, list[int]] = {}
+    for row in report.ranks:
+        if row.state == "unreadable":
+            unread.setdefault(row.note, []).append(row.rank)
+    found = [f"{rank_groups.ranks_label(ranks)}: {note}" for note, ranks in unread.items() if note]
+    return list(dict.fromkeys([*found, *report.observed.problems]))
+
+
+def end_text(report: JobReport) -> str:
+    """Report that a job has ended, and which rank ended first and how if the samples show it."""
+    deaths = sorted(report.observed.deaths, key=lambda death: (death.at is None, death.at or 0.0))
+    culprits = report.verdict.culprits
+    gone = [
+        row.rank
+        for row in report.ranks
+        if row.state in ("zombie", "dead") or (row.state == "missing" and row.rank in culprits)
+    ]
+    if deaths:
+        who = f"rank {deaths[0].rank}" if deaths[0].rank is not None else f"pid {deaths[0].pid}"
+        detail = f"{deaths[0].where}: {deaths[0].what[:DETAIL_CHARACTERS]}"
+        first = f"First {who}: {DEATH_TEXT[deaths[0].how]} ({detail})."
+    elif gone and len(gone) < len(report.ranks):
+        first = f"First {rank_groups.ranks_label(gone)}: had ended by {sample_time(report)}, how is not known."
+    else:
+        first = "No rank was seen to end before the others."
+    return f"{job_name(report)} has ended. {first}"
+
+
+def changes_since(before: JobReport, now: JobReport) -> str:
+    """Return what differs from the sample before, or ""."""
+    old, new = before.verdict, now.verdict
+    if old.state != new.state:
+        resumed = (old.state, new.state) == ("hung", "progressing")
+        return f"{job_name(now)} {PAST_STATE[old.state]}, {'moves again' if resumed else PRESENT_STATE[new.state]}."
+    if new.state in ("hung", "dead") and (old.cause, old.culprits, old.where) != (new.cause, new.culprits, new.where):
+        return f"{job_name(now)}: the verdict has changed since {sample_time(before)}."
+    return ""
