@@ -45,7 +45,8 @@ class TestKeepingTheBatch:
         assert (found.changes, found.scaled_lr, found.reference_batch) == (False, 1e-3, 64)
         assert told == "batch: 2 × 4 × 8 GPUs = 64, as on 4 GPUs"
         assert describe_scaling(found) == [
-            "Batch of a step: 2 × 8 × 4 GPUs = 64 sequences before, 2 × 4 × 8 GPUs = 64 now; the learning rate does not change."
+            "Batch of a step: 2 × 8 × 4 GPUs = 64 sequences before, 2 × 4 × 8 GPUs = 64 now; "
+            "the learning rate does not change."
         ]
 
     def test_one_that_cannot_be_kept(self) -> None:
