@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """A figure with its limit; ``beside`` describes the peer it was measured against."""
+    """A figure with its limit; the field for the peer it was measured against is ``beside``."""
 
     name: str
     figure: float

@@ -22,7 +22,7 @@ def line_with(pilot: Pilot[int], text: str) -> int:
 
 class TestHome:
     @walk
-    async def test_the_box_is_read_by_itself_and_annotates_the_list(self, tmp_path: Path) -> None:
+    async def test_machine_is_probed_at_start_and_annotates_the_list(self, tmp_path: Path) -> None:
         state = RecordedState([report(tmp_path)])
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "8 × H100", "/dev/shm is 64 MiB", "train.py · 4 ranks", "looks hung")
@@ -80,7 +80,7 @@ class TestHome:
             assert "port" in rows(pilot)[line_with(pilot, "port")][:12]
 
     @walk
-    async def test_a_path_that_is_not_there_is_said(self, tmp_path: Path) -> None:
+    async def test_missing_path_is_reported(self, tmp_path: Path) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"/no/such.log", "enter")
             await shows(pilot, "/no/such.log: No such file or directory")
@@ -226,13 +226,13 @@ class TestPaste:
             assert "▸    2  OSError: EADDRINUSE" in frame(pilot)
 
     @walk
-    async def test_nothing_given_is_said(self) -> None:
+    async def test_empty_input_is_reported(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("2", "ctrl+d")
             await shows(pilot, "the text is empty")
 
     @walk
-    async def test_another_field_is_told_as_such(self) -> None:
+    async def test_text_out_of_scope_is_reported(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"my cat is ill", "enter")
             await shows(pilot, "does not look like a problem of distributed training")

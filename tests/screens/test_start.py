@@ -1,4 +1,4 @@
-"""Which wizard is started, and what is not imported for it."""
+"""Selection of the full screen or the plain wizard, and the modules that are not imported for it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the full screen costs on the line, and that it leaves nothing behind: counts, in a real pseudo-terminal."""
+"""Bytes that the full screen writes, and clean exits: counted in a real pseudo-terminal."""
 
 import json
 import signal

@@ -23,7 +23,7 @@ QUICK = ("--python", sys._base_executable)  # type: ignore[attr-defined]
 PLAIN = ("--plain", *QUICK)
 
 
-def test_home_shows_the_box_and_what_can_be_asked() -> None:
+def test_home_shows_the_machine_and_the_choices() -> None:
     done = ddpwizard(*PLAIN)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  memory   /dev/shm ", done.stdout, re.MULTILINE)
@@ -74,7 +74,7 @@ def test_an_answer_can_be_taken_back_and_skipped() -> None:
     assert answers[1:] == [None, "skipped"]
 
 
-def test_a_pasted_error_is_named_with_its_line_and_mended() -> None:
+def test_pasted_error_is_named_with_its_line_and_fixed() -> None:
     done = plain_wizard(stdin=f"2\nstarting\n{UNUSED}\n.\n1\n1\nb\nq\n")
     assert done.returncode == 0, done.stderr
     assert "Most likely: A parameter gets no gradient" in done.stdout
@@ -235,7 +235,7 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
 
 @pytest.mark.jobs
 @pytest.mark.slow
-def test_a_job_that_hangs_is_found_mended_and_proved() -> None:
+def test_hung_job_is_found_fixed_and_proved() -> None:
     async def talk() -> subprocess.CompletedProcess[str]:
         async with DemoJob(sys.executable):
             answers = "1\n1\n1\n2\nq\n"  # it hangs, what mends it, the first fix, prove it, quit

@@ -127,7 +127,7 @@ def triage_screen(pilot: Pilot[int]) -> TriageScreen:
 
 class TestWatching:
     @walk
-    async def test_it_looks_again_and_what_stands_still_stands_longer(self, tmp_path: Path) -> None:
+    async def test_refresh_extends_the_time_without_progress(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [later(found, min(look, 12))])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -135,7 +135,7 @@ class TestWatching:
             assert "sampling the ranks" not in frame(pilot), "a look by itself is not announced"
 
     @walk
-    async def test_nothing_is_painted_anew_where_nothing_changed(self, tmp_path: Path) -> None:
+    async def test_nothing_is_repainted_without_a_change(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [found])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -176,7 +176,7 @@ class TestWatching:
             await until(pilot, lambda: state.looks > looks)
 
     @walk
-    async def test_a_look_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
+    async def test_sample_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [later(found, look)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -190,7 +190,7 @@ class TestWatching:
             assert state.looks == looks
 
     @walk
-    async def test_a_look_under_way_is_ended_by_a_page_and_by_leaving(self, tmp_path: Path) -> None:
+    async def test_running_sample_is_cancelled_by_a_page_and_by_leaving(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [found])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -206,7 +206,7 @@ class TestWatching:
         assert state.ended_looks == 2
 
     @walk
-    async def test_ctrl_c_does_not_count_a_look_by_itself(self, tmp_path: Path) -> None:
+    async def test_ctrl_c_ignores_automatic_samples(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [found])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -241,7 +241,7 @@ class TestWatching:
 
 class TestNews:
     @walk
-    async def test_a_verdict_that_changed_is_told_and_the_case_follows(self, tmp_path: Path) -> None:
+    async def test_changed_verdict_is_reported_and_updates_the_case(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [moving(later(found, look)) if state.switched else later(found, look)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -258,7 +258,7 @@ class TestNews:
         assert "job.ranks-in-different-collectives" not in [item.id for item in again.case.evidence]
 
     @walk
-    async def test_a_job_that_ends_is_told_and_stays_as_it_was_seen(self, tmp_path: Path) -> None:
+    async def test_ended_job_is_reported_and_keeps_its_last_state(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [found] if look < 4 else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -269,7 +269,7 @@ class TestNews:
             await shows(pilot, "Rank 0", "Main thread")
 
     @walk
-    async def test_a_pid_that_goes_is_told(self, tmp_path: Path) -> None:
+    async def test_vanished_pid_is_reported(self, tmp_path: Path) -> None:
         found = report(tmp_path)
 
         def now(look: int) -> list[JobReport]:
@@ -281,7 +281,7 @@ class TestNews:
             await shows(pilot, "train.py has ended.", "◀ rank 0")
 
     @walk
-    async def test_a_look_that_fails_is_told_and_tried_again(self, tmp_path: Path) -> None:
+    async def test_failed_sample_is_reported_and_retried(self, tmp_path: Path) -> None:
         found = report(tmp_path)
 
         def now(look: int) -> list[JobReport]:
@@ -302,7 +302,7 @@ class TestNews:
             await shows(pilot, "97%", "◀ rank 0")
 
     @walk
-    async def test_of_a_job_that_ended_it_is_told_who_ended_first_and_how(self, tmp_path: Path) -> None:
+    async def test_ended_job_reports_which_rank_ended_first_and_how(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         deaths = [
             ProcessDeath(pid=None, rank=3, how="exit", what="ValueError: no data", where="/tmp/error.json", at=20.0),
@@ -333,7 +333,7 @@ class TestNews:
         async with WizardApp(LiveState(now), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "train.py has ended. First rank 2: killed by a signal", "exitcode: -9")
 
-    def test_a_rank_that_was_gone_at_the_last_look_is_named(self, tmp_path: Path) -> None:
+    def test_rank_missing_in_the_last_sample_is_named(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         assert end_text(found) == "train.py has ended. No rank was seen to end before the others."
         first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
@@ -341,7 +341,7 @@ class TestNews:
         assert end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05, how is not known."
 
     @walk
-    async def test_that_no_cause_is_known_is_said_until_one_is(self, tmp_path: Path) -> None:
+    async def test_unknown_cause_is_reported_until_one_is_known(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [later(found, look)] if state.switched else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
@@ -355,7 +355,7 @@ class TestNews:
 
 class TestOld:
     @walk
-    async def test_what_was_seen_before_is_looked_at_again_at_once_and_said(self, tmp_path: Path) -> None:
+    async def test_earlier_sample_is_refreshed_at_once_and_marked(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         state = LiveState(lambda look: [later(found, 12)])
         state.stuck = True
@@ -422,7 +422,7 @@ class TestJobs:
             await shows(pilot, "torchrun (pid 4712)", "making progress 97%")
 
     @walk
-    async def test_what_may_not_be_read_is_said_on_top(self, tmp_path: Path) -> None:
+    async def test_denied_access_is_reported_at_the_top(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         note = "stack: not permitted, needs the same user or the SYS_PTRACE capability"
         ranks = [
@@ -539,7 +539,7 @@ class TestMany:
     @pytest.mark.parametrize("size", [SIZE, (140, 40)])
     @walk
     async def test_a_thousand_ranks_are_shown_quickly(self, size: tuple[int, int], tmp_path: Path) -> None:
-        """What a new look costs the screen: grouping, rows, source, painting. CPU time, best of five: a shared box."""
+        """Cost of a new sample for the screen: grouping, rows, source, painting. CPU time, best of five on a shared machine."""
         first, second = large(tmp_path), moving(large(tmp_path))
         async with WizardApp(LiveState(lambda _: [first]), "triage").run_test(size=size) as pilot:
             await shows(pilot, "301 places")

@@ -12,13 +12,13 @@ from textual.pilot import Pilot
 
 
 def shown(pilot: Pilot[int]) -> list[str]:
-    """What the screen shows where the list stands."""
+    """Return the text of the screen at the place of the list."""
     region = pilot.app.screen.query_one("#strategies").region
     return [row[region.x : region.right].rstrip() for row in rows(pilot)[region.y : region.bottom]]
 
 
 def held(pilot: Pilot[int]) -> list[str]:
-    """What the list holds for each row of its window."""
+    """Return the content of the list for each row of its window."""
     choices = pilot.app.screen.query_one("#strategies", Choices)
     return [choices.render_line(y).text.rstrip() for y in range(choices.size.height)]
 
