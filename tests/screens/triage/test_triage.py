@@ -539,7 +539,7 @@ class TestMany:
     @pytest.mark.parametrize("size", [SIZE, (140, 40)])
     @walk
     async def test_a_thousand_ranks_are_shown_quickly(self, size: tuple[int, int], tmp_path: Path) -> None:
-        """Cost of a new sample for the screen: grouping, rows, source, painting. CPU time, best of five on a shared machine."""
+        """CPU time of a new sample on the screen (grouping, rows, source, painting), best of five."""
         first, second = large(tmp_path), moving(large(tmp_path))
         async with WizardApp(LiveState(lambda _: [first]), "triage").run_test(size=size) as pilot:
             await shows(pilot, "301 places")
