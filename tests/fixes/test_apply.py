@@ -1,4 +1,4 @@
-"""Fixes on the disk: whole or not at all, kept so that they can be taken back, never over what somebody else wrote."""
+"""Applying fixes: atomic, with backups for undo, never over a file that changed since."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def script(tmp_path: Path) -> Path:
 
 
 class TestApply:
-    def test_files_change_and_undo_brings_them_back(self, script: Path, tmp_path: Path) -> None:
+    def test_apply_changes_files_and_undo_restores_them(self, script: Path, tmp_path: Path) -> None:
         (tmp_path / "b.py").write_text("y = 1\n")
         before = tree(tmp_path)
         applied = apply_fix(
@@ -69,7 +69,7 @@ class TestApply:
             b"if 1:\n\tx = 1\n",
         ],
     )
-    def test_newlines_encoding_and_mode_stay(self, tmp_path: Path, data: bytes) -> None:
+    def test_apply_keeps_newlines_encoding_and_mode(self, tmp_path: Path, data: bytes) -> None:
         path = tmp_path / "t.py"
         path.write_bytes(data)
         path.chmod(0o751)
@@ -80,7 +80,7 @@ class TestApply:
         assert path.read_bytes() == data
         assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
-    def test_a_link_stays_a_link(self, script: Path, tmp_path: Path) -> None:
+    def test_apply_keeps_symbolic_links(self, script: Path, tmp_path: Path) -> None:
         link = tmp_path / "link.py"
         link.symlink_to(script)
         applied = apply_fix(fix([patch_of(link, "1", "2")]), tmp_path)
@@ -88,11 +88,11 @@ class TestApply:
         assert script.read_text() == "x = 2\n"
         assert applied.paths == [str(script)]
 
-    def test_a_relative_path_counts_from_the_directory(self, script: Path) -> None:
+    def test_relative_paths_start_at_the_directory(self, script: Path) -> None:
         apply_fix(fix([FilePatch(path="train.py", before="x = 1\n", after="x = 2\n")]), script.parent)
         assert script.read_text() == "x = 2\n"
 
-    def test_the_backup_and_its_record_are_of_the_person_alone(self, script: Path, state: Path) -> None:
+    def test_backup_and_record_are_readable_by_the_user_only(self, script: Path, state: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         folder = state / "backups" / applied.id
         assert (folder / "0-train.py").read_bytes() == b"x = 1\n"
@@ -114,48 +114,48 @@ class TestRefusals:
         home = paths.backups_dir()
         assert not home.exists() or [p.name for p in home.iterdir()] in ([], ["lock"])
 
-    def test_a_file_that_changed(self, script: Path) -> None:
+    def test_a_changed_file_is_refused(self, script: Path) -> None:
         wanted = fix([patch_of(script, "1", "2")])
         script.write_text("x = 1\n# mine\n")
         self.refused(script.parent, wanted, "changed since")
 
-    def test_newlines_that_changed(self, script: Path) -> None:
+    def test_changed_newlines_are_refused(self, script: Path) -> None:
         wanted = fix([patch_of(script, "1", "2")])
         script.write_bytes(b"x = 1\r\n")
         self.refused(script.parent, wanted, "changed since")
 
-    def test_a_file_that_is_gone_leaves_the_others(self, script: Path) -> None:
+    def test_a_missing_file_is_refused_and_the_others_stay(self, script: Path) -> None:
         wanted = fix([patch_of(script, "1", "2"), FilePatch(path="gone.py", before="", after="x")])
         self.refused(script.parent, wanted, "gone.py: no such file")
 
-    def test_a_new_file_over_another(self, script: Path) -> None:
+    def test_a_new_file_does_not_replace_another(self, script: Path) -> None:
         self.refused(script.parent, fix(files={"other.yaml": "a\n", "train.py": "other\n"}), "is there already")
 
-    def test_a_new_file_outside(self, tmp_path: Path) -> None:
+    def test_a_new_file_outside_of_the_directory_is_refused(self, tmp_path: Path) -> None:
         inner = tmp_path / "inner"
         inner.mkdir()
         self.refused(inner, fix(files={"../out.txt": "x"}), "outside")
         self.refused(inner, fix(files={"/etc/ddpwizard-test": "x"}), "outside")
 
-    def test_one_file_twice(self, script: Path) -> None:
+    def test_two_changes_of_one_file_are_refused(self, script: Path) -> None:
         self.refused(script.parent, fix([patch_of(script, "1", "2"), patch_of(script, "x", "y")]), "twice")
 
-    def test_a_character_the_encoding_has_not(self, tmp_path: Path) -> None:
+    def test_a_character_that_the_encoding_lacks_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "t.py"
         path.write_bytes("# coding: latin-1\nx = 'é'\n".encode("latin-1"))
         self.refused(tmp_path, fix([patch_of(path, "é", "€")]), "cannot hold")
 
-    def test_nothing_to_do(self, script: Path) -> None:
+    def test_a_fix_without_changes_is_refused(self, script: Path) -> None:
         self.refused(script.parent, fix(files={"train.py": "x = 1\n"}), "changes no file")
 
-    def test_a_missing_directory(self, tmp_path: Path) -> None:
+    def test_a_missing_directory_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no such directory"):
             apply_fix(fix(files={"a.yaml": "x"}), tmp_path / "gone")
 
-    def test_a_failure_half_way_puts_the_first_file_back(
+    def test_a_failure_of_the_second_file_restores_the_first(
         self, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The second of two files changes between the look and the write."""
+        """The second of two files changes between the check and the write."""
         other = tmp_path / "b.py"
         other.write_text("y = 1\n")
         wanted = fix([patch_of(script, "1", "2"), patch_of(other, "1", "2")])
@@ -180,7 +180,7 @@ NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a 
 
 
 @NO_ROOT
-def test_a_read_only_directory_is_refused_whole(script: Path, tmp_path: Path) -> None:
+def test_a_read_only_directory_leaves_all_files_unchanged(script: Path, tmp_path: Path) -> None:
     """As another user, for whom the second directory is read-only; the first file is put back."""
     open_, closed = tmp_path / "open", tmp_path / "closed"
     for folder in (open_, closed):
@@ -216,11 +216,11 @@ def test_a_read_only_directory_is_refused_whole(script: Path, tmp_path: Path) ->
 
 
 class TestUndo:
-    def test_nothing_was_applied(self) -> None:
+    def test_undo_without_an_apply_is_refused(self) -> None:
         with pytest.raises(UserError, match="nothing to take back"):
             undo_fix()
 
-    def test_twice_is_refused(self, script: Path) -> None:
+    def test_a_second_undo_is_refused(self, script: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         undo_fix(applied.id)
         with pytest.raises(UserError, match="taken back already"):
@@ -228,7 +228,7 @@ class TestUndo:
         with pytest.raises(UserError, match="nothing to take back"):
             undo_fix()
 
-    def test_the_last_one_goes_first_and_the_one_before_after_it(self, script: Path) -> None:
+    def test_undo_goes_back_one_apply_at_a_time(self, script: Path) -> None:
         first = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         second = apply_fix(fix([patch_of(script, "2", "3")]), script.parent)
         with pytest.raises(UserError, match="was changed since"):
@@ -237,7 +237,7 @@ class TestUndo:
         assert undo_fix().id == first.id
         assert script.read_text() == "x = 1\n"
 
-    def test_what_was_written_since_is_kept(self, script: Path, tmp_path: Path) -> None:
+    def test_undo_keeps_files_that_changed_since(self, script: Path, tmp_path: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")], {"new.yaml": "a: 1\n"}), tmp_path)
         (tmp_path / "new.yaml").write_text("a: 2\n")
         with pytest.raises(UserError, match=r"new\.yaml was changed since"):
@@ -248,22 +248,22 @@ class TestUndo:
             undo_fix(applied.id)
 
     @pytest.mark.parametrize("id_", ["", "1", "nowhere", "../../etc"])
-    def test_an_id_that_is_none_is_refused(self, id_: str) -> None:
+    def test_undo_of_an_unknown_id_is_refused(self, id_: str) -> None:
         with pytest.raises(UserError, match="no apply with the id"):
             undo_fix(id_)
 
-    def test_the_beginning_of_an_id_is_enough(self, script: Path) -> None:
+    def test_undo_accepts_the_start_of_an_id(self, script: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         assert undo_fix(applied.id[:-2]).id == applied.id
 
-    def test_a_torn_record_is_left_out(self, script: Path, state: Path) -> None:
+    def test_a_truncated_record_is_ignored(self, script: Path, state: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         (state / "backups" / "torn").mkdir()
         (state / "backups" / "torn" / "record.json").write_text('{"applied": ')
         assert undo_fix().id == applied.id
 
 
-def test_of_many_at_once_one_applies(script: Path) -> None:
+def test_only_one_of_many_concurrent_applies_succeeds(script: Path) -> None:
     """Ten threads apply the same fix to one file: one wins, the others are refused, and it can be taken back."""
     wanted = fix([patch_of(script, "1", "2")])
     won: list[str] = []

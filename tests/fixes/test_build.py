@@ -1,4 +1,4 @@
-"""From a cause and a case to fixes: the box as the generators see it, the table of generators, the patches."""
+"""Fixes of a cause: the machine as the generators see it, the table of generators, the patches."""
 
 from pathlib import Path
 
@@ -63,14 +63,14 @@ def report(command: list[str], cwd: Path, *, where: str | None = None, branch: s
     )
 
 
-class TestBox:
-    """What of a snapshot the generators read."""
+class TestMachine:
+    """Facts that the generators take from a snapshot."""
 
-    def test_nothing_is_known_without_a_look(self):
+    def test_without_a_snapshot_nothing_is_known(self):
         assert machine_from_snapshot(None) == Machine()
         assert machine_from_snapshot(None).gpu_count is None
 
-    def test_a_gpu_box(self):
+    def test_machine_with_gpus(self):
         eight = GpuSection(driver="570.1", gpus=[gpu(i, memory_gib=80 - i) for i in range(8)])
         box = machine_from_snapshot(snapshot(gpus=eight))
         assert (box.gpu_count, box.ranks, box.gpu_memory_bytes) == (8, 8, 73 * GIB)
@@ -84,7 +84,7 @@ class TestBox:
             ("2,0", [2, 0]),
             ("", []),
             ("-1", []),
-            ("1,7,0", [1]),  # CUDA stops at the first that is not there
+            ("1,7,0", [1]),  # CUDA stops at the first missing one
             ("0,0", []),
             ("GPU-1", [1]),
             (" 1 , 2 ", [1, 2]),
@@ -96,11 +96,11 @@ class TestBox:
         assert box.gpu_count == len(indices)
         assert box.gpu_memory_bytes == min((10 + i for i in indices), default=0) * GIB
 
-    def test_gpus_of_another_vendor_show_in_torch_alone(self):
+    def test_gpus_of_another_vendor_are_counted_by_torch(self):
         assert machine_from_snapshot(snapshot(gpu_count_torch=4)).gpu_count == 4
         assert machine_from_snapshot(snapshot()).gpu_count == 0
 
-    def test_a_busy_port_gives_way_to_the_free_one(self):
+    def test_a_busy_port_is_replaced_by_a_free_one(self):
         ports = PortSection(
             port=29500, from_variable=False, free=False, holder_pid=77, holder="python old.py", free_alternative=30123
         )
@@ -116,7 +116,7 @@ class TestBox:
         box = machine_from_snapshot(snapshot(resolve=resolve))
         assert (box.head, box.nodes) == (head, 4)
 
-    def test_names_of_shell_variables(self):
+    def test_shell_variable_names(self):
         box = machine_from_snapshot(snapshot(variables={"MASTER_PORT": "1", "RANK": "0", "NCCL_DEBUG": "INFO"}))
         assert list(box.shell_variables) == ["MASTER_PORT", "RANK", "NCCL_DEBUG"]
 
@@ -137,7 +137,7 @@ class TestInterfaceToPin:
             ([interface("veth1", "virtual")], "", []),
         ],
     )
-    def test_choice(self, interfaces, name: str, others: list[str]):
+    def test_interface_is_the_fastest_with_an_address(self, interfaces, name: str, others: list[str]):
         network = snapshot(interfaces=interfaces).network
         assert network
         chosen, rest = interfaces_to_pin(network)
@@ -146,7 +146,7 @@ class TestInterfaceToPin:
         judged = network_judge._best(network)  # what the check recommends must be what the fix pins
         assert (judged.name if judged else "") == name
 
-    def test_ipv4_before_ipv6_as_the_head(self):
+    def test_ipv4_is_preferred_to_ipv6(self):
         both = msgspec.structs.replace(interface("eth0"), addresses=["fd00::5/64", "10.0.0.7/24"])
         assert machine_from_snapshot(snapshot(interfaces=[both])).head == "10.0.0.7"
 
@@ -164,13 +164,13 @@ class TestTarget:
             (["python"], ["asked.py"]),
         ],
     )
-    def test_of_a_running_job(self, command: list[str], target: list[str], tmp_path: Path):
+    def test_target_of_a_running_job(self, command: list[str], target: list[str], tmp_path: Path):
         assert target_of(FixContext(script="asked.py", report=report(command, tmp_path))) == target
 
-    def test_a_script_that_looks_like_an_option(self):
+    def test_target_with_a_name_like_an_option(self):
         assert target_of(FixContext(script="-x.py")) == ["./-x.py"]
 
-    def test_none(self):
+    def test_target_is_empty_without_job_and_script(self):
         assert target_of(FixContext()) == []
 
 
@@ -184,7 +184,7 @@ class TestGenerators:
 
     @pytest.mark.parametrize("name", GENERATORS)
     @pytest.mark.parametrize("box", [EIGHT_GPUS, CPU_ONLY, Machine()], ids=["gpus", "cpu", "unknown"])
-    def test_each_gives_words_and_one_line_commands(self, name: str, box: Machine):
+    def test_every_generator_returns_text_and_one_line_commands(self, name: str, box: Machine):
         made = GENERATORS[name](box, ["train.py"])
         assert made.text.strip()
         assert all(line and "\n" not in line for line in made.commands)
@@ -192,14 +192,14 @@ class TestGenerators:
 
     @pytest.mark.parametrize("cause", KNOWLEDGE.causes.values(), ids=lambda cause: cause.id)
     @pytest.mark.parametrize("situation", [FixContext(), FixContext(snapshot=snapshot(), script="no-such.py")])
-    def test_every_fix_of_every_entry_can_be_made(self, cause, situation: FixContext):
+    def test_every_fix_of_every_entry_can_be_built(self, cause, situation: FixContext):
         fixes = build_fixes(cause, situation, KNOWLEDGE)
         assert [(fix.id, fix.cause) for fix in fixes] == [(spec.id, cause.id) for spec in cause.fixes]
         for fix in fixes:
             assert fix.text or fix.commands
             assert fix.safety == "display" or fix.files or fix.patches
 
-    def test_an_unknown_generator_of_a_teams_entry_is_told(self):
+    def test_an_unknown_generator_of_a_team_entry_is_reported(self):
         spec = FixSpec(id="x", kind="config", title="X", generator="no-such", safety="safe")
         cause = msgspec.structs.replace(CONDITIONAL, fixes=[spec])
         (fix,) = build_fixes(cause, FixContext(), KNOWLEDGE)
@@ -215,7 +215,7 @@ class TestPatches:
 
     spec = next(spec for spec in CONDITIONAL.fixes if spec.kind == "patch")
 
-    def test_from_the_findings(self, tmp_path: Path):
+    def test_patch_of_the_files_of_the_findings(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_text(HUNG)
         fix = self.patch(FixContext(findings=review_file(path, KNOWLEDGE)))
@@ -227,24 +227,24 @@ class TestPatches:
         path.write_text(patch.after)
         assert [f for f in review_file(path, KNOWLEDGE) if f.rule == "DW401"] == []
 
-    def test_from_the_script_alone(self, tmp_path: Path):
+    def test_patch_of_the_script_alone(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_text(HUNG)
         assert self.patch(FixContext(script=str(path))).patches
 
-    def test_from_where_the_job_stands(self, tmp_path: Path):
+    def test_patch_of_the_file_at_which_the_job_waits(self, tmp_path: Path):
         helper, script = tmp_path / "helper.py", tmp_path / "train.py"
         helper.write_text(HUNG)
         script.write_text("import helper\n")
         job = report(["python", "train.py"], tmp_path, where=f"{helper}:7", branch=f"{helper}:6")
         assert [patch.path for patch in self.patch(FixContext(report=job)).patches] == [str(helper)]
 
-    def test_from_the_jobs_command_and_directory(self, tmp_path: Path):
+    def test_patch_of_the_script_in_the_command_of_the_job(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_text(HUNG)
         assert self.patch(FixContext(report=report(["python", "-u", "train.py"], tmp_path))).patches
 
-    def test_newlines_and_encoding_of_the_file_stay(self, tmp_path: Path):
+    def test_patch_keeps_newlines_and_encoding(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_bytes(("# -*- coding: latin-1 -*-\n# \xe9\n" + HUNG).replace("\n", "\r\n").encode("latin-1"))
         (patch,) = self.patch(FixContext(script=str(path))).patches
@@ -260,7 +260,7 @@ class TestPatches:
             (None, "no such file"),
         ],
     )
-    def test_words_only_where_there_is_nothing_to_patch(self, content: bytes | None, said: str, tmp_path: Path):
+    def test_text_only_without_a_place_to_patch(self, content: bytes | None, said: str, tmp_path: Path):
         path = tmp_path / "train.py"
         if content is not None:
             path.write_bytes(content)
@@ -268,5 +268,5 @@ class TestPatches:
         assert (fix.patches, fix.safety) == ([], "display")
         assert said in fix.text
 
-    def test_no_script_at_all(self):
+    def test_text_only_without_a_script(self):
         assert "ddpwizard review SCRIPT" in self.patch(FixContext()).text

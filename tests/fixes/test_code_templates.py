@@ -45,12 +45,12 @@ def test_every_script_is_complete_and_formatted(tmp_path: Path):
 @pytest.mark.parametrize("generator", GENERATORS)
 @pytest.mark.parametrize("box", MACHINES.values(), ids=MACHINES)
 class TestEveryScript:
-    """Whatever the box."""
+    """Properties on every machine."""
 
     def test_it_is_python_3_9_without_unresolved_marks(self, generator, box: Machine):
         ast.parse(script(generator, box), feature_version=(3, 9))
 
-    def test_the_review_finds_nothing_in_it(self, generator, box: Machine):
+    def test_the_review_has_no_findings_in_it(self, generator, box: Machine):
         assert review_text(script(generator, box), "made.py", built_in_knowledge()) == []
 
     def test_the_line_to_start_it_names_the_file(self, generator, box: Machine):
@@ -60,7 +60,7 @@ class TestEveryScript:
         assert name in content
 
 
-class TestWhatTheBoxChanges:
+class TestMachineValues:
     """Single lines of the templates."""
 
     def test_the_start_line_counts_the_gpus(self):
@@ -83,7 +83,7 @@ class TestWhatTheBoxChanges:
 
 
 class TestOlderTorch:
-    """Words only where the code would not run."""
+    """Text only if the code would not run."""
 
     @pytest.mark.parametrize(
         ("generator", "last_without", "first_with"),

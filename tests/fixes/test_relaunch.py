@@ -1,4 +1,4 @@
-"""A job's command line and files, made ready for a second start on a copy."""
+"""Preparation of a second start of a job on a copy."""
 
 import sys
 from pathlib import Path
@@ -60,14 +60,14 @@ RANK = ["python", "-u", "train.py", "--lr", "1"]
         ["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:29400", "--nproc-per-node=2", "--nnodes=1"],
     ],
 )
-def test_torchrun_meets_elsewhere(place: Path, tmp_path: Path, options: list[str]) -> None:
+def test_torchrun_gets_another_rendezvous(place: Path, tmp_path: Path, options: list[str]) -> None:
     relaunch = prepare_relaunch(
         job(place, [*RUN, *options, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
     )
     assert relaunch.command == [*RUN, "--standalone", "--nproc-per-node=2", "train.py", "--lr", "1"]
 
 
-def test_other_options_of_the_launcher_stay(place: Path, tmp_path: Path) -> None:
+def test_other_options_of_the_launcher_are_kept(place: Path, tmp_path: Path) -> None:
     launcher = ["python", "/v/bin/torchrun", "--max-restarts", "3", "--nproc_per_node", "2", "train.py", "--lr", "1"]
     relaunch = prepare_relaunch(job(place, launcher, RANK), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[2:7] == ["--standalone", "--max-restarts", "3", "--nproc_per_node", "2"]
@@ -92,7 +92,7 @@ def test_accelerate_gets_a_free_port(place: Path, tmp_path: Path) -> None:
     assert relaunch.command[4:] == ["--cpu", "train.py", "--lr", "1"]
 
 
-def test_without_a_launcher_torchrun_takes_its_part(place: Path, tmp_path: Path) -> None:
+def test_without_a_launcher_torchrun_is_used(place: Path, tmp_path: Path) -> None:
     relaunch = prepare_relaunch(job(place, [], RANK, "python"), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[:5] == [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     assert relaunch.command[5:] == ["train.py", "--lr", "1"]
@@ -124,7 +124,7 @@ def test_script_outside_of_the_working_directory(place: Path, tmp_path: Path) ->
     assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
 
 
-def test_data_is_left_out_and_told(place: Path, tmp_path: Path) -> None:
+def test_data_is_not_copied_and_listed(place: Path, tmp_path: Path) -> None:
     (place / "data.bin").write_bytes(bytes(5_000_000))
     relaunch = prepare_relaunch(
         job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
@@ -132,7 +132,7 @@ def test_data_is_left_out_and_told(place: Path, tmp_path: Path) -> None:
     assert relaunch.left_out == ["data.bin"]
 
 
-def test_too_many_files_leave_the_code(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_files_only_code_is_copied(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddpwizard.app.fixes.relaunch.TREE_LIMIT_FILES", 1)
     relaunch = prepare_relaunch(
         job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
@@ -141,7 +141,7 @@ def test_too_many_files_leave_the_code(place: Path, tmp_path: Path, monkeypatch:
     assert relaunch.left_out
 
 
-def test_refusals(place: Path, tmp_path: Path) -> None:
+def test_jobs_that_cannot_be_relaunched_are_refused(place: Path, tmp_path: Path) -> None:
     good = job(place, [*RUN, "train.py", "--lr", "1"], RANK)
     with pytest.raises(UserError, match="changed since"):
         prepare_relaunch(good, fix(place / "train.py", before="other\n"), tmp_path / "a")
