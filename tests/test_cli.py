@@ -1,4 +1,4 @@
-"""The command line's promises: fast, quiet, and every refusal is one line with a code."""
+"""The command line: fast start, and one line with an exit code for every refusal."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def test_diagnose_imports_no_screen_no_graph_no_torch():
     assert not modules & {"torch", "textual", "networkx", "rich", "numpy"}
 
 
-def test_version():
+def test_version_is_printed():
     done = ddpwizard("--version")
     assert done.returncode == 0
     assert __version__ in done.stdout
@@ -41,7 +41,7 @@ def test_every_command_has_help_and_the_common_options():
     assert "--json" in ddpwizard("diagnose", "--help").stdout
 
 
-def test_shell_completion_works():
+def test_shell_completion():
     done = ddpwizard(env={"_DDPWIZARD_COMPLETE": "bash_source"})
     assert done.returncode in (0, 2)
     done = subprocess.run(
@@ -79,7 +79,7 @@ def test_refusals_are_json_too():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_a_settings_directory_of_somebody_else_is_passed_over(tmp_path: Path):
+def test_unreadable_settings_directory_is_ignored(tmp_path: Path):
     tmp_path.chmod(0o755)
     closed = tmp_path / "config"
     (closed / "ddpwizard" / "knowledge").mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_a_traceback_goes_to_the_log_file_only(
 
 @pytest.mark.parametrize("words", [["kb", "list", "--json"], ["plan", "--model", "gpt2", "--gpus", "2"], ["--help"]])
 @pytest.mark.parametrize("output", [">/dev/full", ">&-"])
-def test_an_output_that_cannot_be_written_is_one_line(words: list[str], output: str):
+def test_unwritable_output_is_one_line(words: list[str], output: str):
     command = shlex.join([sys.executable, "-m", "ddpwizard", *words])
     done = subprocess.run(["sh", "-c", f"{command} {output}"], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (2, 3)

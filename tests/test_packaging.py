@@ -1,4 +1,4 @@
-"""The wheel is whole: every package and data file is in it, and it runs in an empty venv without the checkout."""
+"""The wheel is complete: it has every package and data file, and runs in an empty venv without the checkout."""
 
 import importlib.metadata
 import json
@@ -17,7 +17,7 @@ CODE = ("app", "knowledge", "screens", "assets")
 
 
 def shipped() -> set[str]:
-    """Every file of the checkout that the installed package needs."""
+    """Return every file of the checkout that the installed package needs."""
     tracked = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", *CODE, "*.py"],
         cwd=ROOT,
@@ -38,7 +38,7 @@ def shipped() -> set[str]:
 
 
 def build_wheel(into: Path) -> Path:
-    """A wheel of the tree as it stands, built from a copy (a stale ``build/`` would be packed otherwise)."""
+    """Build a wheel of the working tree from a copy (a stale ``build/`` would be packed otherwise)."""
     source = into / "source"
     files = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""The report holds the case whole, runs nothing, leaks nothing, and can be made public."""
+"""The report is complete, runs no code, has no secrets, and can be made public."""
 
 import re
 from html.parser import HTMLParser
@@ -27,7 +27,7 @@ DIFF = """--- a/train.py
 
 @pytest.fixture
 def session() -> Session:
-    """A hung job from symptom to proof, as the wizard writes it; the first line as an old session might hold it."""
+    """Return the session of a hung job from symptom to proof; its first line is like that of an old session."""
     session = Session.new(argv=["--demo"], version="0.1", cwd="/home/alice/fusion")
     case = Case(built_in_knowledge(), session)
     case.answer("symptom", "hangs")
@@ -92,7 +92,7 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def test_both_forms_tell_the_whole_case(session: Session) -> None:
+def test_both_formats_are_complete(session: Session) -> None:
     told = " ".join(Page(report_as_html(session)).words)
     for text in (report_as_markdown(session).replace("\\", ""), told):
         for part in (
@@ -115,7 +115,7 @@ def test_both_forms_tell_the_whole_case(session: Session) -> None:
         assert "No, at different times" not in text, "an answer that was taken back"
 
 
-def test_ranks_at_the_same_place_are_one_row(session: Session) -> None:
+def test_ranks_at_the_same_place_share_a_row(session: Session) -> None:
     rows = [line for line in report_as_markdown(session).splitlines() if line.startswith("| ") and "waiting" in line]
     assert [row.split(" | ")[0] for row in rows] == ["| 0", "| 1–3"]
 
@@ -137,7 +137,7 @@ def test_the_page_loads_and_runs_nothing(session: Session) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_hostile_text_is_no_markup_in_markdown(session: Session) -> None:
+def test_hostile_text_is_escaped_in_markdown(session: Session) -> None:
     line = next(
         line for line in report_as_markdown(session).splitlines() if "alert(1)" in line and line.startswith("| job")
     )
@@ -154,12 +154,12 @@ def test_code_with_fences_stays_code(session: Session) -> None:
 
 @pytest.mark.parametrize("public", [False, True])
 @pytest.mark.parametrize("form", [report_as_markdown, report_as_html])
-def test_secrets_never_leave(session: Session, form, public: bool) -> None:
+def test_report_has_no_secrets(session: Session, form, public: bool) -> None:
     assert SECRET not in form(session, public=public)
 
 
 @pytest.mark.parametrize("form", [report_as_markdown, report_as_html])
-def test_public_names_nobody_and_still_tells_the_case(session: Session, form) -> None:
+def test_public_report_has_no_private_names_and_is_complete(session: Session, form) -> None:
     page = form(session, public=True)
     for name in ("alice", "fusion", "node-07", "10.3.2.7", "train.py", "train.log"):
         assert name not in page, name
@@ -170,7 +170,7 @@ def test_public_names_nobody_and_still_tells_the_case(session: Session, form) ->
     assert file and f"{file[1]}:103" in page and f"a/{file[1]}" in page, "the same name, the same alias"
 
 
-def test_a_report_writes_nothing(session: Session) -> None:
+def test_building_a_report_writes_nothing(session: Session) -> None:
     before = session.path.read_bytes()
     report_as_markdown(session)
     report_as_html(session, public=True)

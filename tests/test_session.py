@@ -1,4 +1,4 @@
-"""A session is its file: every step is there at once, a torn line costs only itself, secrets never reach it."""
+"""A session is its file: every step is written at once, an incomplete line costs only itself, secrets are removed."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def test_each_event_is_on_disk_before_the_call_returns():
     assert oct(session.path.stat().st_mode & 0o777) == "0o600"
 
 
-def test_a_killed_process_loses_nothing(state: Path):
+def test_killed_process_loses_no_event(state: Path):
     code = (
         "import os, signal\n"
         "from ddpwizard.app.session import Session\n"
@@ -35,7 +35,7 @@ def test_a_killed_process_loses_nothing(state: Path):
     assert Session.load("last").events[-1].data["answer"] == "hangs"
 
 
-def test_a_torn_last_line_is_dropped_and_writing_goes_on():
+def test_incomplete_last_line_is_dropped_and_writing_continues():
     session = Session.new(argv=[])
     with session.path.open("a") as file:
         file.write('{"at": 1, "kind": "ans')
@@ -44,7 +44,7 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on():
     assert [event.kind for event in Session.load(session.id).events] == ["opened", "note"]
 
 
-def test_a_line_that_is_no_event_is_named():
+def test_invalid_line_is_reported():
     session = Session.new(argv=[])
     with session.path.open("a") as file:
         file.write("nonsense\n")
@@ -72,19 +72,19 @@ def test_ids_are_found_by_their_beginning_and_refused_when_unclear():
     assert {s.id for s in all_sessions()} == {first.id, second.id}
 
 
-def test_the_last_of_many_begun_in_one_second_is_the_newest():
+def test_last_session_of_one_second_is_the_newest():
     ids = [Session.new(argv=[]).id for _ in range(9)]
     assert [session.id for session in all_sessions()] == ids[::-1]
     assert Session.load("last").id == ids[-1]
 
 
-def test_an_unwritable_state_directory_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
+def test_unwritable_state_directory_is_one_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     with pytest.raises(UserError, match="cannot write the session file"):
         Session.new(argv=[])
 
 
-def test_a_resumed_case_is_the_same_case():
+def test_resumed_case_equals_the_original():
     knowledge = built_in_knowledge()
     case = Case(knowledge, Session.new(argv=[]))
     case.answer("symptom", "hangs")

@@ -1,7 +1,7 @@
-"""The effective batch and the learning rate when a run moves to another number of GPUs.
+"""Effective batch and learning rate of a run that moves to another number of GPUs.
 
 Sources: the linear rule with its gradual warm-up is Goyal et al. (arXiv 1706.02677: SGD, warm-up over 5 of 90 epochs);
-the square-root rule Krizhevsky (arXiv 1404.5997), for Adam and its kin Malladi et al. (arXiv 2205.10287).
+the square-root rule Krizhevsky (arXiv 1404.5997), for Adam and similar optimizers Malladi et al. (arXiv 2205.10287).
 """
 
 import math
@@ -11,7 +11,7 @@ import msgspec
 from ..errors import UserError
 from .types import TrainingSetup
 
-WARM_UP_SHARE = 5 / 90  # of the run, in which the rate rises to its new value
+WARM_UP_SHARE = 5 / 90  # share of the run in which the rate rises to its new value
 LINEAR_OPTIMIZERS = ("sgd",)
 SOURCES = {"linear": "Goyal et al., arXiv 1706.02677", "square root": "Malladi et al., arXiv 2205.10287"}
 MOST_GPUS = 1_000_000
@@ -22,14 +22,14 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True):
 
     reference_gpus: int
     gpus: int
-    micro_batch: int  # of the run before, as the next
-    grad_accum: int | None  # None where only its batch is known
+    micro_batch: int  # of the earlier run, as the next
+    grad_accum: int | None  # None if only the batch is known
     reference_batch: int
-    batch: int  # now: with micro-batch and accumulation as they are, or as those that keep the reference's
-    keep_micro_batch: int  # with these two it is nearest to the reference's
+    batch: int  # of the new run: with the same micro-batch and accumulation, or those that keep the batch
+    keep_micro_batch: int  # with these two the batch is closest to that of the reference
     keep_grad_accum: int
     kept_batch: int
-    rule: str  # for the learning rate where the batch changes: "linear" or "square root"
+    rule: str  # for the learning rate if the batch changes: "linear" or "square root"
     source: str
     linear_factor: float
     sqrt_factor: float
@@ -39,15 +39,16 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether the step sees another number of sequences than it did."""
+        """True if a step has another number of sequences than before."""
         return self.batch != self.reference_batch
 
 
 def scale_batch(
     setting: TrainingSetup, reference_gpus: int, lr: float | None = None, global_batch: int | None = None
 ) -> BatchScaling:
-    """What another number of GPUs does to the batch of a complete setting. ``global_batch``: that of both runs, where
-    the setting's accumulation was computed from it.
+    """Compute how another number of GPUs changes the batch of a complete setting.
+
+    ``global_batch`` is the batch of both runs, if the accumulation of the setting was computed from it.
 
     Raises:
         UserError: A number makes no sense.
@@ -82,10 +83,10 @@ def scale_batch(
         sqrt_factor=1.0,
         lr=lr,
     )
-    return _of_now(found, now)
+    return _with_batch(found, now)
 
 
-def _of_now(found: BatchScaling, now: int) -> BatchScaling:
+def _with_batch(found: BatchScaling, now: int) -> BatchScaling:
     factor = now / found.reference_batch
     return msgspec.structs.replace(
         found,
@@ -98,40 +99,42 @@ def _of_now(found: BatchScaling, now: int) -> BatchScaling:
 
 
 def keep_global_batch(setting: TrainingSetup, found: BatchScaling) -> tuple[TrainingSetup, BatchScaling, str]:
-    """The setting with the micro-batch and the accumulation that keep the reference's batch, or come nearest to it;
-    what the batch is then; and a line that tells of it."""
+    """Choose the micro-batch and the accumulation that keep the batch of the reference, or come closest to it.
+
+    Return the changed setting, its batch, and a line on the choice.
+    """
     micro_batch, grad_accum = found.keep_micro_batch, found.keep_grad_accum
     train = msgspec.structs.replace(setting.train, micro_batch=micro_batch, grad_accum=grad_accum)
-    kept = _of_now(found, found.kept_batch)
-    wanted = f"nearest to the {found.reference_batch}" if kept.changes else "as"
-    told = f"batch: {_product(micro_batch, grad_accum, found.gpus)}, {wanted} on {found.reference_gpus} GPUs"
-    return msgspec.structs.replace(setting, train=train), kept, told
+    kept = _with_batch(found, found.kept_batch)
+    wanted = f"closest to the {found.reference_batch}" if kept.changes else "as"
+    note = f"batch: {_product(micro_batch, grad_accum, found.gpus)}, {wanted} on {found.reference_gpus} GPUs"
+    return msgspec.structs.replace(setting, train=train), kept, note
 
 
 def scaled_learning_rate(found: BatchScaling, sequences: int) -> float | None:
-    """The learning rate for a step of so many sequences, by the rule."""
+    """Return the learning rate for a batch of that many sequences."""
     factor = sequences / found.reference_batch
     return found.lr * (factor if found.rule == "linear" else math.sqrt(factor)) if found.lr else None
 
 
 def describe_scaling(found: BatchScaling) -> list[str]:
-    """It in words."""
+    """Describe the change in sentences."""
     was = f"{found.reference_batch} sequences"
     if found.grad_accum is not None:
         was = f"{_product(found.micro_batch, found.grad_accum, found.reference_gpus)} sequences"
-    said = [f"Batch of a step: {was} before; with {found.gpus} GPUs {found.batch}."]
+    lines = [f"Batch of a step: {was} before; with {found.gpus} GPUs {found.batch}."]
     if not found.changes:
         now = _product(found.keep_micro_batch, found.keep_grad_accum, found.gpus)
         same = ", as before" if found.gpus == found.reference_gpus else f" before, {now} now"
-        return [f"Batch of a step: {was}{same}; the learning rate stays."]
+        return [f"Batch of a step: {was}{same}; the learning rate does not change."]
     taking = f"micro-batch {found.keep_micro_batch}, accumulation {found.keep_grad_accum}"
     if found.kept_batch == found.reference_batch:
-        lead = "Else it is"
-        said.append(f"To keep the experiment: {taking} keeps it; the learning rate stays.")
+        lead = "Otherwise it is"
+        lines.append(f"To keep the batch: {taking}; the learning rate does not change.")
     else:
-        lead = "So it is"
-        said.append(
-            f"A batch of {found.reference_batch} cannot be kept on {found.gpus} GPUs: the nearest is "
+        lead = "It is therefore"
+        lines.append(
+            f"A batch of {found.reference_batch} cannot be kept on {found.gpus} GPUs: the closest is "
             f"{found.kept_batch} ({taking})."
         )
     rate = f" = {found.scaled_lr:.3g}" if found.scaled_lr else ""
@@ -140,11 +143,11 @@ def describe_scaling(found: BatchScaling) -> list[str]:
         ("square root", found.sqrt_factor) if found.rule == "linear" else ("linear", found.linear_factor)
     )
     warm_up = f", reached over the first {found.warm_up_share:.0%} of the run" if found.warm_up_share else ""
-    said.append(
+    lines.append(
         f"{lead} another experiment: learning rate × {times:.3g}{rate} ({found.rule} rule, {found.source})"
-        f"{warm_up}; the {other} rule says × {other_times:.3g}. Steps and schedule change with the batch."
+        f"{warm_up}; the {other} rule gives × {other_times:.3g}. Steps and schedule change with the batch."
     )
-    return said
+    return lines
 
 
 def _product(micro_batch: int, grad_accum: int, gpus: int) -> str:
@@ -152,7 +155,7 @@ def _product(micro_batch: int, grad_accum: int, gpus: int) -> str:
 
 
 def _kept(reference: int, gpus: int, micro_batch: int) -> tuple[int, int]:
-    """Micro-batch (no larger than it was) and accumulation whose product is nearest to a GPU's share of the batch."""
+    """Return the micro-batch, not larger than before, and the accumulation closest to the batch share of a GPU."""
     share = max(1, round(reference / gpus))
     fitting = next(size for size in range(min(micro_batch, share), 0, -1) if share % size == 0)
     if fitting * 2 > micro_batch or micro_batch >= share:

@@ -112,7 +112,8 @@ def resolve_request(
     machine = resolve.resolve_machine(given, detect)
     train, batch_notes = train_options.train_from_values(given, source.model, machine.gpus, source.frozen)
     stated = train
-    train, kind_notes = _fit_to_machine(train, source.model, machine.gpu)
+    compares = given.get("strategy") is None
+    train, kind_notes = _fit_to_machine(train, source.model, machine.gpu, compares)
     setting = TrainingSetup(
         model=source.model,
         train=train,
@@ -125,7 +126,6 @@ def resolve_request(
     spec.check_setting(setting)
     whole, defaults = spec.fill_defaults(setting)
     whole, length_notes = _fit_to_positions(whole, train)
-    compares = setting.strategy is None
     per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)
     return PlanRequest(
         setting=whole,
@@ -184,10 +184,13 @@ def _detect_nothing() -> Machine:
     raise UserError("a specification names its GPUs", "set gpus")
 
 
-def _fit_to_machine(train: TrainingOptions, model: Model, gpu: str | None) -> tuple[TrainingOptions, list[str]]:
-    """Set the data type that the GPU computes in and the usual length of text pairs where none is given.
+def _fit_to_machine(
+    train: TrainingOptions, model: Model, gpu: str | None, compares: bool
+) -> tuple[TrainingOptions, list[str]]:
+    """Set the data type that the GPU computes in and, to compare strategies, the usual length of text pairs.
 
-    ``spec.fill_defaults`` has other defaults for both, those of published measurements.
+    A specification that names its strategy keeps the length that ``spec.fill_defaults`` takes from published
+    measurements of text pairs.
     """
     notes: list[str] = []
     if train.dtype is None and not gpu_catalog.has_bf16(gpu):
@@ -195,7 +198,7 @@ def _fit_to_machine(train: TrainingOptions, model: Model, gpu: str | None) -> tu
         notes.append(f"dtype: fp16, as {gpu} has no units for bf16")
     elif (train.dtype or "").startswith("bf16") and not gpu_catalog.has_bf16(gpu):
         notes.append(f"rate of bf16: that of fp16, though {gpu} has no units for bf16 and is slower")
-    if train.seq_len is None and is_encoder_decoder(model):
+    if compares and train.seq_len is None and is_encoder_decoder(model):
         train = msgspec.structs.replace(train, seq_len=SEQ_LEN_PAIRS)
         notes.append(f"seq_len: {SEQ_LEN_PAIRS}")
     return train, notes

@@ -1,4 +1,4 @@
-"""A question to the planner as JSON: read, checked, and completed with the usual defaults, each of them told."""
+"""Specification of a plan as JSON: parse it, check it, and fill in defaults, with a line for each."""
 
 import math
 import re
@@ -13,28 +13,30 @@ from .types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 
 LIMIT_BYTES = 1_000_000
 MIXED = {"bf16": "bf16-mixed", "fp16": "fp16-mixed"}
-# What is common where nothing is said: long texts for decoders, short pairs of texts for T5 and its kin.
 SIZES = ("shard_size", "reduce_bucket_size", "allgather_bucket_size")
 SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
 MORE_SHAPE = ("head_dim", "experts", "experts_per_token", "active_params", "positions")
+# Default sequence lengths: long texts for decoders, short pairs of texts for T5 and similar models.
 SEQ_LEN, SEQ_LEN_PAIRS, SEQ_LEN_ENCODER = 2048, 64, 512
-RANK = 16  # of adapters on a quantised base, where none is said
+RANK = 16  # default rank of adapters on a quantized base
 MOST = 1_000_000  # GPUs, and nodes
-BLOCK_WEIGHTS = 12  # of a layer, times the square of its width: four matrices of attention, eight of the feed-forward
-FAR = 5.0  # times more or fewer weights than layers and width lead to, from which on one of them looks mistyped
+BLOCK_WEIGHTS = (
+    12  # weights of a layer, times the square of its width: four matrices of attention, eight of the feed-forward
+)
+FAR = 5.0  # ratio of the weights to those expected from layers and width: beyond it one looks mistyped
 MOST_COUNTED = 10_000_000  # sequences, tokens and micro-batches
-STEPS_EITHER_WAY = ("adamw", "adam")  # by lists of tensors, or fused
-PER_NODE = 8  # GPUs of a usual server, where nothing is said
+STEPS_EITHER_WAY = ("adamw", "adam")  # optimizers with a foreach and a fused implementation
+PER_NODE = 8  # GPUs of a common server
 WHOLE = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(k?)", re.ASCII)
 UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention before 5.0
 
 
 def parse_spec(text: bytes) -> TrainingSetup:
-    """A specification.
+    """Parse a specification.
 
     Raises:
-        UserError: It is not one; the message names the field.
+        UserError: It is invalid; the message names the field.
     """
     if len(text) > LIMIT_BYTES:
         raise UserError(f"the specification has {len(text)} bytes", "name a file with one JSON object of a few lines")
@@ -43,13 +45,13 @@ def parse_spec(text: bytes) -> TrainingSetup:
     except (msgspec.DecodeError, RecursionError) as error:
         taken = _taken(str(error))
         next_step = f"it is one of {', '.join(taken)}" if taken else "docs/plan.md has its keys"
-        raise UserError(f"the specification is not understood: {error}", next_step) from error
+        raise UserError(f"the specification is invalid: {error}", next_step) from error
     check_setting(setting)
     return setting
 
 
 def _taken(problem: str) -> list[str]:
-    """The words that the field takes which msgspec's message names; none where it takes no words."""
+    """Return the valid words of the field that a message of msgspec names; [] if it takes no words."""
     kind: Any = TrainingSetup
     found = re.search(r"`\$\.([\w.]+)`$", problem)
     for name in found[1].split(".") if found else ():
@@ -61,7 +63,7 @@ def _taken(problem: str) -> list[str]:
 
 
 def _stated(value: Any) -> Any:
-    """A value without the fields that are null, which means that nothing is said, and with 8.0 as 8."""
+    """Return a value without fields that are null, which count as not given, and with 8.0 as 8."""
     if isinstance(value, dict):
         return {name: _stated(each) for name, each in value.items() if each is not None}
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -73,7 +75,7 @@ def has_key(text: bytes, name: str) -> bool:
 
 
 def unknown_keys(text: bytes) -> list[str]:
-    """The keys of a specification that mean nothing here; they are left aside."""
+    """Return the keys of a specification that have no meaning; they are ignored."""
     plain = msgspec.json.decode(text)
     found = _unknown(plain, TrainingSetup, "")
     for name, kind in (("model", Model), ("train", TrainingOptions), ("strategy", Strategy)):
@@ -86,10 +88,10 @@ def _unknown(plain: dict[str, Any], kind: type[msgspec.Struct], where: str) -> l
 
 
 def parse_count(text: str) -> float:
-    """``7e9``, ``7B`` or ``350m`` as a number.
+    """Parse a count such as ``7e9``, ``7B`` or ``350m``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is no number.
     """
     plain = text.strip().lower()
     value = float(plain[:-1]) * UNITS[plain[-1]] if plain[-1:] in UNITS else float(plain)
@@ -99,7 +101,7 @@ def parse_count(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """``4096``, ``4,096`` or ``4k`` (of 1,024) as a number, with its sign.
+    """Parse a whole number with an optional sign: ``4096``, ``4,096`` or ``4k`` (of 1,024).
 
     Raises:
         ValueError: It is none, or has thousands of digits.
@@ -111,14 +113,14 @@ def parse_whole_number(text: str) -> int:
 
 
 def nodes_for(gpus: int, per_node: int = PER_NODE) -> int:
-    """The fewest nodes of equal size that hold the GPUs; one where the number makes no sense."""
+    """Return the fewest nodes of equal size that hold the GPUs; 1 if the number makes no sense."""
     if not 0 < gpus <= MOST:
         return 1
     return next(nodes for nodes in range(-(-gpus // per_node), gpus + 1) if gpus % nodes == 0)
 
 
 def check_setting(setting: TrainingSetup) -> None:
-    """Refuse what makes no sense.
+    """Check the numbers of a setting.
 
     Raises:
         UserError: A number is not positive, or the heads do not divide the hidden size.
@@ -152,7 +154,7 @@ def check_setting(setting: TrainingSetup) -> None:
 
 
 def fill_defaults(setting: TrainingSetup) -> tuple[TrainingSetup, list[str]]:
-    """The setting with the usual default for what was not said, and a line for each default."""
+    """Fill in the defaults of everything that is not given, and return a line for each."""
     assumed: list[str] = []
     train = _train(setting, assumed)
     if train.lora and not (setting.model.layers and setting.model.hidden):
@@ -163,7 +165,7 @@ def fill_defaults(setting: TrainingSetup) -> tuple[TrainingSetup, list[str]]:
 def _train(setting: TrainingSetup, assumed: list[str]) -> TrainingOptions:
     train, model = setting.train, setting.model
 
-    def told(name: str, value: Any) -> Any:
+    def default(name: str, value: Any) -> Any:
         if (given := getattr(train, name)) is not None:
             return given
         assumed.append(f"{name}: {value}")
@@ -175,26 +177,28 @@ def _train(setting: TrainingSetup, assumed: list[str]) -> TrainingOptions:
     seq_len = model.positions or (SEQ_LEN_PAIRS if is_encoder_decoder(model) else SEQ_LEN)
     seq_len = SEQ_LEN_ENCODER if model.kind == "encoder" else seq_len
     values: dict[str, Any] = {
-        "dtype": _dtype(told("dtype", "bf16"), train, setting.strategy or Strategy(kind="ddp")),
-        "optimizer": told("optimizer", "adamw"),
+        "dtype": _dtype(default("dtype", "bf16"), train, setting.strategy or Strategy(kind="ddp")),
+        "optimizer": default("optimizer", "adamw"),
         "optimizer_impl": train.optimizer_impl or _step(setting),
-        "micro_batch": told("micro_batch", 1),
-        "seq_len": told("seq_len", seq_len),
+        "micro_batch": default("micro_batch", 1),
+        "seq_len": default("seq_len", seq_len),
         "grad_accum": train.grad_accum or 1,
-        "act_ckpt": told("act_ckpt", "none"),
-        "images": told("images", 1) if model.tower else None,
+        "act_ckpt": default("act_ckpt", "none"),
+        "images": default("images", 1) if model.tower else None,
         "attention": train.attention or _attention(model, assumed),
         "loss": train.loss or "eager",
         "dropout": train.dropout if train.dropout is not None else DROPOUT_PAIRS if is_encoder_decoder(model) else 0.0,
     }
     whole = msgspec.structs.replace(train, **values)
     if lengths_vary(whole):
-        assumed.append("batches: of sequences of different length, which leaves gaps; --packed says all are as long")
+        assumed.append(
+            "batches: of sequences of different length, which leaves gaps; with --packed all have the same length"
+        )
     return whole
 
 
 def _step(setting: TrainingSetup) -> Literal["fused", "foreach"]:
-    """torch's own way; where strategies are compared the one that is written for each, as DeepSpeed's is fused."""
+    """Return torch's default; if strategies are compared, the one of the written files, as DeepSpeed's is fused."""
     compared = setting.strategy is None and (setting.train.optimizer or "adamw") in STEPS_EITHER_WAY
     return "fused" if compared else "foreach"
 
@@ -203,13 +207,13 @@ def _attention(model: Model, assumed: list[str]) -> Literal["flash", "eager"]:
     if is_encoder_decoder(model):
         return "eager"
     if not block_layout(model).fused:
-        assumed.append("attention: eager, as transformers has no other for it by itself")
+        assumed.append("attention: eager, as transformers has no other implementation for it")
         return "eager"
     return "flash"
 
 
 def _dtype(dtype: str, train: TrainingOptions, strategy: Strategy) -> str:
-    """What "bf16" without more means: what the framework does. Adapters are trained in fp32 on a 16-bit base."""
+    """Return what ``bf16`` alone means for a framework; LoRA adapters are trained in fp32 on a 16-bit base."""
     if dtype not in MIXED:
         return dtype
     if strategy.kind == "deepspeed":
@@ -227,7 +231,7 @@ def _model(model: Model, assumed: list[str]) -> Model:
         assumed.append(
             f"params: {parameter_count_text(model.params)} as given, though {model.layers} layers of "
             f"width {model.hidden} have "
-            f"some {parameter_count_text(blocks)}: see whether one of them is mistyped"
+            f"some {parameter_count_text(blocks)}: check that none of them is mistyped"
         )
     if model.layers and model.hidden and not model.intermediate:
         assumed.append(f"intermediate: {4 * model.hidden}")

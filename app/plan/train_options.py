@@ -14,7 +14,7 @@ PLAIN_OPTIONS = (
     *("loss", "quant", "alloc", "compile", "packed", "target_len", "images"),
 )
 MOST_BATCH = 10**9
-MOST_PERCENT = 100  # a bare number up to it is no count of parameters
+MOST_PERCENT = 100  # a bare number up to it is ambiguous: a percentage or a count
 
 
 def train_from_values(
@@ -36,7 +36,9 @@ def train_from_values(
     lora = Lora(r=rank, target=given.get("lora_target")) if rank is not None else None
     share = parse_share(given["frozen"], model.params) if given.get("frozen") is not None else frozen
     if lora and given.get("frozen") is not None:
-        raise UserError("--frozen beside --lora", "leave it out: with adapters the whole model is frozen")
+        raise UserError(
+            "--frozen and --lora exclude each other", "leave out --frozen: with adapters the whole model is frozen"
+        )
     found = msgspec.structs.replace(
         msgspec.convert(plain, TrainingOptions), lora=lora, frozen=share if share and not lora else None
     )
@@ -46,15 +48,15 @@ def train_from_values(
 
 
 def was_given(given: Mapping[str, Any], name: str) -> bool:
-    """Whether an option stands on the command line; a flag that is off does not."""
+    """Return whether an option was given; a flag that is off was not."""
     return given.get(name) is not None and given[name] is not False
 
 
 def parse_share(text: str, params: float) -> float:
-    """``0.9``, ``90%`` or ``6B``: the share of the weights that is not trained.
+    """Parse the share of the weights that is not trained: ``0.9``, ``90%`` or ``6B``.
 
     Raises:
-        UserError: It is no share, or as much as there is, or could be either of two things.
+        UserError: It is no share, or all weights, or ambiguous.
     """
     try:
         if text.strip().endswith("%"):
@@ -62,18 +64,18 @@ def parse_share(text: str, params: float) -> float:
         else:
             count = spec.parse_count(text)
             if 1 < count <= MOST_PERCENT:
-                raise UserError(f"--frozen is {text[:40]}", f"say {count:g}% if that is meant, or a count such as 6B")
+                raise UserError(f"--frozen is {text[:40]}", f"give {count:g}% for a share, or a count such as 6B")
             share = count / params if count > 1 else count
     except ValueError:
         share = -1.0
     if not 0 <= share < 1:
-        next_step = f"a share such as 0.9, or parameters, fewer than {params:,.0f}; with adapters say --lora R"
+        next_step = f"a share such as 0.9, or parameters, fewer than {params:,.0f}; for adapters give --lora R"
         raise UserError(f"--frozen is {text[:40]}", next_step)
     return share
 
 
 def _with_global_batch(found: TrainingOptions, batch: int, gpus: int) -> tuple[TrainingOptions, list[str]]:
-    """The accumulation, or where that is said the micro-batch, that gives ``batch`` sequences per optimizer step."""
+    """Compute the accumulation, or the micro-batch if that is given, for ``batch`` sequences per optimizer step."""
     if not 0 < batch <= MOST_BATCH:
         raise UserError(f"--global-batch is {batch}", f"give sequences of one optimizer step, at most {MOST_BATCH:,}")
     for name, value in (("micro_batch", found.micro_batch), ("grad_accum", found.grad_accum)):
@@ -91,8 +93,8 @@ def _with_global_batch(found: TrainingOptions, batch: int, gpus: int) -> tuple[T
         accumulation = _quotient(batch, micro * gpus, f"{micro} per GPU × {gpus} GPUs")
     else:
         micro = _quotient(batch, accumulation * gpus, f"{accumulation} accumulated × {gpus} GPUs")
-    told = f"batch: {micro} per GPU × {accumulation} accumulated × {gpus} GPUs = {batch}"
-    return msgspec.structs.replace(found, micro_batch=micro, grad_accum=accumulation), [told]
+    note = f"batch: {micro} per GPU × {accumulation} accumulated × {gpus} GPUs = {batch}"
+    return msgspec.structs.replace(found, micro_batch=micro, grad_accum=accumulation), [note]
 
 
 def _quotient(batch: int, part: int, words: str) -> int:

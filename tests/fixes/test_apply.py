@@ -1,4 +1,4 @@
-"""Applying fixes: atomic, with backups for undo, never over a file that changed since."""
+"""Writing fixes to disk: completely or not at all, with undo, never over the changes of others."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def patch_of(path: Path, old: str, new: str) -> FilePatch:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    """Every file below a directory and its bytes."""
+    """Return every file below a directory with its bytes."""
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
@@ -80,7 +80,7 @@ class TestApply:
         assert path.read_bytes() == data
         assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
-    def test_apply_keeps_symbolic_links(self, script: Path, tmp_path: Path) -> None:
+    def test_apply_keeps_a_link(self, script: Path, tmp_path: Path) -> None:
         link = tmp_path / "link.py"
         link.symlink_to(script)
         applied = apply_fix(fix([patch_of(link, "1", "2")]), tmp_path)
@@ -88,11 +88,11 @@ class TestApply:
         assert script.read_text() == "x = 2\n"
         assert applied.paths == [str(script)]
 
-    def test_relative_paths_start_at_the_directory(self, script: Path) -> None:
+    def test_relative_path_counts_from_the_directory(self, script: Path) -> None:
         apply_fix(fix([FilePatch(path="train.py", before="x = 1\n", after="x = 2\n")]), script.parent)
         assert script.read_text() == "x = 2\n"
 
-    def test_backup_and_record_are_readable_by_the_user_only(self, script: Path, state: Path) -> None:
+    def test_backup_and_record_are_private(self, script: Path, state: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         folder = state / "backups" / applied.id
         assert (folder / "0-train.py").read_bytes() == b"x = 1\n"
@@ -104,7 +104,7 @@ class TestApply:
 
 class TestRefusals:
     def refused(self, root: Path, wanted: Fix, said: str) -> None:
-        """An apply that is refused, and leaves nothing behind."""
+        """Apply a fix that is refused, and check that nothing changed."""
         before = tree(root)
         with pytest.raises(UserError) as error:
             apply_fix(wanted, root)
@@ -114,7 +114,7 @@ class TestRefusals:
         home = paths.backups_dir()
         assert not home.exists() or [p.name for p in home.iterdir()] in ([], ["lock"])
 
-    def test_a_changed_file_is_refused(self, script: Path) -> None:
+    def test_changed_file_is_refused(self, script: Path) -> None:
         wanted = fix([patch_of(script, "1", "2")])
         script.write_text("x = 1\n# mine\n")
         self.refused(script.parent, wanted, "changed since")
@@ -124,35 +124,35 @@ class TestRefusals:
         script.write_bytes(b"x = 1\r\n")
         self.refused(script.parent, wanted, "changed since")
 
-    def test_a_missing_file_is_refused_and_the_others_stay(self, script: Path) -> None:
+    def test_missing_file_leaves_the_others_unchanged(self, script: Path) -> None:
         wanted = fix([patch_of(script, "1", "2"), FilePatch(path="gone.py", before="", after="x")])
         self.refused(script.parent, wanted, "gone.py: no such file")
 
-    def test_a_new_file_does_not_replace_another(self, script: Path) -> None:
+    def test_new_file_over_another_is_refused(self, script: Path) -> None:
         self.refused(script.parent, fix(files={"other.yaml": "a\n", "train.py": "other\n"}), "is there already")
 
-    def test_a_new_file_outside_of_the_directory_is_refused(self, tmp_path: Path) -> None:
+    def test_new_file_outside_the_directory_is_refused(self, tmp_path: Path) -> None:
         inner = tmp_path / "inner"
         inner.mkdir()
         self.refused(inner, fix(files={"../out.txt": "x"}), "outside")
         self.refused(inner, fix(files={"/etc/ddpwizard-test": "x"}), "outside")
 
-    def test_two_changes_of_one_file_are_refused(self, script: Path) -> None:
+    def test_fix_that_changes_a_file_twice_is_refused(self, script: Path) -> None:
         self.refused(script.parent, fix([patch_of(script, "1", "2"), patch_of(script, "x", "y")]), "twice")
 
-    def test_a_character_that_the_encoding_lacks_is_refused(self, tmp_path: Path) -> None:
+    def test_character_missing_in_the_encoding_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "t.py"
         path.write_bytes("# coding: latin-1\nx = 'é'\n".encode("latin-1"))
         self.refused(tmp_path, fix([patch_of(path, "é", "€")]), "cannot hold")
 
-    def test_a_fix_without_changes_is_refused(self, script: Path) -> None:
+    def test_fix_without_changes_is_refused(self, script: Path) -> None:
         self.refused(script.parent, fix(files={"train.py": "x = 1\n"}), "changes no file")
 
-    def test_a_missing_directory_is_refused(self, tmp_path: Path) -> None:
+    def test_missing_directory_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no such directory"):
             apply_fix(fix(files={"a.yaml": "x"}), tmp_path / "gone")
 
-    def test_a_failure_of_the_second_file_restores_the_first(
+    def test_failed_apply_restores_the_first_file(
         self, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The second of two files changes between the check and the write."""
@@ -180,8 +180,8 @@ NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a 
 
 
 @NO_ROOT
-def test_a_read_only_directory_leaves_all_files_unchanged(script: Path, tmp_path: Path) -> None:
-    """As another user, for whom the second directory is read-only; the first file is put back."""
+def test_read_only_directory_changes_no_file(script: Path, tmp_path: Path) -> None:
+    """Apply as a user for whom the second directory is read-only; the first file is restored."""
     open_, closed = tmp_path / "open", tmp_path / "closed"
     for folder in (open_, closed):
         folder.mkdir()
@@ -220,7 +220,7 @@ class TestUndo:
         with pytest.raises(UserError, match="nothing to take back"):
             undo_fix()
 
-    def test_a_second_undo_is_refused(self, script: Path) -> None:
+    def test_second_undo_is_refused(self, script: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         undo_fix(applied.id)
         with pytest.raises(UserError, match="taken back already"):
@@ -228,7 +228,7 @@ class TestUndo:
         with pytest.raises(UserError, match="nothing to take back"):
             undo_fix()
 
-    def test_undo_goes_back_one_apply_at_a_time(self, script: Path) -> None:
+    def test_undo_takes_back_the_last_apply_first(self, script: Path) -> None:
         first = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         second = apply_fix(fix([patch_of(script, "2", "3")]), script.parent)
         with pytest.raises(UserError, match="was changed since"):
@@ -237,7 +237,7 @@ class TestUndo:
         assert undo_fix().id == first.id
         assert script.read_text() == "x = 1\n"
 
-    def test_undo_keeps_files_that_changed_since(self, script: Path, tmp_path: Path) -> None:
+    def test_undo_keeps_later_changes(self, script: Path, tmp_path: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")], {"new.yaml": "a: 1\n"}), tmp_path)
         (tmp_path / "new.yaml").write_text("a: 2\n")
         with pytest.raises(UserError, match=r"new\.yaml was changed since"):
@@ -248,15 +248,15 @@ class TestUndo:
             undo_fix(applied.id)
 
     @pytest.mark.parametrize("id_", ["", "1", "nowhere", "../../etc"])
-    def test_undo_of_an_unknown_id_is_refused(self, id_: str) -> None:
+    def test_undo_refuses_an_unknown_id(self, id_: str) -> None:
         with pytest.raises(UserError, match="no apply with the id"):
             undo_fix(id_)
 
-    def test_undo_accepts_the_start_of_an_id(self, script: Path) -> None:
+    def test_undo_accepts_the_beginning_of_an_id(self, script: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         assert undo_fix(applied.id[:-2]).id == applied.id
 
-    def test_a_truncated_record_is_ignored(self, script: Path, state: Path) -> None:
+    def test_undo_ignores_an_incomplete_record(self, script: Path, state: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         (state / "backups" / "torn").mkdir()
         (state / "backups" / "torn" / "record.json").write_text('{"applied": ')

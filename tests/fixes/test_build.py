@@ -1,4 +1,4 @@
-"""Fixes of a cause: the machine as the generators see it, the table of generators, the patches."""
+"""Building fixes from a cause and a case: the machine of the generators, the table of generators, the patches."""
 
 from pathlib import Path
 
@@ -64,18 +64,23 @@ def report(command: list[str], cwd: Path, *, where: str | None = None, branch: s
 
 
 class TestMachine:
-    """Facts that the generators take from a snapshot."""
+    """Machine of the generators, from a snapshot."""
 
-    def test_without_a_snapshot_nothing_is_known(self):
+    def test_machine_without_a_snapshot_is_empty(self):
         assert machine_from_snapshot(None) == Machine()
         assert machine_from_snapshot(None).gpu_count is None
 
     def test_machine_with_gpus(self):
         eight = GpuSection(driver="570.1", gpus=[gpu(i, memory_gib=80 - i) for i in range(8)])
-        box = machine_from_snapshot(snapshot(gpus=eight))
-        assert (box.gpu_count, box.ranks, box.gpu_memory_bytes) == (8, 8, 73 * GIB)
-        assert box.bf16
-        assert (box.interface, box.head, box.free_port, box.torch) == ("eth0", "10.0.0.5", 29500, (2, 13))
+        machine = machine_from_snapshot(snapshot(gpus=eight))
+        assert (machine.gpu_count, machine.ranks, machine.gpu_memory_bytes) == (8, 8, 73 * GIB)
+        assert machine.bf16
+        assert (machine.interface, machine.head, machine.free_port, machine.torch) == (
+            "eth0",
+            "10.0.0.5",
+            29500,
+            (2, 13),
+        )
 
     @pytest.mark.parametrize(
         ("visible", "indices"),
@@ -84,41 +89,41 @@ class TestMachine:
             ("2,0", [2, 0]),
             ("", []),
             ("-1", []),
-            ("1,7,0", [1]),  # CUDA stops at the first missing one
+            ("1,7,0", [1]),  # CUDA stops at the first that is not there
             ("0,0", []),
             ("GPU-1", [1]),
             (" 1 , 2 ", [1, 2]),
         ],
     )
-    def test_visible_gpus(self, visible: str | None, indices: list[int]):
+    def test_visible_gpus_are_counted(self, visible: str | None, indices: list[int]):
         section = GpuSection(driver="570.1", gpus=[gpu(i, memory_gib=10 + i) for i in range(3)], visible=visible)
-        box = machine_from_snapshot(snapshot(gpus=section))
-        assert box.gpu_count == len(indices)
-        assert box.gpu_memory_bytes == min((10 + i for i in indices), default=0) * GIB
+        machine = machine_from_snapshot(snapshot(gpus=section))
+        assert machine.gpu_count == len(indices)
+        assert machine.gpu_memory_bytes == min((10 + i for i in indices), default=0) * GIB
 
-    def test_gpus_of_another_vendor_are_counted_by_torch(self):
+    def test_gpus_of_another_vendor_come_from_torch(self):
         assert machine_from_snapshot(snapshot(gpu_count_torch=4)).gpu_count == 4
         assert machine_from_snapshot(snapshot()).gpu_count == 0
 
-    def test_a_busy_port_is_replaced_by_a_free_one(self):
+    def test_busy_port_is_replaced_by_the_free_one(self):
         ports = PortSection(
             port=29500, from_variable=False, free=False, holder_pid=77, holder="python old.py", free_alternative=30123
         )
-        box = machine_from_snapshot(snapshot(ports=ports))
-        assert (box.free_port, box.busy_port) == (30123, 29500)
-        assert box.port_holder == "python old.py (pid 77)"
+        machine = machine_from_snapshot(snapshot(ports=ports))
+        assert (machine.free_port, machine.busy_port) == (30123, 29500)
+        assert machine.port_holder == "python old.py (pid 77)"
 
     @pytest.mark.parametrize(("loopback", "head"), [(False, "head-node"), (True, "10.0.0.5")])
-    def test_a_master_addr_in_force_is_kept_unless_it_is_loopback(self, loopback: bool, head: str):
+    def test_master_addr_is_kept_unless_it_is_loopback(self, loopback: bool, head: str):
         resolve = ResolveSection(
             master_addr="head-node", master_port=29500, addresses=["10.0.0.9"], loopback=loopback, ours=False, nnodes=4
         )
-        box = machine_from_snapshot(snapshot(resolve=resolve))
-        assert (box.head, box.nodes) == (head, 4)
+        machine = machine_from_snapshot(snapshot(resolve=resolve))
+        assert (machine.head, machine.nodes) == (head, 4)
 
-    def test_shell_variable_names(self):
-        box = machine_from_snapshot(snapshot(variables={"MASTER_PORT": "1", "RANK": "0", "NCCL_DEBUG": "INFO"}))
-        assert list(box.shell_variables) == ["MASTER_PORT", "RANK", "NCCL_DEBUG"]
+    def test_names_of_shell_variables(self):
+        machine = machine_from_snapshot(snapshot(variables={"MASTER_PORT": "1", "RANK": "0", "NCCL_DEBUG": "INFO"}))
+        assert list(machine.shell_variables) == ["MASTER_PORT", "RANK", "NCCL_DEBUG"]
 
 
 class TestInterfaceToPin:
@@ -137,7 +142,7 @@ class TestInterfaceToPin:
             ([interface("veth1", "virtual")], "", []),
         ],
     )
-    def test_interface_is_the_fastest_with_an_address(self, interfaces, name: str, others: list[str]):
+    def test_interface_choice(self, interfaces, name: str, others: list[str]):
         network = snapshot(interfaces=interfaces).network
         assert network
         chosen, rest = interfaces_to_pin(network)
@@ -146,7 +151,7 @@ class TestInterfaceToPin:
         judged = network_judge._best(network)  # what the check recommends must be what the fix pins
         assert (judged.name if judged else "") == name
 
-    def test_ipv4_is_preferred_to_ipv6(self):
+    def test_ipv4_before_ipv6_as_the_head(self):
         both = msgspec.structs.replace(interface("eth0"), addresses=["fd00::5/64", "10.0.0.7/24"])
         assert machine_from_snapshot(snapshot(interfaces=[both])).head == "10.0.0.7"
 
@@ -167,15 +172,15 @@ class TestTarget:
     def test_target_of_a_running_job(self, command: list[str], target: list[str], tmp_path: Path):
         assert target_of(FixContext(script="asked.py", report=report(command, tmp_path))) == target
 
-    def test_target_with_a_name_like_an_option(self):
+    def test_target_of_a_script_named_like_an_option(self):
         assert target_of(FixContext(script="-x.py")) == ["./-x.py"]
 
-    def test_target_is_empty_without_job_and_script(self):
+    def test_no_target_without_job_and_script(self):
         assert target_of(FixContext()) == []
 
 
 class TestGenerators:
-    """The finite table."""
+    """Table of generators."""
 
     def test_every_generator_an_entry_names_is_declared(self):
         named = {spec.generator for cause in KNOWLEDGE.causes.values() for spec in cause.fixes if spec.generator}
@@ -183,9 +188,9 @@ class TestGenerators:
         assert named <= set(GENERATORS)
 
     @pytest.mark.parametrize("name", GENERATORS)
-    @pytest.mark.parametrize("box", [EIGHT_GPUS, CPU_ONLY, Machine()], ids=["gpus", "cpu", "unknown"])
-    def test_every_generator_returns_text_and_one_line_commands(self, name: str, box: Machine):
-        made = GENERATORS[name](box, ["train.py"])
+    @pytest.mark.parametrize("machine", [EIGHT_GPUS, CPU_ONLY, Machine()], ids=["gpus", "cpu", "unknown"])
+    def test_each_generator_gives_text_and_one_line_commands(self, name: str, machine: Machine):
+        made = GENERATORS[name](machine, ["train.py"])
         assert made.text.strip()
         assert all(line and "\n" not in line for line in made.commands)
         assert all("/" not in name and content.endswith("\n") for name, content in made.files.items())
@@ -199,7 +204,7 @@ class TestGenerators:
             assert fix.text or fix.commands
             assert fix.safety == "display" or fix.files or fix.patches
 
-    def test_an_unknown_generator_of_a_team_entry_is_reported(self):
+    def test_unknown_generator_of_a_team_entry_is_reported(self):
         spec = FixSpec(id="x", kind="config", title="X", generator="no-such", safety="safe")
         cause = msgspec.structs.replace(CONDITIONAL, fixes=[spec])
         (fix,) = build_fixes(cause, FixContext(), KNOWLEDGE)
@@ -215,7 +220,7 @@ class TestPatches:
 
     spec = next(spec for spec in CONDITIONAL.fixes if spec.kind == "patch")
 
-    def test_patch_of_the_files_of_the_findings(self, tmp_path: Path):
+    def test_patch_from_the_findings(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_text(HUNG)
         fix = self.patch(FixContext(findings=review_file(path, KNOWLEDGE)))
@@ -227,19 +232,19 @@ class TestPatches:
         path.write_text(patch.after)
         assert [f for f in review_file(path, KNOWLEDGE) if f.rule == "DW401"] == []
 
-    def test_patch_of_the_script_alone(self, tmp_path: Path):
+    def test_patch_from_the_script_alone(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_text(HUNG)
         assert self.patch(FixContext(script=str(path))).patches
 
-    def test_patch_of_the_file_at_which_the_job_waits(self, tmp_path: Path):
+    def test_patch_from_the_line_of_the_job(self, tmp_path: Path):
         helper, script = tmp_path / "helper.py", tmp_path / "train.py"
         helper.write_text(HUNG)
         script.write_text("import helper\n")
         job = report(["python", "train.py"], tmp_path, where=f"{helper}:7", branch=f"{helper}:6")
         assert [patch.path for patch in self.patch(FixContext(report=job)).patches] == [str(helper)]
 
-    def test_patch_of_the_script_in_the_command_of_the_job(self, tmp_path: Path):
+    def test_patch_from_the_command_and_directory_of_the_job(self, tmp_path: Path):
         path = tmp_path / "train.py"
         path.write_text(HUNG)
         assert self.patch(FixContext(report=report(["python", "-u", "train.py"], tmp_path))).patches
@@ -260,7 +265,7 @@ class TestPatches:
             (None, "no such file"),
         ],
     )
-    def test_text_only_without_a_place_to_patch(self, content: bytes | None, said: str, tmp_path: Path):
+    def test_text_only_if_there_is_nothing_to_patch(self, content: bytes | None, said: str, tmp_path: Path):
         path = tmp_path / "train.py"
         if content is not None:
             path.write_bytes(content)

@@ -24,14 +24,14 @@ OLD_CARD = msgspec.structs.replace(EIGHT_GPUS, gpu_name="Tesla T4")
 MACHINES = {"gpus": EIGHT_GPUS, "cpu": CPU_ONLY, "old": OLD_CARD, "unknown": Machine()}
 
 
-def script(generator, box: Machine) -> str:
-    (content,) = generator(box, []).files.values()
+def script(generator, machine: Machine) -> str:
+    (content,) = generator(machine, []).files.values()
     return content
 
 
 def test_every_script_is_complete_and_formatted(tmp_path: Path):
-    for generator, (name, box) in itertools.product(GENERATORS, MACHINES.items()):
-        content = script(generator, box)
+    for generator, (name, machine) in itertools.product(GENERATORS, MACHINES.items()):
+        content = script(generator, machine)
         assert "{{" not in content
         assert "#?" not in content
         (tmp_path / f"{generator.__name__}_{name}.py").write_text(content)
@@ -43,25 +43,25 @@ def test_every_script_is_complete_and_formatted(tmp_path: Path):
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
-@pytest.mark.parametrize("box", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 class TestEveryScript:
-    """Properties on every machine."""
+    """Properties of every script, on any machine."""
 
-    def test_it_is_python_3_9_without_unresolved_marks(self, generator, box: Machine):
-        ast.parse(script(generator, box), feature_version=(3, 9))
+    def test_script_is_python_3_9_without_unresolved_marks(self, generator, machine: Machine):
+        ast.parse(script(generator, machine), feature_version=(3, 9))
 
-    def test_the_review_has_no_findings_in_it(self, generator, box: Machine):
-        assert review_text(script(generator, box), "made.py", built_in_knowledge()) == []
+    def test_review_finds_nothing_in_the_script(self, generator, machine: Machine):
+        assert review_text(script(generator, machine), "made.py", built_in_knowledge()) == []
 
-    def test_the_line_to_start_it_names_the_file(self, generator, box: Machine):
-        made = generator(box, ["train.py"])
+    def test_start_line_names_the_file(self, generator, machine: Machine):
+        made = generator(machine, ["train.py"])
         ((name, content),) = made.files.items()
         assert made.commands[0].split()[-1] == name
         assert name in content
 
 
 class TestMachineValues:
-    """Single lines of the templates."""
+    """Lines of the templates that depend on the machine."""
 
     def test_the_start_line_counts_the_gpus(self):
         assert "torchrun --standalone --nproc-per-node=8 ddp_setup.py" in script(code_templates.ddp_code, EIGHT_GPUS)
@@ -93,7 +93,7 @@ class TestOlderTorch:
             (code_templates.join_context, (2, 0), (2, 1)),
         ],
     )
-    def test_version(self, generator, last_without: tuple[int, int], first_with: tuple[int, int]):
+    def test_older_torch_gives_text_only(self, generator, last_without: tuple[int, int], first_with: tuple[int, int]):
         refused = generator(msgspec.structs.replace(EIGHT_GPUS, torch=last_without), [])
         assert (refused.files, refused.commands) == ({}, [])
         assert f"{first_with[0]}.{first_with[1]} or newer" in refused.text

@@ -1,4 +1,4 @@
-"""The fix flow: each step has its effect and leaves its event in the session."""
+"""The fix flow: each step changes the files it names and leaves its event in the session."""
 
 import asyncio
 import sys

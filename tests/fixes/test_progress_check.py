@@ -1,4 +1,4 @@
-"""Detection of ranks that have passed a line, from their samples."""
+"""Ranks that have passed a line, decided from stack samples."""
 
 from pathlib import Path
 
@@ -41,26 +41,26 @@ def at(*frames: tuple[str, int]) -> list[StackFrame]:
     return [StackFrame(function, COPY, line) for function, line in frames]
 
 
-def test_a_rank_after_the_line_has_passed_it() -> None:
+def test_rank_behind_the_line_has_passed() -> None:
     seen = course(AFTER)
     seen.see({0: at(("main", 9), ("validate", 4)), 1: at(("main", 10)), 2: at(("main", 8))})
     assert seen.passed == {0, 1}
 
 
-def test_a_rank_at_or_before_the_line_has_not_passed_it() -> None:
+def test_rank_at_or_before_the_line_has_not_passed() -> None:
     seen = course(AFTER)
     seen.see({0: at(("main", 9), ("validate", 2)), 1: at(("main", 9)), 2: at(("main", 8), ("train", 90))})
     assert seen.passed == set()
 
 
-def test_a_rank_that_left_the_line_has_passed_it() -> None:
+def test_rank_seen_at_the_line_and_then_elsewhere_has_passed() -> None:
     seen = course(AFTER)
     seen.see({0: at(("main", 9), ("validate", 2))})
     seen.see({0: at(("main", 8))})
     assert seen.passed == {0}
 
 
-def test_a_conditional_line_counts_only_if_the_rank_was_seen_there() -> None:
+def test_conditional_line_counts_only_if_the_rank_was_seen_there() -> None:
     before = BEFORE.replace("        validate()\n", "        if epoch % 3 == 2:\n            validate()\n")
     seen = course(NOW_AND_THEN, before)
     seen.see({0: at(("main", 11)), 1: at(("main", 11))})
@@ -70,7 +70,7 @@ def test_a_conditional_line_counts_only_if_the_rank_was_seen_there() -> None:
     assert seen.passed == {0}
 
 
-def test_files_outside_of_the_copy_are_ignored() -> None:
+def test_frames_outside_of_the_copy_are_ignored() -> None:
     seen = course(AFTER)
     seen.see({0: [StackFrame("main", SCRIPT, 10)]})
     assert seen.passed == set()

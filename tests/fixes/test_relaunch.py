@@ -1,4 +1,4 @@
-"""Preparation of a second start of a job on a copy."""
+"""A job's command line and files, prepared for a second start on a copy."""
 
 import sys
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_torchrun_gets_another_rendezvous(place: Path, tmp_path: Path, options: 
     assert relaunch.command == [*RUN, "--standalone", "--nproc-per-node=2", "train.py", "--lr", "1"]
 
 
-def test_other_options_of_the_launcher_are_kept(place: Path, tmp_path: Path) -> None:
+def test_other_launcher_options_are_kept(place: Path, tmp_path: Path) -> None:
     launcher = ["python", "/v/bin/torchrun", "--max-restarts", "3", "--nproc_per_node", "2", "train.py", "--lr", "1"]
     relaunch = prepare_relaunch(job(place, launcher, RANK), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[2:7] == ["--standalone", "--max-restarts", "3", "--nproc_per_node", "2"]
@@ -92,7 +92,7 @@ def test_accelerate_gets_a_free_port(place: Path, tmp_path: Path) -> None:
     assert relaunch.command[4:] == ["--cpu", "train.py", "--lr", "1"]
 
 
-def test_without_a_launcher_torchrun_is_used(place: Path, tmp_path: Path) -> None:
+def test_unknown_launcher_is_replaced_by_torchrun(place: Path, tmp_path: Path) -> None:
     relaunch = prepare_relaunch(job(place, [], RANK, "python"), fix(place / "train.py"), tmp_path / "copy")
     assert relaunch.command[:5] == [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     assert relaunch.command[5:] == ["train.py", "--lr", "1"]
@@ -113,7 +113,7 @@ def test_absolute_paths_point_into_the_copy_and_the_original_is_untouched(place:
     assert relaunch.environ == {"PATH": "/bin", "PYTHONPATH": f"{copy}:/lib"}
 
 
-def test_script_outside_of_the_working_directory(place: Path, tmp_path: Path) -> None:
+def test_script_outside_of_the_working_directory_is_copied(place: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "home"
     elsewhere.mkdir()
     launcher = [*RUN, "--nproc-per-node=2", "../run/train.py"]
@@ -124,7 +124,7 @@ def test_script_outside_of_the_working_directory(place: Path, tmp_path: Path) ->
     assert (tmp_path / "copy" / "train.py").read_text() == "new\n"
 
 
-def test_data_is_not_copied_and_listed(place: Path, tmp_path: Path) -> None:
+def test_data_is_left_out_and_reported(place: Path, tmp_path: Path) -> None:
     (place / "data.bin").write_bytes(bytes(5_000_000))
     relaunch = prepare_relaunch(
         job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
@@ -132,7 +132,7 @@ def test_data_is_not_copied_and_listed(place: Path, tmp_path: Path) -> None:
     assert relaunch.left_out == ["data.bin"]
 
 
-def test_of_too_many_files_only_code_is_copied(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_directory_is_reduced_to_code(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddpwizard.app.fixes.relaunch.TREE_LIMIT_FILES", 1)
     relaunch = prepare_relaunch(
         job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy"
@@ -141,7 +141,7 @@ def test_of_too_many_files_only_code_is_copied(place: Path, tmp_path: Path, monk
     assert relaunch.left_out
 
 
-def test_jobs_that_cannot_be_relaunched_are_refused(place: Path, tmp_path: Path) -> None:
+def test_relaunch_that_is_refused(place: Path, tmp_path: Path) -> None:
     good = job(place, [*RUN, "train.py", "--lr", "1"], RANK)
     with pytest.raises(UserError, match="changed since"):
         prepare_relaunch(good, fix(place / "train.py", before="other\n"), tmp_path / "a")

@@ -45,15 +45,16 @@ class TestKeepingTheBatch:
         assert (found.changes, found.scaled_lr, found.reference_batch) == (False, 1e-3, 64)
         assert told == "batch: 2 × 4 × 8 GPUs = 64, as on 4 GPUs"
         assert describe_scaling(found) == [
-            "Batch of a step: 2 × 8 × 4 GPUs = 64 sequences before, 2 × 4 × 8 GPUs = 64 now; the learning rate stays."
+            "Batch of a step: 2 × 8 × 4 GPUs = 64 sequences before, 2 × 4 × 8 GPUs = 64 now; "
+            "the learning rate does not change."
         ]
 
     def test_one_that_cannot_be_kept(self) -> None:
         asked = setting(5, 4, 2)
         _, found, told = keep_global_batch(asked, scale_batch(asked, 4))
         assert (found.batch, found.changes) == (30, True)
-        assert told == "batch: 3 × 2 × 5 GPUs = 30, nearest to the 32 on 4 GPUs"
-        assert "So it is another experiment" in describe_scaling(found)[-1]
+        assert told == "batch: 3 × 2 × 5 GPUs = 30, closest to the 32 on 4 GPUs"
+        assert "It is therefore another experiment" in describe_scaling(found)[-1]
 
     @pytest.mark.parametrize(("reference", "before"), [(8, "1 × 16 × 8 GPUs = 128"), (3, "128")])
     def test_a_batch_over_all_gpus_is_that_of_both_runs(self, reference: int, before: str) -> None:
@@ -61,7 +62,7 @@ class TestKeepingTheBatch:
         assert (found.reference_batch, found.batch, found.scaled_lr) == (128, 128, 1e-3)
         now = "1 × 8 × 16 GPUs = 128 now"
         assert describe_scaling(found) == [
-            f"Batch of a step: {before} sequences before, {now}; the learning rate stays."
+            f"Batch of a step: {before} sequences before, {now}; the learning rate does not change."
         ]
 
 

@@ -248,6 +248,14 @@ class TestReaders:
         shown = form_fields.placeholders(found)
         assert (shown["seq_len"], shown["dtype"], shown["attention"]) == (str(seq_len), dtype, attention)
 
+    @pytest.mark.parametrize(("strategy", "seq_len"), [(None, 512), ({"kind": "ddp"}, 64)])
+    def test_specification_with_a_strategy_keeps_the_length_of_measurements(
+        self, strategy: dict[str, str] | None, seq_len: int
+    ) -> None:
+        model = {"params": 7.4e8, "layers": 48, "hidden": 1024, "heads": 16, "kind": "encoder-decoder"}
+        text = {"model": model, "train": {}, "strategy": strategy, "gpus": 8, "gpu": "H100"}
+        assert request_from_spec(json.dumps(text).encode(), {}).setting.train.seq_len == seq_len
+
     def test_a_specification_without_nodes_has_as_many_as_its_gpus_need(self) -> None:
         text = {"model": {"params": 1e9}, "train": {}, "gpus": 16, "gpu": "H100"}
         found = request_from_spec(json.dumps(text).encode(), {})

@@ -118,7 +118,7 @@ class TestSpec:
 def test_a_batch_that_cannot_be_kept() -> None:
     train = TrainingOptions(micro_batch=4, grad_accum=2)
     asked = spec.fill_defaults(TrainingSetup(model=Model(params=1e9), train=train, gpus=5))[0]
-    assert "A batch of 32 cannot be kept on 5 GPUs: the nearest is 30" in "\n".join(
+    assert "A batch of 32 cannot be kept on 5 GPUs: the closest is 30" in "\n".join(
         describe_scaling(scale_batch(asked, 4))
     )
 

@@ -63,10 +63,10 @@ def test_options_are_taken_as_they_are() -> None:
     [
         ({"quant": "nf4"}, "weights in nf4 cannot be trained"),
         ({"lora_target": "q,v"}, "--lora-target without --lora"),
-        ({"lora": 8, "frozen": "0.5"}, "--frozen beside --lora"),
+        ({"lora": 8, "frozen": "0.5"}, "--frozen and --lora exclude each other"),
         ({"frozen": "1"}, "--frozen is 1"),
-        ({"frozen": "1.5"}, "say 1.5% if that is meant"),
-        ({"frozen": "50"}, "say 50% if that is meant"),
+        ({"frozen": "1.5"}, "give 1.5% for a share"),
+        ({"frozen": "50"}, "give 50% for a share"),
         ({"frozen": "-0.1"}, "--frozen is -0.1"),
         ({"frozen": "9B"}, "--frozen is 9B"),
         ({"frozen": "half"}, "--frozen is half"),

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,22 +11,53 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.system import procfs
 from ddpwizard.app.system.procfs import Proc
 from ddpwizard.app.triage.triage import triage_jobs
+from ddpwizard.app.triage.types import JobReport
 from helpers.hang_cases import HANGS, Hang
-from helpers.hang_jobs import judged, named, standing, wrong
+from helpers.hang_jobs import Truth, judged, named, standing, wrong
 from helpers.jobs import SCRIPTS, running, torchrun, wait_for
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+# Jobs whose processes are idle once they hang: two at a time, as one starts while the other is sampled.
+QUIET = [hang for hang in HANGS if hang.quiet]
+BUSY = [hang for hang in HANGS if not hang.quiet]
+AT_A_TIME = 2
+Judged = tuple[Truth, JobReport]
 
 
-@pytest.mark.parametrize("hang", HANGS, ids=[hang.name for hang in HANGS])
-def test_verdict(hang: Hang, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def quiet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, "Future[Judged]"]:
+    """The report of each selected quiet job, once all have been sampled and ended."""
+    selected = {item.name for item in request.session.items}
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        return {
+            hang.name: pool.submit(verdict_of, hang, tmp_path_factory.mktemp(hang.name))
+            for hang in QUIET
+            if f"{test_verdict_of_quiet_job.__name__}[{hang.name}]" in selected
+        }
+
+
+def verdict_of(hang: Hang, directory: Path) -> Judged:
+    """Start the job, wait until it hangs, and sample it."""
     if hang.cut and os.geteuid() != 0:
         pytest.skip("needs root, for a network of its own")
-    with standing(hang, tmp_path) as there:
-        report = judged(there)
-        faults = wrong(there.truth, report)
-        ranks = [(row.rank, row.state, row.collective, row.where, row.note) for row in report.ranks]
-        assert not faults, f"{faults}; {report.verdict.why}; {ranks}"
+    with standing(hang, directory) as there:
+        return there.truth, judged(there)
+
+
+def assert_right(truth: Truth, report: JobReport) -> None:
+    faults = wrong(truth, report)
+    ranks = [(row.rank, row.state, row.collective, row.where, row.note) for row in report.ranks]
+    assert not faults, f"{faults}; {report.verdict.why}; {ranks}"
+
+
+@pytest.mark.parametrize("hang", QUIET, ids=[hang.name for hang in QUIET])
+def test_verdict_of_quiet_job(hang: Hang, quiet: dict[str, "Future[Judged]"]) -> None:
+    assert_right(*quiet[hang.name].result())
+
+
+@pytest.mark.parametrize("hang", BUSY, ids=[hang.name for hang in BUSY])
+def test_verdict_of_busy_job(hang: Hang, tmp_path: Path) -> None:
+    assert_right(*verdict_of(hang, tmp_path))
 
 
 class TestControls:

@@ -8,7 +8,7 @@ from ddpwizard.app.system.files import write_atomic
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_replace_file_writes_content_and_mode_and_leaves_nothing_else(tmp_path: Path, sync: bool) -> None:
+def test_replace_file_writes_content_and_mode_and_leaves_no_other_file(tmp_path: Path, sync: bool) -> None:
     path = tmp_path / "result.json"
     path.write_text("old")
     replace_file(path, b"new", 0o640, sync=sync)

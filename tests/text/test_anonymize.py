@@ -1,4 +1,4 @@
-"""What is made public names nobody, and names the same thing alike in all places."""
+"""Renaming of private names: none is left, and each has the same alias everywhere."""
 
 import pytest
 from ddpwizard.app.text.anonymize import Aliases
@@ -58,7 +58,7 @@ def renamed() -> dict[str, object]:
         "login",
     ],
 )
-def test_a_name_is_nowhere(renamed: dict[str, object], name: str) -> None:
+def test_private_name_is_nowhere(renamed: dict[str, object], name: str) -> None:
     assert name not in str(renamed).replace("node-070", "")
 
 
@@ -72,7 +72,7 @@ def test_the_same_name_has_the_same_alias(renamed: dict[str, object]) -> None:
     assert f"/home/{env['USER']}/" in ranks[0]["where"]
 
 
-def test_what_is_public_anyway_stays(renamed: dict[str, object]) -> None:
+def test_public_names_stay(renamed: dict[str, object]) -> None:
     lines = renamed["lines"]
     assert isinstance(lines, list)
     assert "127.0.0.1 and ::1 at 12:30:45" in lines[2]

@@ -1,4 +1,4 @@
-"""No secret leaves by any of the ways it can stand in an environment, a command line, a URL, a header or a log."""
+"""Removal of secrets from environments, command lines, URLs, headers and logs."""
 
 import ast
 import time
@@ -43,7 +43,7 @@ HF = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWx"
         f"azure AccountKey={SECRET};EndpointSuffix=x",
     ],
 )
-def test_a_secret_is_taken_out_of_a_line(line: str) -> None:
+def test_secret_is_removed_from_a_line(line: str) -> None:
     cleaned = redact.redact_text(line)
     assert SECRET not in cleaned
     assert "and more" not in cleaned
@@ -67,7 +67,7 @@ def test_a_secret_is_taken_out_of_a_line(line: str) -> None:
         "0123456789abcdef0123456789abcdef01234567",
     ],
 )
-def test_a_well_known_key_is_secret_wherever_it_stands(key: str) -> None:
+def test_well_known_key_is_removed_anywhere(key: str) -> None:
     for line in (key, f"login({key!r})", f"failed: {key}, again", f"path/{key}/x", f'"{key}"'):
         assert key not in redact.redact_text(line)
 
@@ -92,11 +92,11 @@ def test_a_well_known_key_is_secret_wherever_it_stands(key: str) -> None:
         "sampler.set_epoch(epoch)  # passes the epoch on",
     ],
 )
-def test_what_is_no_secret_stays(line: str) -> None:
+def test_other_values_stay(line: str) -> None:
     assert redact.redact_text(line) == line
 
 
-def test_environment_hides_by_name() -> None:
+def test_environment_hides_values_by_name() -> None:
     cleaned = redact.redact_environment(
         {"HF_TOKEN": SECRET, "WANDB_API_KEY": SECRET, "TOKENIZERS_PARALLELISM": "false", "NCCL_DEBUG": "INFO"}
         | {"EXTRA_ARGS": f"--token {SECRET}"}
@@ -106,7 +106,7 @@ def test_environment_hides_by_name() -> None:
     assert cleaned["TOKENIZERS_PARALLELISM"] == "false"
 
 
-def test_a_command_line_given_as_words() -> None:
+def test_command_line_given_as_words_is_cleaned() -> None:
     words = ["python", "train.py", "--token", SECRET, "--lr", "0.1", "--api-key=" + SECRET, "--password", SECRET]
     cleaned = redact.redact_data({"argv": [*words, "-u", f"me:{SECRET}"]})
     assert SECRET not in str(cleaned)
@@ -126,7 +126,7 @@ def test_data_hides_all_text_under_a_secret_key() -> None:
     assert (cleaned["token_count"], cleaned["token"], cleaned["n"]) == (3, None, [1, 2.5])
 
 
-def test_an_entry_of_the_knowledge_base_is_left_alone() -> None:
+def test_knowledge_entry_is_unchanged() -> None:
     entry = {
         "signatures": [{"pattern": "Address already in use", "literal": "already in use"}],
         "questions": {"a": "b"},
@@ -135,7 +135,7 @@ def test_an_entry_of_the_knowledge_base_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a b " * 250_000, " " * 1_000_000, "x=" * 500_000, '"' * 500_000])
-def test_time_grows_with_the_length_alone(text: str) -> None:
+def test_time_is_linear_in_the_length(text: str) -> None:
     started = time.thread_time()
     redact.redact_text(text)
     whole_s = time.thread_time() - started
@@ -169,9 +169,9 @@ def test_source_keeps_its_lines_and_its_meaning() -> None:
 
 
 @pytest.mark.parametrize("code", ["", "if (", "x = 'open\n", "a\x0cb = 'c'\r\n", 'x = """a\n  b"""', "\tif x:\n  y"])
-def test_source_without_secrets_is_left_alone(code: str) -> None:
+def test_source_without_secrets_is_unchanged(code: str) -> None:
     assert redact.redact_source(code) == code
 
 
-def test_source_that_is_no_python_is_cleaned_line_by_line() -> None:
+def test_source_with_a_syntax_error_is_cleaned_line_by_line() -> None:
     assert "hunter2" not in redact.redact_source("if (\npassword=hunter2\n")

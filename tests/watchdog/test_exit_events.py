@@ -1,4 +1,4 @@
-"""When and how processes ended that are not watched as children."""
+"""Times and causes of the end of processes that are not our children."""
 
 import os
 import signal
@@ -21,11 +21,11 @@ from helpers.jobs import wait_for
         (63, "killed by signal 63"),
     ],
 )
-def test_a_wait_status_in_words(status: int | None, how: str) -> None:
+def test_wait_status_text(status: int | None, how: str) -> None:
     assert ProcessExit(0.0, status).how == how
 
 
-def test_the_order_and_the_manner_of_two_ends() -> None:
+def test_exit_events_have_order_and_cause() -> None:
     exits = ExitWatcher()
     ranks = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     try:

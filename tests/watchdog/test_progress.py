@@ -1,4 +1,4 @@
-"""Which counters are a sign of life."""
+"""Counters that count as progress."""
 
 import os
 
@@ -31,11 +31,11 @@ FIRST = CounterSample(at=0.0, state="S", collectives=4)
         (counted(state=""), False),
     ],
 )
-def test_moved(last: CounterSample, answer: bool) -> None:
+def test_progress_between_two_counter_samples(last: CounterSample, answer: bool) -> None:
     assert has_progressed(FIRST, last) is answer
 
 
-def test_count_of_a_living_and_of_no_process() -> None:
+def test_counters_of_a_living_and_of_a_missing_process() -> None:
     here = sample_counters(os.getpid())
     assert here.cpu_s > 0 and here.io_bytes > 0
     assert sample_counters(2**22 - 1).state == ""
@@ -51,5 +51,5 @@ def test_count_of_a_living_and_of_no_process() -> None:
         (b"", None),
     ],
 )
-def test_collectives_of_an_answer(answer: bytes, number: int | None) -> None:
+def test_collectives_are_parsed_from_an_answer(answer: bytes, number: int | None) -> None:
     assert count_collectives(answer) == number

@@ -1,8 +1,9 @@
-"""Whether the files of one job agree: processes, nodes, batch sizes, precision, ZeRO stage.
+"""Find contradictions between the files of one job: processes, nodes, batch sizes, precision, ZeRO stage.
 
-Pure functions over what the files say (``said``, ``said_lines``); each conflict is a line with its arithmetic. What the
-tools refuse themselves is named as such: DeepSpeed 0.19 (``runtime/config.py``: ``_batch_assertion``, and the check of
-both 16-bit formats) and Accelerate 1.15 (``_deepspeed_config_checks``, ``ParallelismConfig``).
+Pure functions over the statements of the files (``read_files``, ``launchers.launch_scripts``); each conflict is a line
+with its arithmetic. Settings that the tools themselves refuse are marked as such: DeepSpeed 0.19
+(``runtime/config.py``: ``_batch_assertion``, and the check of both 16-bit formats) and Accelerate 1.15
+(``_deepspeed_config_checks``, ``ParallelismConfig``).
 """
 
 import math
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from ...launchers.launch_scripts import JobFile, Statement
 
-# Beside deepspeed_config_file Accelerate refuses these in its own file.
+# Refused by Accelerate in its own file if there is a deepspeed_config_file.
 BESIDE_FILE = (
     "gradient_accumulation_steps",
     "gradient_clipping",
@@ -28,29 +29,31 @@ COMPARED |= {"micro_batch": "micro-batch", "accumulation": "accumulation", "batc
 
 
 class Conflict(NamedTuple):
-    """``where``: the lines that contradict each other, each ``file:line``."""
+    """A contradiction; ``where`` lists its lines, each as ``file:line``."""
 
     message: str
     where: list[str]
 
 
 def find_conflicts(files: Sequence[JobFile]) -> list[Conflict]:
-    """Every contradiction within the files and between them."""
+    """Return every contradiction within and between the files."""
     ranks = _ranks(files)
     batches = [each for file in files if file.kind in ("deepspeed", "manifest") for each in _batch(file, ranks)]
-    told = {each.where[0] for each in batches}  # those batches need no second line
-    between = [each for each in _between(files) if each.where[0] not in told]
+    reported = {each.where[0] for each in batches}  # one line for each batch is enough
+    between = [each for each in _between(files) if each.where[0] not in reported]
     return [*(each for file in files for each in _within(file)), *between, *batches]
 
 
 def _within(file: JobFile) -> Iterator[Conflict]:
-    for fact in file.repeated:
-        yield Conflict(f"{fact.words}; DeepSpeed refuses the file", [fact.where])
+    for statement in file.repeated:
+        yield Conflict(f"{statement.words}; DeepSpeed refuses the file", [statement.where])
     if file.kind == "deepspeed":
         sections = [file.plain.get(name) for name in ("bf16", "fp16")]
         if all(isinstance(each, dict) and each.get("enabled") is True for each in sections):
-            fact = file.of("precision")
-            yield Conflict("bf16 and fp16 are both enabled; DeepSpeed takes one", [fact.where if fact else file.path])
+            statement = file.of("precision")
+            yield Conflict(
+                "bf16 and fp16 are both enabled; DeepSpeed takes one", [statement.where if statement else file.path]
+            )
     if file.kind == "accelerate":
         yield from _accelerate(file)
     if file.kind == "script":
@@ -69,7 +72,7 @@ def _accelerate(file: JobFile) -> Iterator[Conflict]:
         both = [name for name in BESIDE_FILE if name in section or name in file.plain]
         if both:
             yield Conflict(
-                f"{', '.join(both)} beside deepspeed_config_file, in which they belong; Accelerate refuses the two",
+                f"{', '.join(both)} together with deepspeed_config_file, in which they belong; Accelerate refuses both",
                 [file.path],
             )
     sizes = file.plain.get("parallelism_config")
@@ -118,36 +121,40 @@ def _slurm(file: JobFile) -> Iterator[Conflict]:
 
 
 def _between(files: Sequence[JobFile]) -> Iterator[Conflict]:
-    """The same thing said differently: all against the first, which is the manifest's where there is one."""
+    """Compare the same value of all files with that of the first, which is the manifest if there is one."""
     ordered = sorted(files, key=lambda file: file.kind != "manifest")
     for name, words in COMPARED.items():
-        facts = [fact for file in ordered if (fact := file.of(name))]
-        for other in facts[1:]:
-            if other.value != facts[0].value:
-                yield Conflict(f"{words}: {other.words} ≠ {facts[0].words}", [other.where, facts[0].where])
+        statements = [statement for file in ordered if (statement := file.of(name))]
+        for other in statements[1:]:
+            if other.value != statements[0].value:
+                yield Conflict(f"{words}: {other.words} ≠ {statements[0].words}", [other.where, statements[0].where])
 
 
 def _ranks(files: Sequence[JobFile]) -> Statement | None:
-    """How many ranks the job has: as its launcher says, else the file that says it."""
+    """Return the number of ranks: that of the launcher, else of the first file with one."""
     order = ("script", "hostfile", "accelerate", "kubernetes", "manifest")
-    found = [(order.index(file.kind), fact) for file in files if file.kind in order and (fact := file.of("ranks"))]
+    found = [
+        (order.index(file.kind), statement) for file in files if file.kind in order and (statement := file.of("ranks"))
+    ]
     return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def _batch(file: JobFile, launched: Statement | None) -> Iterator[Conflict]:
-    """train_batch_size = micro-batch × accumulation × ranks: DeepSpeed refuses what does not multiply out, and where
-    one of them is left out rounds it down first."""
+    """Check train_batch_size = micro-batch × accumulation × ranks.
+
+    DeepSpeed refuses numbers that do not multiply out; one that is left out is computed and rounded down.
+    """
     batch, micro, steps = (file.of(name) for name in ("batch", "micro_batch", "accumulation"))
     ranks = file.of("ranks") or launched
     if not batch:
         return
-    factors = [fact for fact in (micro, steps, ranks) if fact]
-    product = math.prod(fact.value for fact in factors)
-    arithmetic = " × ".join(str(fact.value) for fact in factors)
+    factors = [statement for statement in (micro, steps, ranks) if statement]
+    product = math.prod(statement.value for statement in factors)
+    arithmetic = " × ".join(str(statement.value) for statement in factors)
     whole = f"{arithmetic} = {product}" if len(factors) > 1 else arithmetic
-    where = list(dict.fromkeys([batch.where, *(fact.where for fact in factors)]))
+    where = list(dict.fromkeys([batch.where, *(statement.where for statement in factors)]))
     names = {"micro_batch": "micro-batch", "accumulation": "accumulation", "ranks": "ranks"}
-    legend = " × ".join(names[fact.name] for fact in factors)
+    legend = " × ".join(names[statement.name] for statement in factors)
     if micro and steps and ranks:
         if batch.value != product:
             yield Conflict(f"{batch.words} ≠ {whole} ({legend})", where)

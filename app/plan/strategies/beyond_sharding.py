@@ -1,8 +1,8 @@
-"""What comes after sharding: the layers themselves split over GPUs, by tensor and by pipeline parallelism.
+"""Estimate tensor and pipeline parallelism, which split the layers over GPUs where sharding is not enough.
 
-An estimate by the same formulas. Within a node tensor parallelism splits every matrix, and with it weights, states,
-what a block keeps and the logits (Korthikanti et al., arXiv 2205.05198, section 4.2); over nodes pipeline parallelism
-splits the layers, while the micro-batches on their way keep as much of the activations as before (section 4.2.3).
+The formulas are those of the memory model. Tensor parallelism within a node splits every matrix, and with it weights,
+states, saved activations and logits (Korthikanti et al., arXiv 2205.05198, section 4.2). Pipeline parallelism over
+nodes splits the layers; the micro-batches in flight keep as many activations as before (section 4.2.3).
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,10 @@ class ModelSplit(NamedTuple):
 
 
 def smallest_split(setting: TrainingSetup) -> ModelSplit | None:
-    """The fewest GPUs that hold one copy of the model's states and activations; None where none is found, or the
-    memory or the shape is not known."""
+    """Return the fewest GPUs that hold the states and activations of one copy of the model.
+
+    None if there are none, or if the memory or the shape is not known.
+    """
     if not (setting.gpu_memory_gib and has_known_shape(setting.model)):
         return None
     room = setting.gpu_memory_gib * GIB * (1 - SPARE)
@@ -45,17 +47,17 @@ def smallest_split(setting: TrainingSetup) -> ModelSplit | None:
 
 
 def split_advice(setting: TrainingSetup) -> str:
-    """It in words, for a setting in which nothing fits."""
+    """Return the advice to split the layers, for a setting in which nothing fits."""
     found = smallest_split(setting)
     if found is None:
         return "Or split the layers themselves (tensor or pipeline parallelism), or take more or larger GPUs."
     ways = [f"tensor parallelism over {found.tensor} GPUs of a node"] if found.tensor > 1 else []
     ways += [f"pipeline parallelism over {found.pipeline} stages"] if found.pipeline > 1 else []
     more = f", {found.gpus} GPUs for each copy of the model" if len(ways) > 1 else ""
-    here = "" if found.gpus <= setting.gpus else f"; there {'is' if setting.gpus == 1 else 'are'} {setting.gpus:,}"
+    available = "" if found.gpus <= setting.gpus else f"; there {'is' if setting.gpus == 1 else 'are'} {setting.gpus:,}"
     size = f"about {found.gpu_bytes / GIB:.0f} GiB on each with everything recomputed (an estimate)"
     how = " and ".join(ways) or "one GPU for each copy"
-    return f"Next step, splitting the layers themselves: {how}{more}{here}; {size}."
+    return f"Next step, splitting the layers themselves: {how}{more}{available}; {size}."
 
 
 def _splits(setting: TrainingSetup) -> Iterator[ModelSplit]:
@@ -71,7 +73,7 @@ def _splits(setting: TrainingSetup) -> Iterator[ModelSplit]:
 
 
 def _gpu_bytes(setting: TrainingSetup, tensor: int, pipeline: int) -> float:
-    """States of the first stage, which has the input's table besides its layers, and what it computes with."""
+    """Return the memory of the first stage, which holds the input embedding in addition to its layers."""
     alone = msgspec.structs.replace(
         setting,
         strategy=Strategy(kind="single"),
@@ -87,5 +89,5 @@ def _gpu_bytes(setting: TrainingSetup, tensor: int, pipeline: int) -> float:
 
 
 def _with_master(dtype: str | None) -> str | None:
-    """As Megatron does it: 16-bit weights and fp32 masters, 18 bytes or less for each parameter."""
+    """Return the data type as in Megatron: 16-bit weights with fp32 masters, at most 18 bytes for each parameter."""
     return f"{dtype[:4]}-deepspeed" if dtype in ("bf16-mixed", "fp16-mixed") else dtype

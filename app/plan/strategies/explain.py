@@ -1,4 +1,4 @@
-"""What is said of a candidate: what binds it, why it is where it is, what one change would buy."""
+"""Explain a candidate: its bottleneck, why it fits or not, and the gain of single changes."""
 
 from collections.abc import Sequence
 
@@ -12,46 +12,49 @@ from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu
 from .largest_micro_batch import largest_micro_batch
 from .what_if import best_what_if, ratio_text, throughput_headroom, worthwhile_changes
 
-HELD_BACK = 0.05  # of the tokens per second, from which on a larger micro-batch is missed
+HELD_BACK = 0.05  # of the tokens per second: a larger gain of a larger micro-batch makes memory the bottleneck
 
 
-def explain_candidate(rows: Sequence[PlanRow], at: int, around: PlanContext) -> PlanRow:
-    """One of the candidates, which are ranked, with what is said of it: what binds it, the largest micro-batch, why,
-    what single changes would buy, and one of them as good and better in one."""
+def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) -> PlanRow:
+    """Return one of the ranked candidates with its explanation.
+
+    It consists of the bottleneck, the largest micro-batch, the reason, the gain of single changes, and the name of a
+    candidate that is at least as good in everything.
+    """
     found, setting = rows[at]
     most = largest_micro_batch(setting) if setting.gpu_memory_gib and has_known_shape(setting.model) else None
     dominated_by = _dominated(rows[at], rows) if at else ""
     found = msgspec.structs.replace(
         found, largest_micro_batch=most, binds=_binds(found, setting), dominated_by=dominated_by
     )
-    held = throughput_headroom(found, setting, around)
-    if held > HELD_BACK and found.binds == "arithmetic":
+    headroom = throughput_headroom(found, setting, context)
+    if headroom > HELD_BACK and found.binds == "arithmetic":
         found = msgspec.structs.replace(found, binds="GPU memory")
-    why = _why(found, setting, around.host_bytes)
+    why = _why(found, setting, context.host_bytes)
     if dominated_by:
-        what = f"{dominated_by} is no slower and needs no more memory"
-        return PlanRow(msgspec.structs.replace(found, why=why, lever=what), setting)
-    bought = worthwhile_changes(found, setting, around)
-    said = best_what_if(found, setting, bought, around)
+        lever = f"{dominated_by} is no slower and needs no more memory"
+        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
+    changes = worthwhile_changes(found, setting, context)
+    lever = best_what_if(found, setting, changes, context)
     if not at and _wants_more(found):
-        said = f"{said}. {beyond_sharding.split_advice(setting).removesuffix('.')}"
-    return PlanRow(msgspec.structs.replace(found, changes=bought, why=why, lever=said), setting)
+        lever = f"{lever}. {beyond_sharding.split_advice(setting).removesuffix('.')}"
+    return PlanRow(msgspec.structs.replace(found, changes=changes, why=why, lever=lever), setting)
 
 
-def explain_candidates(rows: Sequence[PlanRow], around: PlanContext) -> list[PlanRow]:
-    """Each of the candidates, which are ranked, with what is said of it."""
-    return [explain_candidate(rows, at, around) for at in range(len(rows))]
+def explain_candidates(rows: Sequence[PlanRow], context: PlanContext) -> list[PlanRow]:
+    """Return all ranked candidates with their explanations."""
+    return [explain_candidate(rows, at, context) for at in range(len(rows))]
 
 
 def _binds(found: Candidate, setting: TrainingSetup) -> Binding:
-    """What holds it back: what lacks where it does not fit or only just, else what its time says."""
+    """Return the bottleneck: the missing memory if it does not fit or only just, else that of its time."""
     if found.fits is False:
         return "GPU memory" if exceeds_gpu(found, setting) else "host memory"
     return "GPU memory" if found.fits == "tight" and found.binds != "NVMe" else found.binds
 
 
 def _wants_more(best: Candidate) -> bool:
-    """Whether sharding is at its end: nothing fits, or nothing in practice, or only with all on a drive."""
+    """Return whether sharding is not enough: nothing fits, or nothing in practice, or only with all on a drive."""
     return best.fits is False or not best.in_practice or best.binds == "NVMe"
 
 
@@ -62,8 +65,10 @@ def _family(strategy: Strategy) -> str:
 
 
 def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
-    """The name of one of the family that is as good in time and in memory of GPU and host, and better in one. DDP is
-    what others are compared with: nothing takes its place."""
+    """Return a strategy of the same family that is no worse in time and memory and better in one of them.
+
+    "" if there is none. DDP is the reference and is never dominated.
+    """
     if row.candidate.step_seconds is None or row.setting.layout.kind == "ddp":
         return ""
 
@@ -83,7 +88,7 @@ def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
 
 def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> str:
     if setting.gpu_memory_gib is None:
-        least = "" if has_known_shape(setting.model) else " for the states alone, activations come on top"
+        least = "" if has_known_shape(setting.model) else " for the states alone, activations come in addition"
         return f"needs {found.device_used_bytes_per_gpu / GIB:,.1f} GiB per GPU{least}"
     room = setting.gpu_memory_gib * GIB - found.device_used_bytes_per_gpu
     if found.fits is False:
@@ -92,10 +97,10 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         return f"does not fit: {-room / GIB:,.1f} GiB of GPU memory are missing"
     if not has_known_shape(setting.model):
         least = f"at least {found.device_used_bytes_per_gpu / GIB:,.1f} of {setting.gpu_memory_gib:.1f} GiB"
-        return f"{least}; activations come on top, and are counted from layers and hidden size"
-    spare = f"{room / GIB:.1f} GiB to spare" if room > 0 else "fits only where PyTorch gives its gaps back"
-    said = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
-    return said if found.in_practice else f"not in practice: {said}"
+        return f"{least}; activations come in addition, and are counted from layers and hidden size"
+    spare = f"{room / GIB:.1f} GiB to spare" if room > 0 else "fits only if PyTorch frees its gaps"
+    reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
+    return reason if found.in_practice else f"not in practice: {reason}"
 
 
 def _on_host(found: Candidate, setting: TrainingSetup) -> str:
@@ -110,28 +115,28 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
     if not host_bytes:
         return "host memory is missing"
     ranks = setting.gpus // setting.nodes
-    needed, there = found.host_bytes * ranks, host_bytes * HOST_ROOM
+    needed, usable = found.host_bytes * ranks, host_bytes * HOST_ROOM
     each = f" ({ranks} ranks need {found.host_bytes / GIB:,.0f} each)" if ranks > 1 else ""
-    return f"{(needed - there) / GIB:,.0f} GiB of host memory are missing{each}"
+    return f"{(needed - usable) / GIB:,.0f} GiB of host memory are missing{each}"
 
 
 def slowdown_text(slower_than_ideal: float) -> str:
-    """``41% slower than ideal``; from twice as long on ``5.4 times the ideal step``."""
+    """Return ``41% slower than ideal``; from twice as long, ``5.4 times the ideal step``."""
     if slower_than_ideal >= 1:
         return f"{ratio_text(1 + slower_than_ideal)} times the ideal step"
     return f"{percent_text(slower_than_ideal)} slower than ideal"
 
 
 def _pace(found: Candidate, setting: TrainingSetup) -> str:
-    """How far from the ideal it is, and what the most of that is."""
+    """Return the slowdown against the ideal step, and its main cause."""
     if found.slower_than_ideal is None or not found.step_seconds:
         return ""
     slower = f", {slowdown_text(found.slower_than_ideal)}"
     if found.binds == "GPU memory" and found.fits is True:
-        slower += ", no room for twice the micro-batch, which would be quicker"
+        slower += ", no room for twice the micro-batch, which would be faster"
     waits = (found.exposed_comm_seconds or 0.0) / found.step_seconds
     if waits >= 0.01:
         whom = "the network" if setting.nodes > 1 else "other GPUs"
         slower += f" ({percent_text(waits)} of a step waits for {whom})"
     words = {"NVMe": "the NVMe drive", "host memory": "the optimizer on the host", "host link": "the link to the host"}
-    return slower + (f"; what binds is {words[found.binds]}" if found.binds in words else "")
+    return slower + (f"; the bottleneck is {words[found.binds]}" if found.binds in words else "")

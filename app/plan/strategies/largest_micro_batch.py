@@ -1,4 +1,4 @@
-"""The largest micro-batch that fits."""
+"""Find the largest micro-batch that fits."""
 
 from math import ceil
 
@@ -7,12 +7,11 @@ import msgspec
 from ..memory.peak import excess_bytes, fixed_memory
 from ..types import TrainingSetup
 
-MOST_SEQUENCES = 512  # of a micro-batch that is looked for
+MOST_SEQUENCES = 512  # largest micro-batch that is tried
 
 
 def largest_micro_batch(setting: TrainingSetup) -> int:
-    """The most sequences per GPU and step that still fit, ``MOST_SEQUENCES`` where more would, 0 where not even one
-    does."""
+    """Return the most sequences per GPU and step that fit, at most ``MOST_SEQUENCES``; 0 if not even one fits."""
 
     common = fixed_memory(setting)
 
@@ -25,7 +24,7 @@ def largest_micro_batch(setting: TrainingSetup) -> int:
     most = over(MOST_SEQUENCES)
     if most <= 0:
         return MOST_SEQUENCES
-    # Memory grows evenly but for where another moment becomes the peak: begin where that leads from the top, go on.
+    # Memory grows linearly until another phase becomes the peak: start from the line through the top, then search.
     each = most - over(MOST_SEQUENCES - 1)
     guess = MOST_SEQUENCES - ceil(most / each) if each > 0 else 1
     low, high, width = 1, MOST_SEQUENCES, 1

@@ -1,4 +1,4 @@
-"""How a plan scales: tokens per second of the best strategy over the number of GPUs, as a plot of text."""
+"""Scaling curve of a plan: tokens per second of the best strategy over the number of GPUs, as a text plot."""
 
 import msgspec
 
@@ -15,8 +15,11 @@ BAR_WIDTH = 20
 
 
 class ScalePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """``tokens_per_s`` over all GPUs, None where nothing fits in practice; ``ideal``: of the arithmetic alone, without
-    a wait, an offload or anything computed twice."""
+    """The best strategy on a number of GPUs.
+
+    ``tokens_per_s`` is over all GPUs, None if nothing fits in practice. ``ideal_tokens_per_s`` counts the arithmetic
+    alone, without waits, offloading or recomputation.
+    """
 
     gpus: int
     nodes: int
@@ -31,7 +34,7 @@ def scaling_points(
     host_bytes: float | None = None,
     recompute: Checkpointing | None = None,
 ) -> list[ScalePoint]:
-    """The best strategy of each number of GPUs, the micro-batch of each GPU as it is (so the batch grows with them)."""
+    """Return the best strategy for each number of GPUs; each GPU keeps its micro-batch, so the batch grows."""
     per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
     gpu = gpu_of(setting)
     step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1)
@@ -40,9 +43,9 @@ def scaling_points(
         nodes = -(-count // per_node)
         if count % nodes:
             continue
-        asked = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
-        ideal = step_tokens * count / step_time.ideal_step_s(asked, gpu, links)
-        best = rank_candidates(asked, context_of(asked, links, host_bytes), recompute)[0].candidate
+        scaled = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
+        ideal = step_tokens * count / step_time.ideal_step_s(scaled, gpu, links)
+        best = rank_candidates(scaled, context_of(scaled, links, host_bytes), recompute)[0].candidate
         point = ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal)
         if best.fits is not False and best.in_practice and best.tokens_per_s:
             point = msgspec.structs.replace(point, tokens_per_s=best.tokens_per_s, strategy=best.full_name)
@@ -51,7 +54,7 @@ def scaling_points(
 
 
 def gpu_counts(gpus: int) -> list[int]:
-    """Twice as many each time, to 64 and to twice of those there are, with those themselves."""
+    """Return powers of two up to 64 and to twice the GPUs of the setting, and that number itself."""
     found: list[int] = [*COUNTS]
     while found[-1] < 2 * gpus:
         found.append(2 * found[-1])
@@ -59,7 +62,7 @@ def gpu_counts(gpus: int) -> list[int]:
 
 
 def draw_curve(found: list[ScalePoint], ascii_only: bool = False) -> list[str]:
-    """The plot, 80 columns wide: a bar of what is expected, a mark where the ideal is, what share of it that is."""
+    """Plot the points in 80 columns: a bar for the expected rate, a mark at the ideal, and the share of it."""
     full, mark, cut = ("#", "|", "...") if ascii_only else ("█", "┊", "…")
     most = max((each.ideal_tokens_per_s for each in found), default=1.0)
     wide = max((len(f"{each.gpus}") for each in found), default=4)

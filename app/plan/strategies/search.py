@@ -1,4 +1,4 @@
-"""Which strategies there are for a model on a box, the best first."""
+"""Search the strategies for a model on a machine, and rank them."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ from .explain import explain_candidates
 
 PLACE = {True: 0, None: 0, "tight": 1, False: 3}
 SLOW_PLACE = 2  # of what fits, but not in practice
-ALIKE = 1.03  # times the fastest step: times are estimated, and so near to it the simplest is as good
+ALIKE = 1.03  # times the fastest step: times are estimates, and within this range the simplest strategy ranks first
 
 
 def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
-    """Every layout worth trying, the simplest first; those with a drive are ``drives``.
+    """Return every layout worth trying, the simplest first; ``nvme_strategies`` are separate.
 
-    A mesh within one node is not: where all links are alike, it holds more and sends more than sharding over all.
+    A mesh within one node is not worth it: with equal links it holds more and sends more than sharding over all GPUs.
     """
     offloaded = [
         Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"),
@@ -33,7 +33,7 @@ def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
     per_node = gpus // nodes
     sharded = [Strategy(kind="fsdp2", reshard_after_forward=kept) for kept in (True, False)]
     if nodes > 1 and per_node > 1 and gpus % nodes == 0:
-        # After the forward pass each node keeps a copy of the weights, and gathers them from itself.
+        # After the forward pass each node keeps a copy of the weights, and gathers them within the node.
         sharded += [Strategy(kind="fsdp2", reshard_after_forward=per_node), Strategy(kind="hsdp", shard_size=per_node)]
     return [
         Strategy(kind="ddp"),
@@ -47,7 +47,7 @@ def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
 
 
 def nvme_strategies() -> list[Strategy]:
-    """ZeRO-Infinity: with an NVMe drive on each node, where a host has no room for what is offloaded."""
+    """Return the layouts of ZeRO-Infinity with an NVMe drive on each node, for hosts with too little memory."""
     return [
         Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme"),
         Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme", offload_param="nvme"),
@@ -61,41 +61,48 @@ def plan_candidates(
     recompute: Checkpointing | None = None,
     nvme_bytes: float | None = None,
 ) -> list[PlanRow]:
-    """The candidates of a complete setting, ranked, with what is said of each. ``host_bytes``: memory of one host,
-    None: what such a host usually has (not where the strategy is said: that is asked as it is)."""
-    around = context_of(setting, links, host_bytes)
-    return explain_candidates(rank_candidates(setting, around, recompute, nvme_bytes), around)
+    """Return the ranked candidates of a complete setting with their explanations.
+
+    ``host_bytes`` is the memory of one host, None for the usual one of such a host. A strategy in the setting is
+    evaluated without that assumption.
+    """
+    context = context_of(setting, links, host_bytes)
+    return explain_candidates(rank_candidates(setting, context, recompute, nvme_bytes), context)
 
 
 def rank_candidates(
-    setting: TrainingSetup, around: PlanContext, recompute: Checkpointing | None = None, nvme_bytes: float | None = None
+    setting: TrainingSetup,
+    context: PlanContext,
+    recompute: Checkpointing | None = None,
+    nvme_bytes: float | None = None,
 ) -> list[PlanRow]:
-    """The candidates in figures, best first: what fits, without an offload before with one, then by the time of a step;
-    of those that are as fast as the fastest within 3 % the simplest comes first. Of what does not fit, what lacks least
-    comes first.
+    """Return the evaluated candidates, the best first.
 
-    With a strategy in the setting, only that one; with ``recompute``, only that. ``nvme_bytes``: free on the drive of a
-    host, 0 where it has none, None where that is not known.
+    Candidates that fit come first, those without offloading before those with it, then by step time; of those within
+    3 % of the fastest, the simplest comes first. Candidates that do not fit are sorted by the missing memory.
+
+    A strategy in the setting is the only candidate; ``recompute`` is the only kind of checkpointing. ``nvme_bytes`` is
+    free on the drive of a host, 0 if it has none, None if it is not known.
     """
     if setting.strategy:
-        return [_figured(setting, around)]
-    rows = _rows(setting, layouts_to_try(setting.gpus, setting.nodes), around, recompute)
+        return [_evaluated(setting, context)]
+    rows = _rows(setting, layouts_to_try(setting.gpus, setting.nodes), context, recompute)
     fitting = any(_place(row.candidate) == 0 for row in rows)
-    if not fitting and any(host_memory_share(*row, around.host_bytes) > 1 for row in rows):
-        on_drives = _rows(setting, nvme_strategies(), around, recompute)
+    if not fitting and any(host_memory_share(*row, context.host_bytes) > 1 for row in rows):
+        on_drives = _rows(setting, nvme_strategies(), context, recompute)
         rows += [row for row in on_drives if nvme_bytes is None or drive_bytes(row.setting) <= nvme_bytes]
-    return _ranked(rows, around.host_bytes)
+    return _ranked(rows, context.host_bytes)
 
 
 def context_of(setting: TrainingSetup, links: step_time.Links | None, host_bytes: float | None) -> PlanContext:
-    """What a plan depends on besides its setting, with a host's usual memory where none is given."""
+    """Return the context of a plan, with the usual memory of such a host if none is given."""
     if not setting.strategy and not host_bytes and (host := host_memory_of(setting)):
         host_bytes = host.bytes
     return PlanContext(links, host_bytes)
 
 
 def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
-    """What a host of a setting is taken to have where that is not said."""
+    """Return the memory assumed for a host of a setting."""
     return assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
 
 
@@ -104,7 +111,7 @@ def _place(found: Candidate) -> int:
 
 
 def _ranked(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
-    """The best first; rows come the simplest first."""
+    """Sort the rows, the best first; they come with the simplest first."""
 
     def group(row: PlanRow) -> tuple[int, bool]:
         return _place(row.candidate), row.candidate.fits is not False and row.setting.layout.offloads
@@ -117,7 +124,7 @@ def _ranked(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
     def order(row: PlanRow) -> tuple[int, bool, bool, float]:
         here, found = group(row), row.candidate
         if found.fits is False:
-            return *here, True, _over(row, host_bytes)
+            return *here, True, _memory_ratio(row, host_bytes)
         step_s = found.step_seconds or 0.0
         alike = step_s <= ALIKE * fastest[here]
         return *here, not alike, float(found.recompute != "none") if alike else step_s
@@ -128,64 +135,66 @@ def _ranked(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
 def planning_assumptions(
     rows: Sequence[PlanRow], links: step_time.Links | None, host_bytes: float | None = None
 ) -> list[str]:
-    """What a plan took for granted besides what its setting says."""
-    found = _of_host(rows, host_bytes)
+    """Return the assumptions of a plan that its setting does not contain."""
+    found = _host_assumption(rows, host_bytes)
     drive = any("nvme" in (row.setting.layout.offload_optimizer, row.setting.layout.offload_param) for row in rows)
     if links is None or not drive or links.nvme_gbps:
         return found
     return [*found, f"NVMe on each node: {step_time.NVME_GBPS:g} GB/s, one drive"]
 
 
-def _of_host(rows: Sequence[PlanRow], host_bytes: float | None) -> list[str]:
-    """The memory of a host, where it is not given and anything but a named strategy makes use of it."""
+def _host_assumption(rows: Sequence[PlanRow], host_bytes: float | None) -> list[str]:
+    """Return a line with the assumed host memory if it is not given and a strategy of several uses it."""
     host = host_memory_of(rows[0].setting)
     if host_bytes or host is None or len(rows) == 1 or not any(row.candidate.host_bytes for row in rows):
         return []
-    return [f"host memory: {host.bytes / GIB:,.0f} GiB on each node, {host.after}; --host-memory says otherwise"]
+    return [f"host memory: {host.bytes / GIB:,.0f} GiB on each node, {host.after}; --host-memory overrides it"]
 
 
 def drive_bytes(setting: TrainingSetup) -> float:
-    """What a node's share takes on its drive: fp32 weights, moments and gradients, and 16-bit weights
-    (ZeRO-Infinity, arXiv 2104.07857, section 3)."""
+    """Return the bytes of a node's share on its drive: fp32 weights, moments and gradients, and 16-bit weights.
+
+    ZeRO-Infinity, arXiv 2104.07857, section 3.
+    """
     strategy, model = setting.layout, setting.model
     states = 16 * trained_params(model, setting.train) if strategy.offload_optimizer == "nvme" else 0.0
     return (states + (2 * model.params if strategy.offload_param == "nvme" else 0.0)) / setting.nodes
 
 
 def _rows(
-    setting: TrainingSetup, layouts: Sequence[Strategy], around: PlanContext, recompute: Checkpointing | None
+    setting: TrainingSetup, layouts: Sequence[Strategy], context: PlanContext, recompute: Checkpointing | None
 ) -> list[PlanRow]:
-    """Each layout with activations kept and recomputed; in part where that makes one fit that would not."""
+    """Evaluate each layout with activations kept and recomputed, and partly recomputed if only that makes it fit."""
     found: list[PlanRow] = []
     for strategy in layouts:
         if recompute:
-            found.append(_row(setting, strategy, recompute, around))
+            found.append(_row(setting, strategy, recompute, context))
             continue
-        kept = _row(setting, strategy, "none", around)
+        kept = _row(setting, strategy, "none", context)
         found.append(kept)
         if not has_known_shape(setting.model):
             continue
         if kept.candidate.fits is not True and not kept.candidate.host_bytes:
-            in_part = _row(setting, strategy, "selective-op", around)
+            in_part = _row(setting, strategy, "selective-op", context)
             found += [in_part] if in_part.candidate.fits is True else []
-        found.append(_row(setting, strategy, "full", around))
+        found.append(_row(setting, strategy, "full", context))
     return found
 
 
-def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, around: PlanContext) -> PlanRow:
+def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, context: PlanContext) -> PlanRow:
     dtype = setting.train.dtype
     if strategy.kind == "deepspeed" and dtype in ("bf16-mixed", "fp16-mixed"):
         dtype = "bf16-deepspeed" if dtype.startswith("bf16") else "fp16-deepspeed"
     train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype)
-    return _figured(msgspec.structs.replace(setting, strategy=strategy, train=train), around)
+    return _evaluated(msgspec.structs.replace(setting, strategy=strategy, train=train), context)
 
 
-def _figured(setting: TrainingSetup, around: PlanContext) -> PlanRow:
-    return PlanRow(add_comparison(evaluate(setting, around), setting, around), setting)
+def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
+    return PlanRow(add_comparison(evaluate(setting, context), setting, context), setting)
 
 
-def _over(row: PlanRow, host_bytes: float | None) -> float:
-    """How many times what there is a candidate needs, of the GPU's or of the host's memory."""
+def _memory_ratio(row: PlanRow, host_bytes: float | None) -> float:
+    """Return the memory that a candidate needs over that available, of the GPU or of the host."""
     found, setting = row
     memory = found.device_used_bytes_per_gpu / ((setting.gpu_memory_gib or 1) * GIB)
     return max(memory, host_memory_share(found, setting, host_bytes))

@@ -1,4 +1,4 @@
-"""The candidates of a plan as lines of text: a table, and what the best of them is made of."""
+"""Render the candidates of a plan as text: a table, and the memory of the best one."""
 
 from ...errors import UserError
 from ...text.suggestions import closest, did_you_mean, normalise
@@ -30,19 +30,19 @@ SHORTER = {
 }
 RIGHT = range(3, len(HEAD))  # columns of numbers
 STEP = HEAD.index("step")
-HOST = "host"  # in place of times, where it is the host that has no room
+HOST = "host"  # instead of a time, if the memory of the host is full
 
 
 def visible_candidates(candidates: list[Candidate]) -> list[Candidate]:
-    """What a table shows: the best ones, without those that another of their family beats in time and in memory."""
+    """Return the candidates of the table: the best ones, without those dominated by another of their family."""
     return [each for each in candidates if not each.dominated_by or each is candidates[0]][:SHOWN]
 
 
 def rows_of_strategy(rows: list[PlanRow], name: str) -> list[PlanRow]:
-    """Those of one strategy, by its name in full or as the table has it, whatever its case and signs.
+    """Return the rows of one strategy, by its full name or that of the table; case and punctuation do not matter.
 
     Raises:
-        UserError: None is called so.
+        UserError: There is no strategy of that name.
     """
     found = [
         row for row in rows if normalise(name) in (normalise(row.candidate.strategy), normalise(_short(row.candidate)))
@@ -50,7 +50,7 @@ def rows_of_strategy(rows: list[PlanRow], name: str) -> list[PlanRow]:
     if not found:
         names = list(dict.fromkeys(_short(row.candidate) for row in rows))
         raise UserError(
-            f"--strategy is {name or 'empty'}: not one for this box",
+            f"--strategy is {name or 'empty'}: not one for this machine",
             did_you_mean(closest(name, names)) or f"one of: {'; '.join(names)}",
         )
     return found
@@ -59,7 +59,7 @@ def rows_of_strategy(rows: list[PlanRow], name: str) -> list[PlanRow]:
 def render_table(
     setting: TrainingSetup, candidates: list[Candidate], assumed: list[str], ascii_only: bool = False
 ) -> list[str]:
-    """The table of the candidates and what the best is made of, as lines."""
+    """Return the table of the candidates and the memory of the best one, as lines."""
     signs = ASCII_SIGNS if ascii_only else SIGNS
     model = setting.model
     memory = f" of {setting.gpu_memory_gib:.0f} GiB" if setting.gpu_memory_gib else ""
@@ -69,7 +69,7 @@ def render_table(
     nothing_fits = best.fits is False or not best.in_practice
     if nothing_fits:
         nothing = "Nothing fits" if best.fits is False else "Nothing fits in practice"
-        lines += [f"{nothing}. Nearest to it: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
+        lines += [f"{nothing}. Closest: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
     listed = visible_candidates(candidates)
     rows = [HEAD, *(_row(each, setting, SLOW if _is_slow(each) else signs[each.fits], ascii_only) for each in listed)]
     used = [column for column in range(len(HEAD)) if column < 2 or any(row[column] for row in rows[1:])]
@@ -80,19 +80,20 @@ def render_table(
         lines.append(f"  {sign} {'  '.join(rest)}".rstrip())
     if len(candidates) > len(listed):
         lines.append(f"  … {len(candidates) - len(listed)} more that are slower or need more, all of them with --json")
-    told = {each.fits for each in listed if not _is_slow(each)}
-    legend = [words for fits, words in LEGEND.items() if fits in told]
+    fits_shown = {each.fits for each in listed if not _is_slow(each)}
+    legend = [words for fits, words in LEGEND.items() if fits in fits_shown]
     legend += [f"{SLOW} over {NOT_IN_PRACTICE:.0f} times the ideal step"] if any(map(_is_slow, listed)) else []
     legend += [f"{HOST}: its memory is full"] if any(row[STEP] == HOST for row in rows) else []
     lines.append(f"  {', '.join(legend)}; memory in GiB")
     if best.slower_than_ideal is not None:
-        lines.append("  most: sequences per GPU that fit; slower: than the arithmetic alone, each once, without a wait")
+        lines.append("  most: sequences per GPU that fit")
+        lines.append("  slower: relative to compute only, with no recomputation and no waiting")
     lines += ["", *([] if nothing_fits else [f"{best.strategy}: {best.why}."])]
-    lever, split, further = best.lever.partition(". ")  # what comes after sharding is a sentence of its own
+    lever, split, further = best.lever.partition(". ")  # the advice to split layers is a sentence of its own
     lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {lever}."]
     lines += [f"{further}."] if split else []
     lines += [f"assumed {line}" for line in assumed]
-    return [*lines, "Memory is computed, times are estimated; one real step tells more than both."]
+    return [*lines, "Memory is computed, times are estimated. Measure one real step before you rely on them."]
 
 
 def _is_slow(each: Candidate) -> bool:
@@ -120,7 +121,7 @@ def _short(each: Candidate) -> str:
 
 
 def _times(each: Candidate, setting: TrainingSetup) -> tuple[str, str, str]:
-    """Of a step, tokens per second, and how far from the ideal; or that it is the host that has no room."""
+    """Return the step time, tokens per second and slowdown; or that the memory of the host is full."""
     if each.fits is False and not exceeds_gpu(each, setting):
         return HOST, "", ""
     return (

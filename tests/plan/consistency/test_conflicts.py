@@ -107,7 +107,7 @@ class TestBatch:
         (tmp_path / "ds.json").write_text(twice)
         with pytest.raises(ValueError, match="uplicate"):
             config.DeepSpeedConfig(str(tmp_path / "ds.json"))
-        assert "ds.json:3: train_batch_size stands twice; DeepSpeed refuses the file" in told(ds_json=twice)
+        assert "ds.json:3: train_batch_size is set twice; DeepSpeed refuses the file" in told(ds_json=twice)
 
 
 class TestLaunchers:
@@ -189,7 +189,7 @@ class TestAccelerate:
         section = {"deepspeed_config_file": "ds.json"} | ({} if name == "mixed_precision" else {name: 1})
         beside = {"mixed_precision": "bf16"} if name == "mixed_precision" else {}
         (line,) = told(a_yaml=accelerate(deepspeed_config=section, **beside))
-        assert f"{name} beside deepspeed_config_file" in line
+        assert f"{name} together with deepspeed_config_file" in line
 
     def test_it_refuses_a_mesh_of_another_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
         accelerate_itself = pytest.importorskip("accelerate", "1.10", reason="Accelerate has it since 1.10")
@@ -244,7 +244,7 @@ class TestCommand:
         (tmp_path / "go.sh").write_text("torchrun --nnodes=$N --nproc-per-node=$G train.py\n")
         result = ddpwizard("plan", "--check", str(tmp_path))
         assert result.returncode == 2
-        assert "no number is there to compare" in result.stderr
+        assert "there are no numbers to compare" in result.stderr
 
     def test_json_and_no_conflict(self, tmp_path: Path) -> None:
         (tmp_path / "ds.json").write_text(zero())

@@ -379,9 +379,9 @@ class TestHost:
             if row.candidate.fits is not False:
                 assert row.candidate.host_bytes * 8 <= host.bytes
         told = planning_assumptions(rows, LINKS)
-        assert told[0] == "host memory: 1,863 GiB on each node, as in dgx-h100; --host-memory says otherwise"
+        assert told[0] == "host memory: 1,863 GiB on each node, as in dgx-h100; --host-memory overrides it"
         lines = render_table(rows[0].setting, [row.candidate for row in rows], told)
-        assert lines[2].startswith("Nothing fits in practice. Nearest to it: ZeRO-3 + NVMe offload, ")
+        assert lines[2].startswith("Nothing fits in practice. Closest: ZeRO-3 + NVMe offload, ")
 
     def test_a_strategy_that_is_named_is_asked_as_it_is(self) -> None:
         asked = msgspec.structs.replace(
