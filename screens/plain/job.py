@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ...app.diagnosis.job_evidence import add_review, add_triage, review_job_script
 from ...app.errors import UserError
+from ...app.exit_codes import ExitCode
 from ...app.fixes.types import Fix, safety_text
 from ...app.text.units import percent_text
 from ...app.triage import phrases
@@ -131,7 +132,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         if verdict.state != "hung" or not verdict.where:
             failed = prompt.status_sign("fail")
             prompt.write(f"            {failed} the demo needs a job that hangs; this one: {verdict.why}")
-            return 1
+            return ExitCode.FOUND
         culprits = phrases.ranks_phrase(verdict.culprits)
         prompt.write(f"3 verdict   {culprits} at {verdict.where}, sent there by {verdict.branch}")
         show_job(prompt, report)
@@ -144,7 +145,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         fix = next((each for each in flow.build() if each.patches), None)
         if fix is None:
             prompt.write(f"4 patch     {prompt.status_sign('fail')} none could be built")
-            return 1
+            return ExitCode.FOUND
         prompt.write("", f"4 patch     {fix.title}", "", *(f"  {line}".rstrip() for line in fix_lines(fix)[1:]))
         prompt.show_patch(fix.diff())
         prompt.write()
@@ -159,7 +160,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
     session = state.case.session
     assert session is not None
     prompt.write("", f"To save this as a page: ddpwizard sessions export {session.id}")
-    return 0 if proof.passed else 1
+    return ExitCode.OK if proof.passed else ExitCode.FOUND
 
 
 def _samples(report: JobReport) -> int:
