@@ -1,4 +1,4 @@
-"""``sessions``: list, resume, export; what is not there is said in one line."""
+"""``sessions``: list, resume, export; a missing session is one line."""
 
 import json
 from pathlib import Path
