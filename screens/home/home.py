@@ -129,9 +129,9 @@ class HomeScreen(WizardScreen):
         probes = self.state.may_probe("reads")
         self._pending = {*probes, "job"}
         self._show_running()
-        self.workers.cancel_group(self, "look")
+        self.workers.cancel_group(self, "probes")
         for work in (self._sample_jobs(), *(self._probe(probe) for probe in probes)):
-            self.run_worker(work, group="look")
+            self.run_worker(work, group="probes")
 
     async def _probe(self, probe: str) -> None:
         self.post_message(self.ProbeDone(probe, await self.state.run_probes([probe], self.state.context(), "reads")))
