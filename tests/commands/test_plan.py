@@ -40,7 +40,7 @@ def plan(setting: TrainingSetup, links: Links, host_bytes: float | None = None) 
 
 
 class TestSpec:
-    def test_what_is_not_said_is_assumed_and_told(self) -> None:
+    def test_missing_options_are_assumed_and_listed(self) -> None:
         _, assumed = spec.fill_defaults(spec.parse_spec(json.dumps({"model": LLAMA, "train": {}, "gpus": 1}).encode()))
         assert assumed == ["dtype: bf16", "optimizer: adamw", "micro_batch: 1", "seq_len: 2048", "act_ckpt: none"]
 
@@ -162,7 +162,7 @@ class TestRanking:
 
 
 class TestVolume:
-    """What a rank sends, over that of DDP (arXiv 1910.02054, section 7; arXiv 2304.11277)."""
+    """Bytes sent by a rank relative to DDP (arXiv 1910.02054, section 7; arXiv 2304.11277)."""
 
     @pytest.mark.parametrize(
         ("strategy", "times"),
