@@ -17,7 +17,7 @@ from ...app.diagnosis.symptoms import SYMPTOMS
 from ...app.errors import UserError
 from ...app.session import Session
 from ...app.snapshot import Snapshot
-from ...app.text.units import count_text
+from ...app.text.units import count_text, seconds_text
 from ...app.triage.job_text import hung_job_note
 from ...app.triage.types import JobReport
 from ..shell.base import WizardScreen
@@ -243,7 +243,4 @@ class HomeScreen(WizardScreen):
 def _age(session: Session) -> str:
     import time
 
-    minutes = (time.time() - session.events[-1].at) / 60
-    if minutes < 90:
-        return f"{minutes:.0f} min ago"
-    return f"{minutes / 60:.0f} h ago" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days ago"
+    return f"{seconds_text(time.time() - session.events[-1].at, whole=True)} ago"
