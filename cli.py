@@ -11,6 +11,7 @@ import click
 
 from . import __version__
 from .app.errors import UserError
+from .app.exit_codes import ExitCode
 
 UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no name: of a stream
 # command: (module under app.commands, one line for --help)
@@ -78,74 +79,77 @@ def main(argv: list[str] | None = None) -> None:
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:
-        sys.exit(_refuse("standard output is closed", "leave it open, or send it to a file or /dev/null", 2, False))
+        problem, next_step = "standard output is closed", "open it, or redirect it to a file or /dev/null"
+        sys.exit(_report_error(problem, next_step, ExitCode.USAGE, False))
     sys.exit(_flushed(run(sys.argv[1:] if argv is None else argv)))
 
 
 def _flushed(code: int) -> int:
-    """Return the exit code once all output is written, or 3 with a message if it cannot be written."""
+    """Return the exit code once all output is written, or ``NOT_INSPECTED`` with a message if it cannot be written."""
     try:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        found = code
+        result = code
     except OSError as error:
-        found = _unwritten(error)
+        result = _report_unwritable(error)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries to flush again when it ends
-    return found
+    return result
 
 
-def _unwritten(error: OSError) -> int:
-    return _refuse(f"standard output cannot be written: {error.strerror}", "send it elsewhere", 3, False)
+def _report_unwritable(error: OSError) -> int:
+    problem = f"standard output cannot be written: {error.strerror}"
+    return _report_error(problem, "redirect it elsewhere", ExitCode.NOT_INSPECTED, False)
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code.
-
-    0 nothing found, 1 something found, 2 usage or unreadable input, 3 inspection impossible, 130 interrupted. No
-    exception leaves it.
-    """
+    """Run one command line and return its exit code (``ExitCode``). Every exception is reported, none is raised."""
     wants_json = "--json" in argv
     try:
         result = group.main(argv, prog_name="ddpwizard", standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        return result if isinstance(result, int) else ExitCode.OK
     except click.exceptions.Abort:
-        return 130
+        return ExitCode.INTERRUPTED
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        return _refuse(error.format_message(), "ddpwizard --help lists the commands", 2, wants_json)
+        return _report_error(error.format_message(), "ddpwizard --help lists the commands", ExitCode.USAGE, wants_json)
     except UserError as error:
-        return _refuse(error.message, error.next_step, error.exit_code, wants_json)
+        return _report_error(error.message, error.next_step, error.exit_code, wants_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return ExitCode.OK
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITABLE:
-            return _unwritten(error)
+            return _report_unwritable(error)
         if type(error).__name__ == "ScreenRequested":
-            return _open(error)
-        return _refuse(f"{type(error).__name__}: {error}", f"the traceback is in {_log_traceback()}", 2, wants_json)
+            return _open_screen(error)
+        return _report_exception(error, wants_json)
 
 
-def _open(request: Any) -> int:
+def _open_screen(request: Any) -> int:
     from .screens.start import run_wizard
 
     try:
         return run_wizard(request.screen, request.options, request.arguments)
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
     except UserError as error:
-        return _refuse(error.message, error.next_step, error.exit_code, False)
+        return _report_error(error.message, error.next_step, error.exit_code, False)
     except Exception as error:
-        return _refuse(f"{type(error).__name__}: {error}", f"the traceback is in {_log_traceback()}", 2, False)
+        return _report_exception(error, wants_json=False)
 
 
-def _refuse(message: str, next_step: str, code: int, wants_json: bool) -> int:
+def _report_exception(error: Exception, wants_json: bool) -> int:
+    next_step = f"the traceback is in {_log_traceback()}"
+    return _report_error(f"{type(error).__name__}: {error}", next_step, ExitCode.USAGE, wants_json)
+
+
+def _report_error(message: str, next_step: str, code: int, wants_json: bool) -> int:
     if wants_json:
         from .app.text.json_output import print_json
 
-        with suppress(OSError):  # main says that it cannot be written
+        with suppress(OSError):  # main reports that it cannot be written
             print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
     sys.stderr.write(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else "") + "\n")
     return code

@@ -1,13 +1,15 @@
 """The two kinds of errors of the wizard: what happened and where, and what to do next, in one line."""
 
+from .exit_codes import ExitCode
+
 
 class UserError(Exception):
     """A request that cannot be met as given: bad usage, unreadable input, a target that is gone.
 
-    ``message`` says what happened and where; ``next_step`` what the user can do about it.
+    ``message`` describes the problem and its place, ``next_step`` what the user can do about it.
     """
 
-    exit_code = 2
+    exit_code: int = ExitCode.USAGE
 
     def __init__(self, message: str, next_step: str = "") -> None:
         super().__init__(message)
@@ -21,4 +23,4 @@ class UserError(Exception):
 class InspectionError(UserError):
     """The request is valid, but the machine cannot be inspected (permission, missing tool, no /proc)."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOT_INSPECTED

@@ -12,6 +12,7 @@ from ..diagnosis.case import Case
 from ..diagnosis.intake import add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
+from ..exit_codes import ExitCode
 from ..logs import timeline_chart
 from ..logs.analyse import Progress
 from ..logs.read import find_sources
@@ -61,7 +62,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         for line in [*timeline_chart.chart_lines(timeline), ""] if timeline else []:
             print_line(line)
         print_diagnosis(diagnosis, knowledge)
-    return 1 if scope and diagnosis.named(1) else 0
+    return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
 
 
 def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bool, Timeline | None]:

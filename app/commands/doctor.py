@@ -13,6 +13,7 @@ import msgspec
 from ...knowledge.schema import NATS, Intrusiveness, Knowledge
 from ..errors import InspectionError, UserError
 from ..evidence import Check
+from ..exit_codes import ExitCode
 from ..jobs.types import Job
 from ..options import Options, knowledge_for, target_python
 from ..probes.context import ProbeContext, level_permitted
@@ -67,7 +68,7 @@ def command(full: bool, bench: bool, save: Path | None, replay: Path | None, opt
         print_json(public_document("doctor", knowledge, _body(snapshot, checks, knowledge)))
     else:
         print_checks(snapshot, checks, full=full, ascii_only=options.ascii)
-    return 1 if any(check.status in ("fail", "warn") for check in checks) else 0
+    return ExitCode.FOUND if any(check.status in ("fail", "warn") for check in checks) else ExitCode.OK
 
 
 def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:

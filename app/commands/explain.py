@@ -5,6 +5,7 @@ import click
 from ...knowledge.schema import Knowledge
 from ..diagnosis.cause_text import cause_lines
 from ..errors import UserError
+from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line
@@ -25,7 +26,7 @@ def command(id_: str, options: Options) -> int:
     else:
         for line in cause_lines(cause, knowledge):
             print_line(line)
-    return 0
+    return ExitCode.OK
 
 
 def _near(id_: str, knowledge: Knowledge) -> str:

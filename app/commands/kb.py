@@ -9,6 +9,7 @@ import click
 from ...knowledge.loader import CAUSE_ID, KnowledgeError, read_knowledge
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
+from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
@@ -40,13 +41,13 @@ def check(directory: Path | None, options: Options) -> int:
             print_json(public_document("kb-check", None, {"ok": False, "problems": [problem]}))
         else:
             print_line(str(error))
-        return 1
+        return ExitCode.FOUND
     if options.json:
         print_json(public_document("kb-check", knowledge, {"ok": True, "problems": []}))
     else:
         counts = f"{len(knowledge.causes)} causes, {len(knowledge.questions)} questions, {len(knowledge.rules)} rules"
         print_line(f"All entries are valid: {counts}, {len(knowledge.findings())} findings.")
-    return 0
+    return ExitCode.OK
 
 
 @command.command(name="list")
@@ -58,10 +59,10 @@ def list_causes(options: Options) -> int:
     if options.json:
         rows = [{"id": c.id, "family": c.family, "title": c.title, "summary": c.summary} for c in causes]
         print_json(public_document("kb-list", knowledge, {"causes": rows}))
-        return 0
+        return ExitCode.OK
     for cause in causes:
         print_line(f"{cause.family:<12} {cause.id:<28} {cause.title}")
-    return 0
+    return ExitCode.OK
 
 
 @command.command()
@@ -76,7 +77,7 @@ def graph(options: Options) -> int:
         print_json(public_document("kb-graph", knowledge, graph_as_json(built)))
     else:
         print_line(graph_as_dot(built))
-    return 0
+    return ExitCode.OK
 
 
 @command.command()
@@ -96,7 +97,7 @@ def coverage(write: Path | None, options: Options) -> int:
         print_json(public_document("kb-coverage", knowledge, {"topics": rows}))
     elif not write:
         print_line(table.coverage_table(knowledge).rstrip("\n"))
-    return 0 if all(covered.values()) else 1
+    return ExitCode.OK if all(covered.values()) else ExitCode.FOUND
 
 
 @command.command()
@@ -143,7 +144,7 @@ def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None
         print_progress(
             f"Complete the marked parts, run ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
         )
-    return 0
+    return ExitCode.OK
 
 
 def _draft_from_logs(id_: str, logs: Sequence[str], knowledge: Knowledge) -> "EntryDraft":

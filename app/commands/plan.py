@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from ..errors import UserError
+from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, request, spec
 from ..plan.job_directory import ensure_new_files
@@ -165,8 +166,9 @@ def command(
             for part in _wrap(line):
                 print_line(part)
     if compared and all(each.problem for each in compared):
-        return 3
-    return 0 if any(each.fits is not False and each.in_practice for each in candidates) else 1
+        return ExitCode.NOT_INSPECTED
+    fitting = any(each.fits is not False and each.in_practice for each in candidates)
+    return ExitCode.OK if fitting else ExitCode.FOUND
 
 
 def _wrap(line: str) -> list[str]:

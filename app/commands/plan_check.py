@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UserError
+from ..exit_codes import ExitCode
 from ..options import Options
 from ..plan.consistency.conflicts import find_conflicts
 from ..plan.consistency.read_files import read_job_files
@@ -13,7 +14,7 @@ from ..text.terminal import print_line
 
 
 def check_files(paths: Sequence[str], options: Options) -> int:
-    """Print each contradiction; return 1 if there is one, else 0.
+    """Print each contradiction; return ``FOUND`` if there is one.
 
     Raises:
         UserError: A file cannot be read, or none describes a job.
@@ -34,7 +35,7 @@ def check_files(paths: Sequence[str], options: Options) -> int:
             "conflicts": [{"message": each.message, "where": each.where} for each in found],
         }
         print_json(public_document("agreement", None, body))
-        return 1 if found else 0
+        return ExitCode.FOUND if found else ExitCode.OK
     for conflict in found:
         others = f" ({', '.join(conflict.where[1:])})" if len(conflict.where) > 1 else ""
         print_line(f"{conflict.where[0]}: {conflict.message}{others}")
@@ -45,4 +46,4 @@ def check_files(paths: Sequence[str], options: Options) -> int:
     for file in files:
         if not file.compares:
             print_line(f"Not compared: {Path(file.path).name}, whose numbers are variables or are set elsewhere.")
-    return 1 if found else 0
+    return ExitCode.FOUND if found else ExitCode.OK

@@ -12,6 +12,7 @@ import msgspec
 from ... import __version__
 from ...knowledge.schema import Knowledge, Safety
 from ..errors import UserError
+from ..exit_codes import ExitCode
 from ..fixes.apply import AppliedFix, apply_fix
 from ..fixes.types import FilePatch, Fix
 from ..options import Options, knowledge_for
@@ -96,7 +97,7 @@ def command(
         _show_patch(scripts)
     else:
         _show(scripts, knowledge, options.ascii)
-    return 1 if findings else 0
+    return ExitCode.FOUND if findings else ExitCode.OK
 
 
 def _check(

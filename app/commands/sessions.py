@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..errors import UserError
+from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
 from ..session import Session, all_sessions
 from ..system.files import write_atomic
@@ -31,13 +32,13 @@ def list_sessions(options: Options) -> int:
     rows = [_row(session) for session in all_sessions()]
     if options.json:
         print_json(public_document("sessions", None, {"sessions": rows}))
-        return 0
+        return ExitCode.OK
     if not rows:
         print_progress("no sessions yet: start one with ddpwizard")
     for row in rows:
         state = "" if row["open"] else "  closed"
         print_line(f"{row['id']}  {_ago(row['updated_at'])}  {row['steps']:>3} steps{state}  {row['about']}")
-    return 0
+    return ExitCode.OK
 
 
 @command.command("resume")
@@ -72,7 +73,7 @@ def export(id_: str, form: str, public: bool, output: Path | None, options: Opti
         print_json(public_document("export", None, body | ({} if output else {"text": text})))
     elif not output:
         click.echo(text, nl=False)
-    return 0
+    return ExitCode.OK
 
 
 def _row(session: Session) -> dict[str, Any]:

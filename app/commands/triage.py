@@ -12,6 +12,7 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
 from ..errors import InspectionError, UserError
+from ..exit_codes import ExitCode
 from ..jobs import other_processes
 from ..options import Options, knowledge_for
 from ..review.review import review_file
@@ -83,14 +84,14 @@ def command(
     if save:
         _save(reports, save)
     if save == "-":
-        return _code(reports)
+        return _exit_code(reports)
     if pid is not None and all(row.state == "unreadable" for report in reports for row in report.ranks):
         raise InspectionError(f"pid {pid}: {reports[0].verdict.why}", "give a Python process, or the rights to read it")
     if options.json:
         print_json(
             public_document("triage", knowledge, {"jobs": [report_as_json(report, knowledge) for report in reports]})
         )
-        return _code(reports)
+        return _exit_code(reports)
     for index, report in enumerate(reports):
         for line in ([""] if index else []) + report_lines(report, knowledge):
             print_line(line)
@@ -99,7 +100,7 @@ def command(
     if pid is None and not used:
         for line in other_processes.jobs_of_other_users(procfs.all_processes()):
             print_progress(line)
-    return _code(reports)
+    return _exit_code(reports)
 
 
 def _reports(what: str, paths: list[Path], pid: int | None, options: Options) -> list[JobReport]:
@@ -132,8 +133,9 @@ def _save(reports: list[JobReport], target: str) -> None:
     print_progress(f"saved to {target}")
 
 
-def _code(reports: list[JobReport]) -> int:
-    return 1 if any(report.verdict.state in TROUBLE or report.verdict.culprits for report in reports) else 0
+def _exit_code(reports: list[JobReport]) -> ExitCode:
+    found = any(report.verdict.state in TROUBLE or report.verdict.culprits for report in reports)
+    return ExitCode.FOUND if found else ExitCode.OK
 
 
 def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import time
 
 import click
 
+from ..exit_codes import ExitCode
 from ..fixes.apply import undo_fix
 from ..options import Options
 from ..text.json_output import print_json, public_document
@@ -27,4 +28,4 @@ def command(id_: str | None, options: Options) -> int:
         print_line(f"Reverted {taken.fix}, applied {when}, id {taken.id}")
         for path in taken.paths:
             print_line(f"  {path}")
-    return 0
+    return ExitCode.OK

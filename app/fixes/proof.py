@@ -18,6 +18,7 @@ from ..jobs.types import Job
 from ..probes.context import ProbeContext
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
+from ..text.units import seconds_text
 from ..triage import phrases
 from ..triage.rank_activity.frames import user_frames
 from ..triage.sampling import stacks
@@ -56,7 +57,7 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """Text such as ``proved in 6 s: every rank got past train.py:88``."""
-        return f"{'proved' if self.passed else 'not proved'} in {self.elapsed_s:.0f} s: {self.what}"
+        return f"{'proved' if self.passed else 'not proved'} in {seconds_text(self.elapsed_s, whole=True)}: {self.what}"
 
 
 async def prove_job(
@@ -169,7 +170,7 @@ async def _watch(
         return True, "the job ran to its end with code 0", _last_lines(outcome.log)
     if outcome.status == "timed_out":
         seen = f"{len(course.passed)} of {world_size} ranks were seen past {phrases.short_place(course.line)}"
-        return False, f"not finished within {outcome.elapsed_s:.0f} s", f"it did not hang; {seen}"
+        return False, f"not finished within {seconds_text(outcome.elapsed_s, whole=True)}", f"it did not hang; {seen}"
     return False, f"the job ended with code {outcome.code}", _last_lines(outcome.log)
 
 

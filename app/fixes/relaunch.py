@@ -9,7 +9,7 @@ import msgspec
 from ..errors import UserError
 from ..jobs.types import Job, Process
 from ..launchers.arguments import parse_launcher
-from ..launchers.rank_environment import local_world_size
+from ..launchers.rank_variables import local_world_size
 from ..launchers.recognise import PythonCommand, parse_python
 from ..launchers.rewrite import REPLACED, environment_to_start_again, start_again
 from .types import Fix

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..errors import InspectionError, UserError
-from ..launchers.rank_environment import RankAssignment, rank_from_environment
+from ..launchers.rank_variables import RankAssignment, rank_from_environment
 from ..launchers.recognise import is_multiprocessing_spawn, is_wizard, launcher_name
 from ..system import containers, proc_files, procfs
 from ..system.procfs import Proc

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ..launchers.rank_environment import integer_variable, rendezvous_address
+from ..launchers.rank_variables import integer_variable, rendezvous_address
 from ..launchers.recognise import is_multiprocessing_spawn, is_wizard
 from ..system import proc_files, procfs, sockets
 from ..system.procfs import Proc

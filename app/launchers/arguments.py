@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..text.numbers import parse_count
-from .rank_environment import TORCHRUN_OPTION_PREFIX
+from .rank_variables import TORCHRUN_OPTION_PREFIX
 from .recognise import find_launcher
 
 DEVICES = Path("/dev")

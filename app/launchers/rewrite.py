@@ -4,7 +4,7 @@ import socket
 from collections.abc import Mapping
 
 from .arguments import LauncherCommand
-from .rank_environment import LAUNCH_VARIABLES, TORCHRUN_OPTION_PREFIX, without_launch_variables
+from .rank_variables import LAUNCH_VARIABLES, TORCHRUN_OPTION_PREFIX, without_launch_variables
 
 # Options that a second start gets anew: where its ranks meet, and where the launcher writes its logs.
 _TORCHRUN_REPLACED = """

@@ -5,7 +5,7 @@ import shlex
 import msgspec
 
 from ..hardware.machine import C10D_PORT, Machine
-from .rank_environment import LAUNCH_VARIABLES
+from .rank_variables import LAUNCH_VARIABLES
 from .types import GeneratedFix
 
 STAND_IN_SCRIPT = "train.py"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..evidence import Evidence
+from ..text.units import percent_text, seconds_text
 from .first_failure import awaited_collective, common_error, timed_out_collectives
 from .out_of_memory import out_of_memory_findings
 from .timeline import own_failures
@@ -94,7 +95,7 @@ def _silence(attempt: Attempt) -> Iterator[Evidence]:
     spread = last(others[-1]) - last(others[0])
     least = max(SILENT_S, SILENT_TIMES * spread) if timed else max(SILENT_SHARE * (end - start), SILENT_TIMES * spread)
     if gap > 0 and gap >= least and last(silent) > start:
-        how = f"{gap:.0f} s" if timed else f"{gap:.0%} of the log"
+        how = seconds_text(gap, whole=True) if timed else f"{percent_text(gap)} of the log"
         yield make_finding(
             "rank-fell-silent", f"{silent.name} wrote its last line {how} before the others", silent.last, silent
         )

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ..evidence import Evidence
+from ..text.units import gib_number, gib_text
 from .types import Attempt, TimelineEvent, Track
 
-GIB = 1 << 30
 FRAGMENTED_SHARE = 0.1  # of the GPU, reserved but unallocated, and at least the requested size
 OTHERS_SHARE = 0.5  # of the memory used on the GPU
 OWN_SHARE = 0.5  # a process that holds this much of a GPU is its main user
@@ -34,19 +34,17 @@ def _numbers(track: Track | None, event: TimelineEvent) -> Iterator[Evidence]:
     total = size.get("total", 0)
     own = size.get("own", 0)
     if track and track.rank and size.get("gpu") == 0 and total and own < OWN_SHARE * total:
-        what = f"{track.name} ran out of memory on GPU 0, of which it holds {own / GIB:.1f} of {total / GIB:.1f} GiB"
+        what = f"{track.name} ran out of memory on GPU 0, of which it holds {gib_number(own)} of {gib_text(total)}"
         yield _finding("oom-on-first-gpu", what, event, track)
     unallocated = size.get("unallocated", 0)
     if total and unallocated >= max(size.get("tried", 0), FRAGMENTED_SHARE * total):
-        what = (
-            f"{unallocated / GIB:.1f} GiB were reserved but unallocated, {size.get('tried', 0) / GIB:.2f} GiB requested"
-        )
+        what = f"{gib_text(unallocated)} were reserved but unallocated, {gib_text(size.get('tried', 0), 2)} requested"
         yield _finding("oom-fragmented", what, event, track)
     used = total - size.get("free", 0)
     others = max(size.get("others", 0), used - own if own and "free" in size else 0)
     if total and own and others > OTHERS_SHARE * used and others > own:
         what = (
-            f"other processes hold {others / GIB:.1f} of the {used / GIB:.1f} GiB in use, this process {own / GIB:.1f}"
+            f"other processes hold {gib_number(others)} of the {gib_text(used)} in use, this process {gib_number(own)}"
         )
         yield _finding("oom-held-by-others", what, event, track)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import InspectionError
 from ..evidence import Check
-from ..launchers.rank_environment import without_launch_variables
+from ..launchers.rank_variables import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
 from ..system import proc_files
 from ..system.subprocesses import run_process

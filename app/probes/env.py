@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..errors import InspectionError
 from ..evidence import Check
-from ..launchers.variables import HOME, is_launch_variable, parse_integer
+from ..launchers.known_variables import HOME, is_launch_variable, parse_integer
 from ..snapshot import EnvSection, Snapshot
 from ..system import procfs
 from ..text import redact

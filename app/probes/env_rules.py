@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ..evidence import Check, Status
-from ..launchers.rank_environment import CONTRACT
-from ..launchers.variables import parse_integer
+from ..launchers.known_variables import parse_integer
+from ..launchers.rank_variables import CONTRACT
 from ..snapshot import EnvSection
 from ..text.units import ranks_text
 

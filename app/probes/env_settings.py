@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from ..evidence import Check
-from ..launchers.variables import COSTLY, NO_OP, RENAMED, closest_known_name, parse_integer
+from ..launchers.known_variables import COSTLY, NO_OP, RENAMED, closest_known_name, parse_integer
 from ..snapshot import EnvSection, GpuSection
 from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, selector_problem
 

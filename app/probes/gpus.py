@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..errors import InspectionError
 from ..hardware.visible_gpus import visible_devices
-from ..launchers.rank_environment import local_world_size
+from ..launchers.rank_variables import local_world_size
 from ..snapshot import Gpu, GpuProcess, GpuSection
 from ..system import proc_files
 from ..text import redact

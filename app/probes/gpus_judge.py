@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from ..evidence import Check, Status
 from ..hardware.visible_gpus import VisibleDevice, visible_devices
-from ..launchers.rank_environment import integer_variable
+from ..launchers.rank_variables import integer_variable
 from ..snapshot import Gpu, GpuProcess, GpuSection, Snapshot
 from ..text.units import bytes_text, count_text, ranks_text
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from ..errors import InspectionError, UserError
-from ..launchers.variables import is_launch_variable
+from ..launchers.known_variables import is_launch_variable
 from ..system.subprocesses import run_process
 from .context import ProbeContext
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..launchers.variables import node_count
+from ..launchers.known_variables import node_count
 from ..snapshot import Interface, InterfaceKind, NetworkSection
 from ..system.dns import resolve_host
 from ..text.numbers import parse_count

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import InspectionError
 from ..evidence import Check
-from ..launchers.variables import parse_integer
+from ..launchers.known_variables import parse_integer
 from ..snapshot import PortSection, Snapshot
 from ..system import procfs
 from ..system.sockets import LISTEN, TcpSocket, list_tcp_sockets

@@ -5,7 +5,7 @@ import socket
 import msgspec
 
 from ..evidence import Check
-from ..launchers.variables import node_count, parse_integer
+from ..launchers.known_variables import node_count, parse_integer
 from ..snapshot import ResolveSection, Snapshot
 from ..system.dns import resolve_host
 from .context import ProbeContext

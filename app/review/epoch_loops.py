@@ -33,7 +33,7 @@ def is_call_of(script: Script, call: ast.Call, names: set[str]) -> bool:
 
 
 def find_samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
-    """Yield the calls that create the sampler (or the loader's sampler) that ``expr`` stands for."""
+    """Yield the calls that create the sampler (or the loader's sampler) that ``expr`` refers to."""
     for leaf in script.names.origins(expr):
         if isinstance(leaf, ast.Call) and is_call_of(script, leaf, SAMPLERS):
             yield leaf

@@ -1,6 +1,6 @@
 """Numbers with their unit, as people read them. KiB, MiB and GiB are powers of two."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 MIB = 2**20
 GIB = 2**30
@@ -62,6 +62,11 @@ def _time_unit(seconds: float, whole: bool) -> tuple[float, str, int]:
         if number < limit and not (whole and size < 1):
             return size, unit, 0 if whole or unit == "µs" else 2 if number < 9.995 else 1 if number < 99.95 else 0
     raise AssertionError("the last unit has no limit")
+
+
+def signed_text(value: float, text: Callable[[float], str]) -> str:
+    """Return a difference with its sign: ``+12.3 GiB`` with ``gib_text``."""
+    return f"{'-' if value < 0 else '+'}{text(abs(value))}"
 
 
 def percent_text(share: float) -> str:

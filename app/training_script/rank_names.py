@@ -6,7 +6,7 @@ Everything that reads scripts asks here what a name means, so that review and tr
 import re
 from typing import Literal
 
-from ..launchers.rank_environment import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
+from ..launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 
 # "group": a rank whose number within the job does not follow from its name (tensor parallel, pipeline, a subgroup).
 RankKind = Literal["global", "local", "node", "group"]

@@ -7,7 +7,7 @@
 import ast
 from typing import NamedTuple, Protocol
 
-from ..launchers.rank_environment import RANK_SCOPES
+from ..launchers.rank_variables import RANK_SCOPES
 from .names import Names
 from .rank_names import DEVICE_COUNT, NOT_OWN_RANK, RankKind, getter_kind, rank_kind
 from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name, nodes_of_body
@@ -100,6 +100,9 @@ def _called(call: ast.Call, scope: RankScope) -> RankValue | None:
             return rank_by_name(key)
     if full == "torch.distributed.get_node_local_rank":
         return RankValue("local", True)
+    mesh = _world_mesh(call.func.value, scope) if isinstance(call.func, ast.Attribute) else None
+    if mesh and (last == "get_rank" or (last == "get_local_rank" and len(mesh.elts) == 1)):
+        return RankValue("global", True)
     if full == "torch.distributed.get_rank" or (last == "get_rank" and not full and not scope.definitions(call)):
         group = call_argument(call, "group", 0)
         of_world = group is None or (isinstance(group, ast.Constant) and group.value is None)
@@ -119,6 +122,19 @@ def _variable_or_key(name: str, container: ast.expr) -> RankValue | None:
         from_environment = text.endswith(("environ", "getenv"))
         return RankValue(RANK_SCOPES[name], from_environment, name if from_environment else "")
     return rank_by_name(name)
+
+
+def _world_mesh(expr: ast.expr, scope: RankScope) -> ast.Tuple | None:
+    """Return the shape of the mesh that ``expr`` is, if ``init_device_mesh`` made it, or None.
+
+    Such a mesh covers all ranks: ``get_rank`` is the global rank, and so is ``get_local_rank`` in one dimension (torch
+    2.13, distributed/device_mesh.py).
+    """
+    made, _ = scope.definition(expr) or (None, None)
+    if not isinstance(made, ast.Call) or last_name(made.func) != "init_device_mesh":
+        return None
+    shape = call_argument(made, "mesh_shape", 1)
+    return shape if isinstance(shape, ast.Tuple) else None
 
 
 def _is_group(owner: str) -> bool:

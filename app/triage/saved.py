@@ -18,7 +18,7 @@ import msgspec
 from ... import __version__
 from ..errors import UserError
 from ..jobs.types import Job, Process
-from ..launchers.variables import is_launch_variable
+from ..launchers.known_variables import is_launch_variable
 from ..text import redact
 from .types import Observation, ProcessSamples
 

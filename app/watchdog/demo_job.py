@@ -12,7 +12,7 @@ from types import TracebackType
 from ..errors import InspectionError, UserError
 from ..jobs import discover
 from ..jobs.types import Job
-from ..launchers.rank_environment import without_launch_variables
+from ..launchers.rank_variables import without_launch_variables
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
 from ..system.timeouts import wait_for

@@ -18,6 +18,7 @@ from ..launchers.recognise import launcher_name
 from ..system import proc_files, procfs, run_directory
 from ..system.run_directory import RankRecordFile
 from ..system.supervisor import descendants
+from ..text.units import seconds_text
 from ..triage.sampling import worker_server
 from . import progress
 from .exit_events import ExitWatcher
@@ -188,7 +189,7 @@ class _Job:
         still_s = now - self.progress_at
         if self.options.hang_after_s and still_s >= self.options.hang_after_s and not self.hang_reported:
             self.hang_reported = True
-            self._start_diagnosis(f"no process of the job has made progress for {still_s:.0f} s")
+            self._start_diagnosis(f"no process of the job has made progress for {seconds_text(still_s, whole=True)}")
 
     def _read_records(self) -> None:
         try:

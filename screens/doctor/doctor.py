@@ -84,9 +84,9 @@ class DoctorScreen(WizardScreen):
         self._run(probes, "reads")
 
     def _run(self, probes: list[str], granted: Intrusiveness) -> None:
-        self.workers.cancel_group(self, "look")
+        self.workers.cancel_group(self, "probes")
         for probe in probes:
-            self.run_worker(self._probe(probe, granted), group="look")
+            self.run_worker(self._probe(probe, granted), group="probes")
 
     async def _probe(self, probe: str, granted: Intrusiveness) -> None:
         self.post_message(

@@ -17,7 +17,7 @@ from ...app.diagnosis.symptoms import SYMPTOMS
 from ...app.errors import UserError
 from ...app.session import Session
 from ...app.snapshot import Snapshot
-from ...app.text.units import count_text
+from ...app.text.units import count_text, seconds_text
 from ...app.triage.job_text import hung_job_note
 from ...app.triage.types import JobReport
 from ..shell.base import WizardScreen
@@ -129,9 +129,9 @@ class HomeScreen(WizardScreen):
         probes = self.state.may_probe("reads")
         self._pending = {*probes, "job"}
         self._show_running()
-        self.workers.cancel_group(self, "look")
+        self.workers.cancel_group(self, "probes")
         for work in (self._sample_jobs(), *(self._probe(probe) for probe in probes)):
-            self.run_worker(work, group="look")
+            self.run_worker(work, group="probes")
 
     async def _probe(self, probe: str) -> None:
         self.post_message(self.ProbeDone(probe, await self.state.run_probes([probe], self.state.context(), "reads")))
@@ -243,7 +243,4 @@ class HomeScreen(WizardScreen):
 def _age(session: Session) -> str:
     import time
 
-    minutes = (time.time() - session.events[-1].at) / 60
-    if minutes < 90:
-        return f"{minutes:.0f} min ago"
-    return f"{minutes / 60:.0f} h ago" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days ago"
+    return f"{seconds_text(time.time() - session.events[-1].at, whole=True)} ago"

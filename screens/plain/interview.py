@@ -9,7 +9,7 @@ from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
 from ...app.text.units import percent_text
 from ..shell.state import WizardState
-from .job import offer_fixes
+from .fix import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
 

@@ -11,6 +11,7 @@ from typing import Any
 from ...app.diagnosis.case import FRONT_DOOR
 from ...app.diagnosis.symptoms import SYMPTOMS
 from ...app.errors import UserError
+from ...app.exit_codes import ExitCode
 from ...app.probes import summary
 from ...app.session import Session
 from ...app.snapshot import Snapshot, snapshot_from_plain
@@ -43,12 +44,12 @@ def run_plain(screen: str, state: WizardState, arguments: dict[str, Any]) -> int
     except KeyboardInterrupt:
         prompt.write()
         wizard.close()
-        return 130
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader has gone, as in ``ddpwizard --plain | head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return ExitCode.OK
     wizard.close()
-    return 0
+    return ExitCode.OK
 
 
 class PlainWizard:

@@ -17,7 +17,7 @@ from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import Candidate, PlanRow, WhatIfResult
-from ...app.text.units import GIB, MIB, gib_text, percent_text, seconds_text
+from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text, signed_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import memory_bars
@@ -142,7 +142,7 @@ def _used(row: PlanRow) -> str:
     found, setting = row
     used, memory = found.device_used_bytes_per_gpu, (setting.gpu_memory_gib or 0) * GIB
     left = f"{gib_text(memory - used, 2)} free" if used <= memory else f"{gib_text(used - memory, 2)} too much"
-    band = f"{found.band.low / GIB:.1f} to {found.band.high / GIB:.1f} GiB"
+    band = f"{gib_number(found.band.low)} to {gib_text(found.band.high)}"
     return f"{gib_text(used, 2)} of {gib_text(memory, 2)} on a GPU, {left}. PyTorch is expected to hold {band}."
 
 
@@ -191,9 +191,9 @@ def _effect(change: WhatIfResult, now: Candidate) -> str:
     """Return a change with its effect on memory and time."""
     effects: list[str] = []
     if abs(change.gpu_bytes) >= LEAST_BYTES:
-        effects.append(f"{'+' if change.gpu_bytes > 0 else '-'}{gib_text(abs(change.gpu_bytes), 2)} on a GPU")
+        effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} on a GPU")
     if change.step_seconds:
-        effects.append(f"{'+' if change.step_seconds > 0 else '-'}{seconds_text(abs(change.step_seconds))} a step")
+        effects.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
     if change.tokens_per_s:
         effects.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
     text = f"{change.change}: {', '.join(effects)}" if effects else change.change

@@ -143,7 +143,7 @@ def stacks_of_ranks(report: JobReport, ranks: Iterable[int], width: int) -> list
 
 
 def detail_line(line: rank_details.DetailLine, width: int) -> Content:
-    """A line of a rank's page: what it says, and in a quieter colour what stands beside it."""
+    """Render a line of the page of a rank, with its annotation in a quieter colour."""
     if not line.annotation:
         return safe_content(f"  {line.text}").truncate(width, ellipsis=True)
     left = safe_content(f"  {line.text:<26}  ")

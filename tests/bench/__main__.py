@@ -42,8 +42,8 @@ PLANNED = (("llama-3.1-8b", 8), ("llama-3.1-70b", 64), ("deepseek-v3", 256))
 def first_paint() -> list[Bar]:
     """From the start of the process to its first frame, against an empty Textual app."""
     ours, empty = interleaved(lambda: painted_s(WIZARD, HOME), lambda: painted_s(EMPTY_APP, "hello"))
-    beside = f"{ours * 1000:.0f} ms, an empty Textual app {empty * 1000:.0f} ms"
-    return [Bar("first-paint", ours / empty, 1.5, "x", beside)]
+    peer = f"{ours * 1000:.0f} ms, an empty Textual app {empty * 1000:.0f} ms"
+    return [Bar("first-paint", ours / empty, 1.5, "x", peer)]
 
 
 def version() -> list[Bar]:
@@ -51,8 +51,8 @@ def version() -> list[Bar]:
     ours, bare = interleaved(
         lambda: took_s([str(INSTALLED), "--version"]), lambda: took_s([sys.executable, "-c", "pass"])
     )
-    beside = f"{ours / bare:.1f} x python -c pass ({bare * 1000:.0f} ms)"
-    return [Bar("version", ours * 1000, 150, "ms", beside)]
+    peer = f"{ours / bare:.1f} x python -c pass ({bare * 1000:.0f} ms)"
+    return [Bar("version", ours * 1000, 150, "ms", peer)]
 
 
 def diagnose() -> list[Bar]:
@@ -159,8 +159,8 @@ def planned() -> list[Bar]:
 
     found = {f"{name} on {gpus} GPUs": median_ms(name, gpus) for name, gpus in PLANNED}
     torch = "without torch" if "torch" not in sys.modules else "WITH torch"
-    beside = ", ".join(f"{name} {taken:.1f}" for name, taken in found.items())
-    return [Bar("plan", max(found.values()), 50, "ms", f"{beside}; {torch}")]
+    peer = ", ".join(f"{name} {taken:.1f}" for name, taken in found.items())
+    return [Bar("plan", max(found.values()), 50, "ms", f"{peer}; {torch}")]
 
 
 BARS: dict[str, Callable[[], list[Bar]]] = {

@@ -115,8 +115,8 @@ def rows(size_bytes: int = SIZE_BYTES) -> Iterator[Bar]:
             if culprit != str(FAILED_RANK):
                 raise SystemExit(f"the rank that failed first is {FAILED_RANK}, not {culprit}")
         name = Path(peer[0]).name
-        beside = f"{min(ours):.2f} s, {name} {min(theirs):.2f} s on {size_bytes / 1e9:.2g} GB"
-        yield Bar("big-log", min(ours) / min(theirs), times, f"x {name}", beside)
+        peer = f"{min(ours):.2f} s, {name} {min(theirs):.2f} s on {size_bytes / 1e9:.2g} GB"
+        yield Bar("big-log", min(ours) / min(theirs), times, f"x {name}", peer)
         yield Bar("big-log-memory", memory, MEMORY_MB, "MB", "highest resident memory")
 
 

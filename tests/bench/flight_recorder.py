@@ -51,8 +51,8 @@ def rows() -> Iterator[Bar]:
         for _ in range(RUNS):
             ours.append(_judged(name)[0])
             theirs.append(_analysed_by_torch(name))
-    beside = f"{min(ours):.2f} s, torchfrtrace {min(theirs):.2f} s on {RANKS} ranks x {ENTRIES}, whole processes"
-    yield Bar("recorder", min(ours) / min(theirs), 1 / TIMES_FASTER, "x torch", beside)
+    peer = f"{min(ours):.2f} s, torchfrtrace {min(theirs):.2f} s on {RANKS} ranks x {ENTRIES}, whole processes"
+    yield Bar("recorder", min(ours) / min(theirs), 1 / TIMES_FASTER, "x torch", peer)
     with tempfile.TemporaryDirectory() as name:
         write_dumps(Path(name), MANY_RANKS)
         seconds, megabytes = _judged(name)

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """A figure with its limit; ``beside`` describes the peer it was measured against."""
+    """A figure with its limit; ``peer`` describes what it was measured against."""
 
     name: str
     figure: float
     limit: float
     unit: str
-    beside: str = ""
+    peer: str = ""
 
     @property
     def over(self) -> bool:
@@ -19,7 +19,7 @@ class Bar(NamedTuple):
 
     def __str__(self) -> str:
         verdict = "OVER" if self.over else "ok"
-        return f"{self.name:<22}{self.figure:>10.3g} {self.unit:<7}limit {self.limit:>7g}   {verdict:<5} {self.beside}"
+        return f"{self.name:<22}{self.figure:>10.3g} {self.unit:<7}limit {self.limit:>7g}   {verdict:<5} {self.peer}"
 
 
 def forget_plans() -> None:

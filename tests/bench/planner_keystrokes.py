@@ -31,11 +31,11 @@ def rows(command: list[str]) -> Iterator[Bar]:
         keys = [statistics.median(taken) for taken in zip(*runs, strict=True)]
         every = sorted(took for taken in runs for took in taken)
         most = every[-len(every) // 10]
-        beside = (
+        peer = (
             f"slowest of {len(keys)} keys by its median of {RUNS}; of all {len(every)}: median "
             f"{statistics.median(every):.0f} ms, nine in ten within {most:.0f}, slowest {every[-1]:.0f}"
         )
-        yield Bar(f"plan-key-{columns}x{lines}", max(keys), LIMIT_MS, "ms", beside)
+        yield Bar(f"plan-key-{columns}x{lines}", max(keys), LIMIT_MS, "ms", peer)
 
 
 def taken_ms(command: list[str], columns: int, lines: int) -> list[float]:

@@ -64,8 +64,8 @@ def rows(turns: int = TURNS) -> Iterator[Bar]:
         within.end()
     ours, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
     percent = 100 * (statistics.median(a / b for a, b in pairs) - 1)
-    beside = f"{ours * 1e3:.2f} ms a step, {theirs * 1e3:.2f} ms without, {RANKS} ranks, {turns} turns each"
-    yield Bar("run-overhead", max(0.0, percent), OVERHEAD_PERCENT, "%", beside)
+    peer = f"{ours * 1e3:.2f} ms a step, {theirs * 1e3:.2f} ms without, {RANKS} ranks, {turns} turns each"
+    yield Bar("run-overhead", max(0.0, percent), OVERHEAD_PERCENT, "%", peer)
 
 
 def _train(go: Path, took: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_script_counts(tmp_path: Path):
     assert top["because"][0]["source"] == "review"
 
 
-def test_out_of_scope_is_told_and_is_no_finding():
+def test_out_of_scope_is_reported_and_is_no_finding():
     done = ddpwizard("diagnose", "-", stdin="my soup is far too salty")
     assert done.returncode == 0
     assert "does not look like" in done.stdout

@@ -162,7 +162,7 @@ class TestRanking:
 
 
 class TestVolume:
-    """What a rank sends, over that of DDP (arXiv 1910.02054, section 7; arXiv 2304.11277)."""
+    """Bytes sent by a rank relative to DDP (arXiv 1910.02054, section 7; arXiv 2304.11277)."""
 
     @pytest.mark.parametrize(
         ("strategy", "times"),

@@ -195,7 +195,7 @@ class TestRefusals:
         assert said in refused(ddpwizard("review", *arguments, cwd=script.parent), 2)
         assert script.read_text() == BUGGY_SCRIPT
 
-    def test_what_a_directory_holds_beside_is_told_and_left_out(self, script: Path) -> None:
+    def test_unreadable_files_of_a_directory_are_listed_and_skipped(self, script: Path) -> None:
         (script.parent / "old.py").write_text("print 'x'\n")
         done = ddpwizard("review", ".", cwd=script.parent)
         assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""``sessions``: list, resume, export; what is not there is said in one line."""
+"""``sessions``: list, resume, export; a missing session is one line."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_an_unknown_id_is_one_line_and_2(action: str):
     assert "no session '../x'" in refused(ddpwizard("sessions", action, "../x"), 2)
 
 
-def test_an_ambiguous_id_is_told():
+def test_ambiguous_id_is_rejected():
     a_session()
     a_session()
     assert "2 sessions begin with '20'" in refused(ddpwizard("sessions", "export", "20"), 2)

@@ -97,4 +97,4 @@ def test_a_log_without_an_unknown_error_says_so(tmp_path: Path):
     log = tmp_path / "train.log"
     log.write_text("step 1\nstep 2\n")
     done = ddpwizard("kb", "new", "odd-one", "--log", str(log), "--into", str(tmp_path))
-    assert done.returncode == 0 and "add a signature by hand" in done.stderr
+    assert done.returncode == 0 and "Add a signature or clues by hand" in done.stderr

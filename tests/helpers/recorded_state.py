@@ -252,7 +252,7 @@ def healthy_snapshot() -> Snapshot:
 
 
 def bench() -> AllreduceSection:
-    """A live test that went through."""
+    """A live test that passed."""
     sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 26]
     rows = [
         BenchRow(
@@ -352,7 +352,7 @@ def _sample(at: float, row: RankRow, script: Path) -> Sample:
 
 
 def surrounded(recorded: JobReport) -> JobReport:
-    """The same with everything that can be seen of a rank: threads, loader workers, connections, GPU, output."""
+    """The same job with all that can be sampled of a rank: threads, loader workers, connections, GPU, output."""
     seen = [_surrounded(each) for each in recorded.observed.seen]
     rows = [msgspec.structs.replace(row, group="default_pg", seq=117 + (row.rank > 0)) for row in recorded.ranks]
     observed = msgspec.structs.replace(recorded.observed, seen=seen)
@@ -403,7 +403,7 @@ def _surrounded(seen: ProcessSamples) -> ProcessSamples:
 
 
 def large(directory: Path, ranks: int = 1024, places: int = 300) -> JobReport:
-    """A job of many ranks that stand at many places: rank 517 in an all-reduce, the others all over ``loop.py``."""
+    """A job of many ranks at many places: rank 517 in an all-reduce, the others all over ``loop.py``."""
     base = report(directory)
     script = directory / "loop.py"
     script.write_text("".join(f"work({n})\n" for n in range(places + 2)))

@@ -20,7 +20,7 @@ MOST_TURNS = 10_000
 
 
 def walk(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """An async test as one pytest runs without a plugin; its fixtures stay."""
+    """Wrap an async test so that pytest runs it without a plugin."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -30,17 +30,17 @@ def walk(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
 
 
 def rows(pilot: Pilot[int]) -> list[str]:
-    """The lines of the screen, blanks at their ends left out."""
+    """Return the lines of the screen without trailing blanks."""
     return [strip.text.rstrip() for strip in pilot.app.screen._compositor.render_strips()]
 
 
 def frame(pilot: Pilot[int]) -> str:
-    """The screen as one text."""
+    """Return the screen as one text."""
     return "\n".join(rows(pilot)) + "\n"
 
 
 def check(pilot: Pilot[int], name: str) -> None:
-    """The screen is what ``tests/frames/<name>.txt`` holds."""
+    """Compare the screen with ``tests/frames/<name>.txt``."""
     path, now = FRAMES / f"{name}.txt", frame(pilot)
     if os.environ.get("UPDATE_FRAMES"):
         path.write_text(now)
@@ -49,7 +49,7 @@ def check(pilot: Pilot[int], name: str) -> None:
 
 
 def painted_rows(choices: Choices) -> list[int]:
-    """The rows of a list that are painted from now on, as they come."""
+    """Return the list of rows painted from now on; it grows with each."""
     painted: list[int] = []
     original = choices.render_line
 
@@ -81,23 +81,23 @@ async def _turns() -> None:
 
 
 async def until(pilot: Pilot[int], true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Let the app go on until something is so."""
+    """Let the app run until a condition holds."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if true():
             await pilot.pause()
             return
         await pilot.pause(0.02)
-    raise AssertionError(f"it never came to that; the screen shows\n{frame(pilot)}")
+    raise AssertionError(f"the condition did not hold in time; the screen shows\n{frame(pilot)}")
 
 
 async def shows(pilot: Pilot[int], *texts: str, limit_s: float = LIMIT_S) -> None:
-    """Let the app go on until the screen shows all of these."""
+    """Let the app run until the screen shows all of these."""
     await until(pilot, lambda: all(text in frame(pilot) for text in texts), limit_s)
 
 
 def check_left(directory: str, limit_s: float = 30.0) -> None:
-    """No process lives in ``directory`` any more."""
+    """Check that no process runs in ``directory`` any more."""
     end = time.monotonic() + limit_s
     while left := [proc.pid for proc in all_processes().values() if proc.state != "Z" and proc.cwd == directory]:
         assert time.monotonic() < end, f"still there: {left}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.evidence import Check
-from ddpwizard.app.launchers.variables import COSTLY, KNOWN, NO_OP, RENAMED, closest_known_name, node_count
+from ddpwizard.app.launchers.known_variables import COSTLY, KNOWN, NO_OP, RENAMED, closest_known_name, node_count
 from ddpwizard.app.probes.env import judge
 from ddpwizard.app.probes.ifname_selectors import selector_problem
 from ddpwizard.app.snapshot import EnvSection, Gpu, GpuSection, Snapshot

@@ -1,4 +1,4 @@
-"""The main journey with the keyboard on a real job: hang, verdict, patch, proof, undo; and nothing is left behind."""
+"""The main journey with the keyboard on a real job: hang, verdict, patch, proof, undo; no process is left."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ def text_of(path: Path) -> str:
 @pytest.mark.jobs
 @pytest.mark.slow
 @walk
-async def test_from_the_hang_to_the_proof() -> None:
+async def test_demo_from_the_hang_to_the_proof() -> None:
     state = WizardState(Options())
     app = WizardApp(state, "demo")
     async with app.run_test(size=(100, 30)) as pilot:

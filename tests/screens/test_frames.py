@@ -108,7 +108,7 @@ SIZES = {"80x24": (80, 24), "60x20": (60, 20)}
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The script's directory is where we are, so that its path is the same everywhere."""
+    """Change to the directory of the script, so that its path is the same everywhere."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -121,7 +121,7 @@ def wizard(directory: Path, *, ascii_only: bool = False) -> WizardApp:
 @pytest.mark.parametrize("name", SCREENS)
 @walk
 async def test_frame(name: str, size: str, here: Path) -> None:
-    """The frame is as it was read; what can be focused is in sight, and so is the way to help and out."""
+    """Compare the frame; focusable widgets, help and quit are visible."""
     app = wizard(here)
     async with app.run_test(size=SIZES[size]) as pilot:
         await SCREENS[name](pilot, here)
@@ -154,7 +154,7 @@ async def _walk_in_ascii(steps: Walk, pilot: Pilot[int], here: Path) -> None:
 
 @pytest.mark.parametrize("name", SCREENS)
 @walk
-async def test_no_colour_where_none_is_wanted(name: str, here: Path) -> None:
+async def test_no_color_removes_all_colours(name: str, here: Path) -> None:
     """NO_COLOR: no colour in any cell, and the same words and signs as with it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_COLOR", "1")

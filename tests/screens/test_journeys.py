@@ -1,4 +1,4 @@
-"""Walks with the keyboard alone, from Home to where a person wants to be, on a recorded box."""
+"""Journeys with the keyboard from Home through the screens, on a recorded machine."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def line_with(pilot: Pilot[int], text: str) -> int:
 
 class TestHome:
     @walk
-    async def test_the_box_is_read_by_itself_and_annotates_the_list(self, tmp_path: Path) -> None:
+    async def test_the_machine_is_inspected_and_annotates_the_list(self, tmp_path: Path) -> None:
         state = RecordedState([report(tmp_path)])
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "8 × H100", "/dev/shm is 64 MiB", "train.py · 4 ranks", "looks hung")
@@ -31,7 +31,7 @@ class TestHome:
             assert sorted(state.looked) == ["limits", "ports"]
 
     @walk
-    async def test_r_looks_again(self) -> None:
+    async def test_r_inspects_the_machine_again(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "none of yours runs here")
@@ -39,7 +39,7 @@ class TestHome:
             await until(pilot, lambda: len(state.looked) == 4)
 
     @walk
-    async def test_tab_enters_the_line_and_escape_leaves_it(self) -> None:
+    async def test_tab_enters_the_input_line_and_escape_leaves_it(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", "q", "2")
             await shows(pilot, "q2")
@@ -47,14 +47,14 @@ class TestHome:
             await shows(pilot, "Knowledge base")
 
     @walk
-    async def test_own_words_lead_to_a_diagnosis(self) -> None:
+    async def test_a_description_leads_to_a_diagnosis(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "For it", "your words:1")
 
     @walk
-    async def test_lines_pasted_into_the_line_are_all_read(self) -> None:
+    async def test_all_lines_pasted_into_the_input_line_are_read(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab")
             assert pilot.app.focused
@@ -62,7 +62,7 @@ class TestHome:
             await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "your words:2")
 
     @walk
-    async def test_a_terminal_made_too_small_says_so_until_it_grows(self) -> None:
+    async def test_a_terminal_made_too_small_shows_a_message_until_it_grows(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await shows(pilot, "What is wrong?")
             await pilot.resize_terminal(40, 12)
@@ -71,7 +71,7 @@ class TestHome:
             await until(pilot, lambda: "Too small" not in frame(pilot))
 
     @walk
-    async def test_slash_searches_at_once(self) -> None:
+    async def test_slash_opens_the_search(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("slash")
             await shows(pilot, "Knowledge base")
@@ -80,7 +80,7 @@ class TestHome:
             assert "port" in rows(pilot)[line_with(pilot, "port")][:12]
 
     @walk
-    async def test_a_path_that_is_not_there_is_said(self, tmp_path: Path) -> None:
+    async def test_a_missing_path_is_reported(self, tmp_path: Path) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"/no/such.log", "enter")
             await shows(pilot, "/no/such.log: No such file or directory")
@@ -98,7 +98,7 @@ RANKS = """\
 
 class TestLog:
     @walk
-    async def test_t_shows_the_ranks_over_time(self, tmp_path: Path) -> None:
+    async def test_t_shows_the_timeline_of_the_ranks(self, tmp_path: Path) -> None:
         log = tmp_path / "train.log"
         log.write_text(RANKS)
         state = RecordedState()
@@ -112,14 +112,14 @@ class TestLog:
         assert Session.load("last").last("timeline")
 
     @walk
-    async def test_a_text_of_one_voice_has_no_timeline(self) -> None:
+    async def test_a_text_of_one_speaker_has_no_timeline(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
             assert "timeline" not in frame(pilot)
 
     @walk
-    async def test_x_asks_what_it_was_and_the_session_keeps_both(self) -> None:
+    async def test_x_rejects_a_cause_and_records_the_right_one(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
@@ -135,7 +135,7 @@ class TestLog:
 
 class TestStep:
     @walk
-    async def test_answers_move_the_ranking_and_b_takes_them_back(self) -> None:
+    async def test_answers_change_the_ranking_and_b_undoes_them(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
@@ -162,7 +162,7 @@ class TestStep:
             await shows(pilot, "I have no more questions.")
 
     @walk
-    async def test_each_step_is_in_the_session_at_once_and_resume_comes_back_to_it(self) -> None:
+    async def test_resume_returns_to_the_last_step(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("3")
@@ -180,7 +180,7 @@ class TestStep:
             assert again.case.session.id == saved.id
 
     @walk
-    async def test_a_probe_runs_by_itself_and_ctrl_c_ends_it(self) -> None:
+    async def test_a_probe_runs_in_the_background_and_ctrl_c_cancels_it(self) -> None:
         state = RecordedState(stuck=True)
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("3")
@@ -194,13 +194,13 @@ class TestStep:
             assert "s / 5 s" not in frame(pilot)
 
     @walk
-    async def test_why_this_order_names_every_step(self) -> None:
+    async def test_why_this_order_lists_every_step(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("3", "w")
             await shows(pilot, "bit", "Does it stop at the same step each time?")
 
     @walk
-    async def test_a_probe_beyond_reading_is_asked_for(self, tmp_path: Path) -> None:
+    async def test_a_probe_that_does_more_than_read_asks_first(self, tmp_path: Path) -> None:
         state = RecordedState([report(tmp_path)])
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "looks hung")
@@ -215,7 +215,7 @@ class TestStep:
 
 class TestPaste:
     @walk
-    async def test_a_pasted_log_is_read_and_its_line_shown(self) -> None:
+    async def test_a_pasted_log_is_read_and_its_line_is_shown(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("2")
@@ -226,13 +226,13 @@ class TestPaste:
             assert "▸    2  OSError: EADDRINUSE" in frame(pilot)
 
     @walk
-    async def test_nothing_given_is_said(self) -> None:
+    async def test_an_empty_text_is_refused(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("2", "ctrl+d")
             await shows(pilot, "the text is empty")
 
     @walk
-    async def test_another_field_is_told_as_such(self) -> None:
+    async def test_an_unrelated_text_is_out_of_scope(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"my cat is ill", "enter")
             await shows(pilot, "does not look like a problem of distributed training")
@@ -241,7 +241,7 @@ class TestPaste:
 class TestTriageAndFix:
     @walk
     async def test_verdict_ranks_code_fix_proof(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The work behind the fix screen is replaced by records of it here; tests/jobs runs the real one."""
+        """The fix is recorded here; tests/real_jobs builds and proves real ones."""
         monkeypatch.chdir(tmp_path)
         state = RecordedState([report(tmp_path)])
         async with WizardApp(state).run_test(size=SIZE) as pilot:
@@ -263,7 +263,7 @@ class TestTriageAndFix:
             assert "triage" in events
 
     @walk
-    async def test_apply_asks_with_the_path_and_undo_takes_it_back(
+    async def test_apply_asks_with_the_path_and_undo_restores_the_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -288,7 +288,7 @@ class TestTriageAndFix:
         assert actions == ["applied", "undone"]
 
     @walk
-    async def test_copy_always_names_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    async def test_copy_saves_a_file_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv("TMUX", raising=False)
         app = WizardApp(RecordedState(), "fix", cause="rank-conditional-collective")
@@ -303,14 +303,14 @@ class TestTriageAndFix:
         assert "+    dist.all_reduce(acc)" in saved
 
     @walk
-    async def test_no_job_says_what_to_do(self) -> None:
+    async def test_without_a_job_the_next_steps_are_shown(self) -> None:
         async with WizardApp(RecordedState(), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "No distributed job of yours runs here.")
 
 
 class TestCheck:
     @walk
-    async def test_failing_first_healthy_folded(self) -> None:
+    async def test_failures_come_first_and_passed_checks_are_folded(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
             await pilot.press("5")
@@ -337,7 +337,7 @@ class TestCheck:
 
 class TestBrowser:
     @walk
-    async def test_search_as_one_types_and_related(self) -> None:
+    async def test_search_while_typing_and_related_causes(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("slash")
             await shows(pilot, "3 causes")
@@ -349,14 +349,14 @@ class TestBrowser:
             await shows(pilot, "3 of 3 causes")
 
     @walk
-    async def test_an_entry_is_whole(self) -> None:
+    async def test_an_entry_has_all_sections(self) -> None:
         async with WizardApp(RecordedState(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
             await shows(pilot, "How it shows", "What happens", "What fixes it", "Sources", "2.13")
 
 
 class TestLeaving:
     @walk
-    async def test_ctrl_c_ends_what_runs_then_asks_then_leaves(self) -> None:
+    async def test_ctrl_c_cancels_then_asks_then_quits(self) -> None:
         state = RecordedState(stuck=True)
         app = WizardApp(state)
         async with app.run_test(size=SIZE) as pilot:
@@ -371,14 +371,14 @@ class TestLeaving:
         assert app.return_code == 130
 
     @walk
-    async def test_q_leaves_with_0(self) -> None:
+    async def test_q_quits_with_code_0(self) -> None:
         app = WizardApp(RecordedState())
         async with app.run_test(size=SIZE) as pilot:
             await pilot.press("q")
         assert app.return_code == 0
 
     @walk
-    async def test_a_case_left_in_the_middle_stays_open_and_one_at_its_diagnosis_is_closed(self) -> None:
+    async def test_quitting_closes_a_case_only_at_its_diagnosis(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("3")
             await shows(pilot, "Does it stop")
@@ -392,5 +392,5 @@ class TestLeaving:
         assert newest.last("closed") is not None
 
 
-def test_the_record_of_an_apply_is_what_the_screen_reads() -> None:
+def test_the_screen_reads_the_record_of_an_apply() -> None:
     assert {"id", "fix", "cause", "paths"} <= set(AppliedFix.__struct_fields__)

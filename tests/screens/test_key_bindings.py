@@ -43,7 +43,7 @@ def bound() -> list[tuple[str, Binding]]:
     return found
 
 
-def test_every_binding_has_an_id_of_its_own_and_says_what_it_does() -> None:
+def test_every_binding_has_its_own_id_and_a_tooltip() -> None:
     bindings = bound()
     ids = [binding.id for _, binding in bindings]
     assert len(bindings) > 40
@@ -51,14 +51,14 @@ def test_every_binding_has_an_id_of_its_own_and_says_what_it_does() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_no_key_that_tmux_or_a_terminal_keeps() -> None:
+def test_no_binding_uses_a_key_of_tmux_or_the_terminal() -> None:
     keys = [key for _, binding in bound() for key in binding.key.split(",")]
     assert not [key for key in keys if key.startswith(FORBIDDEN)]
 
 
 @pytest.mark.parametrize(("place", "arguments"), PLACES)
 @walk
-async def test_palette_and_help_hold_every_action(place: str, arguments: dict[str, object], tmp_path: Path) -> None:
+async def test_palette_and_help_list_every_action(place: str, arguments: dict[str, object], tmp_path: Path) -> None:
     app = WizardApp(RecordedState([report(tmp_path)]), place, **arguments)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
@@ -74,7 +74,7 @@ async def test_palette_and_help_hold_every_action(place: str, arguments: dict[st
 
 
 @walk
-async def test_an_action_chosen_in_the_palette_is_done_on_the_screen_below(tmp_path: Path) -> None:
+async def test_an_action_chosen_in_the_palette_runs_on_the_screen_below(tmp_path: Path) -> None:
     app = WizardApp(RecordedState([report(tmp_path)]))
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, "looks hung")
@@ -85,7 +85,7 @@ async def test_an_action_chosen_in_the_palette_is_done_on_the_screen_below(tmp_p
 
 
 @walk
-async def test_help_is_for_what_is_focused(tmp_path: Path) -> None:
+async def test_help_lists_the_keys_of_the_focused_widget(tmp_path: Path) -> None:
     app = WizardApp(RecordedState())
     async with app.run_test(size=(80, 40)) as pilot:
         await pilot.press("question_mark")
@@ -108,6 +108,6 @@ async def test_every_part_can_be_reached_with_tab(tmp_path: Path) -> None:
             assert set(app.screen.focus_chain) <= reached, place
 
 
-def test_widgets_that_take_the_focus_are_lists_lines_and_pages() -> None:
+def test_focusable_widgets_are_lists_inputs_and_pages() -> None:
     assert Choices.can_focus
     assert LineInput.can_focus

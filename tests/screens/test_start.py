@@ -1,4 +1,4 @@
-"""Which wizard is started, and what is not imported for it."""
+"""Choice of the wizard to start, and the modules it must not import."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def test_nothing_heavy_is_imported_for_the_first_frame() -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"TERM": "dumb"}, {"TERM": "xterm", "ACCESSIBLE": "1"}])
 def test_without_a_screen_the_plain_wizard_runs_and_textual_is_not_imported(environ: dict[str, str]) -> None:
-    """Standard input is at its end: the plain wizard ends politely."""
+    """Standard input is at its end: the plain wizard ends."""
     code = (
         "import sys\n"
         "from ddpwizard.app.options import Options\n"

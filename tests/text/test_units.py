@@ -8,6 +8,7 @@ from ddpwizard.app.text.units import (
     percent_text,
     round_seconds,
     seconds_text,
+    signed_text,
 )
 
 
@@ -100,3 +101,8 @@ def test_rounded_seconds_are_those_shown(seconds: float) -> None:
 )
 def test_percent_claims_no_false_certainty(share: float, expected: str) -> None:
     assert percent_text(share) == expected
+
+
+def test_difference_has_a_sign() -> None:
+    assert signed_text(-12.34 * GIB, gib_text) == "-12.3 GiB"
+    assert signed_text(0.0042, seconds_text) == "+4.2 ms"

@@ -55,6 +55,11 @@ TABLE: list[tuple[str, str, list[bool | None] | list[None] | list[bool]]] = [
     ("n = torch.cuda.device_count()", "rank % n == 0", FIRST_OF_NODE),
     ("", "rank // gpus_per_node == 0", FIRST_NODE),
     ("", "rank % n == 0", UNKNOWN),
+    # Device meshes that cover all ranks.
+    ('mesh = init_device_mesh("cpu", (4,))', "not mesh.get_local_rank()", FIRST),
+    ('mesh = init_device_mesh("cpu", (4,))', "mesh.get_rank() == 0", FIRST),
+    ('mesh = init_device_mesh("cpu", mesh_shape=(2, 2))', "mesh.get_rank() == 0", FIRST),
+    ("", "mesh.get_local_rank() == 0", UNKNOWN),
     # Keys of configurations.
     ("", 'cfg["rank"] == 0', FIRST),
     ("", 'config.get("rank", 0) == 0', FIRST),

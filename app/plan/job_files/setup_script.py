@@ -7,7 +7,7 @@ script (``header.manual_steps``).
 from ...hardware.machine import Machine
 from ...launchers import deepspeed, torchrun
 from ...text.templates import render_template
-from ...text.units import GIB
+from ...text.units import gib_text
 from ..batch_scaling import BatchScaling
 from ..types import TrainingSetup
 from . import header, lora_snippets, optimizer_snippets
@@ -30,7 +30,7 @@ def render_fsdp2(setting: TrainingSetup, machine: Machine, batch: BatchScaling |
         "OF_BLOCKS": ", ".join(of_blocks),
         "OF_ROOT": ", ".join(common),
         "SHARD_SIZE": str(strategy.shard_size or machine.ranks),
-        "BUILT_BYTES": f"{machine.ranks} × {4 * setting.model.params / GIB:,.1f} GiB",
+        "BUILT_BYTES": f"{machine.ranks} × {gib_text(4 * setting.model.params)}",
     }
     return _render("fsdp2", setting, machine, tags, values, batch)
 

@@ -13,7 +13,7 @@ import msgspec
 from ...hardware.machine import Machine
 from ...launchers import accelerate, deepspeed, schedulers, torchrun
 from ...system.files import write_atomic
-from ...text.units import GIB
+from ...text.units import GIB, gib_text
 from ..batch_scaling import BatchScaling
 from ..memory.model_states import model_states
 from ..types import TrainingSetup
@@ -202,9 +202,9 @@ def _accumulation(setting: TrainingSetup) -> list[str]:
     if not strategy.is_fully_shard:
         return [f"In the script: Accelerator(gradient_accumulation_steps={steps})."]
     whole = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
-    more_gib = (model_states(whole).grads - model_states(setting).grads) / GIB
+    more_bytes = model_states(whole).grads - model_states(setting).grads
     plugin = f"GradientAccumulationPlugin(num_steps={steps}, sync_each_batch=True)"
-    more = f"{more_gib:,.1f} GiB more on a GPU" if more_gib >= LEAST_GIB else "more on the host"
+    more = f"{gib_text(more_bytes)} more on a GPU" if more_bytes >= LEAST_GIB * GIB else "more on the host"
     return [
         f"In the script: Accelerator(gradient_accumulation_plugin={plugin}).",
         'For the Trainer: accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}.',

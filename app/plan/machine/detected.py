@@ -12,7 +12,7 @@ from ...probes import gpus as gpus_probe
 from ...probes import limits as limits_probe
 from ...probes.context import ProbeContext
 from ...snapshot import GpuSection, LimitsSection, Snapshot
-from ...text.units import GIB
+from ...text.units import GIB, gib_text
 
 LEAST_FREE_GIB = 0.1  # of a GPU whose memory is all in use
 
@@ -62,12 +62,12 @@ def machine_notes(machine: Machine) -> list[str]:
     """Return what was detected, one line each."""
     notes = ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"]
     if machine.listed_gpus:
-        free_gib, names = machine.gpu_free_bytes / GIB, ", ".join(machine.gpu_names)
-        notes = [f"gpus: {machine.listed_gpus}, found on this machine ({names}), {free_gib:.1f} GiB free on each"]
+        free, names = gib_text(machine.gpu_free_bytes), ", ".join(machine.gpu_names)
+        notes = [f"gpus: {machine.listed_gpus}, found on this machine ({names}), {free} free on each"]
     if machine.memory_free_bytes:
-        notes.append(f"host memory: {machine.memory_free_bytes / GIB:.0f} GiB free on this machine")
+        notes.append(f"host memory: {gib_text(machine.memory_free_bytes, 0)} free on this machine")
     if machine.nvme_free_bytes is None:
         return notes
     if not machine.nvme_mount:
         return [*notes, "NVMe: no drive found on this machine"]
-    return [*notes, f"NVMe: {machine.nvme_free_bytes / GIB:.0f} GiB free on {machine.nvme_mount}"]
+    return [*notes, f"NVMe: {gib_text(machine.nvme_free_bytes, 0)} free on {machine.nvme_mount}"]

@@ -1,4 +1,4 @@
-"""How transformers (5.23) writes the blocks of its families, as far as that changes the tensors saved for backward.
+"""Block layouts of transformers (5.23) by family, as far as they change the tensors saved for backward.
 
 ``tests/plan/memory/test_activations_by_family.py`` compares with its modules.
 """

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...text.units import GIB
+from ...text.units import GIB, gib_text
 from ..memory import temporaries
 from ..memory.activations import has_known_shape, logits_bytes, recomputed_block_bytes, stored_activation_bytes
 from ..memory.model_states import bytes_per_parameter
@@ -55,7 +55,7 @@ def split_advice(setting: TrainingSetup) -> str:
     ways += [f"pipeline parallelism over {found.pipeline} stages"] if found.pipeline > 1 else []
     more = f", {found.gpus} GPUs for each copy of the model" if len(ways) > 1 else ""
     available = "" if found.gpus <= setting.gpus else f"; there {'is' if setting.gpus == 1 else 'are'} {setting.gpus:,}"
-    size = f"about {found.gpu_bytes / GIB:.0f} GiB on each with everything recomputed (an estimate)"
+    size = f"about {gib_text(found.gpu_bytes, 0)} on each with everything recomputed (an estimate)"
     how = " and ".join(ways) or "one GPU for each copy"
     return f"Next step, splitting the layers themselves: {how}{more}{available}; {size}."
 

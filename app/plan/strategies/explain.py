@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...text.units import GIB, percent_text
+from ...text.units import GIB, gib_number, gib_text, percent_text
 from ..memory.activations import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
 from . import beyond_sharding
@@ -89,16 +89,16 @@ def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
 def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> str:
     if setting.gpu_memory_gib is None:
         least = "" if has_known_shape(setting.model) else " for the states alone, activations come in addition"
-        return f"needs {found.device_used_bytes_per_gpu / GIB:,.1f} GiB per GPU{least}"
+        return f"needs {gib_text(found.device_used_bytes_per_gpu)} per GPU{least}"
     room = setting.gpu_memory_gib * GIB - found.device_used_bytes_per_gpu
     if found.fits is False:
         if not exceeds_gpu(found, setting):
             return f"does not fit: {_short_of_host(found, setting, host_bytes)}"
-        return f"does not fit: {-room / GIB:,.1f} GiB of GPU memory are missing"
+        return f"does not fit: {gib_text(-room)} of GPU memory are missing"
     if not has_known_shape(setting.model):
-        least = f"at least {found.device_used_bytes_per_gpu / GIB:,.1f} of {setting.gpu_memory_gib:.1f} GiB"
+        least = f"at least {gib_number(found.device_used_bytes_per_gpu)} of {setting.gpu_memory_gib:.1f} GiB"
         return f"{least}; activations come in addition, and are counted from layers and hidden size"
-    spare = f"{room / GIB:.1f} GiB to spare" if room > 0 else "fits only if PyTorch frees its gaps"
+    spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
     reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
     return reason if found.in_practice else f"not in practice: {reason}"
 
@@ -107,8 +107,8 @@ def _on_host(found: Candidate, setting: TrainingSetup) -> str:
     if not found.host_bytes:
         return ""
     ranks = setting.gpus // setting.nodes
-    in_all = f", {found.host_bytes * ranks / GIB:,.0f} GiB on each host" if ranks > 1 else ""
-    return f", {found.host_bytes / GIB:,.0f} GiB of host memory for each GPU{in_all}"
+    in_all = f", {gib_text(found.host_bytes * ranks, 0)} on each host" if ranks > 1 else ""
+    return f", {gib_text(found.host_bytes, 0)} of host memory for each GPU{in_all}"
 
 
 def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> str:
@@ -116,8 +116,8 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
         return "host memory is missing"
     ranks = setting.gpus // setting.nodes
     needed, usable = found.host_bytes * ranks, host_bytes * HOST_ROOM
-    each = f" ({ranks} ranks need {found.host_bytes / GIB:,.0f} each)" if ranks > 1 else ""
-    return f"{(needed - usable) / GIB:,.0f} GiB of host memory are missing{each}"
+    each = f" ({ranks} ranks need {gib_number(found.host_bytes, 0)} each)" if ranks > 1 else ""
+    return f"{gib_text(needed - usable, 0)} of host memory are missing{each}"
 
 
 def slowdown_text(slower_than_ideal: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...hardware.server_catalog import AssumedHost, assume_host
-from ...text.units import GIB
+from ...text.units import GIB, gib_text
 from ..memory.activations import has_known_shape
 from ..model.parameter_counts import trained_params
 from ..timing import step_time
@@ -148,7 +148,7 @@ def _host_assumption(rows: Sequence[PlanRow], host_bytes: float | None) -> list[
     host = host_memory_of(rows[0].setting)
     if host_bytes or host is None or len(rows) == 1 or not any(row.candidate.host_bytes for row in rows):
         return []
-    return [f"host memory: {host.bytes / GIB:,.0f} GiB on each node, {host.after}; --host-memory overrides it"]
+    return [f"host memory: {gib_text(host.bytes, 0)} on each node, {host.after}; --host-memory overrides it"]
 
 
 def drive_bytes(setting: TrainingSetup) -> float:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...text.units import GIB
+from ...text.units import GIB, gib_text, percent_text, seconds_text, signed_text
 from ..memory.activations import has_known_shape, recomputes_activations
 from ..memory.model_states import shard_counts
 from ..spec import PER_NODE, nodes_for
@@ -63,7 +63,7 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
         return _for_host(found, setting, context)
     largest = largest_part(found)
     share = getattr(found.breakdown, largest) / found.device_used_bytes_per_gpu
-    parts = [f"{share:.0%} of the peak is {PARTS[largest]}"]
+    parts = [f"{percent_text(share)} of the peak is {PARTS[largest]}"]
     less = [each for each in changes if each.gpu_bytes < -WORTH_BYTES]
     faster = [each for each in changes if _gain(each, found) > WORTH_SHARE and each not in less]
     if found.fits is True or found.fits is None:
@@ -85,13 +85,17 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
 def _for_host(found: Candidate, setting: TrainingSetup, context: PlanContext) -> str:
     """Return the changes that reduce the memory of a host: more hosts, or a drive."""
     twice = evaluate(_doubled(setting), context)
-    parts = [f"{_twice(setting)}: {(twice.host_bytes - found.host_bytes) / GIB:+,.0f} GiB of host memory for each"]
+    parts = [f"{_twice(setting)}: {_host_difference(twice, found)} of host memory for each"]
     strategy = setting.layout
     if strategy.stage == 3 and strategy.offload_optimizer == "cpu":
         on_drive = msgspec.structs.replace(strategy, offload_optimizer="nvme")
         then = evaluate(msgspec.structs.replace(setting, strategy=on_drive), context)
-        parts.append(f"the optimizer on NVMe: {(then.host_bytes - found.host_bytes) / GIB:+,.0f} GiB")
+        parts.append(f"the optimizer on NVMe: {_host_difference(then, found)}")
     return f"most of the host's memory is optimizer states; {'; '.join(parts)}"
+
+
+def _host_difference(then: Candidate, now: Candidate) -> str:
+    return signed_text(then.host_bytes - now.host_bytes, lambda size_bytes: gib_text(size_bytes, 0))
 
 
 def throughput_headroom(found: Candidate, setting: TrainingSetup, context: PlanContext) -> float:
@@ -108,21 +112,20 @@ def what_if_text(change: WhatIfResult, now: Candidate) -> str:
     """Return a change with its effects: ``recompute activations: -21.3 GiB, +30% of a step``."""
     parts: list[str] = []
     if abs(change.gpu_bytes) > WORTH_BYTES:
-        parts.append(f"{change.gpu_bytes / GIB:+,.1f} GiB")
+        parts.append(signed_text(change.gpu_bytes, gib_text))
     gain = _gain(change, now)
     if change.step_seconds is not None and now.step_seconds and _same_tokens(change, now):
         share = change.step_seconds / now.step_seconds
-        slow = now.step_seconds >= 0.1
         if abs(share) < WORTH_SHOWN:
             pass
         elif change.change == TWICE_THE_LINK:
-            parts.append(f"{change.step_seconds:+.2f} s" if slow else f"{1000 * change.step_seconds:+.1f} ms")
+            parts.append(signed_text(change.step_seconds, seconds_text))
         else:
             parts.append(f"{ratio_text(1 + share)} times the step" if share >= 1 else f"{share:+.0%} of a step")
     elif gain >= 1:
         parts.append(f"{ratio_text(1 + gain)} times the tokens per second")
     elif abs(gain) >= WORTH_SHOWN:
-        parts.append(f"{abs(gain):.0%} {'more' if gain > 0 else 'fewer'} tokens per second")
+        parts.append(f"{percent_text(abs(gain))} {'more' if gain > 0 else 'fewer'} tokens per second")
     return f"{change.change}: {', '.join(parts)}" if parts else change.change
 
 

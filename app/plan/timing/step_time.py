@@ -52,7 +52,7 @@ class StepTime(NamedTuple):
 
 
 class CommunicationCost(NamedTuple):
-    """What a strategy sends in a step: seconds that do not overlap with compute, and bytes of one rank."""
+    """Communication of a step: seconds that do not overlap with compute, and bytes of one rank."""
 
     exposed_s: float
     sent_bytes: float

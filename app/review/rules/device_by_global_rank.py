@@ -8,7 +8,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ...launchers.rank_environment import LOCAL_RANK_OF
+from ...launchers.rank_variables import LOCAL_RANK_OF
 from ...training_script.edits import Edit
 from ...training_script.names import Names
 from ...training_script.rank_names import WORLD_SIZE

@@ -203,7 +203,7 @@ def _sampler_at(script: Script, sampler: ast.Call, use: EpochLoop) -> tuple[str,
 
 
 def _only(script: Script, probe: ast.Name, sampler: ast.Call) -> bool:
-    """Return whether a name stands for this sampler or for None only."""
+    """Return whether a name refers to this sampler or to None only."""
     leaves = script.names.origins(probe)
     return sampler in leaves and all(leaf is sampler or isinstance(leaf, ast.Constant) for leaf in leaves)
 

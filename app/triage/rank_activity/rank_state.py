@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ...jobs.types import Job
-from ...launchers.rank_environment import local_world_size
+from ...launchers.rank_variables import local_world_size
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import ScriptFiles
 from ..types import Observation, ProcessSamples, RankRow, Sample

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...text.units import seconds_text
 from ...training_script.collectives import POINT_TO_POINT
 from ...training_script.line_queries import collectives_in
 from .. import phrases
@@ -219,8 +220,9 @@ def same_collective(context: JobContext) -> Verdict | None:
         )
         branch = Branch(chosen, rank_numbers(context.waiting), False) if is_choice else None
         return hang_verdict("group-order-cycle", context.waiting, text, TIED, ["job.groups-in-another-order"], branch)
+    waited = seconds_text(first.row.since_s or 0, whole=True)
     text = (
-        f"Every rank waits in {phrases.place_text(first)}, without progress for {first.row.since_s or 0:.0f} s. "
+        f"Every rank waits in {phrases.place_text(first)}, without progress for {waited}. "
         "The ranks agree, so check the network and the GPUs next."
     )
     return hang_verdict(None, [], text, 0.5, ["job.same-collective"], waiting=context.waiting)

@@ -1,22 +1,15 @@
 """Rules for a job that makes progress: as a whole, at the pace of one rank, or with one rank at work and all others
 waiting."""
 
-from collections.abc import Sequence
-
 from .. import phrases
-from ..rank_activity.collectives_in_stack import GRADIENTS, collective_of
 from ..rank_activity.gil import gil_holder
 from ..rank_activity.rank_state import RankState
-from ..types import Sample, Verdict
+from ..types import Verdict
 from .context import INIT, JobContext, make_verdict, rank_numbers, waiting_sentence
-from .divergence import deciding_condition
+from .straggler import SUFFICIENT_SAMPLES, find_straggler, samples_with_stack, slow_rank_verdict, waited_throughout
 
-OTHERS_WAIT = 0.75  # share of the other ranks' samples that must be in a collective if one rank slows them down
 MAY_SLEEP_ON = 0.5
-BUSIER = 2.0  # times as much CPU time as any other rank
-SUFFICIENT_SAMPLES = 3  # without a further sign
 JOINING_S = 30.0  # a rank that has not joined after this time is late
-SINCE_SLACK_S = 0.2  # ``since_s`` is rounded
 
 
 def ranks_progressing(context: JobContext) -> Verdict | None:
@@ -32,7 +25,7 @@ def ranks_progressing(context: JobContext) -> Verdict | None:
             f"{phrases.short_place(slow.row.where)}, while "
             f"{phrases.mid_sentence(phrases.ranks_phrase(others, 'wait'))} for it."
         )
-        confidence = 0.75 if len(_samples_with_stack(slow)) >= SUFFICIENT_SAMPLES else 0.6
+        confidence = 0.75 if len(samples_with_stack(slow)) >= SUFFICIENT_SAMPLES else 0.6
         return make_verdict("progressing", text, confidence, ["job.straggler"], cause="straggler-rank", culprits=[slow])
     text = "The ranks make progress." if len(context.alive) > 1 else "The process makes progress."
     if context.absent:
@@ -54,40 +47,14 @@ def _some_wait(context: JobContext) -> Verdict:
         return make_verdict("progressing", text, 0.7, ["job.progressing"])
     if all(state.collective == INIT for state in context.waiting) and context.age_s < JOINING_S:
         return make_verdict("starting", text, 0.7)
-    samples = _samples_with_stack(busy[0])
-    if len(samples) >= SUFFICIENT_SAMPLES and not all(map(_waited_throughout, context.waiting)):
+    samples = samples_with_stack(busy[0])
+    if len(samples) >= SUFFICIENT_SAMPLES and not all(map(waited_throughout, context.waiting)):
         return make_verdict("progressing", text, 0.7, ["job.progressing"])
     if gil_holder(samples):
         at = phrases.short_place(busy[0].row.where)
         text += f" It held the GIL at {at} in every sample: a long C call, or a loop there."
     confidence = 0.75 if len(samples) >= SUFFICIENT_SAMPLES else 0.6
-    return _slow_rank_verdict(context, busy[0], text, confidence, with_rank_test=0.85)
-
-
-def _slow_rank_verdict(
-    context: JobContext, slow: RankState, text: str, confidence: float, with_rank_test: float
-) -> Verdict:
-    """Build the verdict if all wait for one rank: in each step, or once for work that only it does.
-
-    ``with_rank_test``: the confidence if a rank test in the script confirms it.
-    """
-    branch = deciding_condition(context.waiting, [slow], context.world_size, context.sources)
-    sure = bool(branch and branch.sure)
-    once = not any(context.sources[frame.path].loops(frame.line) for frame in slow.frames)
-    if slow.rank == 0 or (sure and once):
-        finding, cause = "job.rank0-alone-at-work", "rank0-slow-work"
-    else:
-        finding, cause = "job.straggler", "straggler-rank"
-    return make_verdict(
-        "progressing",
-        text,
-        with_rank_test if sure else confidence,
-        [finding],
-        cause=cause,
-        culprits=[slow],
-        branch=branch if sure else None,
-        waiting=context.waiting,
-    )
+    return slow_rank_verdict(context, busy[0], text, confidence, with_rank_test=0.85)
 
 
 def culprits_sleeping(context: JobContext) -> Verdict | None:
@@ -105,7 +72,7 @@ def culprits_sleeping(context: JobContext) -> Verdict | None:
     )
     if len(idle) > 1:
         return make_verdict("progressing", text, MAY_SLEEP_ON, ["job.progressing"])
-    return _slow_rank_verdict(context, idle[0], text, MAY_SLEEP_ON, with_rank_test=MAY_SLEEP_ON)
+    return slow_rank_verdict(context, idle[0], text, MAY_SLEEP_ON, with_rank_test=MAY_SLEEP_ON)
 
 
 def _keeps_gil(context: JobContext, busy: RankState) -> Verdict:
@@ -117,41 +84,3 @@ def _keeps_gil(context: JobContext, busy: RankState) -> Verdict:
     )
     findings = ["job.rank-keeps-gil"]
     return make_verdict("unknown", text, 0.6, findings, cause="python-lock", culprits=[busy], waiting=context.waiting)
-
-
-def find_straggler(context: JobContext) -> RankState | None:
-    """Return the one rank that is outside collectives in every sample while the others are mostly in one, or None."""
-    sampled = [state for state in context.alive if state.observed]
-    outside = [state for state in sampled if not any(map(_is_in_collective, _samples_with_stack(state)))]
-    if len(sampled) < 2 or len(outside) != 1:
-        return None
-    slow = outside[0]
-    others = [sample for state in sampled if state is not slow for sample in _samples_with_stack(state)]
-    if not others or sum(map(_is_in_collective, others)) / len(others) < OTHERS_WAIT:
-        return None
-    enough = len(_samples_with_stack(slow)) >= SUFFICIENT_SAMPLES
-    slow_kinds = ("sleep", "dormant", "loader", "files", "service", "lock")
-    sleeps = slow.wait_reason is not None and slow.wait_reason.kind in slow_kinds
-    busier = _cpu_s(slow) > BUSIER * max((_cpu_s(state) for state in sampled if state is not slow), default=0.0)
-    return slow if enough or sleeps or busier else None
-
-
-def _waited_throughout(state: RankState) -> bool:
-    """Return whether a rank made no progress over all its samples."""
-    samples = _samples_with_stack(state)
-    return (state.row.since_s or 0.0) + SINCE_SLACK_S >= samples[-1].at - samples[0].at
-
-
-def _samples_with_stack(state: RankState) -> Sequence[Sample]:
-    return [sample for sample in state.observed.samples if sample.stack] if state.observed else []
-
-
-def _cpu_s(state: RankState) -> float:
-    samples = _samples_with_stack(state)
-    return samples[-1].cpu_s - samples[0].cpu_s if len(samples) > 1 else 0.0
-
-
-def _is_in_collective(sample: Sample) -> bool:
-    """Return whether a sample shows a rank in a collective; a backward pass may compute as well as wait."""
-    name, via = collective_of(sample.stack)
-    return name is not None and (via != GRADIENTS or sample.process_state == "S")

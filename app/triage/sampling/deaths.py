@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...jobs.types import Job, Process
-from ...launchers.rank_environment import local_world_size
+from ...launchers.rank_variables import local_world_size
 from ...system import proc_files, procfs
 from ...text.numbers import parse_count
 from ..types import ProcessDeath

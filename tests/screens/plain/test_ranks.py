@@ -1,4 +1,4 @@
-"""The ranks of a job in the plain wizard: grouped, and one of them whole."""
+"""The ranks of a job in the plain wizard: grouped, and the page of one rank."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from helpers.recorded_state import RecordedState, large, report, surrounded
 
 
 def prompt(answers: str) -> Prompt:
-    """A prompt in which these lines are answered."""
+    """A prompt that reads these lines."""
     read, write = os.pipe()
     os.write(write, answers.encode())
     os.close(write)
@@ -19,7 +19,7 @@ def prompt(answers: str) -> Prompt:
     return found
 
 
-def test_the_ranks_stand_in_a_table_with_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_table_lists_all_known_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_job(prompt(""), surrounded(report(tmp_path)))
     rows = capsys.readouterr().out.splitlines()
     names = next(row for row in rows if row.startswith("  rank"))
@@ -30,14 +30,14 @@ def test_the_ranks_stand_in_a_table_with_what_is_known(tmp_path: Path, capsys: p
     assert next(row for row in rows if row.startswith("  1–3 ")).index("waiting") == names.index("state")
 
 
-def test_a_thousand_ranks_stay_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_ranks_are_a_short_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_job(prompt(""), large(tmp_path))
     said = capsys.readouterr().out
     assert "… 261 more places" in said
     assert len(said.splitlines()) < 80
 
 
-def test_one_rank_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_is_chosen_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = RecordedState()
     state.reports = [surrounded(report(tmp_path))]
     show_rank(state, prompt("2\n0\n3\n"))
@@ -48,14 +48,14 @@ def test_one_rank_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert part in page
 
 
-def test_one_rank_of_a_thousand_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_of_a_thousand_is_chosen_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = RecordedState()
     state.reports = [report(tmp_path), large(tmp_path)]
     show_rank(state, prompt("2\nn\n517\n"))
     assert "\nRank 517\n" in capsys.readouterr().out
 
 
-def test_back_and_quit(tmp_path: Path) -> None:
+def test_rank_page_back_and_quit(tmp_path: Path) -> None:
     state = RecordedState()
     state.reports = [report(tmp_path)]
     show_rank(state, prompt("b\n"))

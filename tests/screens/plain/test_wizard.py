@@ -18,12 +18,12 @@ from helpers.recorded_plain import plain_wizard
 
 UNUSED = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
 SHELL = {"TERM": "dumb"}
-# An interpreter without torch answers the look at the box sooner.
+# Probing an interpreter without torch takes less time.
 QUICK = ("--python", sys._base_executable)  # type: ignore[attr-defined]
 PLAIN = ("--plain", *QUICK)
 
 
-def test_home_shows_the_box_and_what_can_be_asked() -> None:
+def test_home_shows_the_machine_and_the_tasks() -> None:
     done = ddpwizard(*PLAIN)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  memory   /dev/shm ", done.stdout, re.MULTILINE)
@@ -34,7 +34,7 @@ def test_home_shows_the_box_and_what_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("how", [{"ACCESSIBLE": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_without_a_screen_gets_the_same(how: dict[str, str]) -> None:
+def test_a_terminal_without_full_screen_gets_numbered_questions(how: dict[str, str]) -> None:
     with Terminal([sys.executable, "-m", "ddpwizard", *QUICK], env=how) as terminal:
         terminal.wait_for("describe what you see:")
         terminal.send("q\r")
@@ -42,13 +42,13 @@ def test_a_terminal_without_a_screen_gets_the_same(how: dict[str, str]) -> None:
         assert b"\x1b" not in terminal.output
 
 
-def test_bad_answers_are_asked_again_with_a_hint() -> None:
+def test_invalid_answers_are_asked_again_with_a_hint() -> None:
     done = plain_wizard(stdin="99\n0\n\nz\n-1\n٣\nq\n")
     assert done.returncode == 0
     assert done.stdout.count("Please give a number from 1 to") == 6
 
 
-def test_questions_move_the_ranking_and_the_session_goes_on_at_the_same_one() -> None:
+def test_a_resumed_session_continues_at_the_same_question() -> None:
     done = plain_wizard(allow="reads", stdin="4\n7\n")
     assert done.returncode == 0, done.stderr
     assert "Most likely so far" in done.stdout
@@ -74,7 +74,7 @@ def test_an_answer_can_be_taken_back_and_skipped() -> None:
     assert answers[1:] == [None, "skipped"]
 
 
-def test_a_pasted_error_is_named_with_its_line_and_mended() -> None:
+def test_a_pasted_error_is_diagnosed_with_its_line_and_fixed() -> None:
     done = plain_wizard(stdin=f"2\nstarting\n{UNUSED}\n.\n1\n1\nb\nq\n")
     assert done.returncode == 0, done.stderr
     assert "Most likely: A parameter gets no gradient" in done.stdout
@@ -88,7 +88,7 @@ def test_the_end_of_input_ends_a_paste_too() -> None:
     assert "Most likely: A parameter gets no gradient" in done.stdout
 
 
-def test_own_words_at_home(tmp_path: Path) -> None:
+def test_home_accepts_a_log_path_or_a_description(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(f"ok\n{UNUSED}\n")
     done = plain_wizard(stdin=f"{log}\nq\n")
@@ -98,7 +98,7 @@ def test_own_words_at_home(tmp_path: Path) -> None:
     assert "/no/such/file.log: No such file or directory → " in done.stdout
 
 
-def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
+def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
     talk = f"2\n{UNUSED}\n.\n1\n1\n1\n"
     plain_wizard(stdin=talk + "maybe\nn\nq\n", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -111,7 +111,7 @@ def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_and_search() -> None:
+def test_checks_and_search() -> None:
     done = plain_wizard(stdin="5\n6\nunused gradient\nh\n6\nxyzzy\nq\n")
     assert done.returncode == 0, done.stderr
     assert "more in order" in done.stdout
@@ -143,19 +143,19 @@ def test_home_offers_the_same_in_the_same_order_as_the_screen() -> None:
     assert -1 not in shown and shown == sorted(shown)
 
 
-def test_hostile_input_stays_text() -> None:
+def test_hostile_input_is_shown_as_text() -> None:
     done = plain_wizard(stdin=b"2\n\x1b[2J\xff\xfe {script} %s $(id) \x07\n.\nq\n")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout and "\x07" not in done.stdout
 
 
-def test_ascii_alone() -> None:
+def test_ascii_output() -> None:
     done = plain_wizard(ascii=True, stdin=f"2\n{UNUSED}\n.\nq\n")
     assert done.returncode == 0
     assert done.stdout.isascii() and done.stderr.isascii()
 
 
-def test_ctrl_c_is_130_and_the_session_is_named() -> None:
+def test_ctrl_c_exits_with_130_and_names_the_session() -> None:
     with Terminal(
         [sys.executable, "-m", "ddpwizard", *QUICK, "--allow", "reads"], env=SHELL, columns=120, rows=60
     ) as terminal:
@@ -168,7 +168,7 @@ def test_ctrl_c_is_130_and_the_session_is_named() -> None:
         assert b"Traceback" not in terminal.output
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_stdout_is_no_error() -> None:
     command = f"{sys.executable} -m ddpwizard {' '.join(PLAIN)} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
     assert "ddpwizard:" not in done.stderr and "Traceback" not in done.stderr
@@ -181,7 +181,7 @@ def test_a_closed_stdin_is_the_end_of_input() -> None:
     assert "What is wrong?" in done.stdout
 
 
-def test_a_session_that_is_not_there_is_one_line() -> None:
+def test_a_missing_session_is_an_error_of_one_line() -> None:
     done = ddpwizard("sessions", "resume", "nope")
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
@@ -194,7 +194,7 @@ def test_plain_loads_no_textual_and_no_torch() -> None:
 
 @pytest.mark.jobs
 @pytest.mark.slow
-def test_the_demo_runs_to_its_proof_without_a_question() -> None:
+def test_demo_runs_to_its_proof_without_a_question() -> None:
     done = ddpwizard("--demo", "--plain", limit_s=300)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = re.findall(r"^([1-7]) (\w+)", done.stdout, re.MULTILINE)
@@ -235,10 +235,10 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
 
 @pytest.mark.jobs
 @pytest.mark.slow
-def test_a_job_that_hangs_is_found_mended_and_proved() -> None:
+def test_a_hanging_job_is_found_fixed_and_proved() -> None:
     async def talk() -> subprocess.CompletedProcess[str]:
         async with DemoJob(sys.executable):
-            answers = "1\n1\n1\n2\nq\n"  # it hangs, what mends it, the first fix, prove it, quit
+            answers = "1\n1\n1\n2\nq\n"  # it hangs, fixes of the cause, the first fix, prove it, quit
             return await asyncio.to_thread(ddpwizard, "--plain", stdin=answers, limit_s=300)
 
     done = asyncio.run(talk())

@@ -190,7 +190,7 @@ async def test_untrackable_strategy_is_reported() -> None:
         await pilot.press("enter")
         await shows(pilot, "1 of ")
         await pilot.press("x")
-        await shows(pilot, "not tracked: it needs the module itself", "pkg.mod:build")
+        await shows(pilot, "not tracked: tracking needs the module itself", "pkg.mod:build")
         await pilot.press("escape")
         await entered(pilot, "Llama-3.1-8B")
         await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-8B")

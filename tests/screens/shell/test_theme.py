@@ -1,4 +1,4 @@
-"""Colours one can read: WCAG contrast of every text colour, and what stands in for signs in ASCII."""
+"""WCAG contrast of every text colour, and the ASCII replacements of signs."""
 
 import pytest
 from ddpwizard.screens.shell import theme
@@ -12,7 +12,7 @@ TEXTS = ("accent", "success", "warning", "error", "muted", "blue", "violet")
 
 
 @pytest.mark.parametrize("colours", [theme.DARK, theme.LIGHT])
-def test_every_text_colour_can_be_read(colours: Theme) -> None:
+def test_every_text_colour_has_enough_contrast(colours: Theme) -> None:
     variables = colours.to_color_system().generate() | colours.variables
     background = Color.parse(variables["background"])
     for name in TEXTS:
@@ -39,7 +39,7 @@ def test_contrast_is_that_of_wcag() -> None:
     assert contrast(Color.parse("#777777"), Color.parse("#ffffff")) == pytest.approx(4.48, abs=0.01)
 
 
-def test_ascii_keeps_every_cell_in_its_place() -> None:
+def test_ascii_keeps_the_width_of_every_text() -> None:
     signs = "".join(chr(sign) for sign in theme.ASCII) + "é中"
     assert theme.to_ascii(signs).isascii()
     assert len(theme.to_ascii(signs)) == len(signs)
@@ -57,5 +57,5 @@ def test_ascii_keeps_every_cell_in_its_place() -> None:
         ({"TEXTUAL_THEME": "no-such"}, "wizard-dark"),
     ],
 )
-def test_the_theme_to_begin_with(environ: dict[str, str], name: str) -> None:
+def test_initial_theme(environ: dict[str, str], name: str) -> None:
     assert theme.initial_theme(environ) == name

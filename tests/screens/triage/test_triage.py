@@ -1,4 +1,4 @@
-"""The triage screen while a job is watched: it looks again by itself, tells what changed, and stays calm and quick."""
+"""The triage screen: periodic samples, reported changes, few repaints."""
 
 import asyncio
 import socket
@@ -51,37 +51,37 @@ Root Cause (first observed failure):
 
 
 class LiveState(RecordedState):
-    """A state whose job is as ``now`` makes it, look after look (from 1); ``stuck``: looks never answer."""
+    """A state whose reports are made by ``now`` for each sample (from 1). ``stuck``: samples never finish."""
 
     def __init__(self, now: Callable[[int], list[JobReport]]) -> None:
         super().__init__()
-        self.now, self.looks, self.ended_looks = now, 0, 0
+        self.now, self.samples, self.cancelled_samples = now, 0, 0
         self.switched = False  # the test changes what the job does
 
     async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
-        self.looks += 1
+        self.samples += 1
         if self.stuck:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                self.ended_looks += 1
+                self.cancelled_samples += 1
                 raise
-        return self.now(self.looks)
+        return self.now(self.samples)
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Looks follow one another at once, and paths are short."""
+    """Take samples without a pause, and keep paths short."""
     monkeypatch.setattr(auto_refresh, "REFRESH_S", 0.02)
     monkeypatch.setattr(auto_refresh.AutoRefreshMixin, "wait_s", 0.02)
     monkeypatch.chdir(tmp_path)
 
 
-def later(found: JobReport, look: int) -> JobReport:
-    """The same job, ``look`` looks of 5 s later, nothing having moved."""
+def later(found: JobReport, count: int) -> JobReport:
+    """Return the same job after ``count`` samples of 5 s without progress."""
 
     def moved(sample: Sample) -> Sample:
-        return msgspec.structs.replace(sample, at=sample.at + 5 * look)
+        return msgspec.structs.replace(sample, at=sample.at + 5 * count)
 
     seen = [
         msgspec.structs.replace(each, samples=[moved(sample) for sample in each.samples])
@@ -91,7 +91,7 @@ def later(found: JobReport, look: int) -> JobReport:
 
 
 def moving(found: JobReport) -> JobReport:
-    """The same job at work: every rank's main thread was awake between the looks."""
+    """Return the same job in progress: every main thread ran between the samples."""
     seen = [
         msgspec.structs.replace(
             each,
@@ -108,14 +108,14 @@ def moving(found: JobReport) -> JobReport:
 
 
 def other(found: JobReport, launcher_pid: int, state: str = "progressing") -> JobReport:
-    """Another job of the box."""
+    """Return another job of the machine."""
     job = msgspec.structs.replace(found.job, launcher_pid=launcher_pid)
     verdict = msgspec.structs.replace(found.verdict, state=state)
     return msgspec.structs.replace(found, verdict=verdict, observed=msgspec.structs.replace(found.observed, job=job))
 
 
 def start(command: list[str]) -> "subprocess.Popen[bytes]":
-    """A process whose output can be read."""
+    """Start a process whose output can be read."""
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
@@ -127,104 +127,104 @@ def triage_screen(pilot: Pilot[int]) -> TriageScreen:
 
 class TestWatching:
     @walk
-    async def test_it_looks_again_and_what_stands_still_stands_longer(self, tmp_path: Path) -> None:
+    async def test_jobs_are_sampled_again_and_the_time_without_progress_grows(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [later(found, min(look, 12))])
+        state = LiveState(lambda count: [later(found, min(count, 12))])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "≥ 58 s")
-            assert "sampling the ranks" not in frame(pilot), "a look by itself is not announced"
+            assert "sampling the ranks" not in frame(pilot), "a periodic sample is not announced"
 
     @walk
-    async def test_nothing_is_painted_anew_where_nothing_changed(self, tmp_path: Path) -> None:
+    async def test_unchanged_parts_are_not_repainted(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [found])
+        state = LiveState(lambda count: [found])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             screen = triage_screen(pilot)
             put = dict(screen._put)
-            looks = state.looks
-            await until(pilot, lambda: state.looks > looks + 3)
+            samples = state.samples
+            await until(pilot, lambda: state.samples > samples + 3)
             assert all(screen._put[part] is content for part, content in put.items())
 
     @walk
-    async def test_p_pauses_and_goes_on(self, tmp_path: Path) -> None:
+    async def test_p_pauses_and_resumes_sampling(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [later(found, look)])
+        state = LiveState(lambda count: [later(found, count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: state.looks > 2)
+            await until(pilot, lambda: state.samples > 2)
             await pilot.press("p")
             await shows(pilot, ", paused")
-            looks = state.looks
+            samples = state.samples
             await pilot.pause(0.2)
-            assert state.looks == looks
+            assert state.samples == samples
             await pilot.press("p")
-            await until(pilot, lambda: state.looks > looks + 2)
+            await until(pilot, lambda: state.samples > samples + 2)
             assert ", every" in frame(pilot)
 
     @walk
-    async def test_no_look_while_a_page_is_open(self, tmp_path: Path) -> None:
+    async def test_no_sample_while_a_page_is_open(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [later(found, look)])
+        state = LiveState(lambda count: [later(found, count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: state.looks > 2)
+            await until(pilot, lambda: state.samples > 2)
             await pilot.press("s")
             await shows(pilot, "Distinct stacks")
-            looks = state.looks
+            samples = state.samples
             await pilot.pause(0.2)
-            assert state.looks == looks
+            assert state.samples == samples
             await pilot.press("escape")
-            await until(pilot, lambda: state.looks > looks)
+            await until(pilot, lambda: state.samples > samples)
 
     @walk
-    async def test_a_look_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
+    async def test_a_sample_that_ends_after_a_page_opened_starts_no_other(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [later(found, look)])
+        state = LiveState(lambda count: [later(found, count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: state.looks > 2)
+            await until(pilot, lambda: state.samples > 2)
             below = triage_screen(pilot)
             await pilot.press("s")
             await shows(pilot, "Distinct stacks")
-            looks = state.looks
+            samples = state.samples
             below.post_message(below.Sampled([found], [], 0.0))
             await pilot.pause(0.2)
-            assert state.looks == looks
+            assert state.samples == samples
 
     @walk
-    async def test_a_look_under_way_is_ended_by_a_page_and_by_leaving(self, tmp_path: Path) -> None:
+    async def test_a_running_sample_is_cancelled_by_a_page_and_by_quitting(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [found])
+        state = LiveState(lambda count: [found])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             state.stuck = True
-            looks = state.looks
-            await until(pilot, lambda: state.looks > looks)
+            samples = state.samples
+            await until(pilot, lambda: state.samples > samples)
             await pilot.press("s")
-            await until(pilot, lambda: state.ended_looks == 1)
+            await until(pilot, lambda: state.cancelled_samples == 1)
             await pilot.press("escape")
-            await until(pilot, lambda: state.looks > looks + 1)
+            await until(pilot, lambda: state.samples > samples + 1)
             await pilot.press("q")
-        assert state.ended_looks == 2
+        assert state.cancelled_samples == 2
 
     @walk
-    async def test_ctrl_c_does_not_count_a_look_by_itself(self, tmp_path: Path) -> None:
+    async def test_ctrl_c_ignores_periodic_samples(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [found])
+        state = LiveState(lambda count: [found])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             state.stuck = True
-            looks = state.looks
-            await until(pilot, lambda: state.looks > looks)
+            samples = state.samples
+            await until(pilot, lambda: state.samples > samples)
             await pilot.press("ctrl+c")
             await shows(pilot, "ctrl+c again quits")
             await pilot.press("ctrl+c")
         assert pilot.app.return_code == 130
 
     @walk
-    async def test_the_marker_stays_on_its_rank_and_the_window_where_it_is(self, tmp_path: Path) -> None:
+    async def test_the_marker_stays_on_its_rank_and_the_list_does_not_scroll(self, tmp_path: Path) -> None:
         found = large(tmp_path)
 
-        def now(look: int) -> list[JobReport]:
-            rows = [msgspec.structs.replace(row, since_s=row.since_s and row.since_s + look) for row in found.ranks]
+        def now(count: int) -> list[JobReport]:
+            rows = [msgspec.structs.replace(row, since_s=row.since_s and row.since_s + count) for row in found.ranks]
             return [msgspec.structs.replace(found, ranks=rows)]
 
         state = LiveState(now)
@@ -234,22 +234,22 @@ class TestWatching:
             await pilot.press(*["pagedown"] * 4, "up")
             at, top = choices.highlighted, choices.top
             assert 0 < top < at
-            looks = state.looks
-            await until(pilot, lambda: state.looks > looks + 2)
+            samples = state.samples
+            await until(pilot, lambda: state.samples > samples + 2)
             assert (choices.highlighted, choices.top) == (at, top)
 
 
 class TestNews:
     @walk
-    async def test_a_verdict_that_changed_is_told_and_the_case_follows(self, tmp_path: Path) -> None:
+    async def test_a_changed_verdict_is_shown_and_updates_the_case(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [moving(later(found, look)) if state.switched else later(found, look)])
+        state = LiveState(lambda count: [moving(later(found, count)) if state.switched else later(found, count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: state.looks > 2)
+            await until(pilot, lambda: state.samples > 2)
             ids = [item.id for item in state.case.evidence if item.source == "job"]
             assert ids == ["job.ranks-in-different-collectives"]
             triages = [event for event in state.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
-            assert len(triages) == 1, "a look that says nothing new is not kept"
+            assert len(triages) == 1, "a sample without news is not kept"
             state.switched = True
             await shows(pilot, "train.py was hung, moves again.", "making progress", "now")
             assert "job.ranks-in-different-collectives" not in [item.id for item in state.case.evidence]
@@ -258,9 +258,9 @@ class TestNews:
         assert "job.ranks-in-different-collectives" not in [item.id for item in again.case.evidence]
 
     @walk
-    async def test_a_job_that_ends_is_told_and_stays_as_it_was_seen(self, tmp_path: Path) -> None:
+    async def test_a_job_that_ends_is_reported_and_its_last_state_stays(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [found] if look < 4 else [])
+        state = LiveState(lambda count: [found] if count < 4 else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(
                 pilot, "train.py has ended.", "has ended; at 17:34:05 it was hung", "◀ rank 0", "17:34:05, ended"
@@ -269,11 +269,11 @@ class TestNews:
             await shows(pilot, "Rank 0", "Main thread")
 
     @walk
-    async def test_a_pid_that_goes_is_told(self, tmp_path: Path) -> None:
+    async def test_the_end_of_a_pid_is_reported(self, tmp_path: Path) -> None:
         found = report(tmp_path)
 
-        def now(look: int) -> list[JobReport]:
-            if look > 3:
+        def now(count: int) -> list[JobReport]:
+            if count > 3:
                 raise UserError("no process has the pid 4711", "ddpwizard triage lists the jobs that run here")
             return [found]
 
@@ -281,28 +281,28 @@ class TestNews:
             await shows(pilot, "train.py has ended.", "◀ rank 0")
 
     @walk
-    async def test_a_look_that_fails_is_told_and_tried_again(self, tmp_path: Path) -> None:
+    async def test_a_failed_sample_is_reported_and_repeated(self, tmp_path: Path) -> None:
         found = report(tmp_path)
 
-        def now(look: int) -> list[JobReport]:
-            if look == 2:
+        def now(count: int) -> list[JobReport]:
+            if count == 2:
                 raise ProcessLookupError("gone")
             return [found]
 
         state = LiveState(now)
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "gone → r samples again", "97%")
-            await until(pilot, lambda: state.looks > 4)
+            await until(pilot, lambda: state.samples > 4)
 
     @walk
-    async def test_no_job_and_then_one(self, tmp_path: Path) -> None:
+    async def test_a_job_that_starts_later_is_shown(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [found] if look > 3 else [])
+        state = LiveState(lambda count: [found] if count > 3 else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%", "◀ rank 0")
 
     @walk
-    async def test_of_a_job_that_ended_it_is_told_who_ended_first_and_how(self, tmp_path: Path) -> None:
+    async def test_the_first_rank_that_ended_is_reported_with_its_reason(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         deaths = [
             ProcessDeath(pid=None, rank=3, how="exit", what="ValueError: no data", where="/tmp/error.json", at=20.0),
@@ -310,22 +310,22 @@ class TestNews:
         ]
         observed = msgspec.structs.replace(found.observed, deaths=deaths)
         found = msgspec.structs.replace(found, observed=observed)
-        state = LiveState(lambda look: [found] if look < 4 else [])
+        state = LiveState(lambda count: [found] if count < 4 else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(
                 pilot, "train.py has ended. First rank 2: killed by a signal", "(/proc/4000000002/stat: SIGKILL)."
             )
 
     @walk
-    async def test_the_log_of_a_job_that_ended_tells_who_ended_first(self, tmp_path: Path) -> None:
+    async def test_the_first_rank_that_ended_is_read_from_the_log(self, tmp_path: Path) -> None:
         log = tmp_path / "train.log"
         log.write_text("step 1\n")
         found = report(tmp_path)
         seen = [msgspec.structs.replace(each, output_from=str(log)) for each in found.observed.seen]
         found = msgspec.structs.replace(found, observed=msgspec.structs.replace(found.observed, seen=seen))
 
-        def now(look: int) -> list[JobReport]:
-            if look < 4:
+        def now(count: int) -> list[JobReport]:
+            if count < 4:
                 return [found]
             log.write_text(TORCHRUN_ENDS)
             return []
@@ -333,7 +333,7 @@ class TestNews:
         async with WizardApp(LiveState(now), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "train.py has ended. First rank 2: killed by a signal", "exitcode: -9")
 
-    def test_a_rank_that_was_gone_at_the_last_look_is_named(self, tmp_path: Path) -> None:
+    def test_a_rank_that_had_ended_by_the_last_sample_is_named(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         assert end_text(found) == "train.py has ended. No rank was seen to end before the others."
         first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
@@ -341,9 +341,9 @@ class TestNews:
         assert end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05, how is not known."
 
     @walk
-    async def test_that_no_cause_is_known_is_said_until_one_is(self, tmp_path: Path) -> None:
+    async def test_the_missing_cause_is_reported_until_one_is_known(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [later(found, look)] if state.switched else [])
+        state = LiveState(lambda count: [later(found, count)] if state.switched else [])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "No distributed job")
             await pilot.press("f")
@@ -355,20 +355,20 @@ class TestNews:
 
 class TestOld:
     @walk
-    async def test_what_was_seen_before_is_looked_at_again_at_once_and_said(self, tmp_path: Path) -> None:
+    async def test_old_reports_are_marked_and_sampled_again_at_once(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda look: [later(found, 12)])
+        state = LiveState(lambda count: [later(found, 12)])
         state.stuck = True
         async with WizardApp(state, "triage", reports=[found]).run_test(size=SIZE) as pilot:
             await shows(pilot, "17:34:05, sampling…", "97%")
-            assert state.looks
+            assert state.samples
             state.stuck = False
             await pilot.press("r")
             await shows(pilot, "17:35:05, every", "≥ 63 s")
 
     @walk
-    async def test_so_it_is_when_a_page_is_left(self, tmp_path: Path) -> None:
-        state = LiveState(lambda look: [report(tmp_path)])
+    async def test_jobs_are_sampled_again_when_a_page_is_closed(self, tmp_path: Path) -> None:
+        state = LiveState(lambda count: [report(tmp_path)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%", ", every")
             await pilot.press("s")
@@ -378,20 +378,20 @@ class TestOld:
             await shows(pilot, "17:34:05, sampling…")
 
     @walk
-    async def test_paused_it_stays_paused(self, tmp_path: Path) -> None:
-        state = LiveState(lambda look: [report(tmp_path)])
+    async def test_a_pause_outlasts_a_page(self, tmp_path: Path) -> None:
+        state = LiveState(lambda count: [report(tmp_path)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("p", "s")
             await shows(pilot, "Distinct stacks")
-            looks = state.looks
+            samples = state.samples
             await pilot.press("escape")
             await shows(pilot, ", paused")
             await pilot.pause(0.1)
-            assert state.looks == looks
+            assert state.samples == samples
 
     @walk
-    async def test_pages_of_ranks_say_of_when_they_are(self, tmp_path: Path) -> None:
+    async def test_pages_of_ranks_show_the_time_of_the_sample(self, tmp_path: Path) -> None:
         async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("down", "enter")
@@ -402,18 +402,18 @@ class TestOld:
 
 class TestJobs:
     @walk
-    async def test_three_jobs_stand_on_one_line_and_n_chooses(self, tmp_path: Path) -> None:
+    async def test_three_jobs_are_on_one_line_and_n_chooses(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         reports = [found, other(found, 4712), other(found, 4713, "starting")]
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
-            await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py making progress", "● 3 train.py starting")
+            await shows(pilot, "! 1 train.py samples hung", "✓ 2 train.py making progress", "● 3 train.py starting")
             await pilot.press("n")
             await shows(pilot, "Jobs of this machine", "torchrun (pid 4713)")
             await pilot.press("3")
             await shows(pilot, "torchrun (pid 4713)", "starting 97%")
 
     @walk
-    async def test_of_two_n_shows_the_other(self, tmp_path: Path) -> None:
+    async def test_n_switches_between_two_jobs(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         reports = [found, other(found, 4712)]
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
@@ -422,7 +422,7 @@ class TestJobs:
             await shows(pilot, "torchrun (pid 4712)", "making progress 97%")
 
     @walk
-    async def test_what_may_not_be_read_is_said_on_top(self, tmp_path: Path) -> None:
+    async def test_missing_access_is_shown_on_top(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         note = "stack: not permitted, needs the same user or the SYS_PTRACE capability"
         ranks = [
@@ -443,7 +443,7 @@ class TestJobs:
 
 class TestDrill:
     @walk
-    async def test_a_place_its_ranks_one_rank(self, tmp_path: Path) -> None:
+    async def test_from_a_place_to_its_ranks_to_one_rank(self, tmp_path: Path) -> None:
         found = surrounded(report(tmp_path))
         async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
@@ -461,20 +461,20 @@ class TestDrill:
             await shows(pilot, "97%")
 
     @walk
-    async def test_a_rank_alone_is_shown_at_once(self, tmp_path: Path) -> None:
+    async def test_a_single_rank_is_shown_directly(self, tmp_path: Path) -> None:
         async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("enter")
             await shows(pilot, "Rank 0", "validate", "◀ rank 0")
 
     @walk
-    async def test_wide_terminals_show_all_that_is_known(self, tmp_path: Path) -> None:
+    async def test_wide_terminals_show_all_columns(self, tmp_path: Path) -> None:
         found = surrounded(report(tmp_path))
         async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=(140, 40)) as pilot:
             await shows(pilot, "seq", "GPU", "memory", "I/O", "97–99%", "13 GiB", "64 KiB/s", "117", "default_pg")
 
     @walk
-    async def test_l_reads_the_variables_of_a_real_process_once_asked(self, tmp_path: Path) -> None:
+    async def test_l_reads_the_variables_of_a_real_process_after_asking(self, tmp_path: Path) -> None:
         code = "import time\ndef main(stuck_at=118):\n    print('here', flush=True)\n    time.sleep(600)\nmain()\n"
         with start([sys.executable, "-c", code]) as process:
             try:
@@ -502,7 +502,7 @@ class TestDrill:
             assert "variables" not in rows(pilot)[-1]
 
     @walk
-    async def test_a_rank_leads_to_the_reasons_and_the_stacks(self, tmp_path: Path) -> None:
+    async def test_a_rank_page_leads_to_the_diagnosis_and_the_stacks(self, tmp_path: Path) -> None:
         async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("enter")
@@ -518,7 +518,7 @@ class TestDrill:
 
 class TestMany:
     @walk
-    async def test_slash_goes_to_the_group_of_a_rank(self, tmp_path: Path) -> None:
+    async def test_slash_finds_the_group_of_a_rank(self, tmp_path: Path) -> None:
         found = large(tmp_path)
         async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "301 places, 1024 ranks: / finds a rank")
@@ -539,7 +539,7 @@ class TestMany:
     @pytest.mark.parametrize("size", [SIZE, (140, 40)])
     @walk
     async def test_a_thousand_ranks_are_shown_quickly(self, size: tuple[int, int], tmp_path: Path) -> None:
-        """What a new look costs the screen: grouping, rows, source, painting. CPU time, best of five: a shared box."""
+        """CPU time of showing a sample: grouping, rows, source, painting. Best of five, as the machine is shared."""
         first, second = large(tmp_path), moving(large(tmp_path))
         async with WizardApp(LiveState(lambda _: [first]), "triage").run_test(size=size) as pilot:
             await shows(pilot, "301 places")
@@ -555,7 +555,7 @@ class TestMany:
             assert min(took_s) < SHOWN_WITHIN_S, took_s
 
     @walk
-    async def test_an_arrow_key_paints_no_more_for_a_thousand_ranks(self, tmp_path: Path) -> None:
+    async def test_an_arrow_key_paints_two_rows_of_a_thousand_ranks(self, tmp_path: Path) -> None:
         found = large(tmp_path)
         async with WizardApp(LiveState(lambda _: [found]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "301 places")

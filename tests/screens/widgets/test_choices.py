@@ -1,4 +1,4 @@
-"""The list of choices: what stands in its window is what it holds, however the window changes."""
+"""The list of choices: the rows in view match its items after every change."""
 
 from functools import partial
 
@@ -12,20 +12,20 @@ from textual.pilot import Pilot
 
 
 def shown(pilot: Pilot[int]) -> list[str]:
-    """What the screen shows where the list stands."""
+    """Return the rows that the screen shows of the list."""
     region = pilot.app.screen.query_one("#strategies").region
     return [row[region.x : region.right].rstrip() for row in rows(pilot)[region.y : region.bottom]]
 
 
 def held(pilot: Pilot[int]) -> list[str]:
-    """What the list holds for each row of its window."""
+    """Return the content of the list for each row in view."""
     choices = pilot.app.screen.query_one("#strategies", Choices)
     return [choices.render_line(y).text.rstrip() for y in range(choices.size.height)]
 
 
 @pytest.mark.parametrize("sizes", [((80, 24), (80, 40)), ((80, 40), (80, 24)), ((80, 24), (60, 20), (140, 50))])
 @walk
-async def test_a_window_of_another_size_is_painted_whole_and_filled(sizes: tuple[tuple[int, int], ...]) -> None:
+async def test_a_resized_list_is_repainted_and_filled(sizes: tuple[tuple[int, int], ...]) -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=sizes[0]) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
@@ -43,7 +43,7 @@ async def test_a_window_of_another_size_is_painted_whole_and_filled(sizes: tuple
 
 
 @walk
-async def test_fewer_and_more_rows_after_the_end_was_marked() -> None:
+async def test_fewer_and_more_rows_with_the_last_row_marked() -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
@@ -56,7 +56,7 @@ async def test_fewer_and_more_rows_after_the_end_was_marked() -> None:
 
 
 @walk
-async def test_a_label_that_is_a_function_is_made_when_its_row_comes_into_view() -> None:
+async def test_a_label_function_is_called_when_its_row_comes_into_view() -> None:
     made: list[int] = []
 
     def label(n: int) -> Content:
@@ -78,7 +78,7 @@ async def test_a_label_that_is_a_function_is_made_when_its_row_comes_into_view()
 
 
 @walk
-async def test_only_rows_that_look_otherwise_are_painted_again() -> None:
+async def test_only_changed_rows_are_repainted() -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
         await shows(pilot, "Fastest: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)

@@ -5,7 +5,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.launchers.rank_environment import (
+from ddpwizard.app.launchers.known_variables import is_launch_variable
+from ddpwizard.app.launchers.rank_variables import (
     ALL_RANK_VARIABLES,
     CONTRACT,
     LAUNCH_VARIABLES,
@@ -15,7 +16,6 @@ from ddpwizard.app.launchers.rank_environment import (
     rank_from_environment,
     without_launch_variables,
 )
-from ddpwizard.app.launchers.variables import is_launch_variable
 
 
 def package_source(package: str, path: str) -> str:

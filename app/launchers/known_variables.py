@@ -7,7 +7,7 @@ of 2.13's libraries and torch.distributed, and the older ones they replace.
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from .rank_environment import LAUNCH_VARIABLES, LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
+from .rank_variables import LAUNCH_VARIABLES, LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 
 _NAMES = frozenset(
     (

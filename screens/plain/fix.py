@@ -1,0 +1,86 @@
+"""The fix flow of the plain wizard: show the fixes of a cause, apply and prove them."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ...app.errors import UserError
+from ...app.fixes.types import Fix, safety_text
+from ..shell.state import WizardState
+from .prompt import Prompt, Quit
+
+if TYPE_CHECKING:
+    from ...app.fixes.flow import FixFlow
+    from ...app.fixes.proof import ProofResult
+
+SAFETY_NOTE = {"safe": "", "unsafe": "  (read it first)", "display": "  (by hand)"}
+
+
+def offer_fixes(state: WizardState, prompt: Prompt, cause_id: str) -> None:
+    """Show the fixes of a cause until the user goes back; apply and prove on request."""
+    state.record_navigation("fix", cause_id)
+    flow = state.fix_flow(cause_id)
+    fixes = flow.build()
+    while True:
+        prompt.write("", f"Fixes: {flow.cause.title}")
+        titles = [fix.title + SAFETY_NOTE[fix.safety] for fix in fixes]
+        given = prompt.choose(titles, {"b": "back", "h": "home", "q": "quit"}, "Which one? ")
+        if given == "b":
+            return
+        if given in ("h", "q"):
+            raise Quit(home=given == "h")
+        _offer_fix(state, prompt, flow, fixes[int(given) - 1])
+
+
+def _offer_fix(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
+    prompt.write("", *fix_lines(fix))
+    prompt.show_patch(fix.diff())
+    prompt.write()
+    paths = flow.target_paths(fix)
+    options: dict[str, str] = {}
+    if paths:
+        options["apply"] = f"write it to {', '.join(paths)}"
+    if proof := flow.proof_text(fix):
+        options["prove"] = f"prove it: {proof}"
+    given = prompt.choose(list(options.values()), {"b": "back", "h": "home", "q": "quit"}, "What next? ")
+    if given in ("h", "q"):
+        raise Quit(home=given == "h")
+    if given == "b":
+        return
+    if list(options)[int(given) - 1] == "prove":
+        _prove(state, prompt, flow, fix)
+    elif prompt.confirm(f"Write {', '.join(paths)}? It can be undone."):
+        _apply(prompt, flow, fix)
+
+
+def _apply(prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
+    try:
+        applied = flow.apply(fix)
+    except UserError as error:
+        prompt.write(f"  {prompt.status_sign('fail')} {error}")
+        return
+    prompt.write(f"  {prompt.status_sign('ok')} written: {', '.join(applied.paths)}")
+    prompt.write(f"  undo with: ddpwizard undo {applied.id}")
+
+
+def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
+    progress = prompt.show_progress
+    try:
+        proof = asyncio.run(flow.prove(fix, state.context(progress), state.granted, progress=progress))
+    except UserError as error:
+        prompt.write(f"  {prompt.status_sign('unknown')} {error}")
+        return
+    show_proof(prompt, proof, "  ")
+
+
+def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
+    prompt.write(f"{label}{prompt.status_sign('ok' if proof.passed else 'fail')} {proof.summary}")
+    prompt.write(*(f"{'':<{len(label)}}{line}" for line in proof.detail.splitlines()))
+
+
+def fix_lines(fix: Fix) -> list[str]:
+    """Return a fix without its patches as lines: title, safety, text, commands, new files."""
+    lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
+    lines += [f"  $ {command}" for command in fix.commands]
+    for name, content in fix.files.items():
+        lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
+    return lines
