@@ -41,11 +41,11 @@ INTERNAL = ("observed",)
     "recorder",
     metavar="PATH…",
     multiple=True,
-    help="Judge Flight Recorder dumps.",
+    help="Analyse Flight Recorder dumps.",
 )
-@click.option("--logs", metavar="PATH…", multiple=True, help="Judge logs; with --pid, along with the job.")
-@click.option("--save", metavar="FILE", help="Save what was seen, to be judged or merged elsewhere; - is stdout.")
-@click.option("--merge", metavar="FILE…", multiple=True, help="Judge saved looks, of one host or many.")
+@click.option("--logs", metavar="PATH…", multiple=True, help="Analyse logs; with --pid, together with the job.")
+@click.option("--save", metavar="FILE", help="Save a snapshot to analyse or merge elsewhere; - is stdout.")
+@click.option("--merge", metavar="FILE…", multiple=True, help="Analyse saved snapshots of one or more hosts.")
 @click.argument("more", nargs=-1, metavar="")
 @common_options
 def command(
@@ -57,9 +57,9 @@ def command(
     more: tuple[str, ...],
     options: Options,
 ) -> int:
-    """Look at the distributed jobs that run here: where each rank stands, whether they move, and why not.
+    """Diagnose the distributed jobs on this machine: where each rank is, whether it makes progress, and why not.
 
-    Nothing is paused or changed. The exit code is 1 when a job is hung or dead, or one rank paces it.
+    Nothing is paused or changed. Exit code 1: a job is hung or dead, or one rank slows it down.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def command(
     given = {"--flight-recorder": recorder, "--logs": logs, "--merge": merge}
     used = [name for name, values in given.items() if values]
     if more and not used:
-        raise UserError(f"triage takes no bare file: {more[0]}", "put --flight-recorder, --logs or --merge before it")
+        raise UserError(f"unexpected argument: {more[0]}", "pass files with --flight-recorder, --logs or --merge")
     if len(used) > 1 or (used and pid is not None and used != ["--logs"]):
         names = " and ".join([*used, *(["--pid"] if pid is not None else [])])
         raise UserError(f"{names} do not go together", "give one of them")
@@ -139,7 +139,7 @@ def _exit_code(reports: list[JobReport]) -> ExitCode:
 
 
 def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
-    """A job as it stands in the triage document: its report without what is only of use here, and its diagnosis."""
+    """Return a job of the triage document: its report without internal fields, and its diagnosis."""
     case = Case(knowledge)
     case.add(evidence_of_report(report))
     body: dict[str, Any] = msgspec.to_builtins(report)

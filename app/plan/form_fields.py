@@ -154,7 +154,7 @@ def assumption_note(values: Mapping[str, str], machine: FormMachine) -> str:
 
 
 def placeholders(found: PlanRequest) -> dict[str, str]:
-    """Return the value that each empty field stands for, as text."""
+    """Return the default of each empty field, as text."""
     setting, train = found.setting, found.setting.train
     host = server_catalog.assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
     host_bytes = found.host_bytes or (host.bytes if host else None)

@@ -46,7 +46,7 @@ def tracked(
 
 
 def shard_bytes(ranks: int) -> int:
-    """What rank 0 keeps of every parameter of ``llama.tiny`` in fp32: its rows, rounded up."""
+    """Elements that rank 0 keeps of every parameter of ``llama.tiny`` in fp32: its rows, rounded up."""
     shapes = [(501, 64), (501, 64), (64,)]
     shapes += 3 * [(64,), (64,), (64, 64), (64, 64), (32, 64), (32, 64), (176, 64), (176, 64), (64, 176)]
     return sum(4 * -(-shape[0] // ranks) * (shape[1] if len(shape) > 1 else 1) for shape in shapes)

@@ -1,4 +1,4 @@
-"""What a plan message of itself: what is refused, what is not known, what lacks least, what would help."""
+"""Specifications of a plan: rejected values, unknown names, the nearest fit, the next step."""
 
 import os
 import subprocess

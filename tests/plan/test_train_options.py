@@ -1,4 +1,4 @@
-"""How a model is trained, from the options: the batch that multiplies out, adapters, frozen parts."""
+"""Training options: the batch arithmetic, adapters, frozen parts."""
 
 import pytest
 from ddpwizard.app.errors import UserError

@@ -1,4 +1,4 @@
-"""Files of one job that contradict each other are told with the arithmetic; what the tools refuse, they do refuse."""
+"""Contradictions between the files of a job are reported with the arithmetic; the tools really reject them."""
 
 import contextlib
 import json
@@ -101,7 +101,7 @@ class TestBatch:
         launch = LAUNCH.replace("node=4", f"node={ranks}")
         assert bool(told(ds_json=zero(**changed), go_sh=launch)) == refused
 
-    def test_deepspeed_refuses_a_name_that_stands_twice(self, tmp_path: Path) -> None:
+    def test_deepspeed_rejects_a_duplicate_name(self, tmp_path: Path) -> None:
         config: Any = pytest.importorskip("deepspeed.runtime.config", reason="deepspeed is not installed")
         twice = zero().replace('"train_batch_size": 32,', '"train_batch_size": 32,\n "train_batch_size": 64,')
         (tmp_path / "ds.json").write_text(twice)
@@ -175,7 +175,7 @@ class TestLaunchers:
 
 class TestAccelerate:
     @pytest.mark.parametrize("name", BESIDE_FILE)
-    def test_it_refuses_what_stands_beside_the_file(
+    def test_it_rejects_settings_next_to_the_file(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("deepspeed", reason="Accelerate's DeepSpeed plugin needs deepspeed itself")

@@ -383,7 +383,7 @@ def _launched(content: dict[str, str], directory: Path, monkeypatch: pytest.Monk
 
 
 def _environment(content: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What the launcher gives its ranks, put into this environment."""
+    """Put the variables that the launcher gives its ranks into this environment."""
     from accelerate.utils import launch as environments
 
     env = environments.prepare_multi_gpu_env(_launched(content, directory, monkeypatch))

@@ -73,7 +73,7 @@ json.dump(built, sys.stdout)
 
 
 class Reference(NamedTuple):
-    """What transformers builds: its parameters, its config as it is saved, and with every default; its classes."""
+    """Reference from transformers: parameters, the saved config, the config with every default, the classes."""
 
     params: int
     saved: dict[str, Any]

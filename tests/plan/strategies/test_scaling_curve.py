@@ -53,6 +53,6 @@ def test_the_plot(ascii_only: bool) -> None:
     assert all(len(line) <= WIDTH for line in plot)
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_strategy_that_does_not_fit_is_reported() -> None:
     plot = draw_curve(scaling_points(setting(gpu_memory_gib=1.5), LINKS))
     assert all("does not fit" in line for line in plot[1:])

@@ -1,4 +1,4 @@
-"""Candidates and their order: what is tried, what fits, what is said of each, and what comes next."""
+"""Candidates and their order: tried strategies, fits, explanations, and the next step."""
 
 import time
 from typing import Any
@@ -226,7 +226,7 @@ class TestOrder:
 
 
 class TestChanges:
-    """What a change is said to buy is what the model says of it."""
+    """The gain of a change is that of the model with the change."""
 
     @pytest.mark.parametrize("memory_gib", [8.0, 40.0, 79.1, 300.0])
     def test_asked_again_it_says_the_same(self, memory_gib: float) -> None:
@@ -252,7 +252,7 @@ class TestChanges:
                 assert change.tokens_per_s == pytest.approx(then.tokens_per_s)
         assert asked_of > 10
 
-    def test_it_is_said_in_numbers(self) -> None:
+    def test_it_is_reported_in_numbers(self) -> None:
         best = plan_candidates(setting(), LINKS)[0].candidate
         assert "47% of the peak is activations" in best.lever
         assert "GiB" in best.lever
@@ -310,7 +310,7 @@ class TestNextStep:
         assert found is not None
         assert found.tensor == 1
 
-    def test_it_stands_where_nothing_fits_and_only_there(self) -> None:
+    def test_it_is_named_only_where_nothing_fits(self) -> None:
         nothing = plan_candidates(setting(LARGE, memory_gib=15.8, gpus=2), LINKS, host_bytes=1e9)
         assert not any(row.candidate.fits for row in nothing)
         assert "Next step" in nothing[0].candidate.lever
@@ -353,7 +353,7 @@ def test_a_plan_is_quick() -> None:
     assert time.thread_time() - began < 0.5  # 11 ms on an idle machine; make bench holds the bar of 50
 
 
-def test_a_host_that_is_short_is_told_in_numbers() -> None:
+def test_short_host_memory_is_reported_in_numbers() -> None:
     rows = plan_candidates(setting(LARGE, memory_gib=79.1), LINKS, host_bytes=500e9)
     short = [row.candidate for row in rows if row.candidate.binds == "host memory" and row.candidate.fits is False]
     assert short
@@ -363,9 +363,9 @@ def test_a_host_that_is_short_is_told_in_numbers() -> None:
 
 
 class TestHost:
-    """Where nothing is said of a host's memory it has what such a machine usually has."""
+    """Unknown host memory is that of a usual machine with such GPUs."""
 
-    def test_it_binds_and_is_told(self) -> None:
+    def test_it_binds_and_is_reported(self) -> None:
         largest = catalog.find_known_model("DeepSeek-V3")
         assert largest
         rows = plan_candidates(setting(largest, seq_len=2048), LINKS)

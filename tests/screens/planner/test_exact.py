@@ -56,7 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def children(directory: Path) -> list[int]:
-    """What lives in the directory besides the tests, which do too."""
+    """Return the processes in the directory other than the tests."""
     alive = [proc for proc in all_processes().values() if proc.state != "Z" and proc.cwd == str(directory)]
     return [proc.pid for proc in alive if proc.pid != os.getpid()]
 

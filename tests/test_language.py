@@ -1,0 +1,121 @@
+"""Plain technical English: help texts, messages, documentation and docstrings avoid the words listed here."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from ddpwizard import cli
+
+ROOT = Path(__file__).parent.parent
+# word: the plain ones to use instead
+AVOIDED = {
+    r"told": "reported, listed, distinguished",
+    r"said": "given, reported",
+    r"mend(s|ed|ing)?": "fix",
+    r"besides?": "next to, in addition to, with",
+    r"stands": "is at, waits at",
+    r"box(es)?": "machine",
+    r"(a|one|each|last|saved|first|second|third) look": "a sample, a snapshot",
+    r"(two|the|all|between) looks": "samples",
+    r"unasked": "without being asked",
+    r"anew": "again",
+}
+PATTERN = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
+CLAUSE = re.compile(r"(What|Who|Whether|Where|That|How|Which|When)\b(?!-|.*\?)")
+CODE = ("app", "screens", "knowledge", "cli.py", "tests")
+DOCUMENTS = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+)
+
+
+def tracked(*paths: str, ending: str) -> list[Path]:
+    """Return the files of the tree below ``paths`` with this ending."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", *paths], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listed.stdout.splitlines() if name.endswith(ending) and (ROOT / name).is_file()]
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text and isinstance(node.body[0], ast.Expr):
+                yield node.body[0].lineno, text
+
+
+def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every string that has more than one word."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield node.lineno, node.value
+
+
+def avoided(path: Path, found: Iterator[tuple[int, str]]) -> list[str]:
+    """Return one line for each avoided word."""
+    where = path.relative_to(ROOT)
+    return [f"{where}:{line}: {match[0]}" for line, text in found for match in PATTERN.finditer(text)]
+
+
+def test_docstrings_and_messages_avoid_the_words() -> None:
+    """Texts in code, docstrings among them. Tests may quote what users write, so only their docstrings count."""
+    found = []
+    for path in tracked(*CODE, ending=".py"):
+        if path == Path(__file__):
+            continue
+        tree = ast.parse(path.read_text())
+        found += avoided(path, docstrings(tree) if path.is_relative_to(ROOT / "tests") else texts(tree))
+    assert not found, "\n".join(found)
+
+
+def test_docstrings_are_imperative_or_noun_phrases() -> None:
+    clauses = []
+    for path in tracked(*CODE, ending=".py"):
+        for line, text in docstrings(ast.parse(path.read_text())):
+            if CLAUSE.match(text.split("\n")[0]):
+                clauses.append(f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}")
+    assert not clauses, "\n".join(clauses)
+
+
+def test_names_of_tests_avoid_the_words() -> None:
+    found = []
+    for path in tracked("tests", ending=".py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found += [f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"] * bool(
+                    PATTERN.search(node.name.replace("_", " "))
+                )
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_avoid_the_words(name: str) -> None:
+    lines = re.sub(r"`[^`\n]*`", "", (ROOT / name).read_text()).splitlines()
+    assert not avoided(ROOT / name, iter(enumerate(lines, 1)))
+
+
+def test_titles_and_explanations_of_the_knowledge_base_avoid_the_words() -> None:
+    """Quoted log lines and phrases of users are theirs; titles, summaries and explanations are ours."""
+    from ddpwizard.knowledge.loader import read_knowledge
+
+    found = []
+    for cause in read_knowledge().causes.values():
+        for text in (cause.title, cause.summary, cause.explain, *(fix.title for fix in cause.fixes)):
+            found += [f"{cause.id}: {match[0]}: {text[:60]}" for match in PATTERN.finditer(text)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("command", ["", *cli.COMMANDS])
+def test_help_avoids_the_words(command: str) -> None:
+    shown = CliRunner().invoke(cli.group, [*filter(None, [command]), "--help"]).output
+    assert "Usage" in shown
+    assert not PATTERN.findall(click.unstyle(shown))
