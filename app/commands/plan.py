@@ -15,6 +15,7 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, request, spec
+from ..plan.job_directory import ensure_new_files
 from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
@@ -216,13 +217,7 @@ def _write(directory: Path, contents: dict[str, str]) -> list[str]:
     Raises:
         UserError: One of them exists, or cannot be written.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {directory}: {error.strerror}", "name another directory with --write") from error
-    existing = [name for name in contents if (directory / name).exists()]
-    if existing:
-        raise UserError(f"{directory / existing[0]} exists already", "name an empty directory with --write")
+    ensure_new_files(directory, list(contents), "name another directory with --write")
     write_job_files(directory, contents, "--write")
     for name in contents:
         print_progress(f"wrote {directory / name}")

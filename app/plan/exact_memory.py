@@ -1,7 +1,7 @@
-"""``plan --exact``: the peak of the user's own module as torch's trackers see it, beside what the formulas say.
+"""``plan --exact``: compare the peak of the user's own module, as tracked by torch, with that of the formulas.
 
-The agent ``exact_peak.py`` runs in the user's interpreter on fake tensors; here it is started with limits, told which
-setting to train, and its answer set against the candidate's.
+The agent ``exact_peak.py`` runs in the user's interpreter on fake tensors. This module starts it with limits, passes it
+the setting, and compares its result with the candidate.
 """
 
 import os
@@ -25,14 +25,14 @@ SOURCE_LIMIT_BYTES = 10_000_000
 LIMIT_S = 150.0  # of one strategy; a model of 7 B takes 15 to 25 s on two cores
 OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
 TRACKED_KINDS = ("single", "ddp", "fsdp2", "hsdp")
-OPTIMIZERS = ("adamw", "adam", "sgd")  # of torch.optim; the others' steps are not torch's, or read values
-SAME = 0.01  # of the peak: parts that differ by less are as good as equal
+OPTIMIZERS = ("adamw", "adam", "sgd")  # of torch.optim; steps of others are not torch's, or read values
+SAME = 0.01  # of the peak: smaller differences count as equal
 PARTS = ("params", "grads", "optimizer", "activations", "buffers", "temporaries")
 WORDS = {"activations": "activations and loss", "buffers": "buckets and gathered weights"}
 
 
 class ModuleSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the module comes from: ``factory`` or ``config``, a path or its JSON; ``batch`` gives the inputs of a
+    """Source of the module: ``factory``, or ``config`` (a path or its JSON); ``batch`` returns the inputs of a
     micro-batch."""
 
     python: str
@@ -43,7 +43,7 @@ class ModuleSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def imports(self) -> str:
-        """What is imported of whose, in words."""
+        """Return what is imported from where, as text."""
         names = {spec.partition(":")[0] for spec in (self.factory, self.batch) if spec}
         if self.config:
             names.add("transformers")
@@ -51,8 +51,11 @@ class ModuleSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeakParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The peak by what it is made of; ``activations``: with the loss and what comes and goes in the backward pass;
-    ``temporaries``: what the optimizer step makes for itself."""
+    """The peak by part.
+
+    ``activations`` include the loss and temporary tensors of the backward pass; ``temporaries`` are those of the
+    optimizer step.
+    """
 
     params: float
     grads: float
@@ -63,7 +66,7 @@ class PeakParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeakSnapshot(msgspec.Struct, frozen=True):
-    """What the tracker saw at the highest of one moment, bytes."""
+    """The highest memory of one phase according to the tracker, bytes."""
 
     total: int
     categories: dict[str, int]
@@ -71,7 +74,7 @@ class PeakSnapshot(msgspec.Struct, frozen=True):
 
 
 class SteadyState(msgspec.Struct, frozen=True):
-    """What rank 0 keeps between two steps, bytes."""
+    """Memory that rank 0 keeps between two steps, bytes."""
 
     params: int
     grads: int
@@ -79,7 +82,7 @@ class SteadyState(msgspec.Struct, frozen=True):
 
 
 class TrackerResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent says. ``used``: the most memory it took itself, bytes; ``block``: the class that is repeated."""
+    """Result of the agent. ``used`` is the peak memory of the agent itself, bytes; ``block`` the repeated class."""
 
     problem: str = ""
     used: int = 0
@@ -92,8 +95,8 @@ class TrackerResult(msgspec.Struct, frozen=True, kw_only=True):
 class TrackedStrategy(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy by formula and tracked, bytes per GPU as PyTorch allocates them.
 
-    ``problem``: why it was not tracked. ``differs``: the parts in which both differ, the one that does most
-    first. ``categories_bytes``: the tracker's own. ``tracker_*``: what the tracking itself took.
+    ``problem`` is why it was not tracked. ``differs`` lists the parts in which both differ, the largest difference
+    first. ``categories_bytes`` are those of the tracker. ``tracker_*`` is the cost of the tracking itself.
     """
 
     strategy: str
@@ -117,9 +120,10 @@ class TrackedStrategy(msgspec.Struct, frozen=True, kw_only=True):
 def resolve_module_source(
     python: str, directory: Path, factory: str | None, config: str | None, batch: str | None
 ) -> ModuleSource:
-    """
+    """Return the source of the module to track.
+
     Raises:
-        UserError: There is no module to track, or what is given names no function.
+        UserError: There is no module to track, or a name is no function.
     """
     if not (factory or config):
         raise UserError(
@@ -138,7 +142,7 @@ def resolve_module_source(
 
 
 def _lacks(file: Path, name: str) -> bool:
-    """Whether a module that is here cannot have the name, as it stands nowhere in it; nothing is imported."""
+    """Return whether a module in the directory cannot have a name, as its text lacks it; nothing is imported."""
     if not file.is_file():
         return False
     text = read_regular_file(file, SOURCE_LIMIT_BYTES, "name a module with --batch").decode("utf-8", "replace")
@@ -146,7 +150,7 @@ def _lacks(file: Path, name: str) -> bool:
 
 
 def unsupported_reason(setting: TrainingSetup, source: ModuleSource) -> str:
-    """Why this setting cannot be tracked; empty where it can."""
+    """Return why a setting cannot be tracked, or "" if it can."""
     train, strategy = setting.train, setting.layout
     if train.act_ckpt not in (None, "none", "full"):
         return "of activation checkpointing only all or none is tracked"
@@ -157,19 +161,19 @@ def unsupported_reason(setting: TrainingSetup, source: ModuleSource) -> str:
     if strategy.kind not in TRACKED_KINDS:
         return f"torch's trackers do not know {strategy_name(strategy)}"
     if strategy.cpu_offload:
-        return "the trackers do not tell what is offloaded from what is on the GPU"
+        return "the trackers do not separate offloaded tensors from those on the GPU"
     if train.optimizer_in_bwd:
         return "an optimizer that steps in the backward pass is not tracked"
     if (train.lora or train.quant or train.frozen) and not source.factory:
-        return "adapters, quantised and frozen weights are tracked where --model builds them"
+        return "adapters, quantized and frozen weights are tracked only if --model builds them"
     return ""
 
 
 def candidates_to_track(rows: Sequence[PlanRow], source: ModuleSource) -> list[PlanRow]:
-    """What to track: the best that can be, and DDP beside it, or where that is the best, the next of another kind.
+    """Return the best candidate that can be tracked, and DDP, or if DDP is the best, the next one of another kind.
 
     Raises:
-        UserError: None can be.
+        UserError: No candidate can be tracked.
     """
     able = [row for row in rows if not unsupported_reason(row.setting, source)]
     able.sort(key=lambda row: bool(row.candidate.dominated_by))
@@ -183,7 +187,7 @@ def candidates_to_track(rows: Sequence[PlanRow], source: ModuleSource) -> list[P
 
 
 async def track_candidate(row: PlanRow, source: ModuleSource) -> TrackedStrategy:
-    """Track one candidate's setting; a ``problem`` where that fails in whatever way."""
+    """Track the setting of one candidate; a failure of any kind becomes its ``problem``."""
     setting, found = row.setting, row.candidate
     tracked = TrackedStrategy(
         strategy=found.strategy,
@@ -228,7 +232,7 @@ async def track_candidate(row: PlanRow, source: ModuleSource) -> TrackedStrategy
 
 
 def estimate_by_part(found: Candidate) -> PeakParts:
-    """The candidate's breakdown in the tracker's parts."""
+    """Return the breakdown of a candidate in the parts of the tracker."""
     parts, steps = found.breakdown, found.peak_phase == "step"
     return PeakParts(
         params=parts.params,
@@ -241,7 +245,7 @@ def estimate_by_part(found: Candidate) -> PeakParts:
 
 
 def render_comparison(all_tracked: Sequence[TrackedStrategy]) -> list[str]:
-    """The comparison as a small table, and what to know of it; a small model's in MiB."""
+    """Render the comparison as a table with notes; in MiB for a small model."""
     unit = GIB if max(each.formula_peak_bytes_per_gpu for each in all_tracked) > GIB else MIB
     rows = [("strategy", "recompute", "formula", "tracked", "difference", "where they differ")]
     notes: list[str] = []
@@ -261,7 +265,7 @@ def render_comparison(all_tracked: Sequence[TrackedStrategy]) -> list[str]:
 
 
 def _where(each: TrackedStrategy, unit: int) -> str:
-    """The parts that differ, by formula and tracked, and where the peak is for both."""
+    """Return the parts that differ, by formula and tracked, and the phase of both peaks."""
     if each.tracked_bytes is None or not each.differs:
         return f"nothing by over {SAME:.0%}"
     formula, seen = each.formula_bytes, each.tracked_bytes
@@ -279,23 +283,23 @@ def _differs(formula: PeakParts, seen: PeakParts, peak: float) -> list[str]:
 
 
 def _notes(setting: TrainingSetup, answer: TrackerResult) -> list[str]:
-    """What the tracked figure leaves out, or takes otherwise than the setting says."""
+    """Return notes on what the tracked figure leaves out, or treats differently from the setting."""
     train = setting.train
     units = setting.layout.is_fully_shard or train.act_ckpt == "full"
-    told = [
+    notes = [
         "Tracked are the bytes of tensors: no gaps of the allocator, no CUDA context, no buffers of NCCL.",
-        f"Sharded or computed again as units: the {answer.blocks} {answer.block} modules."
+        f"Units of sharding and recomputation: the {answer.blocks} {answer.block} modules."
         if answer.block and units
         else "",
-        "torch.compile is not tracked: the module is run as it is." if train.compile else "",
+        "torch.compile is not tracked: the module runs without it." if train.compile else "",
         f"The loss is tracked as plain cross-entropy, not {train.loss}."
         if train.loss in ("compiled", "fused-linear")
         else "",
-        "Adapters, quantised and frozen weights are tracked as --model builds them."
+        "Adapters, quantized and frozen weights are tracked as --model builds them."
         if train.lora or train.quant or train.frozen
         else "",
     ]
-    return [line for line in told if line]
+    return [line for line in notes if line]
 
 
 def _request(setting: TrainingSetup, source: ModuleSource) -> dict[str, object]:

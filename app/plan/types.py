@@ -1,7 +1,7 @@
-"""What a plan is made from and what it says: a model, how it is trained, a strategy, a box; a candidate with its peaks.
+"""Types of a plan: model, training options, strategy, setting, and candidates with their figures.
 
-Field names and values are those of ``ddpwizard plan --spec``. None: not said; ``spec.complete`` fills in the usual
-default and tells it.
+Field names and values are those of ``ddpwizard plan --spec``. None means not given; ``spec.fill_defaults`` fills in the
+default and returns a line for it.
 """
 
 from typing import Literal, NamedTuple
@@ -18,27 +18,29 @@ Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", 
 
 
 class BlockLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """How the block of a family is written, as far as its backward pass needs other tensors for it."""
+    """Implementation of the block of a model family, which determines the tensors saved for its backward pass."""
 
-    norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = "rms"  # what it makes on its way
-    norms: int = 2  # tensors of the hidden size that go into norms
-    products: int = 2  # of those that matrix products take, one for attention and one for the feed-forward part
-    others: int = 0  # more tensors of the hidden size: what is scaled, gated, or cast for a router
-    normed_heads: bool = False  # queries and keys have norms of their own
-    latent: int = 0  # normed elements per token between two products that stand for one
+    norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = (
+        "rms"  # kind of norm, by the tensors that it saves
+    )
+    norms: int = 2  # tensors of the hidden size that are inputs of norms
+    products: int = 2  # such tensors that matrix products take: one for attention, one for the feed-forward part
+    others: int = 0  # further tensors of the hidden size: scaled, gated, or cast for a router
+    normed_heads: bool = False  # queries and keys have separate norms
+    latent: int = 0  # normed elements per token between two products that replace one
     value_share: float = 1.0  # size of a head's values over that of its keys
-    joint: bool = False  # queries, keys and values are one product, of which values stay a view
-    copied: bool = False  # what fused attention gives is copied, as its queries are put together of parts
-    inner: int = 0  # more tensors of the feed-forward width, for the activation function
-    inner_fp32: bool = False  # which autocast computes in fp32
+    joint: bool = False  # queries, keys and values are one product, and values are a view of it
+    copied: bool = False  # the output of fused attention is copied, as its queries consist of parts
+    inner: int = 0  # further tensors of the feed-forward width, for the activation function
+    inner_fp32: bool = False  # these are computed in fp32 under autocast
     wide_softmax: bool = False  # eager attention has its softmax in fp32
-    capped: bool = False  # and its scores go through a tanh
-    drops_scores: bool = True  # and dropout, where there is any
-    fused: bool = True  # transformers has it with fused attention
+    capped: bool = False  # its scores go through a tanh
+    drops_scores: bool = True  # dropout applies to attention scores
+    fused: bool = True  # transformers implements it with fused attention
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A transformer by its shape. ``params``: all of them; the other numbers as in a Hugging Face config."""
+    """Shape of a transformer. ``params`` counts all parameters; other numbers are as in a Hugging Face config."""
 
     params: float
     name: str = ""
@@ -50,31 +52,31 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     vocab: int | None = None
     tied: bool = False
     mlp: Literal["swiglu", "geglu", "gated-gelu", "gelu", "relu"] | None = None
-    largest_layer: float | None = None  # parameters of the largest layer, where only that is known
+    largest_layer: float | None = None  # parameters of the largest layer, if only that is known
     note: str = ""
     kind: Literal["decoder", "encoder", "encoder-decoder", "vision"] | None = None
-    head_dim: int | None = None  # where it is another than hidden / heads
-    experts: int | None = None  # of a layer
+    head_dim: int | None = None  # if it is not hidden / heads
+    experts: int | None = None  # per layer
     experts_per_token: int | None = None
-    active_params: float | None = None  # what one token passes through, where experts share the work
-    positions: int | None = None  # tokens of a sample, where the model fixes them: a picture's
-    max_positions: int | None = None  # tokens of the longest sequence that it is made for
-    block: str = ""  # class of the layer that it repeats; several with a comma between them
+    active_params: float | None = None  # parameters that a token passes through, of a mixture of experts
+    positions: int | None = None  # tokens of a sample, if the model fixes them, as for a picture
+    max_positions: int | None = None  # longest sequence that it is made for, in tokens
+    block: str = ""  # class of the repeated layer; several are separated by commas
     layout: BlockLayout | None = None
-    decoder_layers: int | None = None  # of the layers of an encoder-decoder; half of them where not said
-    tower: "Model | None" = None  # what sees the pictures; its parameters are among those of the whole
+    decoder_layers: int | None = None  # of the layers of an encoder-decoder; half of them if None
+    tower: "Model | None" = None  # vision tower; its parameters are included in params
 
 
 class Lora(msgspec.Struct, frozen=True, kw_only=True):
     """Low-rank adapters of rank ``r`` on the linear layers that ``target`` names."""
 
-    r: int = 8  # as PEFT has it
+    r: int = 8  # as in PEFT
     target: str | None = None
     alpha: float | None = None
 
 
 class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How it is trained; per GPU where that makes a difference."""
+    """Training options; sizes are per GPU."""
 
     dtype: Dtype | None = None
     optimizer: Literal["adamw", "adam", "adamw-8bit", "adafactor", "muon", "sgd", "lion"] | None = None
@@ -85,8 +87,8 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int | None = None
     seq_len: int | None = None
     grad_accum: int | None = None
-    target_len: int | None = None  # tokens that a decoder beside an encoder writes
-    images: int | None = None  # pictures of a sequence, where the model has a tower for them
+    target_len: int | None = None  # tokens of the decoder of an encoder-decoder
+    images: int | None = None  # pictures per sequence, if the model has a vision tower
     act_ckpt: Checkpointing | None = None
     act_offload: bool = False
     attention: Literal["flash", "eager"] | None = None
@@ -95,14 +97,14 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
     dropout: float | None = None
     lora: Lora | None = None
     quant: Literal["nf4", "nf4-dq", "gptq-int4"] | None = None
-    alloc: str | None = None  # "expandable_segments": set in PYTORCH_ALLOC_CONF
-    packed: bool = False  # sequences are put together to the full length
-    data: str | None = None  # "fixed length", where every sequence has the full length
-    frozen: float | None = None  # share of the weights that is not trained, 0 to under 1
+    alloc: str | None = None  # "expandable_segments", as in PYTORCH_ALLOC_CONF
+    packed: bool = False  # sequences are packed to the full length
+    data: str | None = None  # "fixed length" if every sequence has the full length
+    frozen: float | None = None  # share of the weights that is not trained, in [0, 1)
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
-    """How the states are laid out over the GPUs."""
+    """Layout of the model states over the GPUs."""
 
     kind: Kind
     sharding: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"] | None = None
@@ -115,37 +117,40 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     reduce_bucket_size: float | None = None
     allgather_bucket_size: float | None = None
     overlap_comm: bool | None = None
-    sync_each_batch: bool | None = None  # FSDP: gradients are split in each micro-batch that is accumulated
+    sync_each_batch: bool | None = None  # FSDP: gradients are reduced in each accumulated micro-batch
     gradient_as_bucket_view: bool = False
 
     @property
     def replicates(self) -> bool:
-        """Whether it is DDP, whose buckets are made with it and stay."""
+        """True for DDP, whose buckets are allocated at its creation and kept."""
         return self.kind in ("ddp", "zero-optimizer")
 
     @property
     def is_fsdp(self) -> bool:
-        """Whether it is FSDP of any kind."""
+        """True for FSDP of any kind."""
         return self.kind == "fsdp1" or self.is_fully_shard
 
     @property
     def is_fully_shard(self) -> bool:
-        """Whether it is ``fully_shard`` (FSDP2), over one mesh or two."""
+        """True for ``fully_shard`` (FSDP2), on a mesh of one or two dimensions."""
         return self.kind in ("fsdp2", "hsdp")
 
     @property
     def steps_on_host(self) -> bool:
-        """Whether the optimizer's states are not on the GPU."""
+        """True if the optimizer states are not on the GPU."""
         return bool(self.cpu_offload or self.offload_optimizer)
 
     @property
     def offloads(self) -> bool:
-        """Whether a part of it is kept on the host or on a drive."""
+        """True if a part of the states is on the host or on a drive."""
         return self.steps_on_host or bool(self.offload_param)
 
 
 class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to the planner. ``gpus``: all, over ``nodes``; ``gpu_memory_gib``: what a program can use of one."""
+    """Everything that a candidate is computed from.
+
+    ``gpus`` is the number over all ``nodes``; ``gpu_memory_gib`` is the usable memory of one.
+    """
 
     model: Model
     train: TrainingOptions = TrainingOptions()
@@ -157,47 +162,47 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layout(self) -> Strategy:
-        """Its strategy; one GPU with everything where none is named."""
+        """Return the strategy; if None, that of a single GPU."""
         return self.strategy or Strategy(kind="single")
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in memory at the peak, bytes per GPU."""
+    """Memory at the peak by part, bytes per GPU."""
 
     params: float
     grads: float
     optimizer: float
     activations: float
     loss: float
-    buffers: float  # what communication and gathered weights need
-    temporaries: float  # what the optimizer step needs for itself
-    context: float  # CUDA, cuBLAS, NCCL: outside of what PyTorch allocates
-    gaps: float = 0.0  # what PyTorch's allocator holds besides; with them the parts add up to what is used of the GPU
+    buffers: float  # of communication, and gathered weights
+    temporaries: float  # of the optimizer step
+    context: float  # CUDA, cuBLAS and NCCL, not allocated by PyTorch
+    gaps: float = 0.0  # of PyTorch's allocator; with them the parts add up to the memory used on the GPU
 
 
 class Band(msgspec.Struct, frozen=True):
-    """Between which figures the reserved peak is expected, bytes."""
+    """Expected range of the reserved peak, bytes."""
 
     low: float
     high: float
 
 
 class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one change to a candidate would buy: the same question asked again with it."""
+    """Effect of one change to a candidate, which is evaluated again with it."""
 
     change: str
-    gpu_bytes: float  # more than now in use on the GPU; less is negative
+    gpu_bytes: float  # difference of the memory used on the GPU
     fits: bool | Literal["tight"] | None
-    step_seconds: float | None = None  # more than now
-    tokens_per_s: float | None = None  # with it, over all GPUs
+    step_seconds: float | None = None  # difference of the step time
+    tokens_per_s: float | None = None  # with the change, over all GPUs
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One strategy with its figures; bytes per GPU unless named otherwise. ``fits``: None where it is not known."""
+    """One strategy with its figures, bytes per GPU unless named otherwise; ``fits`` is None if it is not known."""
 
     strategy: str
     fits: bool | Literal["tight"] | None
-    in_practice: bool = True  # not where a step takes 100 times the ideal and more
+    in_practice: bool = True  # False if a step takes 100 times the ideal or more
     model_state_bytes_per_gpu: float
     peak_allocated_bytes_per_gpu: float
     peak_reserved_bytes_per_gpu: float
@@ -207,15 +212,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     breakdown: Breakdown
     host_bytes: float
     recompute: Checkpointing = "none"
-    largest_micro_batch: int | None = None  # sequences per GPU that surely fit
+    largest_micro_batch: int | None = None  # sequences per GPU that fit with room
     comm_bytes_per_step: float | None = None
     exposed_comm_seconds: float | None = None
     step_seconds: float | None = None
     tokens_per_s: float | None = None  # over all GPUs
-    slower_than_ideal: float | None = None  # 0.41: 41 % longer than the arithmetic alone, each once, without a wait
-    mfu: float | None = None  # share of the peak rate that the model's arithmetic, each once, makes use of
+    slower_than_ideal: float | None = None  # 0.41: 41 % longer than compute only
+    mfu: float | None = None  # model FLOPS utilization: share of the peak rate
     binds: Binding = ""
-    dominated_by: str = ""  # one of its family that is as fast, needs as little, and less of one of both
+    dominated_by: str = ""  # strategy of its family that is no worse in time and memory
     why: str = ""
     lever: str = ""
     changes: list[WhatIfResult] = []
@@ -223,12 +228,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """The strategy with what it computes twice."""
+        """Return the name of the strategy with its recomputation."""
         return self.strategy + {"none": "", "full": ", recomputing"}.get(self.recompute, ", recomputing in part")
 
 
 class PlanRow(NamedTuple):
-    """A candidate and the complete setting it was computed from."""
+    """A candidate and the complete setting that it was computed from."""
 
     candidate: Candidate
     setting: TrainingSetup

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import form_fields, summary
+from ...app.plan import form_fields, job_directory, summary
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
 from ...app.plan.request import PlanRequest
@@ -17,19 +17,20 @@ from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
 from ..planner.breakdown import strategy_details
 from ..planner.compare import side_by_side
-from ..planner.write_files import (
-    NEXT_STEP,
-    ensure_new_directory,
-    free_directory,
-    out_of_memory_reason,
-    script_of_running_job,
-)
+from ..planner.write_files import NEXT_STEP
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
 T = TypeVar("T")
 WIDTH = 100
-LETTERS = {"c": "compare two", "g": "other GPUs more", "w": "write files", "a": "ask again", "h": "home", "q": "quit"}
+LETTERS = {
+    "c": "compare two",
+    "g": "other number of GPUs",
+    "w": "write files",
+    "a": "ask again",
+    "h": "home",
+    "q": "quit",
+}
 ASKED = {
     "model": "Model: a name, the path of a config.json, or numbers such as 7b 32 4096 32000",
     "seq_len": "Tokens of a sequence",
@@ -139,18 +140,18 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
-    if problem := out_of_memory_reason(row):
+    if problem := job_directory.out_of_memory_error(row):
         _refuse(prompt, problem)
         return
-    script = _asked(prompt, "Script", script_of_running_job(state), str)
-    where = Path(_asked(prompt, "Into", free_directory(Path.cwd()), str))
+    script = _asked(prompt, "Script", job_directory.script_of_running_job(state.reports or [], Path.cwd()), str)
+    where = Path(_asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str))
     try:
         made = render_job_files(
             row.setting, script_path_from(where, script), None, read_package_versions(target_python(state.options))
         )
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
         if prompt.confirm(f"Write these into {where}?"):
-            ensure_new_directory(where, list(made))
+            job_directory.ensure_new_files(where, list(made), NEXT_STEP)
             write_job_files(where, made, NEXT_STEP)
             prompt.write(f"Wrote {len(made)} files into {where}.")
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Why a strategy needs what it needs: the formula of each part of its peak; and what is tracked, where one asks."""
+"""The memory of one strategy: the formula of each part of its peak, its step time, and the tracked peak on request."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -26,19 +26,19 @@ from .exact import tracked_comparison
 
 PART_WIDTH, SIZE_WIDTH = 13, 10
 INDENT = "  "
-NAME_MODULE = "as model a language model's name, a config.json, or your own pkg.mod:build"
-LEAST_BYTES = 0.05 * MIB  # of a change, to be told
+NAME_MODULE = "give as model the name of a language model, a config.json, or your own pkg.mod:build"
+LEAST_BYTES = 0.05 * MIB  # smaller changes are not shown
 
 
 class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
-    """One strategy: its figures, each with the product it comes from."""
+    """The figures of one strategy, each with the product that it is computed from."""
 
     TITLE = "Why these numbers"
     ABOUT = (
-        "What is in the memory of one GPU at the peak, part for part, each with the product it is computed from. "
-        "Below it the time of a step, and what would make the peak smaller. x trains the model itself for two steps "
-        "on fake tensors, in a child of your interpreter, and shows the peak that torch's own trackers see beside "
-        "that of the formulas: no weight takes memory, nothing is computed, no GPU is touched. The arrow keys scroll."
+        "The memory of one GPU at the peak, part by part, each with the product that it is computed from. Below it the "
+        "time of a step, and changes that would reduce the peak. x trains the model itself for two steps on fake "
+        "tensors, in a child process of your interpreter, and compares the peak of torch's own trackers with that of "
+        "the formulas: no weight takes memory, nothing is computed, no GPU is used. The arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "step(1)", "next strategy", id="terms.next", tooltip="Show the next strategy of the table"),
@@ -46,8 +46,8 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         Binding("x", "exact", "exact", id="terms.exact", tooltip="Track the peak of the model itself on fake tensors"),
     ]
 
-    class Tracked(Message):
-        """A strategy was tracked, or why it could not be; ``at``: its place among the rows."""
+    class TrackingDone(Message):
+        """A strategy was tracked, or could not be; ``at`` is its index in the rows."""
 
         def __init__(self, at: int, found: exact_memory.TrackedStrategy) -> None:
             super().__init__()
@@ -58,7 +58,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
     ) -> None:
         super().__init__()
         self._rows, self._at, self._source = list(rows), at, source
-        self._tracked = tracked  # by place, also what is tracked now: whoever opened this shows it again
+        self._tracked = tracked  # by index; shared with the caller, which shows it again
 
     def heading(self) -> tuple[str, str]:
         row = self._rows[self._at]
@@ -79,11 +79,11 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         self.show_from_top()
 
     def action_exact(self) -> None:
-        """Track the strategy that is shown, as ``plan --exact`` does."""
+        """Track the strategy of the page, as ``plan --exact`` does."""
         row, model = self._rows[self._at], self._source
         try:
             if not (model.factory or model.config):
-                raise UserError("not tracked: it needs the module itself", NAME_MODULE)
+                raise UserError("not tracked: tracking needs the module itself", NAME_MODULE)
             source = exact_memory.resolve_module_source(
                 target_python(self.state.options), model.directory.absolute(), model.factory, model.config, None
             )
@@ -92,15 +92,15 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         except UserError as error:
             self.wizard.show_error(error)
             return
-        self.show_status(f"Importing {source.imports}; some 20 s for 7 B parameters. esc ends it.")
+        self.show_status(f"Importing {source.imports}; 20 s for 7 B parameters. esc cancels it.")
         self.begin(f"tracking {summary.strategy_label(row)}", exact_memory.LIMIT_S, self._track(self._at, row, source))
 
     async def _track(self, at: int, row: PlanRow, source: exact_memory.ModuleSource) -> None:
-        self.post_message(self.Tracked(at, await exact_memory.track_candidate(row, source)))
+        self.post_message(self.TrackingDone(at, await exact_memory.track_candidate(row, source)))
 
-    @on(Tracked)
-    def _was_tracked(self, event: Tracked) -> None:
-        self.ended()
+    @on(TrackingDone)
+    def _tracking_done(self, event: TrackingDone) -> None:
+        self.child_done()
         self._tracked[event.at] = event.found
         if event.at == self._at:
             self.show_status("")
@@ -112,7 +112,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
 def strategy_details(
     row: PlanRow, width: int, ascii_only: bool, tracked: exact_memory.TrackedStrategy | None = None
 ) -> Content:
-    """Everything that is known of one strategy; ``tracked``: in exact mode, where that was done."""
+    """Return all details of one strategy; ``tracked`` is its result in exact mode, if any."""
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [
@@ -125,16 +125,16 @@ def strategy_details(
     ]
     shown += _parts(row, width, ascii_only)
     shown += [Content(""), safe_content("Time of a step, estimated", "bold")]
-    shown += [line for said in _time(row) for line in wrap_lines(said, width)]
+    shown += [line for sentence in _time(row) for line in wrap_lines(sentence, width)]
     parts = (
-        ("What it says", [found.why, found.lever]),
-        ("What one change would buy", [_bought(change, found) for change in found.changes]),
-        ("What is to be done", required_changes(setting)),
+        ("Why", [found.why, found.lever]),
+        ("Effect of single changes", [_effect(change, found) for change in found.changes]),
+        ("Changes to your script", required_changes(setting)),
     )
-    for title, said in parts:
-        if any(said):
+    for title, sentences in parts:
+        if any(sentences):
             shown += [Content(""), safe_content(title, "bold")]
-        shown += [line for each in said if each for line in indent_lines(each, width)]
+        shown += [line for each in sentences if each for line in indent_lines(each, width)]
     return join_lines(*shown)
 
 
@@ -147,7 +147,7 @@ def _used(row: PlanRow) -> str:
 
 
 def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
-    """A row for each part with its sign, below it the products it is the sum of."""
+    """Return a row for each part with its sign, and below it the products that add up to it."""
     found, setting = row
     made = breakdown_terms(setting, found)
     shown: list[Content] = []
@@ -171,43 +171,43 @@ def _time(row: PlanRow) -> list[str]:
     if found.step_seconds is None:
         return ["not known"]
     waits = found.exposed_comm_seconds or 0.0
-    said = [f"{summary.speed_text(row)}; {seconds_text(waits)} of a step waits for links."]
+    lines = [f"{summary.speed_text(row)}; {seconds_text(waits)} of a step waits for links."]
     if found.slower_than_ideal is not None:
         share = percent_text(found.mfu or 0.0)
         used = f"; {share} of the GPU's peak rate does the model's own arithmetic" if found.mfu else ""
         times = 1 + found.slower_than_ideal
         longer = f"{times:,.1f} times" if times >= 2 else f"{percent_text(found.slower_than_ideal)} longer than"
-        said.append(f"{longer} the arithmetic alone{used}.")
+        lines.append(f"{longer} the arithmetic alone{used}.")
     if found.comm_bytes_per_step:
-        said.append(f"Each rank sends {gib_text(found.comm_bytes_per_step, 2)} in a step.")
+        lines.append(f"Each rank sends {gib_text(found.comm_bytes_per_step, 2)} in a step.")
     if found.host_bytes:
-        said.append(f"{gib_text(found.host_bytes, 2)} of host memory for each GPU.")
+        lines.append(f"{gib_text(found.host_bytes, 2)} of host memory for each GPU.")
     if found.dominated_by:
-        said.append(f"{found.dominated_by} is no slower and needs no more memory.")
-    return said
+        lines.append(f"{found.dominated_by} is no slower and needs no more memory.")
+    return lines
 
 
-def _bought(change: WhatIfResult, now: Candidate) -> str:
-    """A change with what it does to memory and time."""
-    made: list[str] = []
+def _effect(change: WhatIfResult, now: Candidate) -> str:
+    """Return a change with its effect on memory and time."""
+    effects: list[str] = []
     if abs(change.gpu_bytes) >= LEAST_BYTES:
-        made.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} on a GPU")
+        effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} on a GPU")
     if change.step_seconds:
-        made.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
+        effects.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
     if change.tokens_per_s:
-        made.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
-    said = f"{change.change}: {', '.join(made)}" if made else change.change
+        effects.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
+    text = f"{change.change}: {', '.join(effects)}" if effects else change.change
     if now.fits is True or change.fits == now.fits:
-        return said
-    return said + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")
+        return text
+    return text + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")
 
 
-def wrap_lines(said: str, width: int) -> list[Content]:
-    """In rows of ``width``; none for nothing."""
-    return safe_content(said).wrap(width) if said else []
+def wrap_lines(text: str, width: int) -> list[Content]:
+    """Wrap a text to rows of ``width``; no rows for ""."""
+    return safe_content(text).wrap(width) if text else []
 
 
-def indent_lines(said: str, width: int) -> list[Content]:
-    """Indented, with what is too long for a row indented further."""
-    first, *more = safe_content(said, "$muted").wrap(width - len(INDENT) - 2)
+def indent_lines(text: str, width: int) -> list[Content]:
+    """Wrap a text to indented rows, those after the first indented further."""
+    first, *more = safe_content(text, "$muted").wrap(width - len(INDENT) - 2)
     return [Content.assemble(INDENT, first), *(Content.assemble(INDENT + "  ", line) for line in more)]

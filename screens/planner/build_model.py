@@ -1,4 +1,4 @@
-"""A screen with a field for the model, which code of the user's own may build: asked for, then built in a child."""
+"""Mixin for a screen whose field for the model may name a function of the user's own, built in a child process."""
 
 from pathlib import Path
 
@@ -20,17 +20,17 @@ LIMITS = (
 
 
 class BuildModelMixin(ChildProcessMixin):
-    """Enter in the field ``model`` says what would be imported, and asks; the answer is kept in the wizard state."""
+    """Enter in the field ``model`` shows what would be imported, and asks; the wizard state keeps the result."""
 
     class Built(Message):
-        """A function of the user's was asked for the model, which it may have given."""
+        """A function of the user's own built the model, or failed."""
 
         def __init__(self, spec: str, found: model_source.ModelSource | UserError) -> None:
             super().__init__()
             self.spec, self.found = spec, found
 
     def ask_again(self) -> None:
-        """Plan anew: the model may be known now."""
+        """Plan again: the model may be known now."""
         raise NotImplementedError
 
     @on(Input.Submitted, "#model")
@@ -48,7 +48,7 @@ class BuildModelMixin(ChildProcessMixin):
         question = ConfirmDialog(
             f"Import {spec.partition(':')[0]} to build the model?",
             yes="Yes, import it",
-            details=f"It means {importing}. {LIMITS}",
+            details=f"This means {importing}. {LIMITS}",
         )
         self.app.push_screen(question, callback=lambda yes: self._build(spec, python) if yes else None)
 
@@ -63,7 +63,7 @@ class BuildModelMixin(ChildProcessMixin):
 
     @on(Built)
     def _was_built(self, event: Built) -> None:
-        self.ended()
+        self.child_done()
         self.state.plan_built[event.spec] = event.found
         if isinstance(event.found, model_source.ModelSource) and event.found.notes:
             self.show_status(safe_content(f"assumed {'; '.join(event.found.notes)}", "$muted"))

@@ -1,4 +1,4 @@
-"""Two strategies side by side: each part of the peak, the time, and what each needs changed."""
+"""Two strategies side by side: each part of the peak, the step time, and the changes that each needs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,14 +17,14 @@ from .breakdown import indent_lines, wrap_lines
 from .exact import MOMENTS
 
 LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
-OTHER_MOMENTS = "The peaks are at different moments, so a part may be larger in one for that alone."
+OTHER_MOMENTS = "The peaks are in different phases, which alone may make a part larger in one of them."
 
 
 class CompareScreen(ScrollingPage):
     """Two strategies side by side."""
 
     TITLE = "Side by side"
-    ABOUT = "Two strategies, part for part, and by how much the second differs from the first. The arrow keys scroll."
+    ABOUT = "Two strategies, part by part, and the difference of the second from the first. The arrow keys scroll."
 
     def __init__(self, first: PlanRow, second: PlanRow) -> None:
         super().__init__()
@@ -38,34 +38,34 @@ class CompareScreen(ScrollingPage):
 
 
 class ComparisonRow(NamedTuple):
-    """A row of the comparison: two numbers, None where they are not known, how they are said, and as which numbers."""
+    """A row of the comparison: two numbers, None if not known; ``to_text`` formats and ``rounded`` rounds them."""
 
     label: str
     first: float | None
     second: float | None
-    say: Callable[[float], str]
+    to_text: Callable[[float], str]
     rounded: Callable[[float], float]
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """First, second, and by how much the second is more."""
-        said = tuple("–" if value is None else self.say(value) for value in (self.first, self.second))
+        """Return the first, the second, and the difference."""
+        texts = tuple("–" if value is None else self.to_text(value) for value in (self.first, self.second))
         if self.first is None or self.second is None:
-            return said[0], said[1], ""
+            return texts[0], texts[1], ""
         differs = self.rounded(self.second) - self.rounded(self.first)
         sign = "+" if differs > 0 else "-"
-        return said[0], said[1], "same" if said[0] == said[1] else sign + self.say(abs(differs))
+        return texts[0], texts[1], "same" if texts[0] == texts[1] else sign + self.to_text(abs(differs))
 
 
-Said = tuple[Callable[[float], str], Callable[[float], float]]  # a number in words, and rounded as there
-GIBS: Said = (lambda value: f"{gib_number(value)} GiB", lambda value: round(value / GIB, 1) * GIB)
-TIMES: Said = (seconds_text, round_seconds)
-WHOLE: Said = (lambda value: f"{value:,.0f}", round)
-RATE: Said = (lambda value: f"{round_to_three_digits(value):,.0f}", round_to_three_digits)
+NumberFormat = tuple[Callable[[float], str], Callable[[float], float]]  # formats and rounds a number alike
+GIBS: NumberFormat = (lambda value: f"{gib_number(value)} GiB", lambda value: round(value / GIB, 1) * GIB)
+TIMES: NumberFormat = (seconds_text, round_seconds)
+WHOLE: NumberFormat = (lambda value: f"{value:,.0f}", round)
+RATE: NumberFormat = (lambda value: f"{round_to_three_digits(value):,.0f}", round_to_three_digits)
 
 
 def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) -> Content:
-    """The comparison, with what each needs changed."""
+    """Return the comparison, with the changes that each strategy needs."""
     column = max(10, min(COLUMN_WIDTH, (width - LABEL_WIDTH) // 3))
     shown: list[Content] = []
     for letter, row in (("1", first), ("2", second)):
@@ -87,16 +87,16 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
     if moment != other:
         shown += [line.stylize("$muted") for line in wrap_lines(OTHER_MOMENTS, width)]
     for letter, row in (("1", first), ("2", second)):
-        shown += [Content(""), safe_content(f"{letter}  What {summary.strategy_label(row)} needs changed", "bold")]
-        shown += [line for said in required_changes(row.setting) for line in indent_lines(said, width)]
+        shown += [Content(""), safe_content(f"{letter}  Changes for {summary.strategy_label(row)}", "bold")]
+        shown += [line for change in required_changes(row.setting) for line in indent_lines(change, width)]
     return join_lines(*shown)
 
 
 def comparison_rows(first: PlanRow, second: PlanRow) -> list[ComparisonRow]:
-    """What is compared."""
+    """Return the rows of the comparison."""
 
-    def both(label: str, of: Callable[[Candidate], float | None], said: Said) -> ComparisonRow:
-        return ComparisonRow(label, of(first.candidate), of(second.candidate), *said)
+    def both(label: str, of: Callable[[Candidate], float | None], number_format: NumberFormat) -> ComparisonRow:
+        return ComparisonRow(label, of(first.candidate), of(second.candidate), *number_format)
 
     parts = [
         both(part.name, lambda found, part=part: memory_bars.segment_bytes(found.breakdown, part), GIBS)

@@ -1,4 +1,4 @@
-"""What was tracked of a strategy in exact mode, beside what the formulas say: part for part."""
+"""Compare the tracked peak of a strategy with that of the formulas, part by part."""
 
 from textual.content import Content
 
@@ -13,7 +13,7 @@ MOMENTS = {"loss": "the loss", "backward": "backward", "step": "the step"}
 
 
 def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
-    """Both figures and by how much the formula is off, each part, and what to know of it."""
+    """Return both figures and the error of the formula, for each part, with notes."""
     seen, parts = found.tracked_peak_bytes_per_gpu, found.tracked_bytes
     if seen is None or parts is None:
         return [safe_content(TITLE, "bold"), *safe_content(f"not tracked: {found.problem}", "$warning").wrap(width)]
@@ -35,8 +35,8 @@ def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
         _row("peak in", (formula_moment, tracked_moment, "same" if formula_moment == tracked_moment else ""), ""),
     ]
     most = f"They differ most in {exact_memory.WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""
-    said = [most or f"No part differs by over {exact_memory.SAME:.0%} of the peak.", *found.notes]
-    return [*shown, *safe_content(" ".join(said), "$muted").wrap(width)]
+    notes = [most or f"No part differs by over {exact_memory.SAME:.0%} of the peak.", *found.notes]
+    return [*shown, *safe_content(" ".join(notes), "$muted").wrap(width)]
 
 
 def _part(part: str, formula: PeakParts, tracked: PeakParts, unit: int, is_far: bool) -> Content:

@@ -1,4 +1,4 @@
-"""What a GPU's memory is made of, as a bar: a sign and a colour for each part, a line where the GPU ends."""
+"""The memory of a GPU as a bar: a sign and a colour for each part, a line where the GPU ends."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from textual.content import Content
 from ...app.plan.types import Breakdown, Candidate
 from ...app.text.units import GIB
 
-LEAST_SEEN = 0.2  # of a cell: what is smaller is not shown
+LEAST_SEEN = 0.2  # of a cell: smaller parts are not shown
 MOST_CELLS = 1000
-MOST_GIVEN = 0.25  # of the largest part, for small ones to be seen
-OVER_SHARE = 0.2  # of the bar lies beyond the GPU's line, for what does not fit
+MOST_GIVEN = 0.25  # of the largest part, given up so that small ones are visible
+OVER_SHARE = 0.2  # of the bar, beyond the line of the GPU
 
 
 class BarSegment(NamedTuple):
-    """Parts of the breakdown that share a sign; ``letter`` is the sign where only ASCII can be shown."""
+    """Parts of the breakdown that share a sign; ``letter`` is the sign in ASCII."""
 
     name: str
     fields: tuple[str, ...]
@@ -23,7 +23,7 @@ class BarSegment(NamedTuple):
     style: str
 
 
-# Every sign is in the character set of a Linux console (CP437), so each terminal shows them at the width of a letter.
+# All signs are in the character set of the Linux console (CP437), so every terminal shows them one cell wide.
 PARTS = (
     BarSegment("params", ("params",), "█", "P", "$accent"),
     BarSegment("grads", ("grads",), "▄", "G", "$blue"),
@@ -37,20 +37,20 @@ PARTS = (
 
 
 def segment_bytes(breakdown: Breakdown, part: BarSegment) -> float:
-    """Bytes of a part with all that share its sign."""
+    """Return the bytes of a segment."""
     return sum(getattr(breakdown, name) for name in part.fields)
 
 
 def gpu_limit_cell(width: int) -> int:
-    """The cell of a bar that the GPU's line stands in."""
+    """Return the cell of a bar with the line of the GPU."""
     return max(1, round(width * (1 - OVER_SHARE)) - 1)
 
 
 def memory_bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only: bool) -> list[tuple[str, str]]:
-    """``width`` cells, as signs and their style: the parts in their order, what is free, the GPU's line; beyond it what
-    does not fit, in red.
+    """Return a bar of ``width`` cells, as signs with their style.
 
-    A bar that is longer than its room ends with an arrow.
+    It shows the parts in their order, free memory, and the line of the GPU; memory beyond it is red. A bar that is too
+    long ends with an arrow.
     """
     line = gpu_limit_cell(width)
     sizes = [max(0.0, segment_bytes(breakdown, part)) for part in PARTS]
@@ -70,8 +70,10 @@ def memory_bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only
 
 
 def _cells(sizes: list[float], cell_bytes: float) -> list[int]:
-    """Cells of each part: what can be seen has one. That they are right together the largest gives way, by a quarter
-    of its own at most; then the small ones do."""
+    """Return the cells of each part; a visible part has at least one.
+
+    To keep the sum right, cells are taken from the largest part, at most a quarter of its own, then from small ones.
+    """
     shares = [min(size / cell_bytes, float(MOST_CELLS)) for size in sizes]
     counts = [max(round(share), int(share > LEAST_SEEN)) for share in shares]
     largest, parts = shares.index(max(shares)), range(len(shares))
@@ -84,7 +86,7 @@ def _cells(sizes: list[float], cell_bytes: float) -> list[int]:
 
 
 def _joined(pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Neighbours of one style as one piece: fewer bytes over the line."""
+    """Join neighbours of the same style, to send fewer bytes to the terminal."""
     joined: list[tuple[str, str]] = []
     for signs, style in pieces:
         if joined and (joined[-1][1] == style or not signs):
@@ -95,14 +97,14 @@ def _joined(pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def bar_header(memory_gib: float, width: int) -> str:
-    """What stands above the bars: how large the GPU is, its end above the GPU's line."""
+    """Return the header of the bars: the memory of the GPU, ending above its line."""
     line = gpu_limit_cell(width)
     name = f"{memory_gib:.0f} GiB │"
     return name.rjust(line + 1).ljust(width) if len(name) <= line + 1 else name.ljust(width)
 
 
 def legend(found: Candidate | None, ascii_only: bool) -> list[Content]:
-    """Each sign with its name and the GiB of one candidate, as pieces that a line may be broken between."""
+    """Return each sign with its name and the GiB of one candidate, as pieces that lines can break between."""
     shown: list[Content] = []
     for part in PARTS:
         size = f" {segment_bytes(found.breakdown, part) / GIB:.1f}" if found else ""
@@ -114,7 +116,7 @@ def legend(found: Candidate | None, ascii_only: bool) -> list[Content]:
 
 
 def wrap_pieces(pieces: list[Content], width: int) -> list[Content]:
-    """Pieces one after the other, broken into rows of ``width`` between two of them."""
+    """Join pieces to rows of at most ``width`` cells."""
     rows: list[Content] = []
     for piece in pieces:
         if rows and rows[-1].cell_length + 2 + piece.cell_length <= width:

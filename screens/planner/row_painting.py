@@ -1,4 +1,4 @@
-"""Rows of text that change as one types: only those that are not as before are painted again."""
+"""Rows of text that change while the user types; only changed rows are painted again."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from ..widgets.segments import paint_line
 
 
 class TextRows(BaseWidget):
-    """As many rows as its height, which its style says; a row that is too long is cut."""
+    """Rows of text, as many as the style gives it height; rows that are too long are cut."""
 
     DEFAULT_CSS = "TextRows { width: 1fr; }"
 
@@ -20,7 +20,7 @@ class TextRows(BaseWidget):
         self.rows: list[Content] = []
 
     def show(self, rows: Sequence[Content]) -> None:
-        """Show other rows."""
+        """Replace the rows."""
         before, self.rows = self.rows, list(rows)
         count = max(len(before), len(rows))
         same = [n < len(before) and n < len(rows) and before[n].is_same(rows[n]) for n in range(count)]

@@ -339,6 +339,6 @@ class PlanScreen(BuildModelMixin):
         elif at is not None:
             self.app.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
 
-    def _wrote(self, said: str | None) -> None:
-        if said:
-            self.show_status(said)
+    def _wrote(self, result: str | None) -> None:
+        if result:
+            self.show_status(result)

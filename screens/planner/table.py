@@ -12,7 +12,7 @@ from . import memory_bars
 
 STATUS = {True: "ok", "tight": "warn", False: "fail", None: "unknown"}
 NAME_WIDTHS = ((BROAD, 36), (WIDE, 24), (0, 22))  # from which width of the screen on
-AGAIN, AGAIN_WIDTH = "recompute", 5  # of the name, for what is recomputed
+AGAIN, AGAIN_WIDTH = "recompute", 5  # cells at the end of the name
 SHORT = {
     " without resharding": ", no reshard",
     " resharding to ": ", reshard to ",
@@ -21,17 +21,17 @@ SHORT = {
     ", optim. on ": ", opt. ",
     " offload": "",
 }
-LIST_MARGIN = 4  # with the two columns of the marker
-FIGURES_WIDTH = 14  # of a row: signs, memory
-STEP_WIDTH, NARROW_STEP_WIDTH = 8, 10  # time of a step, or what it lacks
-WAITS_WIDTH = 6  # what a step waits for, where there is room
-RATE_WIDTH = 10  # tokens per second, where there is room
-ASCII_MARK_WIDTH = 3  # that a status takes besides its one cell
+LIST_MARGIN = 4  # including the two columns of the marker
+FIGURES_WIDTH = 14  # sign and memory of a row
+STEP_WIDTH, NARROW_STEP_WIDTH = 8, 10  # step time, or the missing memory
+WAITS_WIDTH = 6  # share of a step that waits, if there is room
+RATE_WIDTH = 10  # tokens per second, if there is room
+ASCII_MARK_WIDTH = 3  # additional cells of a status in ASCII
 MOST_BAR_WIDTH = 60
 
 
 class StrategyTable:
-    """How the rows are laid out on a screen of ``width`` columns; ``memory_bytes``: of one GPU."""
+    """Layout of the rows on a screen of ``width`` columns; ``memory_bytes`` is the memory of one GPU."""
 
     def __init__(self, width: int, memory_bytes: float, ascii_only: bool) -> None:
         self._memory_bytes, self._ascii_only = memory_bytes, ascii_only
@@ -45,7 +45,7 @@ class StrategyTable:
         self._bar_width = min(MOST_BAR_WIDTH, max(8, room - self._name_width))
 
     def head(self, what: str) -> Content:
-        """The names of the columns; ``what`` is that of the first."""
+        """Return the names of the columns; ``what`` is the first."""
         again = AGAIN if self._name_width > len(AGAIN) + len(what) else ""
         names = f"{what:<{self._name_width - len(again)}}{again}"
         bar = memory_bars.bar_header(self._memory_bytes / GIB, self._bar_width)
@@ -57,7 +57,7 @@ class StrategyTable:
         )
 
     def row(self, row: PlanRow, is_marked: bool) -> Content:
-        """One strategy; ``is_marked`` to be compared."""
+        """Return the row of a strategy; ``is_marked`` marks it for a comparison."""
         found = row.candidate
         over = found.device_used_bytes_per_gpu > self._memory_bytes
         made = Content.assemble(
@@ -66,12 +66,12 @@ class StrategyTable:
             *memory_bars.memory_bar(found.breakdown, self._memory_bytes, self._bar_width, self._ascii_only),
             (f" {_five(found.device_used_bytes_per_gpu / GIB)} GiB", "$error" if over else ""),
             self._time(row),
-            strip_control_codes=False,  # all of these are our own words
+            strip_control_codes=False,  # all texts are our own
         )
         return made if made.cell_length <= self._width else made.truncate(self._width, ellipsis=True)
 
     def _time(self, row: PlanRow) -> tuple[str, str]:
-        """The time of a step, or how much is missing; and its style."""
+        """Return the step time or the missing memory, and its style."""
         found = row.candidate
         if found.fits is False:
             over = (found.device_used_bytes_per_gpu - self._memory_bytes) / GIB
@@ -90,7 +90,7 @@ class StrategyTable:
 
 
 def row_ids(rows: list[PlanRow]) -> list[str]:
-    """A word for each row that stays its own when the order changes."""
+    """Return an id for each row that does not depend on the order."""
     ids: list[str] = []
     for row in rows:
         base = summary.strategy_label(row)
@@ -98,9 +98,9 @@ def row_ids(rows: list[PlanRow]) -> list[str]:
     return ids
 
 
-def as_sentence(said: str) -> str:
-    """With a capital, without a stop."""
-    return said[:1].upper() + said[1:].rstrip(".")
+def as_sentence(text: str) -> str:
+    """Capitalise the first letter and drop the final period."""
+    return text[:1].upper() + text[1:].rstrip(".")
 
 
 def _five(size_gib: float) -> str:
@@ -109,7 +109,7 @@ def _five(size_gib: float) -> str:
 
 
 def _short(row: PlanRow, width: int) -> str:
-    """A strategy with what is recomputed, in so many cells."""
+    """Return the name of a strategy and its recomputation in ``width`` cells."""
     again = {"none": "", "full": "all"}.get(row.candidate.recompute, "part")
     name, room = row.candidate.strategy, width - AGAIN_WIDTH
     for long, short in SHORT.items():

@@ -1,4 +1,4 @@
-"""The files of a strategy: what would be written and where, then written."""
+"""The job files of a strategy: show them and where they go, then write them."""
 
 import asyncio
 import os
@@ -15,48 +15,42 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...app.errors import UserError
-from ...app.fixes.build import FixContext, target_of
 from ...app.options import target_python
-from ...app.plan import summary
+from ...app.plan import job_directory, summary
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ...app.plan.types import PlanRow
 from ...app.system.files import expand_user
-from ...app.triage.types import JobReport
 from ..dialogs.page import TextDialog
 from ..shell.base import WizardScreen
-from ..shell.state import WizardState
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, relative_path, safe_content
 from ..widgets.line_input import LineInput
 from .table import as_sentence
 
-DIRECTORY = "ddpwizard-plan"
-SCRIPT = "train.py"
 HERE = "this directory"
-ENDED = ("dead", "missing", "zombie")  # ranks of a job that is over
 MARGINS = 4
-MOST_ROWS = 9  # of the list, as its style says
+MOST_ROWS = 9  # of the list, as in planner.tcss
 NEXT_STEP = "name another directory"
 
 
 class PlanWriteScreen(WizardScreen):
-    """What would be written, to look at; nothing is written before one says so. Dismisses with what was done."""
+    """The files that would be written; ``w`` writes them. Dismisses with a line on what was done."""
 
     CSS_PATH = Path(__file__).with_name("planner.tcss")
     TITLE = "Write the files"
     ABOUT = (
-        "The files to run the marked strategy with: start lines, configurations, code. Nothing is written yet: look at "
-        "each with enter, say where to and which script they start, then press w. No file that is there is changed. "
+        "The files to run the marked strategy with: launch scripts, configurations, code. Nothing is written yet: show "
+        "each with enter, enter a directory and the script that they start, then press w. No existing file is changed. "
         "Nothing is written for a strategy that does not fit."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "write", "write them", id="plan-write.write", tooltip="Write the files that are shown"),
-        Binding("tab", "app.focus_next", "edit", id="plan-write.next", tooltip="Say where to, or which script"),
+        Binding("tab", "app.focus_next", "edit", id="plan-write.next", tooltip="Enter the directory, or the script"),
     ]
 
     class VersionsSeen(Message):
-        """What the interpreter that will run it has; the run's manifest says so."""
+        """The versions of the packages in the interpreter of the run, for its manifest."""
 
         def __init__(self, versions: dict[str, str | None]) -> None:
             super().__init__()
@@ -67,24 +61,25 @@ class PlanWriteScreen(WizardScreen):
         self._row = row
         self._made: dict[str, str] = {}
         self._problem: UserError | None = None
-        self._versions: dict[str, str | None] | None = None  # of the packages it will run with, once they are known
+        self._versions: dict[str, str | None] | None = None  # of the packages of the run, None until they are read
         self._writes_then = False
 
     def body(self) -> Iterable[Widget]:
         with Grid():
             yield Static(safe_content("into", "$muted"))
-            yield LineInput(value=free_directory(Path.cwd()), id="directory", moves="#files")
+            yield LineInput(value=job_directory.free_directory(Path.cwd()), id="directory", moves="#files")
             yield Static(safe_content("script", "$muted"))
-            yield LineInput(value=script_of_running_job(self.state), id="script", moves="#files")
-        yield Choices(numbered=False, verb="look", id="files")
+            script = job_directory.script_of_running_job(self.state.reports or [], Path.cwd())
+            yield LineInput(value=script, id="script", moves="#files")
+        yield Choices(numbered=False, verb="show", id="files")
         yield Static(id="preview")
 
     def on_mount(self) -> None:
         self.show_header(f"Write the files for {summary.strategy_label(self._row)}", "esc writes nothing")
         self._make()
-        self.run_worker(self._look_at_versions(), group="versions", exclusive=True)
+        self.run_worker(self._read_versions(), group="versions", exclusive=True)
 
-    async def _look_at_versions(self) -> None:
+    async def _read_versions(self) -> None:
         self.post_message(
             self.VersionsSeen(await asyncio.to_thread(read_package_versions, target_python(self.state.options)))
         )
@@ -106,12 +101,12 @@ class PlanWriteScreen(WizardScreen):
 
     @on(Input.Changed)
     def _make(self) -> None:
-        """Make the files anew, for what the fields say; none where that cannot be."""
+        """Render the files for the fields; none if a field is wrong."""
         script = self.query_one("#script", Input).value.strip()
         self._made, self._problem = {}, None
         try:
             if not script:
-                raise UserError("which script?", "name the one that trains, such as train.py")
+                raise UserError("which script?", "name the training script, such as train.py")
             self._made = render_job_files(
                 self._row.setting, script_path_from(self._directory, script), None, self._versions
             )
@@ -125,7 +120,7 @@ class PlanWriteScreen(WizardScreen):
         choices = [Choice(name, _listed(name, longest, content, width)) for name, content in self._made.items()]
         self.query_one("#files", Choices).set_items(choices)
         self._preview()
-        problem = self._problem or out_of_memory_reason(self._row)
+        problem = self._problem or job_directory.out_of_memory_error(self._row)
         if problem:
             self.wizard.show_error(problem)
         elif self._row.candidate.fits == "tight":
@@ -154,17 +149,17 @@ class PlanWriteScreen(WizardScreen):
         self.app.push_screen(TextDialog(event.id, safe_content(self._made[event.id]), "not written yet"))
 
     def action_write(self) -> None:
-        if problem := self._problem or out_of_memory_reason(self._row):
+        if problem := self._problem or job_directory.out_of_memory_error(self._row):
             self.wizard.show_error(problem)
             return
         if self._versions is None:
             self._writes_then = True
-            self.show_status("Asking the interpreter for its versions; then they are written.")
+            self.show_status("Reading the versions of the interpreter's packages; then the files are written.")
             return
         self._writes_then = False
         try:
             where = self._directory
-            ensure_new_directory(where, list(self._made))
+            job_directory.ensure_new_files(where, list(self._made), NEXT_STEP)
             write_job_files(where, self._made, NEXT_STEP)
         except UserError as error:
             self.wizard.show_error(error)
@@ -174,61 +169,19 @@ class PlanWriteScreen(WizardScreen):
             f"Wrote {len(self._made)} files for {summary.strategy_label(self._row)} into "
             f"{HERE if place == '.' else place}."
         )
-        lacks = missing_script_reason(self.query_one("#script", Input).value.strip(), self._made)
-        self.dismiss(f"{wrote} {as_sentence(lacks)}." if lacks else wrote)
+        missing = missing_script_reason(self.query_one("#script", Input).value.strip(), self._made)
+        self.dismiss(f"{wrote} {as_sentence(missing)}." if missing else wrote)
 
     async def action_back(self) -> None:
         self.dismiss("")
 
 
-def out_of_memory_reason(row: PlanRow) -> UserError | None:
-    """Why nothing is written, as by ``plan --write``: the run would end out of memory. None where it may fit."""
-    if row.candidate.fits is not False:
-        return None
-    why = f"{summary.strategy_label(row)} does not fit ({summary.shortage_text(row)}): nothing is written"
-    return UserError(why, "take one that fits; enter on this one in the table tells what would make it fit")
-
-
-def script_of_running_job(state: WizardState) -> str:
-    """The script of a job that runs from this directory, where there is one, as one names it from here."""
-    report = next((each for each in state.reports or [] if _runs_here(each)), None)
-    target = target_of(FixContext(snapshot=state.snapshot, report=report)) if report else []
-    script = next((word for word in target if word.endswith(".py")), "")
-    return relative_path(str(Path(report.job.launcher_cwd, script))) if report and script else SCRIPT
-
-
-def _runs_here(report: JobReport) -> bool:
-    lives = any(row.state not in ENDED for row in report.ranks)
-    return lives and Path(report.job.launcher_cwd).absolute() == Path.cwd()
-
-
-def free_directory(parent: Path) -> str:
-    """A name for a directory that is not there yet."""
-    names = (DIRECTORY if number == 1 else f"{DIRECTORY}-{number}" for number in range(1, 1000))
-    return next((name for name in names if not os.path.lexists(parent / name)), DIRECTORY)
-
-
-def ensure_new_directory(directory: Path, names: list[str]) -> None:
-    """Make the directory, and see that none of the files is in it.
-
-    Raises:
-        UserError: One is, or the directory cannot be made.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {directory}: {error.strerror}", NEXT_STEP) from error
-    there = [name for name in names if os.path.lexists(directory / name)]
-    if there:
-        raise UserError(f"{directory / there[0]} is there already", NEXT_STEP)
-
-
 def _listed(name: str, name_width: int, content: str, width: int) -> Content:
-    """A file in a row: its name, how long it is, and the first line that says what it does."""
+    """Return a row for a file: its name, its length, and its first line of text."""
     rows = content.splitlines()
     count = f"{len(rows)} line{'s' * (len(rows) != 1)}"
-    said = next((row.strip() for row in rows if not row.startswith(("#!", "#SBATCH")) and len(row.strip()) > 1), "")
+    first = next((row.strip() for row in rows if not row.startswith(("#!", "#SBATCH")) and len(row.strip()) > 1), "")
     row = Content.assemble(
-        safe_content(f"{name:<{name_width}} {count:>10}  "), safe_content(said.removeprefix('"""'), "$muted")
+        safe_content(f"{name:<{name_width}} {count:>10}  "), safe_content(first.removeprefix('"""'), "$muted")
     )
     return row.truncate(max(10, width), ellipsis=True)

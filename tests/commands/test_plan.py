@@ -40,18 +40,18 @@ def plan(setting: TrainingSetup, links: Links, host_bytes: float | None = None) 
 
 
 class TestSpec:
-    def test_missing_options_are_assumed_and_listed(self) -> None:
+    def test_defaults_are_listed(self) -> None:
         _, assumed = spec.fill_defaults(spec.parse_spec(json.dumps({"model": LLAMA, "train": {}, "gpus": 1}).encode()))
         assert assumed == ["dtype: bf16", "optimizer: adamw", "micro_batch: 1", "seq_len: 2048", "act_ckpt: none"]
 
-    def test_weights_in_four_bit_have_adapters(self) -> None:
+    def test_quantized_weights_get_adapters(self) -> None:
         text = {"model": LLAMA, "train": {"quant": "nf4"}, "gpus": 1}
         setting, assumed = spec.fill_defaults(spec.parse_spec(json.dumps(text).encode()))
         assert setting.train.lora is not None
         assert "lora: rank 16 on all linear layers, as weights in nf4 cannot be trained" in assumed
 
     @pytest.mark.parametrize(
-        ("change", "says"),
+        ("change", "message"),
         [
             ({"gpus": 0}, "gpus is 0"),
             ({"train": {"frozen": 1.0}}, "train.frozen is 1: nothing would be trained"),
@@ -77,14 +77,14 @@ class TestSpec:
             ({"strategy": {"kind": "deepspeed", "stage": 2, "reduce_bucket_size": -5}}, "reduce_bucket_size is -5"),
         ],
     )
-    def test_nonsense_is_refused_in_one_line(self, change: dict[str, Any], says: str) -> None:
+    def test_invalid_specification_is_refused_in_one_line(self, change: dict[str, Any], message: str) -> None:
         with pytest.raises(UserError) as refusal:
             whole(**change)
-        assert says in str(refusal.value)
+        assert message in str(refusal.value)
         assert "\n" not in refusal.value.message
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
-    def test_what_is_no_number(self, number: str) -> None:
+    def test_invalid_number_is_refused(self, number: str) -> None:
         with pytest.raises(UserError) as refusal:
             spec.parse_spec(b'{"model": {"params": %s}, "train": {}, "gpus": 1}' % number.encode())
         assert "\n" not in refusal.value.message
@@ -99,7 +99,7 @@ class TestSpec:
         assert not any(each.fits for each in found)
 
     @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"x" * 2_000_000, b'{"gpus": 1}'])
-    def test_what_is_no_specification(self, text: bytes) -> None:
+    def test_invalid_json_is_refused(self, text: bytes) -> None:
         with pytest.raises(UserError):
             spec.parse_spec(text)
 
@@ -111,19 +111,19 @@ class TestAssumed:
         assert whole(train={"optimizer_impl": "foreach"}).train.optimizer_impl == "foreach"
         assert whole(train={"optimizer": "lion"}).train.optimizer_impl == "foreach"
 
-    @pytest.mark.parametrize(("packed", "told"), [(False, 1), (True, 0)])
-    def test_adapters_are_trained_on_sequences_of_different_length(self, packed: bool, told: int) -> None:
+    @pytest.mark.parametrize(("packed", "notes"), [(False, 1), (True, 0)])
+    def test_adapters_are_trained_on_sequences_of_different_length(self, packed: bool, notes: int) -> None:
         lines = assumed(train={"lora": {"r": 8}, "packed": packed})
-        assert sum("of different length" in line for line in lines) == told
+        assert sum("of different length" in line for line in lines) == notes
 
-    @pytest.mark.parametrize(("params", "told"), [(1e9, 1), (6.7e9, 0), (1e11, 1)])
-    def test_parameters_that_layers_and_width_do_not_lead_to(self, params: float, told: int) -> None:
+    @pytest.mark.parametrize(("params", "notes"), [(1e9, 1), (6.7e9, 0), (1e11, 1)])
+    def test_implausible_parameter_count_is_noted(self, params: float, notes: int) -> None:
         lines = assumed(model=LLAMA | {"params": params})
-        assert sum("is mistyped" in line for line in lines) == told
+        assert sum("is mistyped" in line for line in lines) == notes
 
 
 class TestRanking:
-    def test_what_fits_comes_first_and_the_fastest_of_it(self) -> None:
+    def test_fastest_fitting_candidate_comes_first(self) -> None:
         found = plan(whole(), LINKS)
         fitting = [each for each in found if each.fits]
         assert found[: len(fitting)] == fitting
@@ -150,7 +150,7 @@ class TestRanking:
         assert "hsdp" in [each.kind for each in layouts_to_try(16, 2)]
         assert "hsdp" not in [each.kind for each in layouts_to_try(8, 1)]
 
-    def test_every_candidate_says_why_and_what_would_help(self) -> None:
+    def test_every_candidate_has_a_reason_and_advice(self) -> None:
         assert all(each.why and each.lever for each in plan(whole(), LINKS))
 
     def test_is_quick(self) -> None:
@@ -172,7 +172,7 @@ class TestVolume:
             (Strategy(kind="deepspeed", stage=3), 1.5),
         ],
     )
-    def test_of_zero_over_ddp(self, strategy: Strategy, times: float) -> None:
+    def test_volume_of_zero_over_ddp(self, strategy: Strategy, times: float) -> None:
         def sent(each: Strategy) -> float:
             train = TrainingOptions(dtype="bf16-deepspeed", micro_batch=1, seq_len=2048, grad_accum=1)
             return sum(communication_bytes(TrainingSetup(model=Model(params=1e9), train=train, gpus=8, strategy=each)))
@@ -194,7 +194,7 @@ class TestVolume:
         ("RTX3090-24G", "rtx3090"),
     ],
 )
-def test_a_gpu_is_known_by_its_name(name: str, key: str) -> None:
+def test_gpu_is_found_by_name(name: str, key: str) -> None:
     assert gpu_catalog.find_gpu(name) == gpu_catalog.GPUS[key]
     assert gpu_catalog.find_gpu("abacus") is None
 
@@ -211,7 +211,7 @@ class TestCommand:
         assert "dtype: bf16" in document["inputs"]["assumed"]
         assert document["candidates"][0]["fits"] is True
 
-    def test_a_config_as_text(self, tmp_path: Path) -> None:
+    def test_table_of_a_config(self, tmp_path: Path) -> None:
         config = {
             "model_type": "llama",
             "hidden_size": 4096,
@@ -244,7 +244,7 @@ class TestCommand:
         assert done.returncode == 1
         assert "Nothing fits" in done.stdout
 
-    def test_another_number_of_gpus(self) -> None:
+    def test_reference_gpus_show_the_batch(self) -> None:
         arguments = ("--params", "1e9", "--gpus", "8", "--grad-accum", "4", "--reference-gpus", "4", "--lr", "1e-3")
         plain = msgspec.json.decode(self.run(*arguments, "--json").stdout)
         assert (plain["batch"]["batch"], plain["batch"]["reference_batch"]) == (32, 16)
@@ -253,7 +253,7 @@ class TestCommand:
         assert kept["inputs"]["train"]["grad_accum"] == 2
         assert "another experiment" in self.run(*arguments).stdout
 
-    def test_the_curve(self) -> None:
+    def test_scaling_curve(self) -> None:
         arguments = ("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--curve")
         plain = msgspec.json.decode(self.run(*arguments, "--json").stdout)
         assert [each["gpus"] for each in plain["curve"]] == [1, 2, 4, 8, 16, 32, 64]
@@ -275,12 +275,12 @@ class TestCommand:
             assert (where / file).exists()
 
     @pytest.mark.parametrize(("given", "tokens"), [("4k", 4096), ("8,192", 8192), ("100", 100)])
-    def test_a_length_as_one_writes_it(self, given: str, tokens: int) -> None:
+    def test_sequence_length_with_units(self, given: str, tokens: int) -> None:
         done = self.run("--model", "gpt2-xl", "--gpus", "1", "--gpu", "H100", "--seq-len", given, "--json")
         assert msgspec.json.decode(done.stdout)["inputs"]["train"]["seq_len"] == tokens
 
     @pytest.mark.parametrize(("name", "said"), [("zero-4", "did you mean ZeRO-"), ("", "one of: "), ("x", "one of: ")])
-    def test_a_strategy_of_no_such_name(self, name: str, said: str) -> None:
+    def test_unknown_strategy_is_refused(self, name: str, said: str) -> None:
         done = self.run("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--strategy", name)
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr and done.stderr.count("\n") == 1
@@ -288,7 +288,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         "wrong", [["--lr", "1e-3"], ["--keep-global-batch"], ["--reference-gpus", "0"], ["--gpus", "1" + "0" * 30]]
     )
-    def test_a_wrong_question_about_a_model_is_one_line(self, wrong: list[str]) -> None:
+    def test_invalid_reference_run_is_refused_in_one_line(self, wrong: list[str]) -> None:
         done = self.run("--params", "1e9", *(["--gpus", "1"] if "--gpus" not in wrong else []), *wrong)
         assert (done.returncode, done.stdout) == (2, "")
         assert "Traceback" not in done.stderr
@@ -303,7 +303,7 @@ class TestCommand:
             ["--seq-len", "4kk"],
         ],
     )
-    def test_a_wrong_question_is_one_line(self, wrong: list[str]) -> None:
+    def test_invalid_options_are_refused_in_one_line(self, wrong: list[str]) -> None:
         done = self.run(*wrong)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.count("\n") == 1

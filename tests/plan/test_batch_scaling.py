@@ -30,34 +30,34 @@ class TestKeepingTheBatch:
             (7, 16, 1, 8, (9, 2, 126)),
         ],
     )
-    def test_by_accumulation_first(
+    def test_batch_is_kept_by_accumulation_first(
         self, gpus: int, micro_batch: int, grad_accum: int, reference: int, expected: tuple[int, int, int]
     ) -> None:
         found = scale_batch(setting(gpus, micro_batch, grad_accum), reference)
         assert (found.keep_micro_batch, found.keep_grad_accum, found.kept_batch) == expected
         assert found.keep_micro_batch <= micro_batch
 
-    def test_the_setting_takes_it_over(self) -> None:
+    def test_setting_takes_the_kept_batch(self) -> None:
         asked = setting(8)
-        kept, found, told = keep_global_batch(asked, scale_batch(asked, 4, lr=1e-3))
+        kept, found, notes = keep_global_batch(asked, scale_batch(asked, 4, lr=1e-3))
         assert (kept.train.micro_batch, kept.train.grad_accum) == (2, 4)
         assert not scale_batch(kept, 8).changes
         assert (found.changes, found.scaled_lr, found.reference_batch) == (False, 1e-3, 64)
-        assert told == "batch: 2 × 4 × 8 GPUs = 64, as on 4 GPUs"
+        assert notes == "batch: 2 × 4 × 8 GPUs = 64, as on 4 GPUs"
         assert describe_scaling(found) == [
             "Batch of a step: 2 × 8 × 4 GPUs = 64 sequences before, 2 × 4 × 8 GPUs = 64 now; "
             "the learning rate does not change."
         ]
 
-    def test_one_that_cannot_be_kept(self) -> None:
+    def test_batch_that_cannot_be_kept(self) -> None:
         asked = setting(5, 4, 2)
-        _, found, told = keep_global_batch(asked, scale_batch(asked, 4))
+        _, found, notes = keep_global_batch(asked, scale_batch(asked, 4))
         assert (found.batch, found.changes) == (30, True)
-        assert told == "batch: 3 × 2 × 5 GPUs = 30, closest to the 32 on 4 GPUs"
+        assert notes == "batch: 3 × 2 × 5 GPUs = 30, closest to the 32 on 4 GPUs"
         assert "It is therefore another experiment" in describe_scaling(found)[-1]
 
     @pytest.mark.parametrize(("reference", "before"), [(8, "1 × 16 × 8 GPUs = 128"), (3, "128")])
-    def test_a_batch_over_all_gpus_is_that_of_both_runs(self, reference: int, before: str) -> None:
+    def test_global_batch_is_that_of_both_runs(self, reference: int, before: str) -> None:
         found = scale_batch(setting(16, 1, 8), reference, 1e-3, global_batch=128)
         assert (found.reference_batch, found.batch, found.scaled_lr) == (128, 128, 1e-3)
         now = "1 × 8 × 16 GPUs = 128 now"
@@ -67,13 +67,13 @@ class TestKeepingTheBatch:
 
 
 class TestLearningRate:
-    def test_adam_takes_the_square_root_rule(self) -> None:
+    def test_adam_uses_the_square_root_rule(self) -> None:
         found = scale_batch(setting(16), 4, lr=3e-4)
         assert (found.rule, found.linear_factor, found.sqrt_factor) == ("square root", 4, 2)
         assert found.scaled_lr == pytest.approx(6e-4)
         assert 0 < found.warm_up_share < 0.1
 
-    def test_sgd_the_linear_one(self) -> None:
+    def test_sgd_uses_the_linear_rule(self) -> None:
         found = scale_batch(setting(16, optimizer="sgd"), 4, lr=0.1)
         assert (found.rule, found.scaled_lr) == ("linear", pytest.approx(0.4))
 
@@ -82,28 +82,28 @@ class TestLearningRate:
         assert (found.scaled_lr, found.warm_up_share) == (pytest.approx(5e-4), 0.0)
 
     @pytest.mark.parametrize("lr", [0.0, -1.0, math.nan, math.inf])
-    def test_one_that_makes_no_sense(self, lr: float) -> None:
+    def test_invalid_learning_rate_is_refused(self, lr: float) -> None:
         with pytest.raises(UserError, match="--lr"):
             scale_batch(setting(2), 4, lr)
 
     @pytest.mark.parametrize("gpus", [0, -8, 10**12])
-    def test_gpus_that_make_no_sense(self, gpus: int) -> None:
+    def test_invalid_reference_gpus_are_refused(self, gpus: int) -> None:
         with pytest.raises(UserError, match="--reference-gpus"):
             scale_batch(setting(2), gpus)
 
 
 class TestInWords:
-    def test_what_changes_and_that_it_is_another_experiment(self) -> None:
+    def test_description_of_a_changed_batch(self) -> None:
         said = "\n".join(describe_scaling(scale_batch(setting(16), 4, lr=3e-4)))
         for words in ("= 64 sequences before", "with 16 GPUs 256", "accumulation 2", "0.0006", "arXiv", "another exp"):
             assert words in said
 
-    def test_nothing_changes(self) -> None:
+    def test_description_of_a_kept_batch(self) -> None:
         assert len(describe_scaling(scale_batch(setting(4), 4))) == 1
 
 
 class TestManifest:
-    def test_says_what_it_is_compared_with(self) -> None:
+    def test_json_has_the_reference_run(self) -> None:
         asked = setting(16)
         found = scale_batch(asked, 4, lr=3e-4)
         plain = json.loads(render_manifest(asked, found))
@@ -118,5 +118,5 @@ class TestManifest:
         assert (kept["learning_rate"], kept["reference"]["same_experiment"]) == (3e-4, True)
         assert kept["warm_up_share"] == 0
 
-    def test_without_a_reference_says_nothing_of_it(self) -> None:
+    def test_json_without_a_reference_run(self) -> None:
         assert "reference" not in json.loads(render_manifest(setting(4)))

@@ -69,7 +69,7 @@ def test_states_are_exact_and_the_parts_add_up(strategy: Strategy, ranks: int) -
 
 
 @pytest.mark.slow
-def test_the_command_shows_both_figures_and_says_what_it_imports() -> None:
+def test_command_shows_both_figures_and_the_import() -> None:
     arguments = ["--gpus", "1", "--gpu-memory", "24GB", "--seq-len", "32", "--exact"]
     done = ddpwizard("plan", "--model", "llama:tiny", *arguments, "--python", sys.executable, cwd=HELPERS, limit_s=300)
     assert done.returncode == 0, done.stderr
@@ -127,7 +127,7 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("factory", "says"),
+    ("factory", "message"),
     [
         ("downloads", "it asks for huggingface.co over the network"),
         ("hungry", "MemoryError"),
@@ -135,19 +135,19 @@ def models(tmp_path: Path) -> Path:
         ("reads", "reads a value or a size"),
     ],
 )
-def test_what_cannot_be_tracked_is_told_in_one_line(
-    factory: str, says: str, models: Path, monkeypatch: pytest.MonkeyPatch
+def test_untrackable_module_is_reported_in_one_line(
+    factory: str, message: str, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if factory == "never":
         monkeypatch.setattr(exact_memory, "LIMIT_S", 5.0)
     seen = tracked(setting(SINGLE, 1), models, f"models:{factory}")
-    assert says in seen.problem
+    assert message in seen.problem
     assert "\n" not in seen.problem
-    assert any(says in line for line in exact_memory.render_comparison([seen]))
+    assert any(message in line for line in exact_memory.render_comparison([seen]))
 
 
 @pytest.mark.slow
-def test_a_batch_of_ones_own_frozen_weights_dropout_and_a_named_gpu(models: Path) -> None:
+def test_own_batch_with_frozen_weights_and_dropout(models: Path) -> None:
     asked = setting(DDP, 2, act_ckpt="full", dtype="bf16-mixed")
     seen = asyncio.run(exact_memory.track_candidate(row(asked), source(models, "models:odd", batch="models:picture")))
     assert not seen.problem
@@ -181,7 +181,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 import llama
 dist.init_process_group("gloo")
-kind, told = sys.argv[1:]
+kind, notes = sys.argv[1:]
 model, tokens = llama.tiny(), torch.zeros(2, 32, dtype=torch.int64)
 sharded = kind == "fsdp2"
 if sharded:
@@ -212,7 +212,7 @@ states = [v for s in optimizer.state.values() for v in s.values() if v.dim()]
 params = list(model.parameters())
 answer = {"peak": peak, "kept": [size(params), size(p.grad for p in params), size(states)]}
 if dist.get_rank() == 0:
-    json.dump(answer, open(told, "w"))
+    json.dump(answer, open(notes, "w"))
 # gloo gives up an answer that has come where its sender is gone already: leave together, by the store.
 store = dist.distributed_c10d._get_default_store()
 store.set(f"done {dist.get_rank()}", "")
@@ -227,18 +227,18 @@ dist.destroy_process_group()
 @pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [DDP, FSDP2], ids=lambda strategy: strategy.kind)
-def test_real_ranks_keep_and_need_the_same(strategy: Strategy, tmp_path: Path) -> None:
+def test_real_ranks_have_the_same_memory(strategy: Strategy, tmp_path: Path) -> None:
     (tmp_path / "real.py").write_text(REAL)
-    told = tmp_path / "told.json"
+    notes = tmp_path / "notes.json"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run(
-        [*launch, str(tmp_path / "real.py"), strategy.kind, str(told)],
+        [*launch, str(tmp_path / "real.py"), strategy.kind, str(notes)],
         cwd=HELPERS,
         check=True,
         timeout=300,
         env={"PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
     )
-    real = json.loads(told.read_text())
+    real = json.loads(notes.read_text())
     seen = tracked(setting(strategy))
     assert seen.state_bytes is not None
     shards = shard_bytes(1 if strategy is DDP else 2)
@@ -248,7 +248,7 @@ def test_real_ranks_keep_and_need_the_same(strategy: Strategy, tmp_path: Path) -
     assert real["peak"] == before_step
 
 
-def test_settings_that_are_not_tracked_say_why() -> None:
+def test_untracked_settings_have_a_reason() -> None:
     here = source(HELPERS)
     offloaded = Strategy(kind="fsdp2", reshard_after_forward=True, cpu_offload=True)
     assert "DeepSpeed" in exact_memory.unsupported_reason(setting(Strategy(kind="deepspeed", stage=2)), here)
@@ -259,7 +259,7 @@ def test_settings_that_are_not_tracked_say_why() -> None:
     assert not exact_memory.unsupported_reason(setting(Strategy(kind="hsdp", shard_size=2), 4), here)
 
 
-def test_the_best_that_can_be_tracked_and_ddp_beside_it() -> None:
+def test_best_trackable_candidate_and_ddp_are_tracked() -> None:
     model = Model(params=7.24e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14336, vocab=32000)
     whole = spec.fill_defaults(
         TrainingSetup(model=model, train=TrainingOptions(seq_len=4096), gpus=8, gpu="H100", gpu_memory_gib=79.0)
@@ -274,7 +274,7 @@ def test_the_best_that_can_be_tracked_and_ddp_beside_it() -> None:
     ] == ["single"]
 
 
-def test_a_plan_of_what_cannot_be_tracked_is_refused() -> None:
+def test_plan_without_trackable_candidates_is_refused() -> None:
     with pytest.raises(UserError, match="do not know DeepSpeed"):
         exact_memory.candidates_to_track(plan_candidates(setting(Strategy(kind="deepspeed", stage=3))), source(HELPERS))
 
@@ -301,7 +301,7 @@ def test_experts_and_pictures_under_autocast(config: dict[str, object], batch: s
     assert seen.state_bytes is not None and seen.state_bytes.optimizer == 2 * seen.state_bytes.params
 
 
-def test_a_batch_function_that_is_nowhere_in_its_module(tmp_path: Path) -> None:
+def test_missing_batch_function_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(BATCH)
     assert source(tmp_path, batch="own:pictures").batch
     with pytest.raises(UserError, match=r"own\.py has no picture"):
@@ -309,12 +309,12 @@ def test_a_batch_function_that_is_nowhere_in_its_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", ["picture", "models:", "models:f()", "a b:c"])
-def test_a_batch_that_names_no_function(batch: str) -> None:
+def test_invalid_batch_name_is_refused(batch: str) -> None:
     with pytest.raises(UserError, match="names no function"):
         source(HELPERS, batch=batch)
 
 
-def test_without_a_module_there_is_nothing_to_track() -> None:
+def test_exact_needs_a_module() -> None:
     done = ddpwizard("plan", "--params", "7e9", "--gpus", "8", "--gpu", "H100", "--exact")
     assert done.returncode == 2
     assert "--exact needs the module itself" in done.stderr
@@ -339,15 +339,15 @@ def test_a_well_known_name_is_built_by_transformers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "says"), [(("--optimizer", "lion"), "not lion"), (("--act-ckpt", "selective-op"), "only all or none")]
+    ("option", "message"), [(("--optimizer", "lion"), "not lion"), (("--act-ckpt", "selective-op"), "only all or none")]
 )
-def test_the_reason_is_what_one_can_change(option: tuple[str, str], says: str) -> None:
+def test_reason_names_the_option_to_change(option: tuple[str, str], message: str) -> None:
     done = ddpwizard("plan", "--model", "gpt2", "--gpus", "2", "--gpu", "H100", "--exact", *option)
     assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
+    assert message in done.stderr
 
 
-def test_the_formulas_parts_add_up_to_its_peak() -> None:
+def test_parts_of_the_formula_add_up_to_its_peak() -> None:
     for strategy in (SINGLE, DDP, FSDP2):
         for recompute in ("none", "full"):
             found: Candidate = row(setting(strategy, act_ckpt=recompute)).candidate
@@ -355,7 +355,7 @@ def test_the_formulas_parts_add_up_to_its_peak() -> None:
             assert sum(parts) == pytest.approx(found.peak_allocated_bytes_per_gpu)
 
 
-def test_the_table_names_what_differs() -> None:
+def test_table_names_differing_parts() -> None:
     formula = exact_memory.PeakParts(
         params=GIB, grads=0, optimizer=2 * GIB, activations=5 * GIB, buffers=GIB, temporaries=0
     )

@@ -37,17 +37,17 @@ def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 
 
 class TestSettings:
-    def test_a_known_name(self) -> None:
+    def test_known_model_name(self) -> None:
         found = asked(model="meta-llama/Llama-3.2-1B", seq_len=4096)
         assert (found.setting.model.params, found.setting.train.seq_len) == (1_235_814_400, 4096)
         assert not found.source.factory
         assert json.loads(found.source.config)["hidden_size"] == 2048
 
-    def test_sizes_that_are_given_take_the_place_of_those_found(self) -> None:
+    def test_given_sizes_replace_those_of_the_model(self) -> None:
         assert asked(model="gpt2", vocab=1000, params=1e9).setting.model.vocab == 1000
 
     @pytest.mark.parametrize(
-        ("given", "length", "says"),
+        ("given", "length", "message"),
         [
             ({"model": "gpt2"}, 1024, "seq_len: 1024, all positions that the model has"),
             (
@@ -61,12 +61,10 @@ class TestSettings:
             ({"model": "vit-base", "seq_len": 4096}, 4096, "seq_len: 4096 as given, though the model has 197"),
         ],
     )
-    def test_no_more_tokens_than_positions_unless_that_is_said(
-        self, given: dict[str, Any], length: int, says: str
-    ) -> None:
+    def test_default_length_is_limited_to_the_positions(self, given: dict[str, Any], length: int, message: str) -> None:
         found = asked(**given)
         assert found.setting.train.seq_len == length
-        assert [says in line for line in found.assumed].count(True) == 1
+        assert [message in line for line in found.assumed].count(True) == 1
 
     @pytest.mark.parametrize(
         ("given", "option"),
@@ -78,11 +76,11 @@ class TestSettings:
             ({"target_len": 64}, "--target-len"),
         ],
     )
-    def test_an_option_that_changes_nothing_is_told(self, given: dict[str, Any], option: str) -> None:
-        told = [line for line in asked(model="gpt2", **given).assumed if "has no effect" in line]
-        assert [option in line for line in told] == [True]
+    def test_option_without_effect_is_noted(self, given: dict[str, Any], option: str) -> None:
+        notes = [line for line in asked(model="gpt2", **given).assumed if "has no effect" in line]
+        assert [option in line for line in notes] == [True]
 
-    def test_without_a_word_several_kinds_of_checkpointing_are_tried(self) -> None:
+    def test_several_kinds_of_checkpointing_are_compared_by_default(self) -> None:
         found = asked(model="gpt2")
         assert found.recompute is None
         assert not any("act_ckpt" in line for line in found.assumed)
@@ -90,18 +88,18 @@ class TestSettings:
         assert {"none", "full"} <= {row.candidate.recompute for row in rows}
 
     @pytest.mark.parametrize("kind", ["none", "full", "selective-op", "selective-layer"])
-    def test_one_that_is_said_is_the_only_one(self, kind: str) -> None:
+    def test_given_checkpointing_is_the_only_one(self, kind: str) -> None:
         found = asked(model="gpt2", act_ckpt=kind)
         rows = plan_candidates(found.setting, found.links, recompute=found.recompute)
         assert {row.candidate.recompute for row in rows} == {kind}
 
-    def test_and_in_a_specification(self) -> None:
+    def test_checkpointing_of_a_specification(self) -> None:
         text = {"model": {"params": 1e9}, "train": {"act_ckpt": "full"}, "gpus": 8, "gpu": "H100"}
         assert request_from_spec(json.dumps(text).encode(), {}).recompute == "full"
         alone = text | {"strategy": {"kind": "ddp"}}
         assert request_from_spec(json.dumps(alone).encode(), {}).setting.train.act_ckpt == "full"
 
-    def test_a_picture_has_its_own_length(self) -> None:
+    def test_picture_has_its_own_length(self) -> None:
         found = asked(model="vit-large")
         assert found.setting.train.seq_len == 197
         assert not any(line.startswith("vocab") for line in found.assumed)
@@ -256,7 +254,7 @@ class TestReaders:
         text = {"model": model, "train": {}, "strategy": strategy, "gpus": 8, "gpu": "H100"}
         assert request_from_spec(json.dumps(text).encode(), {}).setting.train.seq_len == seq_len
 
-    def test_a_specification_without_nodes_has_as_many_as_its_gpus_need(self) -> None:
+    def test_specification_without_nodes_has_as_many_as_its_gpus_need(self) -> None:
         text = {"model": {"params": 1e9}, "train": {}, "gpus": 16, "gpu": "H100"}
         found = request_from_spec(json.dumps(text).encode(), {})
         assert found.setting.nodes == 2
@@ -271,7 +269,7 @@ class TestSources:
         assert found.setting.model.params == 124_439_808
         assert found.source.config == str(tmp_path / "config.json") or found.source.config == str(tmp_path)
 
-    def test_the_script_here_is_asked_where_nothing_else_is(self, tmp_path: Path) -> None:
+    def test_script_names_the_model_if_nothing_else_does(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").write_text('model = AutoModel.from_pretrained("gpt2-medium")')
         found = asked(script=str(tmp_path / "train.py"))
         assert found.setting.model.params == 354_823_168
@@ -288,7 +286,7 @@ class TestSources:
         assert "as train.py:2 does" in done.stderr
 
 
-# Arguments, and what the one line says.
+# Arguments, and what the one line message.
 REFUSED = [
     ((), "which model?"),
     (("--script", "gone.py"), "gone.py: no such script"),
@@ -316,10 +314,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "says"), REFUSED, ids=[" ".join(each[0]) or "nothing" for each in REFUSED])
-def test_nonsense_gets_one_line(
+@pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[" ".join(each[0]) or "nothing" for each in REFUSED])
+def test_invalid_options_are_refused_in_one_line(
     arguments: tuple[str, ...],
-    says: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -335,20 +333,20 @@ def test_nonsense_gets_one_line(
     with pytest.raises(SystemExit) as end:
         sys.exit(main(["plan", *given]))
     assert end.value.code == 2
-    told = capfd.readouterr().err
-    assert says in told
-    assert told.count("\n") == 1
-    assert len(told) < 700
+    notes = capfd.readouterr().err
+    assert message in notes
+    assert notes.count("\n") == 1
+    assert len(notes) < 700
 
 
-def test_what_a_person_means_who_says_nothing_of_it() -> None:
+def test_defaults_without_bf16_units() -> None:
     found = asked(model="t5-large", gpus=8, gpu="V100-32G")
     assert (found.setting.train.seq_len, found.setting.train.dtype) == (512, "fp16-mixed")
     assert "dtype: fp16, as V100-32G has no units for bf16" in found.assumed
     assert any("slower" in line for line in asked(model="gpt2", gpu="T4", dtype="bf16-mixed").assumed)
 
 
-def test_adapters_without_a_shape_are_not_counted_and_that_is_told() -> None:
+def test_adapters_without_a_shape_are_noted() -> None:
     found = asked(params=7e9, lora=16, gpus=4, gpu="A100-80G")
     rows = plan_candidates(found.setting, found.links)
     assert {row.candidate.fits for row in rows} == {None}

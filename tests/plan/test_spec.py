@@ -1,4 +1,4 @@
-"""What a plan says of itself: what is refused, what is not known, what lacks least, what would help."""
+"""What a plan message of itself: what is refused, what is not known, what lacks least, what would help."""
 
 import os
 import subprocess
@@ -37,21 +37,21 @@ class TestFiles:
         with pytest.raises(UserError, match="no regular file"):
             read_regular_file(Path(path), 10, "")
 
-    def test_a_pipe_does_not_block(self, tmp_path: Path) -> None:
+    def test_pipe_does_not_block(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(UserError, match="no regular file"):
             read_regular_file(tmp_path / "pipe", 10, "")
 
-    def test_no_such_home(self) -> None:
+    def test_unknown_home_is_refused(self) -> None:
         with pytest.raises(UserError, match="no home directory is known for ~nouser"):
             expand_user("~nouser/x")
         with pytest.raises(UserError, match="no home"):
             _path("~nouser/x")
-        assert _path("~nouser is what it says") == ""
+        assert _path("~nouser is what it message") == ""
 
 
 class TestRanking:
-    def test_first_comes_what_fits_with_room(self) -> None:
+    def test_candidates_with_room_come_first(self) -> None:
         signs: set[bool | str | None] = set()
         for memory_gib in range(60, 100, 4):
             rows = [row.candidate for row in plan_candidates(setting(memory_gib=memory_gib, seq_len=4096), LINKS)]
@@ -62,27 +62,27 @@ class TestRanking:
             signs |= {each.fits for each in rows}
         assert "tight" in signs
 
-    def test_where_nothing_fits_what_lacks_least_comes_first(self) -> None:
+    def test_smallest_shortage_comes_first_if_nothing_fits(self) -> None:
         rows = [row.candidate for row in plan_candidates(setting(memory_gib=4.0, seq_len=4096), LINKS)]
         assert not any(each.fits for each in rows)
         used = [each.device_used_bytes_per_gpu for each in rows]
         assert used == sorted(used)
 
-    def test_without_a_shape_it_is_not_known(self) -> None:
+    def test_fits_is_unknown_without_a_shape(self) -> None:
         rows = [row.candidate for row in plan_candidates(setting(Model(params=3e9)), LINKS)]
         assert {each.fits for each in rows} == {None}
         assert all(each.largest_micro_batch is None and "at least" in each.why for each in rows)
 
     @pytest.mark.parametrize("seq_len", [128, 4096, 32768])
     @pytest.mark.parametrize("gpus", [1, 8])
-    def test_the_advice_suits_the_strategy(self, seq_len: int, gpus: int) -> None:
+    def test_advice_suits_the_strategy(self, seq_len: int, gpus: int) -> None:
         for found, asked in plan_candidates(setting(seq_len=seq_len, gpus=gpus), LINKS):
             kind = asked.strategy.kind if asked.strategy else ""
             assert "gradient_as_bucket_view" not in found.lever or kind in ("ddp", "zero-optimizer")
             assert "shard the" not in found.lever or (kind not in ("fsdp2", "hsdp") and gpus > 1)
             assert "recompute" not in found.lever or found.recompute != "full"
 
-    def test_the_parts_add_up_to_the_figure(self) -> None:
+    def test_shown_parts_add_up_to_the_figure(self) -> None:
         for found, _ in plan_candidates(setting(), LINKS):
             shown, _, whole = peak_parts_text(found).rpartition(" = ")
             assert sum(float(part.split()[1]) for part in shown.split(" · ")) == pytest.approx(float(whole))
@@ -106,7 +106,7 @@ class TestSpec:
         assert spec.parse_count(text) == pytest.approx(value)
 
     @pytest.mark.parametrize("text", ["", "B", "7BB", "nan", "inf", "seven"])
-    def test_no_counts(self, text: str) -> None:
+    def test_invalid_counts(self, text: str) -> None:
         with pytest.raises(ValueError):
             spec.parse_count(text)
 
@@ -115,7 +115,7 @@ class TestSpec:
         assert spec.nodes_for(gpus) == nodes
 
 
-def test_a_batch_that_cannot_be_kept() -> None:
+def test_batch_that_cannot_be_kept_is_described() -> None:
     train = TrainingOptions(micro_batch=4, grad_accum=2)
     asked = spec.fill_defaults(TrainingSetup(model=Model(params=1e9), train=train, gpus=5))[0]
     assert "A batch of 32 cannot be kept on 5 GPUs: the closest is 30" in "\n".join(
@@ -125,7 +125,7 @@ def test_a_batch_that_cannot_be_kept() -> None:
 
 class TestCommand:
     @pytest.mark.parametrize(
-        ("arguments", "says"),
+        ("arguments", "message"),
         [
             (["--params", "7B", "--gpus", "8", "--gpu", "H1000"], "--gpu-memory"),
             (["--params", "7B", "--gpus", "8", "--gpu", "A100"], "A100-80G or A100-40G"),
@@ -135,12 +135,12 @@ class TestCommand:
             (["--spec", "/dev/stdin"], "/dev/stdin is no regular file"),
         ],
     )
-    def test_is_refused_in_one_line(self, arguments: list[str], says: str) -> None:
+    def test_invalid_command_is_refused_in_one_line(self, arguments: list[str], message: str) -> None:
         done = run(*arguments, given="{}")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert says in done.stderr
+        assert message in done.stderr
 
-    def test_what_is_assumed_is_told(self) -> None:
+    def test_assumptions_are_listed(self) -> None:
         shape = ("--params", "7B", "--layers", "32", "--hidden", "4096")
         done = run(*shape, "--gpus", "16", "--gpu", "H1000", "--gpu-memory", "80GB")
         for words in ("a guess: H1000 is not known", "nodes: 2, 8 GPUs each", "between nodes: 90", "more, all of"):

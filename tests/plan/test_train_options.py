@@ -21,13 +21,15 @@ MODEL = Model(params=8e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermed
         ({"micro_batch": 3}, 3, None),
     ],
 )
-def test_the_global_batch(given: dict[str, int], micro_batch: int, grad_accum: int | None) -> None:
+def test_global_batch_sets_accumulation_or_micro_batch(
+    given: dict[str, int], micro_batch: int, grad_accum: int | None
+) -> None:
     found, _ = train_from_values(given, MODEL, 16)
     assert (found.micro_batch, found.grad_accum) == (micro_batch, grad_accum)
 
 
 @pytest.mark.parametrize(
-    ("given", "says", "next_step"),
+    ("given", "message", "next_step"),
     [
         (
             {"global_batch": 500, "micro_batch": 4, "grad_accum": 8},
@@ -41,10 +43,10 @@ def test_the_global_batch(given: dict[str, int], micro_batch: int, grad_accum: i
         ({"global_batch": 64, "micro_batch": 0}, "train.micro_batch is 0", "give a positive number"),
     ],
 )
-def test_a_batch_that_does_not_multiply_out(given: dict[str, int], says: str, next_step: str) -> None:
+def test_batch_that_does_not_multiply_out_is_refused(given: dict[str, int], message: str, next_step: str) -> None:
     with pytest.raises(UserError) as refusal:
         train_from_values(given, MODEL, 16)
-    assert says in refusal.value.message
+    assert message in refusal.value.message
     assert next_step in refusal.value.next_step
 
 
@@ -52,14 +54,14 @@ def test_options_are_taken_as_they_are() -> None:
     given = {"dtype": "bf16-pure", "optimizer": "lion", "compile": True, "loss": "chunked", "attention": "eager"}
     given |= {"act_ckpt": "selective-op", "alloc": "expandable_segments", "optimizer_impl": "fused", "lora": 8}
     given |= {"lora_target": "all-linear", "quant": "nf4", "seq_len": 512, "frozen": None}
-    found, told = train_from_values(given, MODEL, 8)
+    found, notes = train_from_values(given, MODEL, 8)
     assert (found.dtype, found.optimizer, found.compile, found.loss) == ("bf16-pure", "lion", True, "chunked")
     assert (found.act_ckpt, found.alloc, found.optimizer_impl) == ("selective-op", "expandable_segments", "fused")
-    assert (found.lora, found.quant, told) == (Lora(r=8, target="all-linear"), "nf4", [])
+    assert (found.lora, found.quant, notes) == (Lora(r=8, target="all-linear"), "nf4", [])
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"quant": "nf4"}, "weights in nf4 cannot be trained"),
         ({"lora_target": "q,v"}, "--lora-target without --lora"),
@@ -73,13 +75,13 @@ def test_options_are_taken_as_they_are() -> None:
         ({"frozen": "nan"}, "--frozen is nan"),
     ],
 )
-def test_what_does_not_go_together(given: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_contradicting_options_are_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         train_from_values(given, MODEL, 8)
 
 
 @pytest.mark.parametrize(("text", "share"), [("0.75", 0.75), ("75%", 0.75), ("6B", 0.75), ("0", 0.0)])
-def test_a_share(text: str, share: float) -> None:
+def test_share_is_parsed(text: str, share: float) -> None:
     assert parse_share(text, 8e9) == share
 
 
@@ -90,6 +92,6 @@ def test_frozen_weights_have_no_gradient_and_no_state() -> None:
     assert (kept.params, kept.grads, kept.optimizer) == (4 * 8e9, 4 * 2e9, 8 * 2e9)
 
 
-def test_what_the_model_itself_freezes_is_taken_and_an_option_goes_before_it() -> None:
+def test_frozen_option_overrides_the_model() -> None:
     assert train_from_values({}, MODEL, 1, frozen=0.25)[0].frozen == 0.25
     assert train_from_values({"frozen": "0.5"}, MODEL, 1, frozen=0.25)[0].frozen == 0.5

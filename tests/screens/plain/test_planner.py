@@ -4,17 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-# An interpreter without torch answers the look at the box sooner.
+# An interpreter without torch answers the probes sooner.
 PLAIN = ["--plain", "--python", sys._base_executable]  # type: ignore[attr-defined]
 RUN = ["7", "", "4096", "16", "h100"]
-LOOKED_AT = ["1", "0", "c", "1", "3", "g", "48"]
+SHOWN = ["1", "0", "c", "1", "3", "g", "48"]
 WRITTEN = ["w", "1", "", "", "n", "w", "1", "", "", "y", "q"]
 
 
-def test_the_same_questions_are_answered(tmp_path: Path) -> None:
+def test_plain_planner_answers_as_the_screen(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ddpwizard", *PLAIN],
-        input="\n".join([*RUN, *LOOKED_AT, *WRITTEN]) + "\n",
+        input="\n".join([*RUN, *SHOWN, *WRITTEN]) + "\n",
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -22,7 +22,7 @@ def test_the_same_questions_are_answered(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = done.stdout
+    output = done.stdout
     for words in (
         "strategies; the simplest is ",
         "Fastest: ",
@@ -31,12 +31,12 @@ def test_the_same_questions_are_answered(tmp_path: Path) -> None:
         "B weights × ",
         "Please give a number from 1 to ",
         "difference",
-        "needs changed",
+        "Changes for ",
         "  launch.sh ",
         "Write these into ddpwizard-plan?",
         " files into ddpwizard-plan.",
     ):
-        assert words in said, words
-    assert said.count("Write these into") == 2
+        assert words in output, words
+    assert output.count("Write these into") == 2
     assert (tmp_path / "ddpwizard-plan" / "launch.sh").is_file()
-    assert "\x1b" not in said
+    assert "\x1b" not in output

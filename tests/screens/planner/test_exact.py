@@ -75,7 +75,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
 
 
 @walk
-async def test_code_is_imported_only_when_one_says_so(here: Path) -> None:
+async def test_code_is_imported_only_after_confirmation(here: Path) -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
         await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
@@ -116,8 +116,8 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
         await pilot.press("x")
         await shows(pilot, "tracking DDP", f"/ {exact_memory.LIMIT_S:g} s")
         await shows(pilot, "Exact: what PyTorch allocates", "peak in", limit_s=CHILD_LIMIT_S)
-        told = exact_memory.render_comparison(found)
-        formula, tracked, off = next(line for line in told if line.startswith("  DDP")).split()[2:5]
+        notes = exact_memory.render_comparison(found)
+        formula, tracked, off = next(line for line in notes if line.startswith("  DDP")).split()[2:5]
         shown = next(line for line in frame(pilot).splitlines() if line.startswith(" in all")).split()[2:]
         assert [f"{float(size):.1f}" for size in shown[:2]] == [formula, tracked]
         assert shown[2] == off
@@ -136,7 +136,7 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
 
 @pytest.mark.slow
 @walk
-async def test_code_that_fails_is_told_in_the_form() -> None:
+async def test_failing_code_is_reported_in_the_form() -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         await entered(pilot, "own:wrong")
         await shows(pilot, "Yes, import it")
@@ -149,7 +149,7 @@ async def test_code_that_fails_is_told_in_the_form() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 @walk
-async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> None:
+async def test_code_that_never_returns_is_cancelled_with_a_key(key: str, here: Path) -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:never")
         await shows(pilot, "Yes, import it")
@@ -165,7 +165,7 @@ async def test_what_never_returns_is_ended_with_a_key(key: str, here: Path) -> N
 
 
 @walk
-async def test_tracking_is_ended_with_escape(here: Path) -> None:
+async def test_tracking_is_cancelled_with_escape(here: Path) -> None:
     state = RecordedState()
     async with WizardApp(state, "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "gpt2")
@@ -173,7 +173,7 @@ async def test_tracking_is_ended_with_escape(here: Path) -> None:
         await pilot.press("enter")
         await shows(pilot, "1 of ")
         await pilot.press("x")
-        await shows(pilot, "tracking ", "Importing transformers in", "esc ends it")
+        await shows(pilot, "tracking ", "Importing transformers in", "esc cancels it")
         await pilot.press("escape")
         await shows(pilot, "Cancelled.", "1 of ")
         assert "tracking " not in frame(pilot)
@@ -183,14 +183,14 @@ async def test_tracking_is_ended_with_escape(here: Path) -> None:
 
 
 @walk
-async def test_what_cannot_be_tracked_is_told_as_by_the_command() -> None:
+async def test_untrackable_strategy_is_reported() -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "7b 32 4096 32000")
         await until(pilot, lambda: screen._rows[0].setting.model.hidden == 4096 and not screen._error)
         await pilot.press("enter")
         await shows(pilot, "1 of ")
         await pilot.press("x")
-        await shows(pilot, "not tracked: it needs the module itself", "pkg.mod:build")
+        await shows(pilot, "not tracked: tracking needs the module itself", "pkg.mod:build")
         await pilot.press("escape")
         await entered(pilot, "Llama-3.1-8B")
         await until(pilot, lambda: screen._rows[0].setting.model.name == "Llama-3.1-8B")
@@ -201,7 +201,7 @@ async def test_what_cannot_be_tracked_is_told_as_by_the_command() -> None:
         await shows(pilot, "not tracked: torch's trackers do not know DeepSpeed", "n shows the next")
 
 
-def test_paths_are_taken_as_by_the_command(here: Path) -> None:
+def test_model_paths_work_as_in_the_command(here: Path) -> None:
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     config |= {"vocab_size": 100, "intermediate_size": 128}
     (here / "llama").mkdir()
@@ -221,21 +221,21 @@ def test_paths_are_taken_as_by_the_command(here: Path) -> None:
         asked("gpt2")
 
 
-def test_what_code_freezes_is_not_trained() -> None:
+def test_weights_frozen_by_code_are_not_trained() -> None:
     built = ModelSource(Model(params=1e9, layers=4, hidden=64, vocab=100), [], "own:tiny", frozen=0.25)
-    box = form_fields.form_machine(snapshot())
-    values = form_fields.initial_values(box, Path.cwd()) | {"model": "own:tiny"}
-    assert form_fields.request_from_form(values, box, {"own:tiny": built}).setting.train.frozen == 0.25
+    machine = form_fields.form_machine(snapshot())
+    values = form_fields.initial_values(machine, Path.cwd()) | {"model": "own:tiny"}
+    assert form_fields.request_from_form(values, machine, {"own:tiny": built}).setting.train.frozen == 0.25
     with pytest.raises(UserError, match="no memory"):
-        form_fields.request_from_form(values, box, {"own:tiny": UserError("no memory")})
+        form_fields.request_from_form(values, machine, {"own:tiny": UserError("no memory")})
 
 
 def asked(model: str) -> PlanRequest:
-    box = form_fields.form_machine(snapshot())
-    return form_fields.request_from_form(form_fields.initial_values(box, Path.cwd()) | {"model": model}, box)
+    machine = form_fields.form_machine(snapshot())
+    return form_fields.request_from_form(form_fields.initial_values(machine, Path.cwd()) | {"model": model}, machine)
 
 
-def test_both_figures_part_for_part() -> None:
+def test_comparison_of_formula_and_tracker() -> None:
     question = asked("gpt2")
     row = PlanRow(summary.make_summary(question).rows[0].candidate, question.setting)
     formula = exact_memory.PeakParts(

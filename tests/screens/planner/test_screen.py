@@ -1,4 +1,4 @@
-"""The planner's screen: ranks as one types, tells what is wrong with a field, shows why, compares, writes files."""
+"""The planner's screen: form, ranking, errors of fields, memory breakdown, comparison and job files."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def field(screen: PlanScreen, name: str) -> Input:
 
 
 @walk
-async def test_what_fits_comes_first_and_its_peak_is_taken_apart() -> None:
+async def test_fitting_strategies_come_first_with_the_parts_of_the_peak() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "✓" in table(pilot)[0]
@@ -79,7 +79,7 @@ async def test_what_fits_comes_first_and_its_peak_is_taken_apart() -> None:
 
 
 @walk
-async def test_three_questions_are_answered_in_a_line_each() -> None:
+async def test_summary_has_three_answers() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         await shows(pilot, "strategies; the simplest is ", "Fastest: ", " a step, ", " tokens/s", "With 8 more GPUs: ")
@@ -107,7 +107,7 @@ async def test_three_questions_are_answered_in_a_line_each() -> None:
 
 
 @walk
-async def test_where_more_gpus_are_not_enough_it_says_how_many_are() -> None:
+async def test_summary_names_the_gpus_that_are_enough() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "model").value = "Llama-3.1-405B"
@@ -115,7 +115,7 @@ async def test_where_more_gpus_are_not_enough_it_says_how_many_are() -> None:
 
 
 @walk
-async def test_what_is_pasted_into_a_field_stands_there_once() -> None:
+async def test_pasted_text_is_entered_once() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         await pilot.press("tab", "ctrl+u")
@@ -144,7 +144,7 @@ async def test_fields_in_grey_follow_the_model_and_the_gpu() -> None:
 
 
 @walk
-async def test_a_letter_takes_a_word_and_is_no_command() -> None:
+async def test_letter_selects_a_choice_and_is_no_command() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         optimizer = screen.query_one("#optimizer", ChoiceField)
@@ -155,7 +155,7 @@ async def test_a_letter_takes_a_word_and_is_no_command() -> None:
 
 
 @walk
-async def test_a_long_value_shows_how_it_begins_where_one_is_not_in_it() -> None:
+async def test_long_value_shows_its_beginning_without_focus() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("tab", "ctrl+u", *"7000M 32 4096 32000 is long")
@@ -164,13 +164,13 @@ async def test_a_long_value_shows_how_it_begins_where_one_is_not_in_it() -> None
 
 
 @pytest.mark.parametrize("said", ["", "none", "No", "0"])
-def test_no_adapters_as_one_writes_it(said: str) -> None:
+def test_lora_field_without_adapters(said: str) -> None:
     values = form_fields.initial_values(form_fields.FormMachine(), Path("nowhere")) | {"lora": said}
     assert form_fields.request_from_form(values, form_fields.FormMachine()).setting.train.lora is None
 
 
 @walk
-async def test_it_ranks_again_as_one_types() -> None:
+async def test_strategies_are_ranked_while_typing() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         before = table(pilot)
@@ -183,7 +183,7 @@ async def test_it_ranks_again_as_one_types() -> None:
 
 
 @walk
-async def test_the_marked_strategy_stays_marked_when_the_order_changes() -> None:
+async def test_marked_strategy_stays_marked_in_a_new_order() -> None:
     async with WizardApp(RecordedState()).run_test(size=(80, 40)) as pilot:
         screen = await opened(pilot)
         choices = screen.query_one(Choices)
@@ -236,12 +236,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "says"), WRONG)
-def test_what_makes_no_sense_is_refused_with_its_field(name: str, value: str, says: str, here: Path) -> None:
-    box = form_fields.form_machine(recorded())
+@pytest.mark.parametrize(("name", "value", "message"), WRONG)
+def test_invalid_value_is_refused_with_its_field(name: str, value: str, message: str, here: Path) -> None:
+    machine = form_fields.form_machine(recorded())
     with pytest.raises(UserError) as refused:
-        form_fields.request_from_form(form_fields.initial_values(box, here) | {name: value}, box)
-    assert says in refused.value.message
+        form_fields.request_from_form(form_fields.initial_values(machine, here) | {name: value}, machine)
+    assert message in refused.value.message
     assert refused.value.next_step
     assert len(refused.value.message) < 120
 
@@ -263,7 +263,7 @@ def test_similar_names_are_offered_and_numbers_take_units(here: Path) -> None:
 
 
 @walk
-async def test_the_first_row_stays_marked_until_one_moves_the_mark() -> None:
+async def test_first_row_stays_marked_until_the_mark_is_moved() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         for model, hidden, dtype in (("Llama-3.1-70B", 8192, "bf16-pure"), ("0.1b 12 768", 768, "bf16-mixed")):
@@ -277,7 +277,7 @@ async def test_the_first_row_stays_marked_until_one_moves_the_mark() -> None:
 
 
 @walk
-async def test_the_form_is_found_again_and_a_wrong_one_writes_nothing(here: Path) -> None:
+async def test_form_is_kept_and_an_invalid_one_writes_nothing(here: Path) -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "gpus").value = "16"
@@ -295,13 +295,13 @@ async def test_the_form_is_found_again_and_a_wrong_one_writes_nothing(here: Path
         assert pilot.app.screen is screen
 
 
-def test_what_is_not_counted_is_told(here: Path) -> None:
-    assert "without the loss (no vocab given)" in said(here, model="7b 32 4096")[0]
-    assert said(here, model="7b")[1] == "Fastest: not known without them either."
-    assert said(here, model="7b")[2].endswith("not known.")
+def test_summary_names_memory_that_is_not_counted(here: Path) -> None:
+    assert "without the loss (no vocab given)" in answers(here, model="7b 32 4096")[0]
+    assert answers(here, model="7b")[1] == "Fastest: not known without them either."
+    assert answers(here, model="7b")[2].endswith("not known.")
 
 
-def test_no_gpu_here_is_told(here: Path) -> None:
+def test_form_notes_assumed_gpus(here: Path) -> None:
     nothing = form_fields.form_machine(None)
     values = form_fields.initial_values(nothing, here)
     assert form_fields.assumption_note(values, nothing).startswith("No GPU is seen here: 8 × H100 are assumed")
@@ -311,24 +311,24 @@ def test_no_gpu_here_is_told(here: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_row_keeps_to_its_width_and_its_meaning(width: int, here: Path) -> None:
-    box = form_fields.form_machine(None)
-    values = form_fields.initial_values(box, here)
+def test_row_fits_its_width(width: int, here: Path) -> None:
+    machine = form_fields.form_machine(None)
+    values = form_fields.initial_values(machine, here)
     for model in ("Llama-3.1-8B", "DeepSeek-V3"):
-        found = summary.make_summary(form_fields.request_from_form(values | {"model": model, "gpus": "16"}, box))
+        found = summary.make_summary(form_fields.request_from_form(values | {"model": model, "gpus": "16"}, machine))
         rows = [StrategyTable(width, 79.1 * GIB, False).row(row, False).plain for row in found.rows]
         assert all(len(row) <= width - 4 for row in rows)
         assert not [row for row in rows if "…" in row and "resh" in row]
         assert all(row.count("over") == 1 for row in rows if "✗" in row and "host full" not in row)
 
 
-def test_the_largest_part_has_the_most_cells_of_a_short_bar() -> None:
+def test_largest_part_has_most_cells_of_a_short_bar() -> None:
     small = dict.fromkeys(Breakdown.__struct_fields__, 4.0 * GIB)
     shown = memory_bars.memory_bar(Breakdown(**(small | {"activations": 26.0 * GIB})), 80 * GIB, 10, True)
     assert "".join(signs for signs, _ in shown).count("A") >= 2
 
 
-def test_differences_are_of_what_is_shown() -> None:
+def test_differences_are_of_rounded_figures() -> None:
     figure = ComparisonRow("on a GPU", 63.76 * GIB, 55.34 * GIB, *GIBS)
     assert figure.cells == ("63.8 GiB", "55.3 GiB", "-8.5 GiB")
     figure = ComparisonRow("a step", 0.524, 0.535, *TIMES)
@@ -336,21 +336,21 @@ def test_differences_are_of_what_is_shown() -> None:
 
 
 @walk
-async def test_a_field_that_is_not_understood_is_named_and_the_table_stays() -> None:
+async def test_invalid_field_is_named_and_the_table_stays() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         before = table(pilot)
-        for name, value, says in WRONG[:4]:
+        for name, value, message in WRONG[:4]:
             entry = field(screen, name)
             usual, entry.value = entry.value, value
-            await shows(pilot, says, "as it was", "→")
+            await shows(pilot, message, "as it was", "→")
             assert table(pilot) == before
             entry.value = usual
         await shows(pilot, "strategy", "Fits: ")
 
 
 @walk
-async def test_words_of_a_field_are_told_and_taken_one_after_the_other() -> None:
+async def test_choices_are_listed_and_selected_in_turn() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         precision = screen.query_one("#dtype", ChoiceField)
@@ -373,7 +373,7 @@ async def test_words_of_a_field_are_told_and_taken_one_after_the_other() -> None
 
 
 @walk
-async def test_other_fields_are_on_a_page_of_their_own() -> None:
+async def test_second_page_of_fields() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         await pilot.press("m")
@@ -416,7 +416,7 @@ async def test_a_keystroke_is_quick() -> None:
         assert statistics.median(taken) < 1.0  # 25 ms on an idle machine; make bench holds the bar of 50 ms
 
 
-def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_plan_does_not_block_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, quick = threading.Event(), summary.make_summary
 
     def slow(asked: request.PlanRequest) -> summary.PlanSummary:
@@ -443,7 +443,7 @@ def test_a_slow_plan_does_not_hold_the_screen(monkeypatch: pytest.MonkeyPatch) -
 
 
 @walk
-async def test_why_shows_the_formulas_and_steps_through_the_strategies() -> None:
+async def test_breakdown_shows_formulas_of_each_strategy() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("enter")
@@ -453,7 +453,7 @@ async def test_why_shows_the_formulas_and_steps_through_the_strategies() -> None
         await shows(pilot, "2 of ")
         assert rows(pilot)[0] != first
         await pilot.press("b", "end")
-        await shows(pilot, "1 of ", "What is to be done")
+        await shows(pilot, "1 of ", "Changes to your script")
         await pilot.press("escape")
         await shows(pilot, "Fastest: ")
 
@@ -474,7 +474,7 @@ async def test_two_strategies_side_by_side() -> None:
             "on a GPU",
             "peak in",
             "waits of a step",
-            "needs changed",
+            "Changes for ",
             "host memory",
         )
         await pilot.press("escape")
@@ -501,7 +501,7 @@ async def test_files_are_shown_before_they_are_written(here: Path) -> None:
         screen = pilot.app.screen
         screen.query_one("#directory", Input).value = "ddpwizard-plan"
         await pilot.press("w")
-        await shows(pilot, "is there already", "name another directory")
+        await shows(pilot, "exists already", "name another directory")
         screen.query_one("#directory", Input).value = "ddpwizard-plan/launch.sh"
         await pilot.press("w")
         await shows(pilot, "cannot write")
@@ -513,7 +513,7 @@ async def test_files_are_shown_before_they_are_written(here: Path) -> None:
 
 
 @walk
-async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
+async def test_nothing_is_written_for_a_strategy_that_does_not_fit(here: Path) -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
         field(screen, "model").value = "Llama-3.1-70B"
@@ -536,7 +536,7 @@ async def test_nothing_is_written_for_what_does_not_fit(here: Path) -> None:
 
 
 @walk
-async def test_the_script_is_that_of_the_job(here: Path) -> None:
+async def test_script_is_that_of_the_running_job(here: Path) -> None:
     async with WizardApp(RecordedState([report(here)])).run_test(size=SIZE) as pilot:
         await shows(pilot, "looks hung")
         await pilot.press("7")
@@ -580,7 +580,7 @@ async def test_ascii_has_a_letter_for_each_part() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @walk
-async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
+async def test_ascii_has_the_same_layout(size: str) -> None:
     async with WizardApp(RecordedState(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
         screen = await opened(pilot)
         head = next(line for line in rows(pilot) if "on a GPU" in line)
@@ -592,7 +592,7 @@ async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
         for keys, waits in (
             (["m"], "<any>"),
             (["m", "escape", "enter"], "1 of "),
-            (["end"], "What is to be done"),
+            (["end"], "Changes to your script"),
             (["escape", "c", "down", "c"], "Side by side"),
             (["escape", "w"], "launch.sh"),
             (["escape", "question_mark"], "OK fits, FAIL does not"),
@@ -611,7 +611,7 @@ async def test_ascii_takes_as_much_room_and_says_as_much(size: str) -> None:
 
 
 @walk
-async def test_on_few_columns_the_keys_that_are_left_out_are_with_help() -> None:
+async def test_narrow_screen_lists_missing_keys_in_help() -> None:
     async with WizardApp(RecordedState()).run_test(size=(60, 20)) as pilot:
         await opened(pilot)
         last = rows(pilot)[-1]
@@ -624,7 +624,7 @@ async def test_on_few_columns_the_keys_that_are_left_out_are_with_help() -> None
 
 
 @walk
-async def test_it_survives_any_size() -> None:
+async def test_any_terminal_size() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         for size in ((60, 20), (40, 10), (200, 60), (20, 5), (80, 24)):
@@ -641,7 +641,7 @@ async def test_it_survives_any_size() -> None:
 
 
 @walk
-async def test_a_box_that_was_not_looked_at_is_looked_at() -> None:
+async def test_machine_is_probed_if_it_was_not() -> None:
     state = RecordedState()
     async with WizardApp(state, "plan").run_test(size=SIZE) as pilot:
         screen = pilot.app.screen
@@ -652,22 +652,22 @@ async def test_a_box_that_was_not_looked_at_is_looked_at() -> None:
         assert state.looked == ["gpus", "limits"]
 
 
-def test_the_form_begins_with_what_the_box_has(here: Path) -> None:
+def test_form_begins_with_the_values_of_the_machine(here: Path) -> None:
     snapshot = recorded()
     assert snapshot.gpus is not None
     gpus = [msgspec.structs.replace(gpu, memory_used_bytes=10 << 30) for gpu in snapshot.gpus.gpus[:4]]
     snapshot = msgspec.structs.replace(snapshot, gpus=msgspec.structs.replace(snapshot.gpus, gpus=gpus))
-    box = form_fields.form_machine(snapshot)
-    values = form_fields.initial_values(box, here)
+    machine = form_fields.form_machine(snapshot)
+    values = form_fields.initial_values(machine, here)
     assert (values["gpus"], values["gpu"], values["nodes"], values["model"]) == ("4", "H100", "", "Llama-3.1-8B")
-    found = form_fields.request_from_form(values, box)
+    found = form_fields.request_from_form(values, machine)
     assert found.setting.gpu_memory_gib == 70
     assert found.host_bytes == 900 << 30
-    other = form_fields.request_from_form(values | {"gpu": "A100-40G"}, box).setting
+    other = form_fields.request_from_form(values | {"gpu": "A100-40G"}, machine).setting
     assert other.gpu_memory_gib is not None
     assert other.gpu_memory_gib < 40
-    machine = form_fields.request_from_form(values | {"gpu": "p5.48xlarge", "gpus": "32"}, box)
-    assert (machine.setting.nodes, machine.setting.gpu, machine.host_bytes) == (4, "H100", 2048 << 30)
+    server = form_fields.request_from_form(values | {"gpu": "p5.48xlarge", "gpus": "32"}, machine)
+    assert (server.setting.nodes, server.setting.gpu, server.host_bytes) == (4, "H100", 2048 << 30)
     assert form_fields.form_machine(None).gpus == 0
     bench = BenchRow(
         operation="all_reduce",
@@ -683,7 +683,7 @@ def test_the_form_begins_with_what_the_box_has(here: Path) -> None:
     assert form_fields.request_from_form(values, form_fields.form_machine(measured)).links.intra_gbps == 123.0
 
 
-def test_a_config_in_the_directory_is_the_model(here: Path) -> None:
+def test_config_in_the_directory_is_the_model(here: Path) -> None:
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     (here / "config.json").write_text(json.dumps(config | {"vocab_size": 100, "intermediate_size": 128}))
     values = form_fields.initial_values(form_fields.form_machine(None), here)
@@ -693,24 +693,26 @@ def test_a_config_in_the_directory_is_the_model(here: Path) -> None:
     assert form_fields.initial_values(form_fields.form_machine(None), here)["model"] == "Llama-3.1-8B"
 
 
-def said(here: Path, **values: str) -> list[str]:
-    """The three answers to a form without a box."""
-    box = form_fields.form_machine(None)
-    found = summary.make_summary(form_fields.request_from_form(form_fields.initial_values(box, here) | values, box))
+def answers(here: Path, **values: str) -> list[str]:
+    """The three answers to a form without a machine."""
+    machine = form_fields.form_machine(None)
+    found = summary.make_summary(
+        form_fields.request_from_form(form_fields.initial_values(machine, here) | values, machine)
+    )
     return [str(line) for line in summary.summary_lines(summary.add_scaling(found))]
 
 
-def test_the_answers_say_what_nothing_says(here: Path) -> None:
-    assert said(here, model="7b")[0].startswith("Fits: not known without layers")
-    nothing = said(here, model="Llama-3.1-405B", host_memory="10GB", gpu="A100-40G", nodes="1")
+def test_summary_when_nothing_fits(here: Path) -> None:
+    assert answers(here, model="7b")[0].startswith("Fits: not known without layers")
+    nothing = answers(here, model="Llama-3.1-405B", host_memory="10GB", gpu="A100-40G", nodes="1")
     assert nothing[0].startswith("Fits: none of ")
     assert nothing[0].endswith(" GiB over.")
     assert nothing[1] == "Fastest: nothing fits."
     assert "nothing fits either" in nothing[2]
-    slow = said(here, model="DeepSeek-V3")
+    slow = answers(here, model="DeepSeek-V3")
     assert "strategies in practice; ZeRO-3 + NVMe" in slow[0]
     assert slow[1] == "Fastest: nothing fits in practice."
-    then = said(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more_gpus="120")
+    then = answers(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more_gpus="120")
     assert "nothing fits" in then[1]
     assert "fits then (128 on 16 nodes" in then[2]
-    assert said(here, more_gpus="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."
+    assert answers(here, more_gpus="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."

@@ -1,0 +1,60 @@
+"""The directory that the job files of a strategy are written to, and the script that they start."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..errors import UserError
+from ..launchers.recognise import parse_python
+from ..triage.types import JobReport
+from . import summary
+from .types import PlanRow
+
+DIRECTORY = "ddpwizard-plan"
+SCRIPT = "train.py"
+ENDED = ("dead", "missing", "zombie")  # states of the ranks of a job that is over
+
+
+def out_of_memory_error(row: PlanRow) -> UserError | None:
+    """Return why no files are written for a strategy that does not fit, or None if it may fit."""
+    if row.candidate.fits is not False:
+        return None
+    why = f"{summary.strategy_label(row)} does not fit ({summary.shortage_text(row)}): nothing is written"
+    return UserError(why, "take a strategy that fits; enter on this one in the table shows what would make it fit")
+
+
+def script_of_running_job(reports: Iterable[JobReport], directory: Path) -> str:
+    """Return the script of a job that runs from a directory, relative to it, or ``train.py`` if none does."""
+    for report in reports:
+        job = report.job
+        lives = any(row.state not in ENDED for row in report.ranks)
+        if not lives or Path(job.launcher_cwd).absolute() != directory:
+            continue
+        command = next((found for process in job.processes if (found := parse_python(process.command))), None)
+        script = next((word for word in command.script_words if word.endswith(".py")), "") if command else ""
+        if script:
+            path = directory / script
+            return str(path.relative_to(directory) if path.is_relative_to(directory) else path)
+        break
+    return SCRIPT
+
+
+def free_directory(parent: Path) -> str:
+    """Return a name for a directory that does not exist yet."""
+    names = (DIRECTORY if number == 1 else f"{DIRECTORY}-{number}" for number in range(1, 1000))
+    return next((name for name in names if not os.path.lexists(parent / name)), DIRECTORY)
+
+
+def ensure_new_files(directory: Path, names: Sequence[str], next_step: str) -> None:
+    """Create the directory, and check that none of the files exists in it.
+
+    Raises:
+        UserError: One exists, or the directory cannot be created.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {directory}: {error.strerror}", next_step) from error
+    existing = [name for name in names if os.path.lexists(directory / name)]
+    if existing:
+        raise UserError(f"{directory / existing[0]} exists already", next_step)
