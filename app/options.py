@@ -31,10 +31,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def knowledge_for(options: Options) -> "Knowledge":
-    """The knowledge base with a person's own entries and the given directories laid over it.
+    """Return the knowledge base with the team's entries and the given directories on top.
 
     Raises:
-        UserError: An entry does not hold together; the message names file and line.
+        UserError: An entry is invalid; the message names file and line.
     """
     from .knowledge_cache import load_knowledge
 

@@ -15,7 +15,7 @@ from .session import Session, SessionEvent
 from .snapshot import snapshot_from_plain
 from .system.files import write_new_file
 from .text import redact
-from .text.anonymize import Aliases
+from .text.anonymize import Anonymizer
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
 from .text.units import percent_text, rank_ranges
 from .triage import rank_groups
@@ -51,7 +51,7 @@ def build_document(session: Session, public: bool, knowledge: Knowledge | None) 
     """Build the document of both formats, with the causes ranked again from the session's evidence."""
     shown = Session(session.path, [SessionEvent(e.at, e.kind, redact.redact_record(e.data)) for e in session.events])
     if public:
-        aliases = Aliases()
+        aliases = Anonymizer()
         aliases.learn([event.data for event in shown.events])
         shown = Session(shown.path, [SessionEvent(e.at, e.kind, _renamed(aliases, e.data)) for e in shown.events])
     known = knowledge or read_knowledge()
@@ -68,7 +68,7 @@ def build_document(session: Session, public: bool, knowledge: Knowledge | None) 
     return Document("ddpwizard report", _lead(shown, diagnosis), [s for s in sections if s.blocks])
 
 
-def _renamed(aliases: Aliases, data: dict[str, Any]) -> dict[str, Any]:
+def _renamed(aliases: Anonymizer, data: dict[str, Any]) -> dict[str, Any]:
     renamed = aliases.data(data)
     assert isinstance(renamed, dict)
     return renamed

@@ -56,7 +56,7 @@ def test_shell_completion():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["nonsense"], "nonsense"),
         (["--nonsense"], "--nonsense"),
@@ -66,11 +66,11 @@ def test_shell_completion():
         (["diagnose", "-", "--allow", "everything"], "everything"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_2(arguments: list[str], says: str):
-    assert says in refused(ddpwizard(*arguments), 2)
+def test_usage_error_is_one_line_with_exit_code_2(arguments: list[str], message: str):
+    assert message in refused(ddpwizard(*arguments), 2)
 
 
-def test_refusals_are_json_too():
+def test_errors_are_json_with_json_option():
     done = ddpwizard("explain", "no-such-cause", "--json")
     assert done.returncode == 2
     answer = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def test_unreadable_settings_directory_is_ignored(tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_traceback_goes_to_the_log_file_only(
+def test_traceback_is_written_to_the_log_file_only(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     from ddpwizard import cli

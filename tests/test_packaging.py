@@ -108,7 +108,7 @@ def link_distribution(distribution: importlib.metadata.Distribution, packages: P
 
 
 @pytest.mark.slow
-def test_the_wheel_runs_in_an_empty_venv(wheel: Path, tmp_path: Path):
+def test_wheel_runs_in_an_empty_venv(wheel: Path, tmp_path: Path):
     """The venv holds the wheel and the distributions that it declares, nothing else."""
     venv.create(tmp_path / "venv", with_pip=False)
     binaries = tmp_path / "venv" / "bin"
@@ -135,7 +135,7 @@ def test_the_wheel_runs_in_an_empty_venv(wheel: Path, tmp_path: Path):
     explained = installed("explain", "unused-parameters")
     assert explained.returncode == 0, explained.stderr
     assert "find_unused_parameters" in explained.stdout
-    saved = tmp_path / "box.json"
+    saved = tmp_path / "machine.json"
     looked = installed("doctor", "--save", str(saved), "--json")
     assert looked.returncode in (0, 1), looked.stderr
     replayed = installed("doctor", "--replay", str(saved), "--json")

@@ -51,7 +51,7 @@ def session() -> Session:
     )
     snapshot = Snapshot(taken_at=1.7e9, host="node-07", ddpwizard_version="0.1", limits=limits, network=network)
     session.append("snapshot", **msgspec.to_builtins(snapshot))
-    culprit = Evidence("job.culprit-line-under-rank-test", "job", "rank 0 stands under a test", where=WHERE, rank=0)
+    culprit = Evidence("job.culprit-line-under-rank-test", "job", "rank 0 is under a rank test", where=WHERE, rank=0)
     rank = {"local_rank": 0, "host": "node-07", "state": "waiting", "since_s": 3.0, "since_from": "samples"}
     ranks = [{"rank": 0, "where": WHERE, "function": "validate", "collective": "all_reduce", **rank}]
     other = {"where": "/home/alice/fusion/train.py:103", "function": "main", "collective": "barrier"}
@@ -93,8 +93,8 @@ class Page(HTMLParser):
 
 
 def test_both_formats_are_complete(session: Session) -> None:
-    told = " ".join(Page(report_as_html(session)).words)
-    for text in (report_as_markdown(session).replace("\\", ""), told):
+    html_text = " ".join(Page(report_as_html(session)).words)
+    for text in (report_as_markdown(session).replace("\\", ""), html_text):
         for part in (
             "Yes, at the same step",
             "/dev/shm 64 MiB",
@@ -120,14 +120,14 @@ def test_ranks_at_the_same_place_share_a_row(session: Session) -> None:
     assert [row.split(" | ")[0] for row in rows] == ["| 0", "| 1–3"]
 
 
-def test_the_answer_comes_first(session: Session) -> None:
+def test_report_starts_with_the_answer(session: Session) -> None:
     lines = [line for line in report_as_markdown(session).splitlines() if line]
     assert lines[1].startswith("Rank 0 waits in all_reduce")
     assert lines[2].startswith("Most likely: A collective that only some ranks reach")
     assert lines[3].startswith("Proved: ")
 
 
-def test_the_page_loads_and_runs_nothing(session: Session) -> None:
+def test_html_report_loads_and_runs_nothing(session: Session) -> None:
     page = report_as_html(session)
     parsed = Page(page)
     assert parsed.open == []
@@ -177,7 +177,7 @@ def test_building_a_report_writes_nothing(session: Session) -> None:
     assert session.path.read_bytes() == before
 
 
-def test_an_empty_session_has_a_report() -> None:
+def test_empty_session_has_a_report() -> None:
     text = report_as_markdown(Session.new(argv=[]))
     assert "do not point at one cause" in text
     assert "## The job" not in text

@@ -62,7 +62,7 @@ def test_secrets_do_not_reach_the_file():
     assert '"RANK":"0"' in text
 
 
-def test_ids_are_found_by_their_beginning_and_refused_when_unclear():
+def test_session_id_may_be_abbreviated_but_not_ambiguous():
     first, second = Session.new(argv=[]), Session.new(argv=[])
     assert Session.load(first.id).id == first.id
     with pytest.raises(UserError, match="no session"):
@@ -99,7 +99,7 @@ def test_resumed_case_equals_the_original():
     assert again.probed == {"limits"}
 
 
-def test_a_later_answer_replaces_the_earlier():
+def test_later_answer_replaces_the_earlier_one():
     case = Case(built_in_knowledge())
     case.answer("symptom", "hangs")
     case.answer("symptom", "crashes")

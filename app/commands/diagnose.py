@@ -49,12 +49,12 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         paths = ["-"]
     knowledge = knowledge_for(options)
     case = Case(knowledge)
-    told, timeline = _read_into(case, paths, script)
+    is_about_training, timeline = _read_into(case, paths, script)
     for answer in answers:
         case.answer(*_parse_answer(answer, knowledge))
     if probe:
         case.add(_look(knowledge, options))
-    scope = told or bool(answers) or probe
+    scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
     if options.json:
         print_json(public_document("diagnosis", knowledge, diagnosis))
@@ -83,12 +83,12 @@ def _progress() -> Progress | None:
     """Show a progress line for work that takes longer than a second."""
     if not sys.stderr.isatty():
         return None
-    begun, told = time.monotonic(), [0.0]
+    started, shown_at = time.monotonic(), [0.0]
 
     def show(done_bytes: int, all_bytes: int) -> None:
         now = time.monotonic()
-        if now - begun > 1 and now - told[0] > 0.2:
-            told[0] = now
+        if now - started > 1 and now - shown_at[0] > 0.2:
+            shown_at[0] = now
             of = f" of {bytes_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
             end = "\n" if all_bytes and done_bytes >= all_bytes else ""
             sys.stderr.write(f"\rread {bytes_text(done_bytes)}{of} {end}")

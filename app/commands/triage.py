@@ -1,4 +1,4 @@
-"""``ddpwizard triage``: the jobs running here: which rank, which line, why."""
+"""``ddpwizard triage``: inspect the jobs running here: which rank, which line, why."""
 
 import asyncio
 import gzip
@@ -29,7 +29,7 @@ from ..triage.types import JobReport
 from ..triage.verdict import judge_job
 from .common import common_options
 
-TIED = 0.5  # below it the ranks to blame are a guess
+TIED = 0.5  # with less confidence the culprits are a guess
 TROUBLE = ("hung", "dead")
 INTERNAL = ("observed",)
 
@@ -44,7 +44,7 @@ INTERNAL = ("observed",)
     help="Analyse Flight Recorder dumps.",
 )
 @click.option("--logs", metavar="PATH…", multiple=True, help="Analyse logs; with --pid, together with the job.")
-@click.option("--save", metavar="FILE", help="Save a snapshot to analyse or merge elsewhere; - is stdout.")
+@click.option("--save", metavar="FILE", help="Save the snapshot for --merge; - is stdout.")
 @click.option("--merge", metavar="FILE…", multiple=True, help="Analyse saved snapshots of one or more hosts.")
 @click.argument("more", nargs=-1, metavar="")
 @common_options
@@ -57,9 +57,9 @@ def command(
     more: tuple[str, ...],
     options: Options,
 ) -> int:
-    """Diagnose the distributed jobs on this machine: where each rank is, whether it makes progress, and why not.
+    """Inspect the distributed jobs running here: where each rank is, whether it makes progress, and why not.
 
-    Nothing is paused or changed. Exit code 1: a job is hung or dead, or one rank slows it down.
+    Nothing is paused or changed. The exit code is 1 if a job is hung or dead, or if one rank slows it down.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def command(
         raise UserError(f"unexpected argument: {more[0]}", "pass files with --flight-recorder, --logs or --merge")
     if len(used) > 1 or (used and pid is not None and used != ["--logs"]):
         names = " and ".join([*used, *(["--pid"] if pid is not None else [])])
-        raise UserError(f"{names} do not go together", "give one of them")
+        raise UserError(f"{names} cannot be combined", "use one of them")
     if save and save != "-":
         check_writable(Path(save), "--save")
     knowledge = knowledge_for(options)
@@ -86,7 +86,7 @@ def command(
     if save == "-":
         return _exit_code(reports)
     if pid is not None and all(row.state == "unreadable" for report in reports for row in report.ranks):
-        raise InspectionError(f"pid {pid}: {reports[0].verdict.why}", "give a Python process, or the rights to read it")
+        raise InspectionError(f"pid {pid}: {reports[0].verdict.why}", "pass a Python process that you may read")
     if options.json:
         print_json(
             public_document("triage", knowledge, {"jobs": [report_as_json(report, knowledge) for report in reports]})
@@ -103,19 +103,19 @@ def command(
     return _exit_code(reports)
 
 
-def _reports(what: str, paths: list[Path], pid: int | None, options: Options) -> list[JobReport]:
-    """The jobs, worst first: from saved looks, from dumps, or alive (with logs, where given)."""
-    if what == "--merge":
+def _reports(source: str, paths: list[Path], pid: int | None, options: Options) -> list[JobReport]:
+    """Return the jobs, worst first: from saved snapshots, dumps or logs, or by sampling (with logs, if given)."""
+    if source == "--merge":
         from ..triage import saved
 
         return sort_by_severity(
             [judge_job(observed) for observed in saved.merge_bundles([saved.read_bundle(path) for path in paths])]
         )
-    if what == "--flight-recorder":
+    if source == "--flight-recorder":
         from ..triage.flight_recorder import loader, report
 
         return [report.report_from_records(loader.load_records(paths))]
-    if what == "--logs" and pid is None:
+    if source == "--logs" and pid is None:
         from ..triage.job_logs import read
 
         return [read.report_from_logs(paths)]
@@ -139,7 +139,7 @@ def _exit_code(reports: list[JobReport]) -> ExitCode:
 
 
 def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
-    """Return a job of the triage document: its report without internal fields, and its diagnosis."""
+    """Return a job of the triage document: its public report and its diagnosis."""
     case = Case(knowledge)
     case.add(evidence_of_report(report))
     body: dict[str, Any] = msgspec.to_builtins(report)
@@ -149,7 +149,7 @@ def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
 
 
 def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
-    """A job as lines for people: the verdict, then the ranks, then the code."""
+    """Return a job as text: the verdict, then the ranks, then the source."""
     verdict = report.verdict
     lines = [rank_groups.job_title(report), f"  {verdict.why}"]
     sure = f"{percent_text(verdict.confidence)} sure"
@@ -176,14 +176,14 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     if further := other_hosts.commands_for_other_hosts(report):
         lines += [
             "",
-            "  Ranks on other hosts were not looked at. To see them too:",
+            "  Ranks on other hosts were not inspected. To include them:",
             *(f"    {line}" for line in further),
         ]
     if verdict.state in TROUBLE and verdict.cause is None and not report.observed.records and report.job.processes:
-        lines += ["", f"  Not looked at: {flight_recorder_dumps.how_to_enable(report.job)}."]
-    lines += [f"  Not looked at: {problem}" for problem in report.observed.problems]
+        lines += ["", f"  Not inspected: {flight_recorder_dumps.how_to_enable(report.job)}."]
+    lines += [f"  Not inspected: {problem}" for problem in report.observed.problems]
     if verdict.cause and verdict.cause in knowledge.causes:
-        lines += ["", f"  ddpwizard explain {verdict.cause} tells more."]
+        lines += ["", f"  ddpwizard explain {verdict.cause} shows more."]
         if script := _patched(report, knowledge):
             lines.append(f"  ddpwizard review {script} --diff shows a patch.")
     return lines
@@ -194,7 +194,7 @@ def _lower(title: str) -> str:
 
 
 def _patched(report: JobReport, knowledge: Knowledge) -> str:
-    """The culprit's script, where review has a patch for what was found; or empty text."""
+    """Return the path of the culprit's script if review has a patch for the cause, or ""."""
     path = (report.verdict.where or "").rpartition(":")[0]
     try:
         found = review_file(Path(path), knowledge) if path else []

@@ -42,10 +42,10 @@ def pyspy_path() -> str:
     Raises:
         InspectionError: py-spy is missing.
     """
-    beside = str(Path(sys.executable).parent)
-    if found := shutil.which("py-spy", path=beside) or shutil.which("py-spy"):
+    directory = str(Path(sys.executable).parent)
+    if found := shutil.which("py-spy", path=directory) or shutil.which("py-spy"):
         return found
-    raise InspectionError(f"py-spy is missing from {beside}", "install ddpwizard again with its dependencies")
+    raise InspectionError(f"py-spy is missing from {directory}", "install ddpwizard again with its dependencies")
 
 
 def parse_threads(text: str) -> list[SpyThread]:

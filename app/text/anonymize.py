@@ -58,7 +58,7 @@ MOST_NODES = 4096
 NO_NAMES = {"root", "nobody", "localhost", "none", "host", "user", "python", "torchrun", "rank", "default", "node"}
 
 
-class Aliases:
+class Anonymizer:
     """The names found so far and their aliases."""
 
     def __init__(self) -> None:

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..text.units import rank_ranges
-from .rank_activity.rank_state import RankState
 from .types import JobState
+
+if TYPE_CHECKING:
+    from .rank_activity.rank_state import RankState  # it loads the analysis of scripts, which Home does not need
 
 SHOWN_PLACES = 3
 # The status sign (ok, warn, fail, running, unknown) and the text of each job state.
@@ -49,19 +52,19 @@ def line_number(where: str) -> int:
     return int(where.rpartition(":")[2])
 
 
-def operation_text(state: RankState) -> str:
+def operation_text(state: "RankState") -> str:
     """Return what a rank waits in: ``all_reduce``, or the feature that issued it, ``the gradient all-reduce (DDP)``."""
     if state.via:
         return state.via if state.via.startswith(("DDP", "FSDP", "the ", "work ")) else f"the {state.via}"
     return state.collective or "its own code"
 
 
-def place_text(state: RankState) -> str:
+def place_text(state: "RankState") -> str:
     """Return ``all_reduce at train.py:88``."""
     return f"{operation_text(state)} at {short_place(state.row.where)}"
 
 
-def places_text(states: Sequence[RankState]) -> str:
+def places_text(states: "Sequence[RankState]") -> str:
     """Return the places of several ranks: ``all_reduce at train.py:88 (rank 1) and train.py:92 (ranks 2, 3)``."""
     by_place: dict[str, list[RankState]] = {}
     for state in states:

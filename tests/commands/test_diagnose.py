@@ -1,4 +1,4 @@
-"""``diagnose``: stdin, files, answers, scripts; JSON as promised; exit codes as promised."""
+"""``diagnose``: stdin, files, answers, scripts, JSON and exit codes."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ FIELDS = {
 }
 
 
-def test_an_error_on_stdin_is_named_with_its_line():
+def test_error_on_stdin_is_diagnosed_with_its_line():
     done = ddpwizard("diagnose", "-", "--json", stdin="starting\n" + PORT_TAKEN)
     answer = json.loads(done.stdout)
     assert done.returncode == 1
@@ -43,7 +43,7 @@ def test_files_are_named_absolutely_and_are_one_case(tmp_path: Path):
     assert because[0]["where"] == f"{tmp_path}/b.log:1"
 
 
-def test_answers_count(tmp_path: Path):
+def test_answers_change_the_ranking(tmp_path: Path):
     done = ddpwizard(
         "diagnose", "--answer", "how-launched=plain-python", "--answer", "symptom=does-not-start", "--json"
     )
@@ -55,7 +55,7 @@ def test_answers_count(tmp_path: Path):
     assert "how-launched" not in [step["id"] for step in answer["next"]]
 
 
-def test_a_script_counts(tmp_path: Path):
+def test_script_option_adds_its_findings(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(
         "import torch.distributed as dist\n\n"
@@ -84,7 +84,7 @@ def test_empty_and_binary_input_are_refused(tmp_path: Path):
     assert "binary" in refused(ddpwizard("diagnose", str(packed)), 2)
 
 
-def test_a_packed_log_is_read_as_it_is(tmp_path: Path):
+def test_gzip_log_is_read(tmp_path: Path):
     log = "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, EADDRINUSE"
     packed = tmp_path / "train.log.gz"
     packed.write_bytes(gzip.compress(log.encode()))
@@ -93,12 +93,12 @@ def test_a_packed_log_is_read_as_it_is(tmp_path: Path):
     assert found["causes"][0]["because"][0]["where"].startswith(f"{packed}")
 
 
-def test_bad_answers_are_refused_with_the_good_ones():
+def test_invalid_answer_lists_the_valid_ones():
     assert "plain-python" in refused(ddpwizard("diagnose", "--answer", "how-launched=nope"), 2)
     assert "how-launched" in refused(ddpwizard("diagnose", "--answer", "nope=1"), 2)
 
 
-def test_a_log_cannot_drive_the_terminal():
+def test_control_sequences_of_a_log_are_not_printed():
     done = ddpwizard("diagnose", "-", stdin="\x1b]0;evil\x07\x9b31m" + PORT_TAKEN)
     assert "\x1b" not in done.stdout and "\x9b" not in done.stdout
     assert "port" in done.stdout.lower()

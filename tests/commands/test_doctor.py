@@ -45,7 +45,7 @@ SICK = msgspec.structs.replace(
 
 
 def saved(directory: Path, snapshot: Snapshot | bytes) -> str:
-    path = directory / "box.json"
+    path = directory / "machine.json"
     path.write_bytes(snapshot if isinstance(snapshot, bytes) else msgspec.json.encode(snapshot))
     return str(path)
 
@@ -55,7 +55,7 @@ def keys(items: list[dict[str, Any]]) -> set[frozenset[str]]:
 
 
 class TestReplay:
-    def test_healthy(self, tmp_path: Path):
+    def test_passed_checks_are_folded(self, tmp_path: Path):
         done = ddpwizard("doctor", "--replay", saved(tmp_path, HEALTHY))
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
@@ -63,12 +63,12 @@ class TestReplay:
         assert lines[1] == "✓ 2 ok, 1 skipped (--full shows them)"
         assert "64 KiB     200 µs   0.328 GB/s" in done.stdout
 
-    def test_full_unfolds(self, tmp_path: Path):
+    def test_full_lists_passed_checks(self, tmp_path: Path):
         done = ddpwizard("doctor", "--full", "--replay", saved(tmp_path, HEALTHY))
         assert "✓ torch 2.13.0+cpu, CPU only" in done.stdout
         assert "– no NVIDIA driver answers" in done.stdout
 
-    def test_failing_first_then_what_could_not_be_looked_at(self, tmp_path: Path):
+    def test_failed_checks_come_first_then_unknown_ones(self, tmp_path: Path):
         done = ddpwizard("doctor", "--replay", saved(tmp_path, SICK))
         assert done.returncode == 1
         signs = [line[0] for line in done.stdout.splitlines()[1:] if line[0] in "✓✗!?–"]
@@ -91,17 +91,17 @@ class TestReplay:
         doc = json.loads(ddpwizard("doctor", "--json", "--replay", saved(tmp_path, HEALTHY)).stdout)
         assert doc["bench"] == [msgspec.to_builtins(ROW)]
 
-    def test_the_document_itself_can_be_replayed(self, tmp_path: Path):
+    def test_json_document_can_be_replayed(self, tmp_path: Path):
         text = ddpwizard("doctor", "--json", "--replay", saved(tmp_path, SICK)).stdout
         again = ddpwizard("doctor", "--json", "--replay", saved(tmp_path, text.encode()))
         assert json.loads(again.stdout)["checks"] == json.loads(text)["checks"]
 
-    def test_ascii(self, tmp_path: Path):
+    def test_ascii_output(self, tmp_path: Path):
         done = ddpwizard("doctor", "--ascii", "--full", "--replay", saved(tmp_path, SICK))
         assert done.stdout.isascii()
         assert "FAIL all-reduce, 2 ranks, gloo: failed" in done.stdout
 
-    def test_control_characters_are_taken_out(self, tmp_path: Path):
+    def test_control_characters_are_not_printed(self, tmp_path: Path):
         evil = msgspec.structs.replace(HEALTHY, host="n\x1b]0;owned\x07", failed={"network": "a\x1b[31mb\rc"})
         done = ddpwizard("doctor", "--replay", saved(tmp_path, evil))
         assert "\x1b" not in done.stdout and "\x07" not in done.stdout and "\r" not in done.stdout
@@ -113,18 +113,18 @@ class TestBadInput:
         "content",
         [b"", b"\x7fELF\x00\xff", b"[]", b'"x"', b"{}", b'{"schema": "ddpwizard.snapshot/99"}', b'{"a": "\xff"}'],
     )
-    def test_no_snapshot(self, tmp_path: Path, content: bytes):
+    def test_invalid_snapshot_file_is_an_error(self, tmp_path: Path, content: bytes):
         done = ddpwizard("doctor", "--replay", saved(tmp_path, content))
-        assert "box.json" in refused(done, 2)
+        assert "machine.json" in refused(done, 2)
         assert done.stdout == ""
 
-    def test_missing_directory_and_fifo(self, tmp_path: Path):
+    def test_missing_directory_and_fifo_are_errors(self, tmp_path: Path):
         assert "No such file" in refused(ddpwizard("doctor", "--replay", str(tmp_path / "none.json")), 2)
         refused(ddpwizard("doctor", "--replay", str(tmp_path)), 2)
         os.mkfifo(tmp_path / "pipe")
         refused(ddpwizard("doctor", "--replay", str(tmp_path / "pipe")), 2)
 
-    def test_nothing_could_be_looked_at(self, tmp_path: Path):
+    def test_empty_snapshot_is_an_inspection_error(self, tmp_path: Path):
         nothing = Snapshot(taken_at=1, host="b", ddpwizard_version="0", failed={"env": "no /proc"})
         assert "no /proc" in refused(ddpwizard("doctor", "--replay", saved(tmp_path, nothing)), 3)
         doc = json.loads(ddpwizard("doctor", "--json", "--replay", saved(tmp_path, nothing)).stdout)
@@ -133,38 +133,38 @@ class TestBadInput:
     def test_replay_runs_and_saves_nothing(self, tmp_path: Path):
         refused(ddpwizard("doctor", "--bench", "--replay", saved(tmp_path, HEALTHY)), 2)
 
-    @pytest.mark.parametrize("target", ["none/box.json", "."])
-    def test_a_file_that_cannot_be_saved_is_refused_before_looking(self, tmp_path: Path, target: str):
+    @pytest.mark.parametrize("target", ["none/machine.json", "."])
+    def test_unwritable_save_file_is_refused_before_probing(self, tmp_path: Path, target: str):
         done = ddpwizard("doctor", "--save", str(tmp_path / target))
         refused(done, 2)
         assert "checking " not in done.stderr
 
-    def test_no_such_interpreter(self):
+    def test_missing_interpreter_is_a_usage_error(self):
         assert "--python" in refused(ddpwizard("doctor", "--python", "/nowhere/python"), 2)
 
 
 @pytest.mark.slow
 class TestLive:
     def test_save_and_replay_agree_and_hold_no_secret(self, tmp_path: Path):
-        path = tmp_path / "box.json"
+        path = tmp_path / "machine.json"
         environ = {"PYTORCH_API_KEY": "hunter2hunter2"}
         live = ddpwizard("doctor", "--json", "--allow", "reads", "--save", str(path), env=environ, limit_s=120)
         doc = json.loads(live.stdout)
         assert live.returncode in (0, 1)
-        snapshot = read_snapshot(path.read_bytes(), "box.json")
+        snapshot = read_snapshot(path.read_bytes(), "machine.json")
         assert snapshot.software is not None and snapshot.software.python == doc["snapshot"]["software"]["python"]
         assert "--allow connects" in snapshot.failed["resolve"]
         assert "hunter2" not in path.read_text() + live.stdout
         assert json.loads(ddpwizard("doctor", "--json", "--replay", str(path)).stdout)["checks"] == doc["checks"]
-        assert [entry.name for entry in tmp_path.iterdir()] == ["box.json"]
+        assert [entry.name for entry in tmp_path.iterdir()] == ["machine.json"]
 
-    def test_bench_without_the_level_says_which_one_it_needs(self):
+    def test_bench_without_permission_names_the_required_level(self):
         done = ddpwizard("doctor", "--json", "--bench", "--allow", "reads", limit_s=120)
         doc = json.loads(done.stdout)
         assert "--allow allocates" in doc["snapshot"]["failed"]["allreduce"]
         assert doc["bench"] == []
 
-    def test_an_interpreter_without_torch_is_a_finding(self, tmp_path: Path):
+    def test_interpreter_without_torch_is_a_finding(self, tmp_path: Path):
         (tmp_path / "torch.py").write_text("raise ImportError('half an installation')")
         environ = {"PYTHONPATH": str(tmp_path)}
         done = ddpwizard("doctor", "--json", "--allow", "reads", env=environ, limit_s=120)
@@ -183,7 +183,7 @@ def test_bench_for_real():
 
 
 class TestCauseOfACheck:
-    def test_the_cause_that_weighs_the_finding_most(self):
+    def test_cause_of_check_has_the_highest_weight(self):
         knowledge = built_in_knowledge()
         weighed = {finding for cause in knowledge.causes.values() for finding in cause.findings}
         for finding in weighed:
@@ -193,13 +193,13 @@ class TestCauseOfACheck:
             expected = sorted(id_ for id_, nats in weights.items() if nats == best > 0)
             assert cause in (expected or [None]), finding
 
-    def test_none_for_what_is_healthy_or_unknown(self):
+    def test_passed_or_unknown_check_has_no_cause(self):
         assert doctor.cause_of_check(Check("x", "ok", "t", finding="limits.shm-small"), built_in_knowledge()) is None
         assert doctor.cause_of_check(Check("x", "fail", "t"), built_in_knowledge()) is None
         assert doctor.cause_of_check(Check("x", "fail", "t", finding="nobody.knows"), built_in_knowledge()) is None
 
 
-def test_colour_only_for_who_wants_it(tmp_path: Path):
+def test_colour_only_on_a_terminal_without_no_color(tmp_path: Path):
     """The same page in a pseudo-terminal with and without NO_COLOR."""
     import pty
     import subprocess

@@ -8,13 +8,13 @@ from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
 
-def test_check_says_ok():
+def test_kb_check_accepts_the_built_in_entries():
     done = ddpwizard("kb", "check")
     assert done.returncode == 0
     assert "All entries are valid" in done.stdout
 
 
-def test_check_names_file_and_line(tmp_path: Path):
+def test_kb_check_reports_file_and_line(tmp_path: Path):
     path = tmp_path / "broken.yaml"
     path.write_text("id: broken\nfamily: hung\n")
     done = ddpwizard("kb", "check", str(tmp_path))
@@ -32,7 +32,7 @@ def test_list_and_graph():
     assert ids < nodes
 
 
-def test_explain_tells_every_part_of_an_entry():
+def test_explain_prints_every_part_of_an_entry():
     knowledge = built_in_knowledge()
     assert cause_lines(knowledge.causes["port-in-use"], knowledge)[0] in ddpwizard("explain", "port-in-use").stdout
     for cause in knowledge.causes.values():

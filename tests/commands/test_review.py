@@ -1,4 +1,4 @@
-"""``ddpwizard review``: what it prints, what it writes, and how it says no."""
+"""``ddpwizard review``: output, written files and errors."""
 
 import json
 import shutil
@@ -37,8 +37,8 @@ def findings(*arguments: str, cwd: Path, code: int = 1) -> list[dict[str, Any]]:
     return document["findings"]
 
 
-class TestLooking:
-    def test_people_get_place_source_reason_and_fix(self, script: Path) -> None:
+class TestFindings:
+    def test_text_output_has_place_source_reason_and_fix(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--ascii", cwd=script.parent)
         assert done.returncode == 1
         assert "train.py:21:13 DW401 all_reduce is reached by rank 0 alone" in done.stdout
@@ -60,17 +60,17 @@ class TestLooking:
         assert found[2]["fix"]["why_unsafe"] is None
         assert found[0]["fix"]["diff"].startswith("--- a/train.py\n+++ b/train.py\n")
 
-    def test_nothing_found(self, clean: Path) -> None:
+    def test_review_without_findings(self, clean: Path) -> None:
         done = ddpwizard("review", str(clean))
         assert (done.returncode, done.stderr) == (0, "")
         assert "Nothing found in 1 file" in done.stdout
         assert findings(str(clean), cwd=clean.parent, code=0) == []
 
-    def test_only_the_given_rules(self, script: Path) -> None:
+    def test_rule_option_limits_the_rules(self, script: Path) -> None:
         found = findings("train.py", "--rule", "DW203", "--rule", "DW101", cwd=script.parent)
         assert [f["rule"] for f in found] == ["DW101", "DW203"]
 
-    def test_a_directory_means_its_python_files(self, script: Path, clean: Path) -> None:
+    def test_directory_argument_reviews_its_python_files(self, script: Path, clean: Path) -> None:
         (script.parent / "pkg").mkdir()
         script.rename(script.parent / "pkg" / "deep.py")
         found = findings(".", cwd=clean.parent)
@@ -84,7 +84,7 @@ class TestLooking:
             assert done.returncode == 1
             assert not set(done.stdout + done.stderr) & {"\x1b", "\x07"}
 
-    def test_sarif(self, script: Path) -> None:
+    def test_sarif_format(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--format", "sarif", cwd=script.parent)
         assert done.returncode == 1
         log = json.loads(done.stdout)
@@ -97,7 +97,7 @@ class TestLooking:
         assert place["artifactLocation"] == {"uri": "train.py"}
         assert place["region"] == {"startLine": 21, "startColumn": 13, "endLine": 21}
 
-    def test_github(self, script: Path) -> None:
+    def test_github_format(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--format", "github", cwd=script.parent)
         lines = done.stdout.splitlines()
         assert done.returncode == 1
@@ -107,7 +107,7 @@ class TestLooking:
 
 
 class TestPatching:
-    def test_the_patch_alone_is_on_standard_output_and_applies(self, script: Path) -> None:
+    def test_diff_output_is_a_patch_that_applies(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--diff", cwd=script.parent)
         assert done.returncode == 1
         assert done.stdout.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
@@ -119,7 +119,7 @@ class TestPatching:
         subprocess.run([patch, "-p1"], input=done.stdout.encode(), cwd=script.parent, check=True, timeout=180)
         assert findings("train.py", cwd=script.parent, code=0) == []
 
-    def test_the_patch_keeps_the_encoding_of_the_file(self, tmp_path: Path) -> None:
+    def test_diff_keeps_the_encoding_of_the_file(self, tmp_path: Path) -> None:
         git = shutil.which("git")
         if not git:
             pytest.skip("git is not installed")
@@ -131,14 +131,14 @@ class TestPatching:
         subprocess.run([git, "apply", "-"], input=made.stdout, cwd=tmp_path, check=True, timeout=180)
         assert (tmp_path / "t.py").read_bytes() == (head + "dist.barrier()  # é\r\n").encode("latin-1")
 
-    def test_fix_applies_the_safe_ones_and_counts_what_is_left(self, script: Path) -> None:
+    def test_fix_applies_safe_fixes_and_counts_remaining_findings(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--fix", cwd=script.parent)
         assert done.returncode == 1
         assert "4 found in 1 file" in done.stdout
         assert "applied move-before-wrap (DW201) to train.py" in done.stderr
         assert script.read_text() == BUGGY_SCRIPT.replace("DDP(Net())\n    model.cuda()", "DDP(Net().cuda())")
 
-    def test_unsafe_fixes_leave_nothing_and_undo_brings_it_back(self, script: Path) -> None:
+    def test_unsafe_fixes_remove_all_findings_and_undo_restores_the_file(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=script.parent)
         assert done.returncode == 0, done.stdout
         id_ = done.stderr.split("ddpwizard undo ")[1].strip()
@@ -153,7 +153,7 @@ class TestPatching:
         assert ddpwizard("undo").returncode == 0
         assert script.read_text() == other.read_text() == BUGGY_SCRIPT
 
-    def test_with_nothing_to_apply_it_says_so(self, clean: Path) -> None:
+    def test_fix_without_applicable_patch_is_reported(self, clean: Path) -> None:
         done = ddpwizard("review", str(clean), "--fix")
         assert done.returncode == 0
         assert "nothing applied" in done.stderr
@@ -161,7 +161,7 @@ class TestPatching:
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("name", "data", "said"),
+        ("name", "data", "message"),
         [
             ("old.py", b"import os\nprint 'x'\n", "old.py:2: not valid Python"),
             ("data.py", b"\x7fELF\0\0\0", "data.py: a binary file"),
@@ -169,14 +169,14 @@ class TestRefusals:
             ("cookie.py", b"# coding: martian\n", "cookie.py: unknown encoding"),
         ],
     )
-    def test_what_is_no_script(self, tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    def test_invalid_script_is_an_error(self, tmp_path: Path, name: str, data: bytes, message: str) -> None:
         (tmp_path / name).write_bytes(data)
-        assert said in refused(ddpwizard("review", name, cwd=tmp_path), 2)
+        assert message in refused(ddpwizard("review", name, cwd=tmp_path), 2)
         asked = ddpwizard("review", name, "--json", cwd=tmp_path)
         assert json.loads(asked.stdout)["schema"] == "ddpwizard.error/1"
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             ([], "Missing argument"),
             (["gone.py"], "gone.py: no such file"),
@@ -190,9 +190,9 @@ class TestRefusals:
             (["train.py", "--to", "fsdp2"], "No such option"),
         ],
     )
-    def test_wrong_usage(self, script: Path, arguments: list[str], said: str) -> None:
+    def test_wrong_usage(self, script: Path, arguments: list[str], message: str) -> None:
         (script.parent / "empty").mkdir()
-        assert said in refused(ddpwizard("review", *arguments, cwd=script.parent), 2)
+        assert message in refused(ddpwizard("review", *arguments, cwd=script.parent), 2)
         assert script.read_text() == BUGGY_SCRIPT
 
     def test_unreadable_files_of_a_directory_are_listed_and_skipped(self, script: Path) -> None:
@@ -202,11 +202,11 @@ class TestRefusals:
         assert "left out: " in done.stderr
         assert "old.py:1: not valid Python" in done.stderr
 
-    def test_a_directory_of_which_nothing_can_be_read_is_no_clean_one(self, tmp_path: Path) -> None:
+    def test_directory_with_only_unreadable_files_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "old.py").write_text("print 'x'\n")
         assert "not valid Python" in refused(ddpwizard("review", ".", cwd=tmp_path), 2)
 
 
-def test_it_stays_light() -> None:
+def test_review_command_imports_nothing_heavy() -> None:
     loaded = loaded_modules("import ddpwizard.app.commands.review")
     assert not loaded & {"torch", "textual", "networkx", "rich", "libcst", "psutil"}

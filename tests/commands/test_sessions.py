@@ -21,7 +21,7 @@ def test_no_sessions_is_no_error():
     assert json.loads(ddpwizard("sessions", "list", "--json").stdout)["sessions"] == []
 
 
-def test_list_shows_each_newest_first():
+def test_list_is_sorted_newest_first():
     ids = [a_session().id, a_session("crashes").id][::-1]
     for arguments in (["sessions"], ["sessions", "list"]):
         assert [line.split()[0] for line in ddpwizard(*arguments).stdout.splitlines()] == ids
@@ -31,7 +31,7 @@ def test_list_shows_each_newest_first():
     assert all(row["open"] and row["steps"] == 2 for row in document["sessions"])
 
 
-def test_a_damaged_session_does_not_hide_the_others(state: Path):
+def test_list_skips_a_damaged_session(state: Path):
     session = a_session()
     (state / "sessions" / "20200101-000000-dead.jsonl").write_text("{not json}\n{}\n")
     done = ddpwizard("sessions", "list")
@@ -41,7 +41,7 @@ def test_a_damaged_session_does_not_hide_the_others(state: Path):
 
 
 @pytest.mark.parametrize("action", ["resume", "export"])
-def test_an_unknown_id_is_one_line_and_2(action: str):
+def test_unknown_cause_id_is_a_usage_error(action: str):
     a_session()
     assert "no session 'nope'" in refused(ddpwizard("sessions", action, "nope"), 2)
     assert "no session '../x'" in refused(ddpwizard("sessions", action, "../x"), 2)
@@ -73,14 +73,14 @@ def test_export_without_an_id_takes_the_newest():
     assert f"Session {newest.id}" in ddpwizard("sessions", "export").stdout
 
 
-def test_export_where_nothing_can_be_written(tmp_path: Path):
+def test_export_to_an_unwritable_directory_is_an_error(tmp_path: Path):
     a_session()
     line = refused(ddpwizard("sessions", "export", "--output", str(tmp_path / "no" / "dir.md")), 2)
     assert "cannot write" in line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_resume_without_a_terminal_goes_on_in_plain():
+def test_resume_without_a_terminal_uses_plain_mode():
     session = a_session()
     done = ddpwizard("sessions", "resume", session.id, stdin="", limit_s=120)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""``ddpwizard undo``: take back the last apply or a named one, or say in one line why not."""
+"""``ddpwizard undo``: revert the last apply or the one with an id, or report why not in one line."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def applied(tmp_path: Path) -> AppliedFix:
     return apply_fix(Fix(id="patch", cause="port-in-use", title="t", safety="safe", patches=[patch]), tmp_path)
 
 
-def test_the_last_apply_is_taken_back(applied: AppliedFix) -> None:
+def test_undo_reverts_the_last_apply(applied: AppliedFix) -> None:
     done = ddpwizard("undo")
     assert done.returncode == 0
     assert done.stdout.startswith("Reverted patch, applied ")
@@ -25,20 +25,20 @@ def test_the_last_apply_is_taken_back(applied: AppliedFix) -> None:
     assert Path(applied.paths[0]).read_text() == "x = 1\n"
 
 
-def test_a_named_one_in_json(applied: AppliedFix) -> None:
+def test_undo_by_id_as_json(applied: AppliedFix) -> None:
     document = json.loads(ddpwizard("undo", applied.id, "--json").stdout)
     assert document["schema"] == "ddpwizard.undo/1"
     assert (document["id"], document["fix"], document["cause"]) == (applied.id, "patch", "port-in-use")
     assert document["paths"] == applied.paths
 
 
-def test_twice_is_refused(applied: AppliedFix) -> None:
+def test_second_undo_of_a_fix_is_refused(applied: AppliedFix) -> None:
     assert ddpwizard("undo").returncode == 0
     assert "nothing to take back" in refused(ddpwizard("undo"), 2)
     assert "taken back already" in refused(ddpwizard("undo", applied.id), 2)
 
 
-def test_a_file_that_changed_is_kept(applied: AppliedFix) -> None:
+def test_undo_refuses_a_changed_file(applied: AppliedFix) -> None:
     Path(applied.paths[0]).write_text("x = 3\n")
     line = refused(ddpwizard("undo"), 2)
     assert "was changed since" in line
@@ -46,7 +46,7 @@ def test_a_file_that_changed_is_kept(applied: AppliedFix) -> None:
     assert Path(applied.paths[0]).read_text() == "x = 3\n"
 
 
-def test_an_unknown_id_is_refused(applied: AppliedFix) -> None:
+def test_unknown_id_is_a_usage_error(applied: AppliedFix) -> None:
     line = refused(ddpwizard("undo", "nowhere"), 2)
     assert "no apply with the id 'nowhere'" in line
     assert applied.id in line

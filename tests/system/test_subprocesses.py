@@ -97,10 +97,10 @@ def test_huge_output_keeps_only_its_end() -> None:
 
 
 def test_line_without_end_is_passed_on_in_pieces() -> None:
-    told: list[str] = []
-    python("import sys; sys.stdout.write('x' * 5_000_000 + 'end')", on_output=told.append)
-    assert "".join(told) == "x" * 5_000_000 + "end"
-    assert max(map(len, told)) <= 2 * LINE_LIMIT_BYTES
+    received: list[str] = []
+    python("import sys; sys.stdout.write('x' * 5_000_000 + 'end')", on_output=received.append)
+    assert "".join(received) == "x" * 5_000_000 + "end"
+    assert max(map(len, received)) <= 2 * LINE_LIMIT_BYTES
 
 
 def test_large_answer_is_complete() -> None:
@@ -109,9 +109,9 @@ def test_large_answer_is_complete() -> None:
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:
-    told: list[str] = []
-    outcome = python("import sys; sys.stdout.buffer.write(b'\\xff\\x00ok\\n')", on_output=told.append)
-    assert told == ["\ufffd\0ok"]
+    received: list[str] = []
+    outcome = python("import sys; sys.stdout.buffer.write(b'\\xff\\x00ok\\n')", on_output=received.append)
+    assert received == ["\ufffd\0ok"]
     assert outcome.log == "\ufffd\0ok\n"
 
 
@@ -120,11 +120,11 @@ def test_lines_are_passed_on_while_the_child_runs() -> None:
         first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         code = "import time; print('first', flush=True); time.sleep(60)"
 
-        def told(line: str) -> None:
+        def received(line: str) -> None:
             if not first.done():
                 first.set_result(line)
 
-        task = asyncio.create_task(run_process([sys.executable, "-c", code], limit_s=60, on_output=told))
+        task = asyncio.create_task(run_process([sys.executable, "-c", code], limit_s=60, on_output=received))
         assert await asyncio.wait_for(first, 50) == "first"
         assert not task.done()
         task.cancel()

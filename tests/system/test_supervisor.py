@@ -19,7 +19,7 @@ from ddpwizard.app.system import supervisor
 from ddpwizard.app.system.subprocesses import run_process
 
 MARK = "DDPWIZARD_TEST_MARK"
-GONE_WITHIN_S = 30  # of a box that does other work besides; a family lives 120 s
+GONE_WITHIN_S = 30  # on a busy machine; the processes would live 120 s
 STEPS = 20  # of the event loop; the supervisor needs thousands of them to end a family
 # Every process of a test ends after its own fuse, so that a broken supervisor cannot flood the machine.
 STUBBORN = """

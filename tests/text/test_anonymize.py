@@ -1,7 +1,7 @@
 """Renaming of private names: none is left, and each has the same alias everywhere."""
 
 import pytest
-from ddpwizard.app.text.anonymize import Aliases
+from ddpwizard.app.text.anonymize import Anonymizer
 
 CASE = {
     "opened": {"cwd": "/home/alice/fusion", "argv": ["triage", "--logs", "/data/fusion/logs/node-07.log"]},
@@ -27,7 +27,7 @@ CASE = {
 
 @pytest.fixture
 def renamed() -> dict[str, object]:
-    aliases = Aliases()
+    aliases = Anonymizer()
     aliases.learn(CASE)
     value = aliases.data(CASE)
     assert isinstance(value, dict)
