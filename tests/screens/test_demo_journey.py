@@ -40,7 +40,7 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         await pilot.press("v")
         await shows(pilot, "✓ proved in", limit_s=120)
         await pilot.press("u")
-        await shows(pilot, "Taken back")
+        await shows(pilot, "Undone in")
         assert text_of(script) == before
         assert "✗" not in frame(pilot)
         await pilot.press("q")

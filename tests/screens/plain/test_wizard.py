@@ -244,7 +244,7 @@ def test_a_hanging_job_is_found_fixed_and_proved() -> None:
     done = asyncio.run(talk())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "train.py looks hung" in done.stdout
-    assert re.search(r"^  0 +waiting +train\.py:\d+ validate +all_reduce", done.stdout, re.MULTILINE)
+    assert re.search(r"^  0 +waiting +train\.py:\d+ +validate +all_reduce", done.stdout, re.MULTILINE)
     assert re.search(r"^  1–3 +waiting", done.stdout, re.MULTILINE)
     assert "Most likely: A collective that only some ranks reach" in done.stdout
     assert "✓ proved" in done.stdout
