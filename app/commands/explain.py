@@ -20,7 +20,7 @@ def command(id_: str, options: Options) -> int:
     knowledge = knowledge_for(options)
     cause = knowledge.causes.get(id_)
     if cause is None:
-        raise UserError(f"no cause {id_!r}" + _near(id_, knowledge), "ddpwizard kb list lists all")
+        raise UserError(f"no cause {id_!r}" + _near(id_, knowledge), "ddpwizard kb list shows all causes")
     if options.json:
         print_json(public_document("cause", knowledge, cause))
     else:

@@ -47,6 +47,7 @@ class RankGroup(NamedTuple):
     gpu: str = ""
     memory: str = ""
     io: str = ""
+    moves_now: bool = False  # seen in samples; a dump or a log is of the past
 
 
 class ResourceUse(NamedTuple):
@@ -134,7 +135,7 @@ def group_cells(group: RankGroup, most: int = NAMED_WIDTH) -> dict[str, str]:
         "state": group.state.replace("_", " "),
         "where": place,
         "in": " ".join(part for part in doing if part),
-        "last moved": group.since or ("now" if group.state in MOVING else ""),
+        "last moved": group.since or ("now" if group.moves_now else ""),
         "group": group.group,
         "seq": group.seq,
         "CPU": group.cpu,
@@ -250,6 +251,7 @@ def _group(rows: list[RankRow], culprit: bool, seen: Mapping[tuple[str, int], Pr
         gpu=_range([use.gpu_percent for use in uses if use.gpu_percent is not None], "%"),
         memory=bytes_text(max(memory)) if memory else "",
         io=f"{bytes_text(max(io_rates))}/s" if io_rates else "",
+        moves_now=first.state in MOVING and all(row.since_from == "samples" for row in rows),
     )
 
 

@@ -176,7 +176,8 @@ def test_cells_of_a_group() -> None:
     group = RankGroup("0, 2, 4", "blocked_io", "", "", "", "", False, "", members=(0, 2, 4))
     assert group_cells(group)["state"] == "blocked io"
     assert group_cells(group, most=5)["rank"] == "3 ranks"
-    assert group_cells(group._replace(state="running"))["last moved"] == "now"
+    assert group_cells(group._replace(state="running"))["last moved"] == ""
+    assert group_cells(group._replace(state="running", moves_now=True))["last moved"] == "now"
 
 
 def test_note_replaces_an_unknown_place_and_is_shortened() -> None:
