@@ -406,7 +406,7 @@ class TestJobs:
         found = report(tmp_path)
         reports = [found, other(found, 4712), other(found, 4713, "starting")]
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
-            await shows(pilot, "! 1 train.py samples hung", "✓ 2 train.py making progress", "● 3 train.py starting")
+            await shows(pilot, "! 1 train.py looks hung", "✓ 2 train.py making progress", "● 3 train.py starting")
             await pilot.press("n")
             await shows(pilot, "Jobs of this machine", "torchrun (pid 4713)")
             await pilot.press("3")
