@@ -154,7 +154,7 @@ def assumption_note(values: Mapping[str, str], machine: FormMachine) -> str:
 
 
 def placeholders(found: PlanRequest) -> dict[str, str]:
-    """Return the value that each empty field stands for, as text."""
+    """Return the default of each field as text, for fields that are empty."""
     setting, train = found.setting, found.setting.train
     host = server_catalog.assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
     host_bytes = found.host_bytes or (host.bytes if host else None)
@@ -297,13 +297,13 @@ def parse_field_number(name: str, value: str) -> int:
         UserError: It is none, or too small or too large.
     """
     most = spec.MOST if name in ("gpus", "nodes", "more_gpus") else spec.MOST_COUNTED
-    way, said = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
+    way, problem = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
     try:
         count = spec.parse_whole_number(value)
     except ValueError as error:
-        raise UserError(f"{said}: a whole number is needed", way) from error
+        raise UserError(f"{problem}: a whole number is needed", way) from error
     if not 0 < count <= most:
-        raise UserError(f"{said}: not between 1 and {most:,}", way)
+        raise UserError(f"{problem}: not between 1 and {most:,}", way)
     return count
 
 

@@ -26,7 +26,7 @@ NEXT_WORD = Binding("space,right,pagedown", "take(1)", "next word", id="one-of.n
 class ChoiceField(BaseWidget, can_focus=True):
     """A choice of words; space and the arrow keys take another.
 
-    An empty value stands for the default, which ``placeholder`` shows; backspace goes back to it.
+    An empty value means the default, which ``placeholder`` shows; backspace goes back to it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
