@@ -10,7 +10,8 @@ from helpers.recorded_state import report
 
 def test_script_of_a_running_job_is_relative_to_the_directory(tmp_path: Path) -> None:
     assert script_of_running_job([report(tmp_path)], tmp_path) == "train.py"
-    assert script_of_running_job([report(tmp_path / "other")], tmp_path) == SCRIPT
+    (other := tmp_path / "other").mkdir()
+    assert script_of_running_job([report(other)], tmp_path) == SCRIPT
     assert script_of_running_job([], tmp_path) == SCRIPT
 
 
