@@ -11,6 +11,7 @@ import msgspec
 from .errors import UserError
 
 SCHEMA = "ddpwizard.snapshot/1"
+LIMIT_BYTES = 50_000_000  # of a saved snapshot
 
 
 class SnapshotSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,10 +177,10 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     probes: dict[str, Probe]
     messages: dict[str, Message]
     rules: dict[str, Rule]
-    scope_words: list[str]
+    in_scope_words: list[str]
     synonyms: list[list[str]]
     topics: dict[str, str]
-    several: list[str]  # patterns by which a text mentions several ranks
+    multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
     stems: dict[str, str] = {}  # of every phrase that is matched

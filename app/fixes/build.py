@@ -104,14 +104,14 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
 
 def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
     from ..review import review  # loads the rules, which only patches need
-    from ..training_script.source import read_text
+    from ..training_script.source import read_source
 
     patches: list[FilePatch] = []
     repaired: list[ReviewFinding] = []
     by_hand: list[str] = []
     for path in _scripts(spec.rule, context):
         try:
-            before = read_text(Path(path))
+            before = read_source(Path(path))[1]
             after, done = review.apply_fixes(before, path, knowledge, {spec.rule}, {"safe", "unsafe"})
             left = review.review_text(after, path, knowledge, {spec.rule})
         except UserError as error:

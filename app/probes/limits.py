@@ -48,13 +48,15 @@ async def collect(context: ProbeContext) -> LimitsSection:
 
 def read_limits_section(request: ChildRequest) -> LimitsSection:
     """Read the section in this process (called in the child)."""
+    import psutil
+
     _, environ, _, _ = read_launch_environment(request)
     pid = next((pid for pid in request.pids if procfs.process_of(pid)), 0)
     proc = Path("/proc", str(pid) if pid else "self")
     root = proc / "root" if pid and os.access(proc / "root", os.X_OK) else Path("/")
     shm = _shm(root)
     limit, used, kills = _cgroup_memory(proc)
-    memory = _fields("/proc/meminfo")
+    memory = psutil.virtual_memory()
     scope = ptrace.read_ptrace_scope()
     limits = _rlimits(proc)
     return LimitsSection(
@@ -66,8 +68,8 @@ def read_limits_section(request: ChildRequest) -> LimitsSection:
         cgroup_memory_limit_bytes=limit,
         cgroup_memory_used_bytes=used,
         cgroup_oom_kills=kills,
-        memory_total_bytes=memory.get("MemTotal", 0) * 1024,
-        memory_available_bytes=memory.get("MemAvailable", 0) * 1024,
+        memory_total_bytes=memory.total,
+        memory_available_bytes=memory.available,
         cpus=len(os.sched_getaffinity(pid)),
         container=_container(environ, proc, root),
         ptrace_scope=scope,
@@ -158,9 +160,9 @@ def _can_ptrace(scope: int) -> bool:
     return scope == 0 or (scope < 3 and ptrace.has_sys_ptrace(os.getpid()))
 
 
-def _fields(path: "str | Path") -> dict[str, int]:
+def _fields(path: Path) -> dict[str, int]:
     """Lines of ``name number …`` or ``name: number …``."""
-    pairs = (line.split() for line in _text(Path(path)).splitlines())
+    pairs = (line.split() for line in _text(path).splitlines())
     numbers = ((pair[0].rstrip(":"), parse_count(pair[1], BYTES_DIGITS)) for pair in pairs if len(pair) > 1)
     return {name: number for name, number in numbers if number is not None}
 

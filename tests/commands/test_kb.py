@@ -44,4 +44,6 @@ def test_explain_prints_every_part_of_an_entry():
 def test_explain_suggests_the_nearest_id():
     done = ddpwizard("explain", "unused-parameter")
     assert done.returncode == 2
+    assert "no cause 'unused-parameter' → did you mean " in done.stderr
     assert "unused-parameters" in done.stderr
+    assert "kb list shows all causes" in ddpwizard("explain", "zzzzzz").stderr

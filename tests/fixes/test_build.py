@@ -262,7 +262,7 @@ class TestPatches:
             (b"x = 1\n", "can be patched automatically"),
             (b"def (:\n", "train.py:1"),
             (b"\x00\x01\xff", "train.py"),
-            (None, "no such file"),
+            (None, "No such file or directory"),
         ],
     )
     def test_text_only_if_there_is_nothing_to_patch(self, content: bytes | None, said: str, tmp_path: Path):

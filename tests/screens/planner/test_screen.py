@@ -212,7 +212,7 @@ WRONG = [
     ("nodes", "3", "gpus (8) is no multiple of nodes (3)"),
     ("nodes", "9", "gpus (8) is no multiple of nodes (9)"),
     ("model", "~nouser/x", "no home directory is known for ~nouser"),
-    ("model", "/dev/stdin", "is no regular file"),
+    ("model", "/dev/stdin", "is not a regular file"),
     ("gpus", "0", "GPUs in all is 0"),
     ("gpus", "99999999", "GPUs in all is 99999999"),
     ("gpus", "", "GPUs in all is empty"),
