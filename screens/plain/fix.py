@@ -78,8 +78,11 @@ def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
 
 
 def fix_lines(fix: Fix) -> list[str]:
-    """Return a fix without its patches as lines: title, safety, text, commands, new files."""
+    """Return a fix without its patches as lines: title, safety, text, code, commands, new files."""
     lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
+    if fix.code:
+        lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
+    lines += fix.note.splitlines()
     lines += [f"  $ {command}" for command in fix.commands]
     for name, content in fix.files.items():
         lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
