@@ -24,12 +24,13 @@ SHARED_FILES: dict[str, Any] = {
     "findings.yaml": dict[str, Probe],
     "messages.yaml": dict[str, Message],
     "rules.yaml": dict[str, Rule],
-    "scope.yaml": list[str],
+    "in_scope_words.yaml": list[str],
     "synonyms.yaml": list[list[str]],
     "topics.yaml": dict[str, str],
-    "several.yaml": list[str],
+    "multi_rank_words.yaml": list[str],
     "glossary.yaml": dict[str, str],
 }
+FORMER_NAMES = {"scope.yaml": "in_scope_words.yaml", "several.yaml": "multi_rank_words.yaml"}  # of a team's files
 T = TypeVar("T")
 Key = str | int
 
@@ -76,10 +77,11 @@ def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
         for path in _yaml_files(root):
             text = path.read_bytes()
             digest.update(text)
-            if path.name in SHARED_FILES and path.parent == root:
-                part = _convert(path, text, SHARED_FILES[path.name])
-                origin[path.name] = path
-                raw[path.name] = [*raw[path.name], *part] if isinstance(part, list) else raw[path.name] | part
+            name = FORMER_NAMES.get(path.name, path.name)
+            if name in SHARED_FILES and path.parent == root:
+                part = _convert(path, text, SHARED_FILES[name])
+                origin[name] = path
+                raw[name] = [*raw[name], *part] if isinstance(part, list) else raw[name] | part
             else:
                 cause = _convert(path, text, Cause)
                 _check_place(path, cause, root)
@@ -90,10 +92,10 @@ def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
         probes=raw["findings.yaml"],
         messages=raw["messages.yaml"],
         rules=raw["rules.yaml"],
-        scope_words=raw["scope.yaml"],
+        in_scope_words=raw["in_scope_words.yaml"],
         synonyms=raw["synonyms.yaml"],
         topics=raw["topics.yaml"],
-        several=raw["several.yaml"],
+        multi_rank_words=raw["multi_rank_words.yaml"],
         glossary=raw["glossary.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",
         stems=clue_stems([cause for cause, _ in causes.values()], raw["questions.yaml"].values(), raw["synonyms.yaml"]),
@@ -221,7 +223,9 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
             yield ["fixes", i], "an unsafe fix says why (why_unsafe)"
     texts: list[tuple[list[Key], str]] = [(["explain"], cause.explain)]
     for i, fix in enumerate(cause.fixes):
-        texts.append((["fixes", i, "text"], fix.text))
+        texts += [
+            (["fixes", i, key], value) for key, value in (("text", fix.text), ("code", fix.code), ("note", fix.note))
+        ]
     for other, text in cause.tells_apart.items():
         texts.append((["tells_apart", other], text))
     for keys, text in texts:

@@ -189,4 +189,4 @@ class _TextEnds(msgspec.Struct):
         words = split_words(self.head.decode("utf-8", errors="replace"))
         if self.length > SCOPE_BYTES:
             words |= split_words(self.tail.decode("utf-8", errors="replace"))
-        return not words.isdisjoint(knowledge.scope_words)
+        return not words.isdisjoint(knowledge.in_scope_words)

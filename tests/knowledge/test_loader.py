@@ -53,6 +53,12 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
     assert read_knowledge(tmp_path).causes["odd-cause"].title == "An odd cause"
 
 
+@pytest.mark.parametrize("name", ["in_scope_words.yaml", "scope.yaml"])
+def test_a_team_adds_words_under_either_file_name(name: str, tmp_path: Path):
+    write(tmp_path, "- oddword\n", name=name)
+    assert "oddword" in read_knowledge(tmp_path).in_scope_words
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
