@@ -201,7 +201,9 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
             yield ["fixes", i], "an unsafe fix says why (why_unsafe)"
     texts: list[tuple[list[Key], str]] = [(["explain"], cause.explain)]
     for i, fix in enumerate(cause.fixes):
-        texts.append((["fixes", i, "text"], fix.text))
+        texts += [
+            (["fixes", i, key], value) for key, value in (("text", fix.text), ("code", fix.code), ("note", fix.note))
+        ]
     for other, text in cause.tells_apart.items():
         texts.append((["tells_apart", other], text))
     for keys, text in texts:

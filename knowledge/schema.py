@@ -56,7 +56,10 @@ class Clue(StrictStruct, frozen=True):
 
 
 class FixSpec(StrictStruct, frozen=True):
-    """A fix of a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator."""
+    """A fix of a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator.
+
+    ``text`` and ``note`` are prose, shown before and after ``code``, whose lines are shown and copied as they are.
+    """
 
     id: str
     kind: Literal["patch", "config", "code", "command", "env", "text"]
@@ -66,6 +69,8 @@ class FixSpec(StrictStruct, frozen=True):
     safety: Safety = "display"
     why_unsafe: str = ""
     text: str = ""
+    code: str = ""
+    note: str = ""
 
 
 class Verification(StrictStruct, frozen=True):
