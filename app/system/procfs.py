@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -204,8 +205,15 @@ def ancestors(pid: int, processes: Mapping[int, Proc]) -> list[Proc]:
     return found
 
 
-def source_text(pid: int, path: str) -> str | None:
-    """Return the text of a file as this process sees it (its container's file system), else as we do.
+class SourceFile(NamedTuple):
+    """The text of a source file and the time of its last change, in seconds since the epoch."""
+
+    text: str
+    modified_at: float
+
+
+def source_file(pid: int, path: str) -> SourceFile | None:
+    """Return a file as this process sees it (its container's file system), else as we do, or None.
 
     A process may name any path, so only files that its own user may read are read, whatever our rights.
     """
@@ -213,7 +221,7 @@ def source_text(pid: int, path: str) -> str | None:
         try:
             file = candidate.stat()
             if stat.S_ISREG(file.st_mode) and _may_read(pid, file) and file.st_size < 4_000_000:
-                return candidate.read_text(encoding="utf-8", errors="replace")
+                return SourceFile(candidate.read_text(encoding="utf-8", errors="replace"), file.st_mtime)
         except OSError:
             continue
     return None

@@ -97,6 +97,7 @@ def _merge_hosts(parts: list[Observation]) -> Observation:
         job=msgspec.structs.replace(first.job, processes=[p for part in everything for p in part.job.processes]),
         seen=[seen for part in everything for seen in part.seen],
         sources={path: text for part in reversed(everything) for path, text in part.sources.items()},
+        changed_sources={path: at for part in reversed(everything) for path, at in part.changed_sources.items()},
         records=[record for part in everything for record in part.records],
         log=next((part.log for part in everything if part.log), None),
         deaths=[death for part in everything for death in part.deaths],
