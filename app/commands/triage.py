@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     if verdict.cause and verdict.cause in knowledge.causes:
         lines += ["", f"  ddpwizard explain {verdict.cause} shows more."]
         if script := _patched(report, knowledge):
-            lines.append(f"  ddpwizard review {script} --diff shows a patch.")
+            lines.append(f"  ddpwizard review {shlex.quote(script)} --diff shows a patch.")
     return lines
 
 

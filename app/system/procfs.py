@@ -10,10 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import InspectionError
+from ..errors import InspectionError, UserError
 from . import proc_files, run_directory
+from .files import read_regular_file
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+SOURCE_LIMIT_BYTES = 4_000_000
 
 
 class Proc:
@@ -212,9 +214,9 @@ def source_text(pid: int, path: str) -> str | None:
     for candidate in proc_files.host_path(pid, path):
         try:
             file = candidate.stat()
-            if stat.S_ISREG(file.st_mode) and _may_read(pid, file) and file.st_size < 4_000_000:
-                return candidate.read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            if stat.S_ISREG(file.st_mode) and _may_read(pid, file):
+                return read_regular_file(candidate, SOURCE_LIMIT_BYTES, "").decode("utf-8", "replace")
+        except (OSError, UserError):
             continue
     return None
 
