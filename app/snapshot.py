@@ -11,6 +11,7 @@ import msgspec
 from .errors import UserError
 
 SCHEMA = "ddpwizard.snapshot/1"
+LIMIT_BYTES = 50_000_000  # of a saved snapshot
 
 
 class SnapshotSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,6 +213,12 @@ def snapshot_from_plain(data: object) -> Snapshot:
         msgspec.ValidationError: ``data`` is not a snapshot.
     """
     return msgspec.convert(data, Snapshot, str_keys=True)
+
+
+def plain_snapshot(snapshot: Snapshot) -> dict[str, object]:
+    """Return a snapshot as plain data without the sections of probes that were not run."""
+    plain = msgspec.to_builtins(snapshot)
+    return {key: value for key, value in plain.items() if value is not None}
 
 
 def read_snapshot(text: bytes, origin: str) -> Snapshot:

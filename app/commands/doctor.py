@@ -1,7 +1,6 @@
 """``ddpwizard doctor``: check this machine, or analyse a saved snapshot."""
 
 import asyncio
-import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,8 +17,8 @@ from ..jobs.types import Job
 from ..options import Options, knowledge_for, target_python
 from ..probes.context import ProbeContext, level_permitted
 from ..probes.run_probes import PROBES, judge_snapshot, permitted_probes, run_probes
-from ..snapshot import Snapshot, read_snapshot
-from ..system.files import check_writable, write_atomic
+from ..snapshot import LIMIT_BYTES, Snapshot, read_snapshot
+from ..system.files import check_writable, read_regular_file, write_atomic
 from ..text import redact
 from ..text.json_output import json_bytes, print_json, public_document
 from ..text.terminal import print_progress
@@ -118,12 +117,8 @@ def _asked(knowledge: Knowledge, granted: Intrusiveness, options: Options) -> In
 
 
 def _load(path: Path) -> Snapshot:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path} is not a regular file", "give a file written by ddpwizard doctor --save")
-        return read_snapshot(path.read_bytes(), str(path))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "give a file written by doctor --save") from error
+    content = read_regular_file(path, LIMIT_BYTES, "give a file written by ddpwizard doctor --save")
+    return read_snapshot(content, str(path))
 
 
 def cause_of_check(check: Check, knowledge: Knowledge) -> str | None:

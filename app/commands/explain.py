@@ -2,12 +2,12 @@
 
 import click
 
-from ...knowledge.schema import Knowledge
 from ..diagnosis.cause_text import cause_lines
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
 from ..text.json_output import print_json, public_document
+from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import print_line
 from .common import common_options
 
@@ -20,17 +20,11 @@ def command(id_: str, options: Options) -> int:
     knowledge = knowledge_for(options)
     cause = knowledge.causes.get(id_)
     if cause is None:
-        raise UserError(f"no cause {id_!r}" + _near(id_, knowledge), "ddpwizard kb list shows all causes")
+        hint = did_you_mean(closest(id_, knowledge.causes))
+        raise UserError(f"no cause {id_!r}", hint or "ddpwizard kb list shows all causes")
     if options.json:
         print_json(public_document("cause", knowledge, cause))
     else:
         for line in cause_lines(cause, knowledge):
             print_line(line)
     return ExitCode.OK
-
-
-def _near(id_: str, knowledge: Knowledge) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(id_, knowledge.causes, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

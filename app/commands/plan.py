@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="plan", cls=GroupedCommand)
+@request_options
 @model_option("--spec", "given", metavar="FILE", help="Specification of the whole setting as JSON; - is stdin.")
 @model_option(
     "--script",
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     default="train.py",
     help="Training script that the written files start; also read for the model if none is given [default: train.py].",
 )
-@request_options
 @training_option(
     "--reference-gpus",
     type=int,

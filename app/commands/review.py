@@ -24,7 +24,7 @@ from ..text import redact
 from ..text.diff import unified_diff
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_patch, print_progress
-from ..training_script.source import NEWLINE, decode_source, read_bytes
+from ..training_script.source import NEWLINE, read_source
 from .common import common_options
 
 
@@ -125,7 +125,7 @@ def _read(
     for path, named in scripts_in(paths):
         try:
             absolute = path.absolute()
-            text, encoding = decode_source(read_bytes(path), path)
+            _, text, encoding = read_source(path)
             findings = review_text(text, str(absolute), knowledge, rules)
             after, done = (
                 apply_fixes(text, str(absolute), knowledge, rules, safeties) if findings and safeties else (text, [])

@@ -15,7 +15,7 @@ import msgspec
 
 from ..errors import UserError
 from ..system.atomic_files import FileWrite, backup_lock, replace_file, write_all
-from ..training_script.source import decode_source, read_bytes
+from ..training_script.source import read_source
 from .types import Fix
 
 RECORD = "record.json"
@@ -102,8 +102,7 @@ def _reverse(folder: Path, record: _Record, change: _Change) -> FileWrite:
 def _patched(fix: Fix, directory: Path) -> Iterator[FileWrite]:
     for patch in fix.patches:
         path = (directory / Path(patch.path).expanduser()).resolve()
-        data = read_bytes(path)
-        text, encoding = decode_source(data, path)
+        data, text, encoding = read_source(path)
         if text != patch.before:
             raise UserError(f"{path} is not what the fix was made for: it changed since", "look again, then apply")
         try:

@@ -89,6 +89,8 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         safety=spec.safety if made.files else "display",
         why_unsafe=spec.why_unsafe if made.files else "",
         text="\n\n".join(part for part in (spec.text.strip(), made.text) if part),
+        code=spec.code.rstrip(),
+        note=spec.note.strip(),
         commands=made.commands,
         files=made.files,
     )
@@ -102,14 +104,14 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
 
 def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
     from ..review import review  # loads the rules, which only patches need
-    from ..training_script.source import read_text
+    from ..training_script.source import read_source
 
     patches: list[FilePatch] = []
     repaired: list[ReviewFinding] = []
     by_hand: list[str] = []
     for path in _scripts(spec.rule, context):
         try:
-            before = read_text(Path(path))
+            before = read_source(Path(path))[1]
             after, done = review.apply_fixes(before, path, knowledge, {spec.rule}, {"safe", "unsafe"})
             left = review.review_text(after, path, knowledge, {spec.rule})
         except UserError as error:
@@ -130,6 +132,8 @@ def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledg
         safety="display" if not patches else "unsafe" if unsafe else "safe",
         why_unsafe=(unsafe.why_unsafe or spec.why_unsafe) if unsafe else "",
         text="\n\n".join(part for part in (spec.text.strip(), "\n".join(by_hand)) if part),
+        code=spec.code.rstrip(),
+        note=spec.note.strip(),
         patches=patches,
     )
 

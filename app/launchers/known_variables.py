@@ -5,8 +5,8 @@ of 2.13's libraries and torch.distributed, and the older ones they replace.
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
+from ..text.suggestions import closest
 from .rank_variables import LAUNCH_VARIABLES, LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 
 _NAMES = frozenset(
@@ -26,6 +26,7 @@ _PREFIXES = (
     *("NCCL_", "TORCH_", "TORCHELASTIC_", "PET_", "GLOO_", "PYTORCH_", "ACCELERATE_", "FSDP_", "DEEPSPEED_", "DS_"),
     *("HOROVOD_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_"),
 )
+NEAR_NAME = 0.85  # least ratio of a name to a known one to be its misspelling
 HOME = "HOME"  # to find ~/.nccl.conf; not shown
 
 # Variables that nothing reads, and what to use instead.
@@ -136,8 +137,8 @@ def closest_known_name(name: str) -> str:
     """
     if name in KNOWN or name in NO_OP or not name.startswith(("NCCL_", "TORCH_NCCL_", "GLOO_")):
         return ""
-    alike = sorted(known for known in KNOWN if known.count("_") == name.count("_"))
-    return next(iter(get_close_matches(name, alike, n=1, cutoff=0.85)), "")
+    candidates = sorted(known for known in KNOWN if known.count("_") == name.count("_"))
+    return next(iter(closest(name, candidates, most=1, alike=NEAR_NAME)), "")
 
 
 def parse_integer(text: str | None) -> int | None:

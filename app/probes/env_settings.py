@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from ..evidence import Check
 from ..launchers.known_variables import COSTLY, NO_OP, RENAMED, closest_known_name, parse_integer
 from ..snapshot import EnvSection, GpuSection
+from ..text.suggestions import did_you_mean
 from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, selector_problem
 
 
@@ -84,7 +85,7 @@ def _unread_names(values: Mapping[str, set[str]], conf: Mapping[str, str]) -> li
         near = closest_known_name(name)
         if name not in NO_OP and not near:
             continue
-        why = NO_OP.get(name) or f"neither NCCL, gloo nor torch reads it; did you mean {near}?"
+        why = NO_OP.get(name) or f"neither NCCL, gloo nor torch reads it; {did_you_mean([near])}"
         instead = f"; export {near}={min(values[name])}" if near else ""
         checks.append(
             Check(

@@ -48,13 +48,15 @@ async def collect(context: ProbeContext) -> LimitsSection:
 
 def read_limits_section(request: ChildRequest) -> LimitsSection:
     """Read the section in this process (called in the child)."""
+    import psutil
+
     _, environ, _, _ = read_launch_environment(request)
     pid = next((pid for pid in request.pids if procfs.process_of(pid)), 0)
     proc = Path("/proc", str(pid) if pid else "self")
     root = proc / "root" if pid and os.access(proc / "root", os.X_OK) else Path("/")
     shm = _shm(root)
-    limit, used, kills = _cgroup_memory(proc)
-    memory = _fields("/proc/meminfo")
+    limit, used, kills = cgroup_memory(proc)
+    memory = psutil.virtual_memory()
     scope = ptrace.read_ptrace_scope()
     limits = _rlimits(proc)
     return LimitsSection(
@@ -66,8 +68,8 @@ def read_limits_section(request: ChildRequest) -> LimitsSection:
         cgroup_memory_limit_bytes=limit,
         cgroup_memory_used_bytes=used,
         cgroup_oom_kills=kills,
-        memory_total_bytes=memory.get("MemTotal", 0) * 1024,
-        memory_available_bytes=memory.get("MemAvailable", 0) * 1024,
+        memory_total_bytes=memory.total,
+        memory_available_bytes=memory.available,
         cpus=len(os.sched_getaffinity(pid)),
         container=_container(environ, proc, root),
         ptrace_scope=scope,
@@ -91,6 +93,15 @@ def _shm(root: Path) -> tuple[int | None, int | None, str]:
     return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, problem
 
 
+def available_memory_bytes() -> int:
+    """The memory that this process may still take: of the machine, or of its control group."""
+    import psutil
+
+    limit, used, _ = cgroup_memory(Path("/proc/self"))
+    machine = psutil.virtual_memory().available
+    return machine if limit is None else max(0, min(machine, limit - (used or 0)))
+
+
 def _rlimits(proc: Path) -> tuple[int | None, int | None]:
     """Soft limits on locked memory (bytes) and open files; None: unlimited."""
     found: dict[str, int | None] = {}
@@ -100,7 +111,7 @@ def _rlimits(proc: Path) -> tuple[int | None, int | None]:
     return found["Max locked memory"], found["Max open files"]
 
 
-def _cgroup_memory(proc: Path) -> Memory:
+def cgroup_memory(proc: Path) -> Memory:
     """The tightest memory limit from the process's control group upwards, the memory used there without reclaimable
     page cache, and the number of processes killed by the OOM killer."""
     paths: dict[str, str] = {}
@@ -158,9 +169,9 @@ def _can_ptrace(scope: int) -> bool:
     return scope == 0 or (scope < 3 and ptrace.has_sys_ptrace(os.getpid()))
 
 
-def _fields(path: "str | Path") -> dict[str, int]:
+def _fields(path: Path) -> dict[str, int]:
     """Lines of ``name number …`` or ``name: number …``."""
-    pairs = (line.split() for line in _text(Path(path)).splitlines())
+    pairs = (line.split() for line in _text(path).splitlines())
     numbers = ((pair[0].rstrip(":"), parse_count(pair[1], BYTES_DIGITS)) for pair in pairs if len(pair) > 1)
     return {name: number for name, number in numbers if number is not None}
 

@@ -14,7 +14,7 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
-from ..training_script.source import decode_source, read_bytes
+from ..training_script.source import read_source
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
@@ -52,7 +52,7 @@ def review_file(path: Path, knowledge: Knowledge, rules: Collection[str] | None 
     Raises:
         UserError: It is missing, binary, not in its own encoding, or no Python.
     """
-    return review_text(decode_source(read_bytes(path), path)[0], str(path), knowledge, rules)
+    return review_text(read_source(path)[1], str(path), knowledge, rules)
 
 
 def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:

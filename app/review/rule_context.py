@@ -6,9 +6,9 @@ import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
-from ..training_script.names import Names
+from ..training_script.name_resolution import Names
 from ..training_script.rank_conditions import RankConditions
-from ..training_script.rank_values import RankValues
+from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
 
 

@@ -2,10 +2,14 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import UserError
+
+CHUNK_BYTES = 1 << 20
 
 
 def expand_user(given: str) -> Path:
@@ -21,26 +25,42 @@ def expand_user(given: str) -> Path:
         raise UserError(f"{given}: no home directory is known for {user}", "write the path without ~") from error
 
 
-def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
-    """Return the content of a regular file; refuse anything else, as reading a pipe or a device may never end.
+@contextmanager
+def open_regular_file(path: Path, next_step: str) -> Iterator[BinaryIO]:
+    """Open a regular file to read it; refuse anything else, as reading a pipe or a device may never end.
 
     Raises:
-        UserError: It is no regular file, is larger than the limit, or cannot be read; ``next_step`` is the advice.
+        UserError: It is not a regular file, or cannot be read, also later in the block; ``next_step`` is the advice.
     """
+    if "\0" in str(path):
+        raise UserError(f"{path!s} is not a path", next_step)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path} is no regular file", next_step)
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe or a device can have effects of its own
+            raise UserError(f"{path} is not a regular file", next_step)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise UserError(f"{path} is no regular file", next_step)
-            content = file.read(limit_bytes + 1)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{path} is not a regular file", next_step)
+            yield file
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", next_step) from error
-    except ValueError as error:
-        raise UserError(f"{path!s} is no path", next_step) from error
-    if len(content) > limit_bytes:
-        raise UserError(f"{path} has more than {limit_bytes:,} bytes, too many", next_step)
+
+
+def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        UserError: It is not a regular file, is larger than the limit, or cannot be read; ``next_step`` is the advice.
+    """
+    too_large = UserError(f"{path} has more than {limit_bytes:,} bytes, too many", next_step)
+    with open_regular_file(path, next_step) as file:
+        size_bytes = os.fstat(file.fileno()).st_size  # 0 for files of /proc
+        if size_bytes > limit_bytes:
+            raise too_large
+        content = file.read(size_bytes)  # read(limit_bytes) takes memory for all of them
+        while more := file.read(CHUNK_BYTES):
+            content += more
+            if len(content) > limit_bytes:
+                raise too_large
     return content
 
 

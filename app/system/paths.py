@@ -35,7 +35,9 @@ def log_file() -> Path:
 
 
 def relative_to_cwd(path: str) -> str:
-    """Return ``path`` relative to the working directory, or unchanged if it is not below it."""
+    """Return ``path`` relative to the working directory, or unchanged if it is empty or not below it."""
+    if not path:
+        return ""
     try:
         return Path(path).absolute().relative_to(Path.cwd()).as_posix()
     except ValueError:

@@ -8,12 +8,12 @@ LONGEST = 80  # letters of a name that are compared
 ALIKE = 0.6  # of difflib's ratio
 
 
-def closest(name: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """Return the most similar names, best first, ignoring case, spaces, dots and dashes."""
+def closest(name: str, names: Iterable[str], most: int = 3, alike: float = ALIKE) -> list[str]:
+    """Return the most similar names, best first, ignoring case and punctuation. ``alike``: the least ratio."""
     by_key: dict[str, str] = {}
     for each in names:
         by_key.setdefault(normalise(each), each)
-    return [by_key[key] for key in get_close_matches(normalise(name[:LONGEST]), by_key, most, ALIKE)]
+    return [by_key[key] for key in get_close_matches(normalise(name[:LONGEST]), by_key, most, alike)]
 
 
 def did_you_mean(found: list[str]) -> str:

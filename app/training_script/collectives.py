@@ -6,7 +6,7 @@ on purpose.
 
 import ast
 
-from .names import Names
+from .name_resolution import Names
 from .syntax import call_argument
 
 # Name: place of ``group`` among the positional arguments.

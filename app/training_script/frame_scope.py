@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable
 
-from .rank_values import (
+from .rank_expressions import (
     RankCache,
     RankScope,
     RankValue,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
+from .rank_expressions import RankScope, RankValues
 from .rank_names import first_process, is_distributed_flag, is_last, world_size
-from .rank_values import RankScope, RankValues
 
 PLAIN = ("int", "bool", "str", "len", "min", "max", "range", "set", "frozenset", "list", "tuple")
 LARGEST = 1 << 40  # no number in a rank test is larger; a hostile one would take for ever

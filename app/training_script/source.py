@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import UserError
+from ..system.files import read_regular_file
 from .edits import Edit
 
 BOM = "\ufeff"
@@ -42,31 +43,16 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
         ) from error
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a regular file.
+def read_source(path: Path) -> tuple[bytes, str, str]:
+    """Return the content of a script, its text, and its encoding.
+
+    The text is unchanged, newlines and byte order mark included (as in ``FilePatch.before``).
 
     Raises:
-        UserError: It is missing, not a regular file, too large, or not readable.
+        UserError: It is missing, not a regular file, too large, not readable, or not text.
     """
-    try:
-        if not path.is_file():
-            missing = "no such file" if not path.exists() else "is not a regular file"
-            what = "is a directory" if path.is_dir() else missing
-            raise UserError(f"{path}: {what}", "give the path of a file")
-        if path.stat().st_size > LIMIT_BYTES:
-            raise UserError(f"{path}: larger than {LIMIT_BYTES // 1024 // 1024} MiB", "give a script, not data")
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}", "check the path and its permissions") from error
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a file unchanged, newlines and byte order mark included (as in ``FilePatch.before``).
-
-    Raises:
-        UserError: The file is missing, or not text.
-    """
-    return decode_source(read_bytes(path), path)[0]
+    content = read_regular_file(path, LIMIT_BYTES, "give the path of a script that can be read")
+    return content, *decode_source(content, path)
 
 
 def parse(text: str, path: str) -> ast.Module:

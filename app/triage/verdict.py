@@ -9,7 +9,7 @@ import msgspec
 from ..training_script.line_queries import ScriptFiles
 from .flight_recorder.report import add_record_to_row
 from .rank_activity.rank_state import RankState, rank_states
-from .rules import collective_mismatch, dead_ranks, outside_collectives, progressing, startup
+from .rules import blocked_ranks, collective_mismatch, dead_ranks, progressing, startup
 from .rules.combine_sources import combine
 from .rules.context import INIT, JobContext, Rule, make_verdict
 from .types import JobReport, Observation, RankRow, Verdict
@@ -25,11 +25,11 @@ RULES: tuple[Rule, ...] = (
     startup.in_rendezvous,
     dead_ranks.some_dead,
     progressing.culprits_sleeping,
-    outside_collectives.stuck_outside,
+    blocked_ranks.stuck_outside,
     collective_mismatch.unmatched_p2p,
     collective_mismatch.different_collectives,
     collective_mismatch.same_collective,
-    outside_collectives.none_in_collective,
+    blocked_ranks.none_in_collective,
 )
 
 

@@ -13,10 +13,11 @@ from textual.widgets import Static
 
 from ...app.logs import timeline_chart
 from ...app.logs.types import Timeline, TimelineEvent
+from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, relative_path, safe_content, truncate_middle
+from ..widgets.formatting import join_lines, safe_content, truncate_middle
 from ..widgets.source import excerpt
 
 NAME_WIDTH = 16
@@ -32,7 +33,7 @@ class TimelineScreen(WizardScreen):
     TITLE = "Timeline"
     ABOUT = (
         "Each row is a rank, or several with the same events; time runs to the right. X an error of its own, ! a "
-        "consequence of another rank's error, · a step, # the end. The highlighted row is the first that differs."
+        "consequence of another rank's error, · a step, # the end. The highlighted row failed first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "attempt", "next attempt", id="timeline.attempt", tooltip="Show the job's next start"),
@@ -103,6 +104,6 @@ def _line(row: timeline_chart.ChartRow) -> Content:
 def _event_row(event: TimelineEvent, width: int) -> Content:
     times = f" ×{event.count}" if event.count > 1 else ""
     sign = Content.styled(f"{timeline_chart.SIGNS[event.kind]} ", EVENT_STYLE.get(event.kind, "$muted"))
-    where = safe_content(f"  {truncate_middle(relative_path(event.where), width // 3)}", "$muted")
+    where = safe_content(f"  {truncate_middle(relative_to_cwd(event.where), width // 3)}", "$muted")
     text = Content.assemble(sign, safe_content(event.text + times)).truncate(width - where.cell_length, ellipsis=True)
     return Content.assemble(text, where)

@@ -16,13 +16,14 @@ from textual.widgets import Static
 from ...app.errors import UserError
 from ...app.fixes.types import Fix
 from ...app.review.types import ReviewFinding
+from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
 from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
-from ..widgets.formatting import join_lines, relative_path, safe_content, status_sign
+from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
 from .text import fix_parts, part_as_text, safety_content
 
@@ -216,7 +217,7 @@ class FixScreen(WizardScreen):
         self._applied = event.record.id if event.action == "applied" else ""
         self._show()
         done = "Applied to" if event.action == "applied" else "Undone in"
-        paths = ", ".join(map(relative_path, event.record.paths))
+        paths = ", ".join(map(relative_to_cwd, event.record.paths))
         self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done} {paths}")))
 
     def action_prove(self) -> None:
@@ -236,7 +237,7 @@ class FixScreen(WizardScreen):
     def _proof_done(self, event: ProofDone) -> None:
         proof = event.proof
         self.query_one(ProgressLine).end()
-        sign = status_sign("ok" if proof.passed else "fail", self.ascii_only)
+        sign = status_sign(proof.status, self.ascii_only)
         detail = ", ".join(proof.detail.splitlines())
         shown = Content.assemble(sign, safe_content(f" {proof.summary}. {detail}"))
         self.query_one("#proof", Static).update(shown)
@@ -262,7 +263,7 @@ class FixScreen(WizardScreen):
             except UserError as error:
                 self.wizard.show_error(error)
                 return
-            self.show_status(f"Written: {', '.join(relative_path(str(path)) for path in written)}")
+            self.show_status(f"Written: {', '.join(relative_to_cwd(str(path)) for path in written)}")
 
     async def action_quit(self) -> None:
         if self.state.proved:

@@ -21,10 +21,11 @@ from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ...app.plan.types import PlanRow
 from ...app.system.files import expand_user
+from ...app.system.paths import relative_to_cwd
 from ..dialogs.page import TextDialog
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, relative_path, safe_content
+from ..widgets.formatting import join_lines, safe_content
 from ..widgets.line_input import LineInput
 from .table import as_sentence
 
@@ -164,7 +165,7 @@ class PlanWriteScreen(WizardScreen):
         except UserError as error:
             self.wizard.show_error(error)
             return
-        place = relative_path(str(where.absolute()))
+        place = relative_to_cwd(str(where.absolute()))
         wrote = (
             f"Wrote {len(self._made)} files for {summary.strategy_label(self._row)} into "
             f"{HERE if place == '.' else place}."

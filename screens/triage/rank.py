@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
+from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ...app.triage import rank_details
 from ...app.triage.job_text import problems, sample_time
@@ -22,7 +23,7 @@ from ..dialogs.confirm import ConfirmDialog
 from ..dialogs.find_rank import FIND_FROM, FindRankMixin
 from ..dialogs.page import ScrollingPage, TextDialog
 from ..widgets.choices import Choices
-from ..widgets.formatting import join_lines, relative_path, safe_content
+from ..widgets.formatting import join_lines, safe_content
 from .rank_table import RankTable, annotated_source, detail_line, stacks_of_ranks
 
 MARGINS = 4  # of a list: padding and the marker's two columns
@@ -200,7 +201,7 @@ class RankScreen(ScrollingPage):
         if around := rank_details.source_around_rank(self._report, row):
             shown += [
                 Content(""),
-                safe_content(f"Source: {relative_path(row.where or '')}", "bold"),
+                safe_content(f"Source: {relative_to_cwd(row.where or '')}", "bold"),
                 *annotated_source(around, width),
             ]
         return join_lines(*shown, *self._parts(rank_details.detail_sections(self._report, row), width))

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from textual.content import Content
 
+from ...app.system.paths import relative_to_cwd
 from ...app.text.terminal import strip_control
 from ...app.triage import rank_details
 from ...app.triage.rank_groups import CodeLine, RankGroup, group_cells, ranks_label, source_excerpt
 from ...app.triage.types import JobReport
 from ..widgets.choices import Choice
-from ..widgets.formatting import relative_path, safe_content, truncate_middle
+from ..widgets.formatting import safe_content, truncate_middle
 
 NAMES_FROM = 70  # columns from which function names are shown
 WIDE_FROM = 108  # columns from which all columns are shown
@@ -117,7 +118,7 @@ def annotated_source(found: Iterable[CodeLine], width: int) -> list[Content]:
     for line in found:
         if line.number is None:
             rows.append(
-                safe_content(truncate_middle(relative_path(line.text), width), "bold")
+                safe_content(truncate_middle(relative_to_cwd(line.text), width), "bold")
                 if line.text
                 else Content.styled("      …", "$muted")
             )
@@ -148,7 +149,7 @@ def detail_line(line: rank_details.DetailLine, width: int) -> Content:
         return safe_content(f"  {line.text}").truncate(width, ellipsis=True)
     left = safe_content(f"  {line.text:<26}  ")
     path, colon, number = line.annotation.rpartition(":")
-    shown = f"{relative_path(path)}{colon}{number}" if colon else line.annotation
+    shown = f"{relative_to_cwd(path)}{colon}{number}" if colon else line.annotation
     return Content.assemble(left, safe_content(truncate_middle(shown, max(16, width - left.cell_length)), "$muted"))
 
 

@@ -3,8 +3,9 @@
 from textual.content import Content
 
 from ...app.evidence import Diagnosis, ReasonLine
+from ...app.system.paths import relative_to_cwd
 from .base import BaseWidget
-from .formatting import join_lines, percent, relative_path, safe_content, share_bar, truncate_middle
+from .formatting import join_lines, percent, safe_content, share_bar, truncate_middle
 
 BAR_WIDTH = 6
 SHOWN_CAUSES = 4
@@ -56,7 +57,7 @@ def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:
     if len(what) > most:
         shown[-1] = Content.assemble(shown[-1].truncate(room - 1), "…")
     if reason.where:
-        shown.append(safe_content(truncate_middle(relative_path(reason.where), room), "$muted"))
+        shown.append(safe_content(truncate_middle(relative_to_cwd(reason.where), room), "$muted"))
     source = SOURCES.get(reason.source, reason.source)
     heads = [safe_content(source.ljust(SOURCE_WIDTH), "$muted"), *[Content(" " * SOURCE_WIDTH)] * (len(shown) - 1)]
     return [Content.assemble(head, row) for head, row in zip(heads, shown, strict=True)]

@@ -1,7 +1,6 @@
 """Formatting of text on screens. Nothing here is interpreted as markup."""
 
 from functools import cache
-from pathlib import Path
 
 from textual.content import Content
 
@@ -69,14 +68,6 @@ def reflow(value: str) -> str:
         else:
             out.append(line)
     return "\n".join(out)
-
-
-def relative_path(path: str) -> str:
-    """``path`` relative to where we are, where that is shorter."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
 
 
 def justify_two(left: Content, right: Content, width: int) -> Content:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from textual.content import Content
 
-from .formatting import relative_path, safe_content, truncate_middle
+from ...app.system.paths import relative_to_cwd
+from .formatting import safe_content, truncate_middle
 
 PLACE = re.compile(r"(?P<path>.+):(?P<line>\d+)")
 AROUND = 2
@@ -60,4 +61,4 @@ def excerpt(where: str, texts: Mapping[str, str], width: int) -> list[Content]:
         return []
     path, line = found
     rows = annotated_lines(file_lines(path, texts), {line: ""}, width)
-    return [Content(""), safe_content(truncate_middle(relative_path(path), width), "bold"), *rows] if rows else []
+    return [Content(""), safe_content(truncate_middle(relative_to_cwd(path), width), "bold"), *rows] if rows else []

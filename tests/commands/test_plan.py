@@ -204,6 +204,23 @@ class TestCommand:
         program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
         return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
 
+    def test_help_lists_options_in_groups(self) -> None:
+        shown = self.run("--help").stdout
+        groups = {}
+        for block in shown.split("\n\n"):
+            title, _, body = block.partition("\n")
+            groups[title.strip()] = body
+        for title, options in (
+            ("Model:", ("--model NAME", "--spec FILE", "--script FILE", "--params N")),
+            ("Training:", ("--dtype", "--seq-len N", "--lora R", "--reference-gpus N")),
+            ("Machine:", ("--gpus N", "--gpu-memory GB", "--machine NAME", "--machine-snapshot FILE")),
+            ("Output:", ("--curve", "--write DIR", "--check PATH", "--exact")),
+            ("General:", ("--python", "--plain")),
+        ):
+            for option in options:
+                assert option in groups[title], (title, option)
+        assert "--box" not in shown  # the former name of --machine-snapshot, still accepted
+
     def test_spec_from_standard_input(self) -> None:
         done = self.run("--spec", "-", "--json", given=json.dumps({"model": LLAMA, "train": {}, **BOX}))
         document = msgspec.json.decode(done.stdout)
@@ -279,11 +296,11 @@ class TestCommand:
         done = self.run("--model", "gpt2-xl", "--gpus", "1", "--gpu", "H100", "--seq-len", given, "--json")
         assert msgspec.json.decode(done.stdout)["inputs"]["train"]["seq_len"] == tokens
 
-    @pytest.mark.parametrize(("name", "said"), [("zero-4", "did you mean ZeRO-"), ("", "one of: "), ("x", "one of: ")])
-    def test_unknown_strategy_is_refused(self, name: str, said: str) -> None:
+    @pytest.mark.parametrize(("name", "text"), [("zero-4", "did you mean ZeRO-"), ("", "one of: "), ("x", "one of: ")])
+    def test_unknown_strategy_is_refused(self, name: str, text: str) -> None:
         done = self.run("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--strategy", name)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr and done.stderr.count("\n") == 1
+        assert text in done.stderr and done.stderr.count("\n") == 1
 
     @pytest.mark.parametrize(
         "wrong", [["--lr", "1e-3"], ["--keep-global-batch"], ["--reference-gpus", "0"], ["--gpus", "1" + "0" * 30]]

@@ -179,7 +179,7 @@ class TestRefusals:
         ("arguments", "message"),
         [
             ([], "Missing argument"),
-            (["gone.py"], "gone.py: no such file"),
+            (["gone.py"], "gone.py: No such file or directory"),
             (["empty"], "no Python file"),
             (["train.py", "--rule", "DW999"], "no such rule"),
             (["train.py", "--diff", "--fix"], "--diff writes nothing"),

@@ -14,7 +14,7 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.fixes.apply import apply_fix, undo_fix
 from ddpwizard.app.fixes.types import FilePatch, Fix
 from ddpwizard.app.system import paths
-from ddpwizard.app.training_script.source import read_text
+from ddpwizard.app.training_script.source import read_source
 
 
 def fix(patches: list[FilePatch] | None = None, files: dict[str, str] | None = None) -> Fix:
@@ -29,7 +29,7 @@ def fix(patches: list[FilePatch] | None = None, files: dict[str, str] | None = N
 
 
 def patch_of(path: Path, old: str, new: str) -> FilePatch:
-    text = read_text(path)
+    text = read_source(path)[1]
     assert old in text
     return FilePatch(path=str(path), before=text, after=text.replace(old, new))
 
@@ -126,7 +126,7 @@ class TestRefusals:
 
     def test_missing_file_leaves_the_others_unchanged(self, script: Path) -> None:
         wanted = fix([patch_of(script, "1", "2"), FilePatch(path="gone.py", before="", after="x")])
-        self.refused(script.parent, wanted, "gone.py: no such file")
+        self.refused(script.parent, wanted, "gone.py: No such file or directory")
 
     def test_new_file_over_another_is_refused(self, script: Path) -> None:
         self.refused(script.parent, fix(files={"other.yaml": "a\n", "train.py": "other\n"}), "is there already")

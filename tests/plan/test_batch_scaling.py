@@ -94,9 +94,9 @@ class TestLearningRate:
 
 class TestInWords:
     def test_description_of_a_changed_batch(self) -> None:
-        said = "\n".join(describe_scaling(scale_batch(setting(16), 4, lr=3e-4)))
+        text = "\n".join(describe_scaling(scale_batch(setting(16), 4, lr=3e-4)))
         for words in ("= 64 sequences before", "with 16 GPUs 256", "accumulation 2", "0.0006", "arXiv", "another exp"):
-            assert words in said
+            assert words in text
 
     def test_description_of_a_kept_batch(self) -> None:
         assert len(describe_scaling(scale_batch(setting(4), 4))) == 1

@@ -34,12 +34,12 @@ def run(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
 class TestFiles:
     @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
     def test_devices_are_not_read(self, path: str) -> None:
-        with pytest.raises(UserError, match="no regular file"):
+        with pytest.raises(UserError, match="is not a regular file"):
             read_regular_file(Path(path), 10, "")
 
     def test_pipe_does_not_block(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(UserError, match="no regular file"):
+        with pytest.raises(UserError, match="is not a regular file"):
             read_regular_file(tmp_path / "pipe", 10, "")
 
     def test_unknown_home_is_refused(self) -> None:
@@ -132,7 +132,7 @@ class TestCommand:
             (["--params", "7B", "--gpus", "8", "--intra-gbps", "0"], "--intra-gbps is 0"),
             (["--params", "seven"], "--params is seven"),
             (["--spec", "-", "--gpus", "4"], "--gpus cannot be combined with --spec"),
-            (["--spec", "/dev/stdin"], "/dev/stdin is no regular file"),
+            (["--spec", "/dev/stdin"], "/dev/stdin is not a regular file"),
         ],
     )
     def test_invalid_command_is_refused_in_one_line(self, arguments: list[str], message: str) -> None:

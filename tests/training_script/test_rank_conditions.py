@@ -7,9 +7,9 @@ import ast
 
 import pytest
 from ddpwizard.app.training_script.frame_scope import FrameScope
-from ddpwizard.app.training_script.names import Names
+from ddpwizard.app.training_script.name_resolution import Names
 from ddpwizard.app.training_script.rank_conditions import CONTEXTS, depends_on_rank, evaluate_condition
-from ddpwizard.app.training_script.rank_values import RankScope, RankValues
+from ddpwizard.app.training_script.rank_expressions import RankScope, RankValues
 from ddpwizard.app.training_script.source import ScriptSource
 
 IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\nimport horovod.torch as hvd\n"

@@ -17,7 +17,6 @@ from .. import spec
 from ..timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
 from . import detected
 
-SNAPSHOT_LIMIT_BYTES = 50_000_000
 PCIE_MOST_GBPS = 30.0  # highest bus bandwidth that GPUs reach over PCIe
 GPU_BACKENDS = ("nccl", "rccl")
 
@@ -189,7 +188,7 @@ def load_snapshot(path: Path) -> Snapshot:
         UserError: It cannot be read, or is no snapshot.
     """
     next_step = "give a file written by ddpwizard doctor --bench --save"
-    return snapshots.read_snapshot(read_regular_file(path, SNAPSHOT_LIMIT_BYTES, next_step), str(path))
+    return snapshots.read_snapshot(read_regular_file(path, snapshots.LIMIT_BYTES, next_step), str(path))
 
 
 def _when(snapshot: Snapshot) -> str:

@@ -6,13 +6,12 @@ endian, at most 100 MB; the header, one JSON object; then the data.
 
 import math
 import os
-import stat
 from pathlib import Path
 
 import msgspec
 
 from ...errors import UserError
-from ...system.files import read_regular_file
+from ...system.files import open_regular_file, read_regular_file
 
 INDEX = "model.safetensors.index.json"
 HEADER_LIMIT_BYTES = 100_000_000
@@ -115,21 +114,14 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
 
 def _read_header(path: Path) -> tuple[int, bytes]:
     """Return the size of a file, and its header."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path} is no regular file", NEXT_STEP)
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            size, head = os.fstat(file.fileno()).st_size, file.read(8)
-            length = int.from_bytes(head, "little")
-            if head.startswith(b"version "):
-                raise UserError(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
-            if len(head) < 8 or not 2 <= length <= min(HEADER_LIMIT_BYTES, size - 8):
-                raise UserError(f"{path} is not a safetensors file: its header would have {length:,} bytes", NEXT_STEP)
-            return size, file.read(length)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", NEXT_STEP) from error
-    except ValueError as error:
-        raise UserError(f"{path!s} is no path", NEXT_STEP) from error
+    with open_regular_file(path, NEXT_STEP) as file:
+        size, head = os.fstat(file.fileno()).st_size, file.read(8)
+        length = int.from_bytes(head, "little")
+        if head.startswith(b"version "):
+            raise UserError(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
+        if len(head) < 8 or not 2 <= length <= min(HEADER_LIMIT_BYTES, size - 8):
+            raise UserError(f"{path} is not a safetensors file: its header would have {length:,} bytes", NEXT_STEP)
+        return size, file.read(length)
 
 
 def _wrong(tensor: TensorInfo) -> str:

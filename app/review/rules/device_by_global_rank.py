@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from ...launchers.rank_variables import LOCAL_RANK_OF
 from ...training_script.edits import Edit
-from ...training_script.names import Names
+from ...training_script.name_resolution import Names
+from ...training_script.rank_expressions import RankValue
 from ...training_script.rank_names import WORLD_SIZE
-from ...training_script.rank_values import RankValue
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
 from ..rule_context import Patch, Script, Violation, no_patch

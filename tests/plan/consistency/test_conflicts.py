@@ -1,4 +1,4 @@
-"""Contradictions between the files of a job are reported with the arithmetic; the tools really reject them."""
+"""Contradictions between the files of one job, with their arithmetic; the tools refuse the same settings."""
 
 import contextlib
 import json
@@ -43,34 +43,34 @@ def accelerate(**changed: Any) -> str:
     return yaml.safe_dump(ACCELERATE | changed, sort_keys=False)
 
 
-def told(**files: str) -> list[str]:
+def conflicts(**files: str) -> list[str]:
     """The conflicts of files, ``ds_json`` standing for ``ds.json``."""
-    said = [parse_job_file(name.replace("_", "."), text) for name, text in files.items()]
-    return [f"{' '.join(each.where)}: {each.message}" for each in find_conflicts([file for file in said if file])]
+    parsed = [parse_job_file(name.replace("_", "."), text) for name, text in files.items()]
+    return [f"{' '.join(each.where)}: {each.message}" for each in find_conflicts([file for file in parsed if file])]
 
 
 class TestBatch:
-    def test_what_multiplies_out_is_left_alone(self) -> None:
-        assert told(ds_json=zero(), go_sh=LAUNCH) == []
+    def test_batch_that_multiplies_out_is_no_conflict(self) -> None:
+        assert conflicts(ds_json=zero(), go_sh=LAUNCH) == []
 
-    def test_the_arithmetic_is_shown(self) -> None:
-        assert told(ds_json=zero(train_batch_size=64), go_sh=LAUNCH) == [
+    def test_conflict_shows_the_arithmetic(self) -> None:
+        assert conflicts(ds_json=zero(train_batch_size=64), go_sh=LAUNCH) == [
             "ds.json:2 ds.json:3 ds.json:4 go.sh:3: "
             "train_batch_size 64 ≠ 4 × 2 × 4 = 32 (micro-batch × accumulation × ranks)"
         ]
 
-    def test_without_a_launcher_it_must_divide(self) -> None:
-        assert told(ds_json=zero(train_batch_size=64)) == []
-        (line,) = told(ds_json=zero(train_batch_size=36))
+    def test_batch_without_a_launcher_must_divide(self) -> None:
+        assert conflicts(ds_json=zero(train_batch_size=64)) == []
+        (line,) = conflicts(ds_json=zero(train_batch_size=36))
         assert "train_batch_size 36 is no multiple of 4 × 2 = 8 (micro-batch × accumulation)" in line
 
-    def test_one_left_out_is_filled_in_by_deepspeed_where_it_divides(self) -> None:
-        assert told(ds_json=zero(gradient_accumulation_steps=None), go_sh=LAUNCH) == []
-        (line,) = told(ds_json=zero(gradient_accumulation_steps=None, train_batch_size=40), go_sh=LAUNCH)
+    def test_missing_factor_is_computed_if_it_divides(self) -> None:
+        assert conflicts(ds_json=zero(gradient_accumulation_steps=None), go_sh=LAUNCH) == []
+        (line,) = conflicts(ds_json=zero(gradient_accumulation_steps=None, train_batch_size=40), go_sh=LAUNCH)
         assert "40 is no multiple of 4 × 4 = 16" in line
 
-    def test_auto_says_nothing(self) -> None:
-        assert told(ds_json=zero(train_batch_size="auto"), go_sh=LAUNCH) == []
+    def test_auto_is_not_compared(self) -> None:
+        assert conflicts(ds_json=zero(train_batch_size="auto"), go_sh=LAUNCH) == []
 
     @pytest.mark.parametrize(
         ("changed", "ranks"),
@@ -99,34 +99,34 @@ class TestBatch:
         except AssertionError:
             refused = True
         launch = LAUNCH.replace("node=4", f"node={ranks}")
-        assert bool(told(ds_json=zero(**changed), go_sh=launch)) == refused
+        assert bool(conflicts(ds_json=zero(**changed), go_sh=launch)) == refused
 
-    def test_deepspeed_rejects_a_duplicate_name(self, tmp_path: Path) -> None:
+    def test_deepspeed_refuses_a_duplicate_key(self, tmp_path: Path) -> None:
         config: Any = pytest.importorskip("deepspeed.runtime.config", reason="deepspeed is not installed")
         twice = zero().replace('"train_batch_size": 32,', '"train_batch_size": 32,\n "train_batch_size": 64,')
         (tmp_path / "ds.json").write_text(twice)
         with pytest.raises(ValueError, match="uplicate"):
             config.DeepSpeedConfig(str(tmp_path / "ds.json"))
-        assert "ds.json:3: train_batch_size is set twice; DeepSpeed refuses the file" in told(ds_json=twice)
+        assert "ds.json:3: train_batch_size is set twice; DeepSpeed refuses the file" in conflicts(ds_json=twice)
 
 
 class TestLaunchers:
     def test_ranks(self) -> None:
-        (line,) = told(a_yaml=accelerate(num_processes=8), go_sh=LAUNCH)
+        (line,) = conflicts(a_yaml=accelerate(num_processes=8), go_sh=LAUNCH)
         assert line == "go.sh:3 a.yaml:3: ranks: torchrun starts 1 × 4 = 4 ranks ≠ num_processes 8"
 
     def test_slurm_and_torchrun(self) -> None:
-        assert told(a_slurm=SLURM) == []
-        (line,) = told(a_slurm=SLURM.replace("node=2 --rdzv", "node=4 --rdzv"))
+        assert conflicts(a_slurm=SLURM) == []
+        (line,) = conflicts(a_slurm=SLURM.replace("node=2 --rdzv", "node=4 --rdzv"))
         assert line == ("a.slurm:3 a.slurm:5: Slurm gives 2 × 2 = 4 GPUs ≠ 8 (torchrun starts 2 × 4 = 8 ranks)")
 
-    def test_a_torchrun_for_each_gpu_is_too_many(self) -> None:
-        (line,) = told(a_slurm=SLURM.replace("tasks-per-node=1", "tasks-per-node=2"))
+    def test_torchrun_per_gpu_is_a_conflict(self) -> None:
+        (line,) = conflicts(a_slurm=SLURM.replace("tasks-per-node=1", "tasks-per-node=2"))
         assert "--ntasks-per-node=2 starts torchrun 2 times on each node" in line
 
     def test_a_hostfile(self) -> None:
         hosts = "# ours\nn1 slots=2\nn2 slots=1\n"
-        (line,) = told(hostfile=hosts, ds_json=zero())
+        (line,) = conflicts(hostfile=hosts, ds_json=zero())
         assert "train_batch_size 32 ≠ 4 × 2 × 3 = 24" in line
         assert line.startswith("ds.json:2 ds.json:3 ds.json:4 hostfile:2")
 
@@ -136,11 +136,11 @@ class TestLaunchers:
         )
         made = render_job_files(fill_defaults(setting)[0])
         job, jobset = made["pytorchjob.yaml"], made["jobset.yaml"]
-        assert told(job_yaml=job, jobset_yaml=jobset) == []
+        assert conflicts(job_yaml=job, jobset_yaml=jobset) == []
         changed = job.replace("nprocPerNode: '8'", "nprocPerNode: '4'").replace(
             "nvidia.com/gpu: 8", "nvidia.com/gpu: 4"
         )
-        (line,) = told(job_yaml=changed, jobset_yaml=jobset)
+        (line,) = conflicts(job_yaml=changed, jobset_yaml=jobset)
         assert line.endswith("ranks: 2 pods × 8 = 16 ranks ≠ 2 pods × 4 = 8 ranks")
 
     @pytest.mark.parametrize("file", ["pytorchjob.yaml", "jobset.yaml"])
@@ -149,33 +149,35 @@ class TestLaunchers:
             model=Model(params=1e9), train=TrainingOptions(), gpus=16, nodes=2, strategy=Strategy(kind="ddp")
         )
         made = render_job_files(fill_defaults(setting)[0])[file]
-        (line,) = told(job_yaml=made.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 4"))
+        (line,) = conflicts(job_yaml=made.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 4"))
         assert line.endswith("8 processes in a pod that gets nvidia.com/gpu 4")
         if file == "jobset.yaml":
-            (line,) = told(job_yaml=made.replace("parallelism: 2", "parallelism: 1"))
+            (line,) = conflicts(job_yaml=made.replace("parallelism: 2", "parallelism: 1"))
             assert line.endswith("parallelism 1 starts 1 of 2 pods at a time, and each waits for all")
 
-    def test_machines_that_do_not_divide(self) -> None:
-        (line,) = told(a_yaml=accelerate(num_machines=3))
+    def test_processes_must_divide_by_machines(self) -> None:
+        (line,) = conflicts(a_yaml=accelerate(num_machines=3))
         assert "4 / 3 = 1.33 is no whole number" in line
 
-    def test_what_has_no_number_says_nothing(self) -> None:
+    def test_files_without_numbers_are_not_compared(self) -> None:
         elastic = LAUNCH.replace("--standalone --nproc-per-node=4", "--nnodes=1:4 --nproc-per-node=gpu")
-        assert told(ds_json=zero(), go_sh=elastic) == []
-        assert told(go_sh="#!/bin/sh\necho \"it's\n") == []
+        assert conflicts(ds_json=zero(), go_sh=elastic) == []
+        assert conflicts(go_sh="#!/bin/sh\necho \"it's\n") == []
 
-    def test_accelerate_s_own_count_wins_over_its_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_count_of_accelerate_launch_overrides_its_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         launch = pytest.importorskip("accelerate.commands.launch", reason="accelerate is not installed")
         (tmp_path / "a.yaml").write_text(accelerate(num_processes=8))
         line = f"accelerate launch --config_file {tmp_path}/a.yaml --num_processes 4 train.py"
         arguments = launch.launch_command_parser().parse_args(line.split()[2:])
         assert launch._validate_launch_command(arguments)[0].num_processes == 4
-        assert "--num_processes 4 ≠ num_processes 8" in told(a_yaml=accelerate(num_processes=8), go_sh=line)[0]
+        assert "--num_processes 4 ≠ num_processes 8" in conflicts(a_yaml=accelerate(num_processes=8), go_sh=line)[0]
 
 
 class TestAccelerate:
     @pytest.mark.parametrize("name", BESIDE_FILE)
-    def test_it_rejects_settings_next_to_the_file(
+    def test_accelerate_refuses_keys_of_the_deepspeed_file(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("deepspeed", reason="Accelerate's DeepSpeed plugin needs deepspeed itself")
@@ -187,28 +189,28 @@ class TestAccelerate:
         with pytest.raises(ValueError, match="will be ignored"):
             DeepSpeedPlugin()
         section = {"deepspeed_config_file": "ds.json"} | ({} if name == "mixed_precision" else {name: 1})
-        beside = {"mixed_precision": "bf16"} if name == "mixed_precision" else {}
-        (line,) = told(a_yaml=accelerate(deepspeed_config=section, **beside))
+        repeated = {"mixed_precision": "bf16"} if name == "mixed_precision" else {}
+        (line,) = conflicts(a_yaml=accelerate(deepspeed_config=section, **repeated))
         assert f"{name} together with deepspeed_config_file" in line
 
-    def test_it_refuses_a_mesh_of_another_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_accelerate_refuses_a_mesh_of_another_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
         accelerate_itself = pytest.importorskip("accelerate", "1.10", reason="Accelerate has it since 1.10")
         sizes = {"parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4}
-        (line,) = told(a_yaml=accelerate(parallelism_config=sizes))
+        (line,) = conflicts(a_yaml=accelerate(parallelism_config=sizes))
         assert "num_processes 4 ≠ 2 (dp_replicate) × 4 (dp_shard) = 8" in line
         assert accelerate_itself.ParallelismConfig(dp_replicate_size=2, dp_shard_size=4).total_size == 8
 
     def test_stage_and_precision(self) -> None:
         other = accelerate(deepspeed_config={"zero_stage": 3}, mixed_precision="fp16")
-        found = told(ds_json=zero(), a_yaml=other)
+        found = conflicts(ds_json=zero(), a_yaml=other)
         assert found == [
             "a.yaml:5 ds.json:9: ZeRO stage: zero_stage 3 ≠ stage 2",
             "a.yaml:6 ds.json:5: precision: mixed_precision fp16 ≠ bf16 precision",
         ]
 
-    def test_a_bare_no_is_a_word(self) -> None:
+    def test_bare_no_in_yaml_is_a_word(self) -> None:
         text = accelerate().replace("num_processes", "mixed_precision: no\nnum_processes")
-        assert "mixed_precision no ≠ bf16 precision" in told(ds_json=zero(), a_yaml=text)[0]
+        assert "mixed_precision no ≠ bf16 precision" in conflicts(ds_json=zero(), a_yaml=text)[0]
 
 
 class TestCommand:
@@ -223,7 +225,7 @@ class TestCommand:
             f"({tmp_path}/ds.json:3, {tmp_path}/ds.json:4, {tmp_path}/launch.sh:3)\n"
         )
 
-    def test_what_is_no_file_of_a_job_is_passed_over(self, tmp_path: Path) -> None:
+    def test_files_of_no_job_are_skipped(self, tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(json.dumps({"vocab": "x" * 3_000_000}))
         (tmp_path / "data.json").write_text('{"text": "a"}\n{"text": "b"}\n')
         (tmp_path / "ds.json").write_text(zero())
@@ -231,7 +233,7 @@ class TestCommand:
         result = ddpwizard("plan", "--check", str(tmp_path))
         assert (result.returncode, result.stdout) == (0, "These agree: ds.json, go.sh.\n")
 
-    def test_deepspeed_s_launcher_starts_what_its_hostfile_says(self, tmp_path: Path) -> None:
+    def test_deepspeed_launcher_starts_the_ranks_of_its_hostfile(self, tmp_path: Path) -> None:
         (tmp_path / "go.sh").write_text("deepspeed --hostfile=./hostfile train.py\n")
         (tmp_path / "hostfile").write_text("a slots=4\nb slots=4\n")
         (tmp_path / "accelerate.yaml").write_text(accelerate(num_processes=8, num_machines=2))
@@ -240,7 +242,7 @@ class TestCommand:
         (tmp_path / "accelerate.yaml").write_text(accelerate(num_processes=4, num_machines=2))
         assert any("go.sh:1" in " ".join(each.where) for each in find_conflicts(read_job_files([tmp_path])))
 
-    def test_a_script_of_variables_agrees_with_nothing(self, tmp_path: Path) -> None:
+    def test_script_with_variables_only_is_not_compared(self, tmp_path: Path) -> None:
         (tmp_path / "go.sh").write_text("torchrun --nnodes=$N --nproc-per-node=$G train.py\n")
         result = ddpwizard("plan", "--check", str(tmp_path))
         assert result.returncode == 2
@@ -253,7 +255,7 @@ class TestCommand:
         assert (done.returncode, body["schema"], body["conflicts"]) == (0, "ddpwizard.agreement/1", [])
         assert body["files"] == [{"path": f"{tmp_path}/ds.json", "kind": "deepspeed"}]
 
-    def test_a_broken_file_is_a_job_s_by_its_name(self, tmp_path: Path) -> None:
+    def test_broken_file_with_the_name_of_a_job_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "ds_config.json").write_text("{")
         done = ddpwizard("plan", "--check", str(tmp_path))
         assert done.returncode == 2
@@ -261,7 +263,7 @@ class TestCommand:
         assert "describes how a job is started" not in done.stderr
 
     @pytest.mark.parametrize("content", ["{", "[1, 2", "{" * 100_000, '{"a": ' * 100_000])
-    def test_what_is_broken_is_one_line(self, content: str, tmp_path: Path) -> None:
+    def test_broken_file_is_refused_in_one_line(self, content: str, tmp_path: Path) -> None:
         (tmp_path / "ds.json").write_text(content)
         done = ddpwizard("plan", "--check", str(tmp_path))
         assert done.returncode == 2
@@ -274,7 +276,7 @@ class TestCommand:
         assert "describes how a job is started" in done.stderr
 
     @pytest.mark.parametrize("piece", ["\n", " ", "a ", "\\\n", "torchrun \\\n", "'", "#SBATCH\n", "{", "- "])
-    def test_a_large_file_is_read_in_no_time(self, piece: str) -> None:
+    def test_large_file_is_read_quickly(self, piece: str) -> None:
         text = piece * (200_000 // len(piece))
         started = time.thread_time()
         for name in ("a.sh", "hostfile", "b.json", "c.yaml"):

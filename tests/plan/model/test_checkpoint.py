@@ -229,7 +229,7 @@ class TestWhatIsRefused:
         for name in ("pipe.safetensors", "absent.safetensors", "\0"):
             with pytest.raises(UserError):
                 checkpoint.read_checkpoint(tmp_path / name)
-        with pytest.raises(UserError, match="is no regular file"):
+        with pytest.raises(UserError, match="is not a regular file"):
             checkpoint.read_checkpoint(tmp_path)  # all it has is the pipe
 
     def test_adapter_checkpoint_is_refused(self, tmp_path: Path) -> None:

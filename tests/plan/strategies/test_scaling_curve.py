@@ -27,17 +27,17 @@ def test_more_gpus_are_faster_and_never_above_the_ideal() -> None:
     assert all(each.tokens_per_s <= each.ideal_tokens_per_s for each in found if each.tokens_per_s)
 
 
-def test_slow_links_show() -> None:
+def test_slow_links_reduce_the_rate() -> None:
     quick, slow = (scaling_points(setting(), links)[-1].tokens_per_s or 0 for links in (LINKS, Links(370, 1)))
     assert slow < quick / 2
 
 
-def test_nodes_are_as_wide_as_those_of_the_plan() -> None:
+def test_nodes_have_the_size_of_the_plan() -> None:
     assert [each.nodes for each in scaling_points(setting(gpus=8, nodes=2), LINKS)] == [1, 1, 1, 2, 4, 8, 16]
 
 
 @pytest.mark.parametrize(("gpus", "last"), [(8, 64), (24, 64), (64, 128), (1000, 2048)])
-def test_the_gpus_there_are_and_twice_of_them_are_on_it(gpus: int, last: int) -> None:
+def test_curve_has_the_gpus_of_the_plan_and_twice_as_many(gpus: int, last: int) -> None:
     found = gpu_counts(gpus)
     assert gpus in found
     assert found[-1] == last
@@ -45,7 +45,7 @@ def test_the_gpus_there_are_and_twice_of_them_are_on_it(gpus: int, last: int) ->
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_the_plot(ascii_only: bool) -> None:
+def test_plot_of_the_curve(ascii_only: bool) -> None:
     found = scaling_points(setting(), LINKS)
     plot = draw_curve(found, ascii_only)
     assert len(plot) == len(found) + 1
@@ -53,6 +53,6 @@ def test_the_plot(ascii_only: bool) -> None:
     assert all(len(line) <= WIDTH for line in plot)
 
 
-def test_strategy_that_does_not_fit_is_reported() -> None:
+def test_plot_names_counts_that_do_not_fit() -> None:
     plot = draw_curve(scaling_points(setting(gpu_memory_gib=1.5), LINKS))
     assert all("does not fit" in line for line in plot[1:])

@@ -1,4 +1,4 @@
-"""Candidates and their order: tried strategies, fits, explanations, and the next step."""
+"""Candidates and their order: the strategies tried, those that fit, explanations, and advice."""
 
 import time
 from typing import Any
@@ -51,7 +51,7 @@ def names(rows: list[PlanRow]) -> list[str]:
 
 
 class TestCandidates:
-    def test_weights_that_stay_within_a_node_are_for_several_nodes(self) -> None:
+    def test_resharding_within_a_node_needs_several_nodes(self) -> None:
         def sizes(gpus: int, nodes: int) -> list[int]:
             after = [each.reshard_after_forward for each in layouts_to_try(gpus, nodes)]
             return [each for each in after if not isinstance(each, bool) and each]
@@ -62,12 +62,12 @@ class TestCandidates:
         assert sizes(4, 4) == []  # one GPU for each node: nothing to gather from within
         assert "FSDP2 resharding to 8" in names(plan_candidates(setting(gpus=16, nodes=2), LINKS))
 
-    def test_each_is_called_by_a_name_of_its_own(self) -> None:
+    def test_names_are_unique(self) -> None:
         rows = plan_candidates(setting(LARGE, memory_gib=23.6, gpus=16, nodes=2), LINKS, host_bytes=1e9)
         called = [(row.candidate.strategy, row.candidate.recompute) for row in rows]
         assert len(set(called)) == len(called)
 
-    def test_a_drive_is_thought_of_where_nothing_else_fits(self) -> None:
+    def test_drive_is_tried_if_nothing_else_fits(self) -> None:
         asked = setting(
             Model(params=3e10, layers=60, hidden=6144, heads=48, vocab=32000), memory_gib=23.6, seq_len=1024
         )
@@ -82,7 +82,7 @@ class TestCandidates:
         assert planning_assumptions(without, LINKS, 3e11) == ["NVMe on each node: 3 GB/s, one drive"]
         assert planning_assumptions(without, LINKS._replace(nvme_gbps=20), 3e11) == []
 
-    def test_recomputing_in_part_is_offered_where_it_makes_one_fit(self) -> None:
+    def test_partial_recomputation_is_offered_if_it_makes_one_fit(self) -> None:
         sizes = range(20, 100, 4)
         parts = [
             row
@@ -96,13 +96,13 @@ class TestCandidates:
             assert found.fits is True
             assert estimate_candidate(msgspec.structs.replace(asked, train=kept)).fits is not True
 
-    def test_only_what_was_asked_for(self) -> None:
+    def test_given_strategy_is_the_only_one(self) -> None:
         assert {row.candidate.recompute for row in plan_candidates(setting(), LINKS, recompute="full")} == {"full"}
 
 
 class TestFits:
     @given(LAYOUTS, st.sampled_from(["none", "full"]), st.floats(6, 300), st.integers(128, 8192))
-    def test_the_largest_micro_batch_fits_and_one_more_does_not(
+    def test_largest_micro_batch_fits_and_one_more_does_not(
         self, strategy: Strategy, act_ckpt: str, memory_gib: float, seq_len: int
     ) -> None:
         asked = laid_out(setting(memory_gib=memory_gib, seq_len=seq_len), strategy, act_ckpt=act_ckpt)
@@ -125,7 +125,7 @@ class TestFits:
         assert sizes == sorted(sizes, reverse=True)
 
     @given(st.sampled_from([1, 2, 3]), st.sampled_from(["none", "full"]), st.integers(1, 8))
-    def test_an_optimizer_elsewhere_never_needs_more_of_the_gpu(self, stage: int, act_ckpt: str, batch: int) -> None:
+    def test_offloaded_optimizer_never_needs_more_gpu_memory(self, stage: int, act_ckpt: str, batch: int) -> None:
         peaks = [
             estimate_candidate(
                 laid_out(
@@ -142,7 +142,7 @@ class TestFits:
 
 
 class TestOrder:
-    def test_it_is_the_same_each_time_and_by_time(self) -> None:
+    def test_order_is_stable_and_by_time(self) -> None:
         first, second = plan_candidates(setting(), LINKS), plan_candidates(setting(), LINKS)
         assert first == second
         fitting = [row for row in first if row.candidate.fits is True]
@@ -155,7 +155,7 @@ class TestOrder:
     @pytest.mark.parametrize(
         ("model", "gpus"), [("gpt2", 8), ("bert-base", 8), ("Llama-3.1-8B", 8), ("Llama-3.1-70B", 64)]
     )
-    def test_of_those_that_are_as_fast_the_simplest_comes_first(self, model: str, gpus: int) -> None:
+    def test_simplest_of_equally_fast_strategies_comes_first(self, model: str, gpus: int) -> None:
         found = catalog.find_known_model(model)
         assert found
         rows = plan_candidates(setting(found, gpus=gpus, nodes=spec.nodes_for(gpus), seq_len=512), LINKS)
@@ -168,13 +168,13 @@ class TestOrder:
         assert places[0] == min(places)
         assert not best.dominated_by
 
-    def test_what_offloads_comes_after_all_that_fits_without(self) -> None:
+    def test_offloading_comes_after_fitting_strategies_without(self) -> None:
         rows = plan_candidates(setting(memory_gib=60.0), LINKS, host_bytes=2e12)
         offloading = [row.setting.layout.offloads for row in rows if row.candidate.fits is True]
         assert offloading == sorted(offloading)
         assert set(offloading) == {False, True}
 
-    def test_what_is_dominated_has_one_that_is_better(self) -> None:
+    def test_dominated_candidate_has_a_better_one(self) -> None:
         rows = plan_candidates(setting(), LINKS)
         for row in rows:
             worse = row.candidate
@@ -201,7 +201,7 @@ class TestOrder:
             assert 0 < (found.mfu or 0) < 1
             assert (found.slower_than_ideal or 0) >= -1e-9 or asked.layout.offload_optimizer
 
-    def test_slow_links_bind_and_quick_ones_do_not(self) -> None:
+    def test_slow_links_are_the_bottleneck(self) -> None:
         for rate, binds in ((1.0, "link"), (5000.0, "arithmetic")):
             rows = plan_candidates(setting(), Links(rate, rate))
             best = next(row.candidate for row in rows if row.candidate.strategy == "FSDP2")
@@ -209,7 +209,7 @@ class TestOrder:
         assert slowdown_text(0.41) == "41% slower than ideal"
         assert slowdown_text(4.4) == "5.4 times the ideal step"
 
-    def test_memory_binds_where_a_larger_micro_batch_would_be_quicker(self) -> None:
+    def test_memory_is_the_bottleneck_if_a_larger_micro_batch_is_faster(self) -> None:
         held = [
             row
             for size in range(20, 100, 4)
@@ -226,10 +226,10 @@ class TestOrder:
 
 
 class TestChanges:
-    """The gain of a change is that of the model with the change."""
+    """The stated effect of a change agrees with the model."""
 
     @pytest.mark.parametrize("memory_gib", [8.0, 40.0, 79.1, 300.0])
-    def test_asked_again_it_says_the_same(self, memory_gib: float) -> None:
+    def test_change_agrees_with_a_plan_that_has_it(self, memory_gib: float) -> None:
         asked_of = 0
         for found, asked in plan_candidates(setting(memory_gib=memory_gib, micro_batch=2), LINKS):
             for change in found.changes:
@@ -252,7 +252,7 @@ class TestChanges:
                 assert change.tokens_per_s == pytest.approx(then.tokens_per_s)
         assert asked_of > 10
 
-    def test_it_is_reported_in_numbers(self) -> None:
+    def test_change_is_described_in_numbers(self) -> None:
         best = plan_candidates(setting(), LINKS)[0].candidate
         assert "47% of the peak is activations" in best.lever
         assert "GiB" in best.lever
@@ -261,20 +261,20 @@ class TestChanges:
         assert short.fits is False
         assert "then it" in short.lever or "not enough" in short.lever
 
-    def test_twice_the_link_is_offered_where_the_link_is_slow(self) -> None:
+    def test_faster_link_is_offered_if_the_link_is_slow(self) -> None:
         best = plan_candidates(setting(gpus=16, nodes=2), Links(370, 20))[0].candidate
         assert best.binds == "link"
         twice = next(each for each in best.changes if each.change == "twice the link")
         assert (twice.step_seconds or 0) < 0
         assert "twice the link: -" in best.lever
 
-    def test_a_larger_micro_batch_is_offered_where_there_is_room(self) -> None:
+    def test_larger_micro_batch_is_offered_if_it_fits(self) -> None:
         best = plan_candidates(setting(memory_gib=300.0, seq_len=512), LINKS)[0].candidate
         assert "2.0 times the tokens per second" in best.lever
         best = plan_candidates(setting(memory_gib=79.1, seq_len=2048), LINKS)[0].candidate
         assert "% more tokens per second" in best.lever
 
-    def test_large_differences_are_times_and_small_ones_are_left_out(self) -> None:
+    def test_large_differences_are_ratios_and_small_ones_are_left_out(self) -> None:
         now = plan_candidates(setting(), LINKS)[0].candidate
         assert now.step_seconds
         assert now.tokens_per_s
@@ -287,7 +287,7 @@ class TestChanges:
 
 
 class TestNextStep:
-    def test_tensor_and_pipeline_parallelism_with_sizes(self) -> None:
+    def test_split_advice_has_sizes(self) -> None:
         asked = setting(LARGE, memory_gib=39.4)
         found = smallest_split(asked)
         assert found is not None
@@ -297,7 +297,7 @@ class TestNextStep:
         assert f"pipeline parallelism over {found.pipeline} stages" in split_advice(asked)
         assert "an estimate" in split_advice(asked)
 
-    def test_the_smallest_that_fits_is_taken(self) -> None:
+    def test_smallest_fitting_split_is_taken(self) -> None:
         sizes = [smallest_split(setting(LARGE, memory_gib=memory)) for memory in (39.4, 79.1, 139.8, 1e5)]
         gpus = [each.gpus for each in sizes if each]
         assert len(gpus) == 4
@@ -310,28 +310,28 @@ class TestNextStep:
         assert found is not None
         assert found.tensor == 1
 
-    def test_it_is_named_only_where_nothing_fits(self) -> None:
+    def test_split_advice_only_if_nothing_fits(self) -> None:
         nothing = plan_candidates(setting(LARGE, memory_gib=15.8, gpus=2), LINKS, host_bytes=1e9)
         assert not any(row.candidate.fits for row in nothing)
         assert "Next step" in nothing[0].candidate.lever
-        told = "\n".join(render_table(nothing[0].setting, [row.candidate for row in nothing], []))
-        assert told.count("Next step") == 1
+        notes = "\n".join(render_table(nothing[0].setting, [row.candidate for row in nothing], []))
+        assert notes.count("Next step") == 1
         assert not any("Next step" in row.candidate.lever for row in plan_candidates(setting(), LINKS))
 
-    def test_without_a_shape_there_are_no_sizes(self) -> None:
+    def test_split_advice_without_a_shape_has_no_sizes(self) -> None:
         assert smallest_split(setting(Model(params=7e10))) is None
         assert "tensor or pipeline" in split_advice(setting(Model(params=7e10)))
 
 
 class TestTable:
-    def test_what_is_beaten_is_left_to_json(self) -> None:
+    def test_dominated_candidates_are_left_out_of_the_table(self) -> None:
         candidates = [row.candidate for row in plan_candidates(setting(), LINKS)]
         listed = visible_candidates(candidates)
         assert listed[0] == candidates[0]
         assert len(listed) <= SHOWN < len(candidates)
         assert not any(each.dominated_by for each in listed[1:])
 
-    def test_it_is_narrow_and_says_tokens_per_second(self) -> None:
+    def test_table_is_narrow_and_has_tokens_per_second(self) -> None:
         rows = plan_candidates(setting(gpus=64, nodes=8), LINKS)
         lines = render_table(rows[0].setting, [row.candidate for row in rows], [])
         columns = [line for line in lines if line[2:3] in "✓~✗"]
@@ -339,13 +339,13 @@ class TestTable:
         assert max(len(line) for line in columns) <= 90
         assert any("tokens/s" in line and "slower" in line for line in lines)
 
-    def test_without_links_there_are_no_times(self) -> None:
+    def test_table_without_links_has_no_times(self) -> None:
         rows = plan_candidates(setting())
         lines = render_table(rows[0].setting, [row.candidate for row in rows], [])
         assert not any("tokens/s" in line for line in lines)
 
 
-def test_a_plan_is_quick() -> None:
+def test_plan_is_fast() -> None:
     asked = setting(LARGE, gpus=64, nodes=8)
     plan_candidates(asked, LINKS)
     began = time.thread_time()
@@ -353,7 +353,7 @@ def test_a_plan_is_quick() -> None:
     assert time.thread_time() - began < 0.5  # 11 ms on an idle machine; make bench holds the bar of 50
 
 
-def test_short_host_memory_is_reported_in_numbers() -> None:
+def test_missing_host_memory_is_given_in_numbers() -> None:
     rows = plan_candidates(setting(LARGE, memory_gib=79.1), LINKS, host_bytes=500e9)
     short = [row.candidate for row in rows if row.candidate.binds == "host memory" and row.candidate.fits is False]
     assert short
@@ -363,9 +363,9 @@ def test_short_host_memory_is_reported_in_numbers() -> None:
 
 
 class TestHost:
-    """Unknown host memory is that of a usual machine with such GPUs."""
+    """A host whose memory is not given has that of a common machine of its kind."""
 
-    def test_it_binds_and_is_reported(self) -> None:
+    def test_assumed_host_memory_limits_and_is_noted(self) -> None:
         largest = catalog.find_known_model("DeepSeek-V3")
         assert largest
         rows = plan_candidates(setting(largest, seq_len=2048), LINKS)
@@ -378,12 +378,12 @@ class TestHost:
         for row in rows:
             if row.candidate.fits is not False:
                 assert row.candidate.host_bytes * 8 <= host.bytes
-        told = planning_assumptions(rows, LINKS)
-        assert told[0] == "host memory: 1,863 GiB on each node, as in dgx-h100; --host-memory overrides it"
-        lines = render_table(rows[0].setting, [row.candidate for row in rows], told)
+        notes = planning_assumptions(rows, LINKS)
+        assert notes[0] == "host memory: 1,863 GiB on each node, as in dgx-h100; --host-memory overrides it"
+        lines = render_table(rows[0].setting, [row.candidate for row in rows], notes)
         assert lines[2].startswith("Nothing fits in practice. Closest: ZeRO-3 + NVMe offload, ")
 
-    def test_a_strategy_that_is_named_is_asked_as_it_is(self) -> None:
+    def test_named_strategy_has_no_assumed_host_memory(self) -> None:
         asked = msgspec.structs.replace(
             setting(LARGE, act_ckpt="full"),
             strategy=Strategy(kind="deepspeed", stage=3, offload_optimizer="cpu", offload_param="cpu"),
@@ -393,7 +393,7 @@ class TestHost:
         assert planning_assumptions(rows, LINKS) == []
         assert plan_candidates(asked, LINKS, host_bytes=64e9)[0].candidate.fits is False
 
-    def test_what_is_far_slower_than_what_fits_comes_after_what_is_tight(self) -> None:
+    def test_impractical_strategies_come_after_tight_ones(self) -> None:
         for size in range(20, 100, 4):
             rows = plan_candidates(setting(memory_gib=size), Links(370, 90, nvme_gbps=0.01), host_bytes=2e11)
             places = [

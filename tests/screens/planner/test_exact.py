@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 SIZE = (80, 24)
-CHILD_LIMIT_S = 120.0  # torch is imported and a model built, perhaps beside other tests
+CHILD_LIMIT_S = 120.0  # torch is imported and a model built, while other tests may run
 OWN = """
 from pathlib import Path
 Path("imported").touch()

@@ -163,9 +163,9 @@ async def test_long_value_shows_its_beginning_without_focus() -> None:
         await shows(pilot, "model      7000M 32")
 
 
-@pytest.mark.parametrize("said", ["", "none", "No", "0"])
-def test_lora_field_without_adapters(said: str) -> None:
-    values = form_fields.initial_values(form_fields.FormMachine(), Path("nowhere")) | {"lora": said}
+@pytest.mark.parametrize("text", ["", "none", "No", "0"])
+def test_lora_field_without_adapters(text: str) -> None:
+    values = form_fields.initial_values(form_fields.FormMachine(), Path("nowhere")) | {"lora": text}
     assert form_fields.request_from_form(values, form_fields.FormMachine()).setting.train.lora is None
 
 
@@ -212,7 +212,7 @@ WRONG = [
     ("nodes", "3", "gpus (8) is no multiple of nodes (3)"),
     ("nodes", "9", "gpus (8) is no multiple of nodes (9)"),
     ("model", "~nouser/x", "no home directory is known for ~nouser"),
-    ("model", "/dev/stdin", "is no regular file"),
+    ("model", "/dev/stdin", "is not a regular file"),
     ("gpus", "0", "GPUs in all is 0"),
     ("gpus", "99999999", "GPUs in all is 99999999"),
     ("gpus", "", "GPUs in all is empty"),

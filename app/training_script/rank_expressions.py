@@ -8,7 +8,7 @@ import ast
 from typing import NamedTuple, Protocol
 
 from ..launchers.rank_variables import RANK_SCOPES
-from .names import Names
+from .name_resolution import Names
 from .rank_names import DEVICE_COUNT, NOT_OWN_RANK, RankKind, getter_kind, rank_kind
 from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name, nodes_of_body
 
