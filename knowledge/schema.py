@@ -56,7 +56,10 @@ class Clue(StrictStruct, frozen=True):
 
 
 class FixSpec(StrictStruct, frozen=True):
-    """A fix of a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator."""
+    """A fix of a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator.
+
+    ``text`` and ``note`` are prose, shown before and after ``code``, whose lines are shown and copied as they are.
+    """
 
     id: str
     kind: Literal["patch", "config", "code", "command", "env", "text"]
@@ -66,6 +69,8 @@ class FixSpec(StrictStruct, frozen=True):
     safety: Safety = "display"
     why_unsafe: str = ""
     text: str = ""
+    code: str = ""
+    note: str = ""
 
 
 class Verification(StrictStruct, frozen=True):
@@ -172,13 +177,14 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     probes: dict[str, Probe]
     messages: dict[str, Message]
     rules: dict[str, Rule]
-    scope_words: list[str]
+    in_scope_words: list[str]
     synonyms: list[list[str]]
     topics: dict[str, str]
-    several: list[str]  # patterns by which a text mentions several ranks
+    multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
     stems: dict[str, str] = {}  # of every phrase that is matched
+    left_out: list[str] = []  # path:line: problem of each invalid entry of a team
 
     def findings(self) -> dict[str, str]:
         """Return every declared finding id with its text, including those of the review rules."""

@@ -2,15 +2,18 @@
 
 from typing import Literal, NamedTuple
 
-from ...knowledge.schema import Cause, Clue, Knowledge
+from ...knowledge.schema import Cause, Clue, FixSpec, Knowledge
 
-LineKind = Literal["text", "item", "code"]
+LineKind = Literal["text", "item", "detail", "code"]
 BULLET = "- "
 WEIGHT_WIDTH = 9
 
 
 class EntryLine(NamedTuple):
-    """One line, or one paragraph of prose with its line breaks. ``weight`` is how much an observation counts."""
+    """One line, or one paragraph of prose with its line breaks. ``weight`` is how much an observation counts.
+
+    A ``detail`` is prose that belongs to the item above it.
+    """
 
     text: str
     kind: LineKind = "text"
@@ -29,7 +32,7 @@ def cause_sections(cause: Cause, knowledge: Knowledge) -> list[EntrySection]:
     fixes: list[EntryLine] = []
     for fix in cause.fixes:
         fixes.append(EntryLine(fix.title + (f" ({fix.safety}: {fix.why_unsafe})" if fix.why_unsafe else ""), "item"))
-        fixes += [EntryLine(line, "code") for line in fix.text.strip().splitlines()]
+        fixes += _fix_lines(fix)
     versions = ", ".join(f"{name} {versions}" for name, versions in cause.holds_for.items())
     sections = [
         EntrySection("How it shows", [EntryLine(symptom, "item") for symptom in cause.symptoms]),
@@ -93,10 +96,22 @@ def _weights(cause: Cause, knowledge: Knowledge) -> list[EntryLine]:
     return [*lines, *(EntryLine(f"words: {clue_text(clue)}", weight=clue.weight) for clue in cause.clues)]
 
 
+def _fix_lines(fix: FixSpec) -> list[EntryLine]:
+    """Return the prose and the code of a fix, the code with a blank line around it."""
+    lines = [EntryLine(fix.text.strip(), "detail")] if fix.text else []
+    if fix.code:
+        lines += (
+            [EntryLine("")] + [EntryLine(line, "code") for line in fix.code.rstrip().splitlines()] + [EntryLine("")]
+        )
+    return [*lines, EntryLine(fix.note.strip(), "detail")] if fix.note else lines
+
+
 def _rows(line: EntryLine) -> list[str]:
     if line.kind == "item":
         return [BULLET + line.text]
     if line.kind == "code":
         return ["    " + line.text]
+    if line.kind == "detail":
+        return ["  " + row for row in line.text.splitlines()]
     weight = f"{line.weight:<{WEIGHT_WIDTH}} " if line.weight else ""
-    return [weight + row for row in line.text.splitlines()]
+    return [weight + row for row in line.text.splitlines()] or [""]

@@ -89,6 +89,8 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         safety=spec.safety if made.files else "display",
         why_unsafe=spec.why_unsafe if made.files else "",
         text="\n\n".join(part for part in (spec.text.strip(), made.text) if part),
+        code=spec.code.rstrip(),
+        note=spec.note.strip(),
         commands=made.commands,
         files=made.files,
     )
@@ -130,6 +132,8 @@ def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledg
         safety="display" if not patches else "unsafe" if unsafe else "safe",
         why_unsafe=(unsafe.why_unsafe or spec.why_unsafe) if unsafe else "",
         text="\n\n".join(part for part in (spec.text.strip(), "\n".join(by_hand)) if part),
+        code=spec.code.rstrip(),
+        note=spec.note.strip(),
         patches=patches,
     )
 

@@ -19,7 +19,8 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """A fix of a cause as it is shown and written.
 
-    ``patches`` change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run.
+    ``text`` and ``note`` are prose before and after ``code``, the lines to insert or run as they are. ``patches``
+    change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run.
     """
 
     id: str
@@ -28,6 +29,8 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     safety: Safety
     why_unsafe: str = ""
     text: str = ""
+    code: str = ""
+    note: str = ""
     commands: list[str] = []
     files: dict[str, str] = {}
     patches: list[FilePatch] = []

@@ -66,7 +66,7 @@ def translate_glossary(text: str, knowledge: Knowledge) -> str:
 
 def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
     """Return whether the text mentions several ranks, GPUs or machines."""
-    return any(re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.several)
+    return any(re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.multi_rank_words)
 
 
 def _without_machine_lines(text: str, knowledge: Knowledge) -> str:

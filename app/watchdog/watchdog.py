@@ -3,6 +3,7 @@ diagnose the job, and report. It is no part of the job: if it fails, the job con
 """
 
 import asyncio
+import os
 import signal
 import subprocess
 import time
@@ -84,8 +85,12 @@ def run_watchdog(
 
 def _started(command: Sequence[str], environ: Mapping[str, str], mask: Iterable[int]) -> subprocess.Popen[bytes]:
     try:
+        # Inherited descriptors (process substitution, a job server) belong to the job; our own are close-on-exec.
         return subprocess.Popen(
-            command, env=environ, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            command,
+            env=environ,
+            close_fds=False,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
         )
     except FileNotFoundError:
         raise _start_error(f"{command[0]}: no such command", 127) from None
@@ -157,7 +162,7 @@ class _Job:
             self._start_diagnosis(f"{signal.Signals(number).name} received")
             if number in LAUNCHERS_SIGNALS or _catches(self.child.pid, number):
                 self.then_signals.append(number)
-        elif received.si_code != FROM_KERNEL and time.monotonic() - self.forwarded.get(number, -AGAIN_S) >= AGAIN_S:
+        elif _is_for_us_alone(received) and time.monotonic() - self.forwarded.get(number, -AGAIN_S) >= AGAIN_S:
             self._forward(number)
 
     def _forward(self, number: int) -> None:
@@ -300,6 +305,15 @@ class _Job:
         seen = self.exits.seen.get(record.pid)
         error = "" if record.ended == "exit" else record.ended
         return error or (seen.how if seen else "") or "no exit status"
+
+
+def _is_for_us_alone(received: signal.struct_siginfo) -> bool:
+    """Return whether the job did not get this signal as well.
+
+    A terminal signals its whole foreground group, but its hang-up goes to the session leader only.
+    """
+    hung_up = received.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
+    return received.si_code != FROM_KERNEL or hung_up
 
 
 async def _entered(private: Path, pids: Sequence[int]) -> dict[int, int | None]:

@@ -1,4 +1,6 @@
-"""The parts of a fix (patch, commands, config, why): coloured for the screen, plain for a file."""
+"""The parts of a fix (patch, what to do, config, why): coloured for the screen, plain for a file."""
+
+from collections.abc import Iterator
 
 from textual.content import Content
 
@@ -6,18 +8,22 @@ from ...app.fixes.types import Fix, safety_text
 from ...knowledge.schema import Cause
 from ..widgets.formatting import reflow, safe_content, status_sign
 
+STEPS = "what to do"
+
 
 def fix_parts(fix: Fix, cause: Cause) -> dict[str, list[Content]]:
-    """Return the parts that the fix has by the name of their tab, in reading order."""
+    """Return the parts that the fix has by the name of their tab, in reading order.
+
+    ``what to do`` is the whole fix but its patch; ``config`` a new file alone, to copy it.
+    """
     found: dict[str, list[Content]] = {}
     if fix.patches:
         found["patch"] = [_diff_line(line) for line in fix.diff().removesuffix("\n").split("\n")]
-    if fix.commands:
-        found["commands"] = [safe_content(line) for line in fix.commands]
+    if steps := list(_steps(fix)):
+        found[STEPS] = steps
     if fix.files:
         found["config"] = [row for name, content in fix.files.items() for row in _file(name, content)]
-    found["why"] = [safe_content(reflow(fix.text)), Content("")] if fix.text else []
-    found["why"] += [safe_content(cause.summary, "bold"), Content(""), safe_content(reflow(cause.explain))]
+    found["why"] = [safe_content(cause.summary, "bold"), Content(""), safe_content(reflow(cause.explain))]
     return found
 
 
@@ -30,15 +36,31 @@ def safety_content(fix: Fix, ascii_only: bool) -> Content:
 
 
 def part_as_text(fix: Fix, cause: Cause, part: str) -> tuple[str, str]:
-    """Return a part for the clipboard: (file name, text)."""
+    """Return a part for the clipboard: (file name, text). Of what to do it is the code, or else the commands."""
     if part == "patch":
         return f"{fix.id}.patch", fix.diff()
-    if part == "commands":
+    if part == STEPS and fix.code:
+        return f"{fix.id}.txt", fix.code + "\n"
+    if part == STEPS and fix.commands:
         return f"{fix.id}.sh", "\n".join(fix.commands) + "\n"
     if part == "config":
         name = next(iter(fix.files)).rpartition("/")[2]
         return name, "\n".join(fix.files.values())
-    return f"{fix.id}.txt", "\n".join(row.plain for row in fix_parts(fix, cause)["why"]) + "\n"
+    return f"{fix.id}.txt", "\n".join(row.plain for row in fix_parts(fix, cause)[part]) + "\n"
+
+
+def _steps(fix: Fix) -> Iterator[Content]:
+    """Yield prose, code, commands and new files, with an empty line between two of them."""
+    blocks = [
+        [safe_content(reflow(fix.text))] if fix.text else [],
+        [safe_content(f"  {line}", "bold") for line in fix.code.splitlines()],
+        [safe_content(reflow(fix.note))] if fix.note else [],
+        [safe_content(line, "bold") for line in fix.commands],
+        [row for name, content in fix.files.items() for row in _file(f"new file {name}", content)],
+    ]
+    for number, block in enumerate(filter(None, blocks)):
+        yield from ([Content("")] if number else [])
+        yield from block
 
 
 def _file(name: str, content: str) -> list[Content]:

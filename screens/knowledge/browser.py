@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import indent
 from typing import ClassVar
 
 from textual import on
@@ -156,6 +157,8 @@ def entry_content(cause: Cause, knowledge: Knowledge) -> Content:
 def _line(line: EntryLine) -> Content:
     if line.kind == "item":
         return Content.assemble("  – ", safe_content(line.text))
+    if line.kind == "detail":
+        return safe_content(indent(reflow(line.text), "    "))
     if line.kind == "code":
         return safe_content("      " + line.text)
     if line.weight:

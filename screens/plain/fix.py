@@ -73,13 +73,16 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
 
 
 def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
-    prompt.write(f"{label}{prompt.status_sign('ok' if proof.passed else 'fail')} {proof.summary}")
+    prompt.write(f"{label}{prompt.status_sign(proof.status)} {proof.summary}")
     prompt.write(*(f"{'':<{len(label)}}{line}" for line in proof.detail.splitlines()))
 
 
 def fix_lines(fix: Fix) -> list[str]:
-    """Return a fix without its patches as lines: title, safety, text, commands, new files."""
+    """Return a fix without its patches as lines: title, safety, text, code, commands, new files."""
     lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
+    if fix.code:
+        lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
+    lines += fix.note.splitlines()
     lines += [f"  $ {command}" for command in fix.commands]
     for name, content in fix.files.items():
         lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]

@@ -28,10 +28,10 @@ KNOWLEDGE = Knowledge(
     probes={},
     messages=built_in_knowledge().messages,
     rules={},
-    scope_words=["nccl"],
+    in_scope_words=["nccl"],
     synonyms=[["explode", "blows up"]],
     topics={},
-    several=[".*"],
+    multi_rank_words=[".*"],
     glossary={},
     version="test",
 )
@@ -126,7 +126,7 @@ def test_words_of_a_log_are_not_the_users():
 
 def test_scope():
     assert read_sources([source_of_text("an NCCL error", "x")], KNOWLEDGE).in_scope
-    known = msgspec.structs.replace(KNOWLEDGE, several=["nccl"])
+    known = msgspec.structs.replace(KNOWLEDGE, multi_rank_words=["nccl"])
     found = read_sources([source_of_text("my soup is too salty", "x")], known)
     assert not found.in_scope
     assert [item.id for item in found.evidence] == [ONE_PROCESS]

@@ -201,7 +201,7 @@ class TestGenerators:
         fixes = build_fixes(cause, situation, KNOWLEDGE)
         assert [(fix.id, fix.cause) for fix in fixes] == [(spec.id, cause.id) for spec in cause.fixes]
         for fix in fixes:
-            assert fix.text or fix.commands
+            assert fix.text or fix.code or fix.commands
             assert fix.safety == "display" or fix.files or fix.patches
 
     def test_unknown_generator_of_a_team_entry_is_reported(self):

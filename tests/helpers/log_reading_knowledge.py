@@ -45,5 +45,5 @@ KNOWLEDGE = knowledge(
         "sigterm": Message(pattern="closing signal SIGTERM", literal="signal SIGTERM", kind="consequence", says="x"),
         "child": Message(pattern="ChildFailedError", literal="ChildFailedError", kind="consequence", says="x"),
     },
-    scope_words=["nccl", "torchrun"],
+    in_scope_words=["nccl", "torchrun"],
 )

@@ -153,10 +153,10 @@ def knowledge() -> Knowledge:
             )
         },
         rules=built_in_knowledge().rules,  # the review needs them all
-        scope_words=["rank", "nccl", "torchrun", "eaddrinuse"],
+        in_scope_words=["rank", "nccl", "torchrun", "eaddrinuse"],
         synonyms=[],
         topics={},
-        several=[],
+        multi_rank_words=[],
         glossary={},
         version="recorded",
     )

@@ -4,6 +4,7 @@
 ranks; ``/dev/shm`` of 8 MB in a mount namespace, two hosts as network namespaces); only the paths were renamed.
 """
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -132,9 +133,51 @@ def test_every_fix_can_be_made_or_read(cause: Cause):
             rule = KNOWLEDGE.rules[fix.rule]
             assert (rule.cause, rule.safety, rule.why_unsafe) == (cause.id, fix.safety, fix.why_unsafe)
         elif fix.kind == "text":
-            assert fix.text and fix.safety == "display"
+            assert (fix.text or fix.code) and fix.safety == "display"
         else:
             assert fix.generator in GENERATORS and fix.safety == "display"
+
+
+STATEMENT = re.compile(r"(for|with|if|while|def|class|try|else|elif|async|return|import|from|assert|raise)\b")
+SHELL = re.compile(r"(export [A-Z]|#SBATCH|\$ |\S+ (-{1,2}[a-z][\w-]*[= ]\S+ ?){2,}\S*$)")
+
+
+def looks_like_code(line: str) -> bool:
+    """Return whether a line of prose is a statement of Python or a command line as a whole."""
+    text = line.strip()
+    if not text or text.endswith("\\") or SHELL.match(text):
+        return bool(text)
+    if line.startswith("    ") and "  # " in line:
+        return True
+    whole = f"{text} pass" if text.endswith(":") and STATEMENT.match(text) else text
+    try:
+        (node,) = ast.parse(whole).body
+    except (SyntaxError, ValueError):
+        return False
+    return not (isinstance(node, ast.Expr | ast.AnnAssign) and not isinstance(getattr(node, "value", None), ast.Call))
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_code_of_a_fix_is_a_field_of_its_own(cause: Cause):
+    prose = [line for fix in cause.fixes for line in f"{fix.text}\n{fix.note}".splitlines()]
+    assert not [line for line in prose if looks_like_code(line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_code"),
+    [
+        ("state = torch.load(path)", True),
+        ("for epoch in range(epochs):", True),
+        ("    dist.barrier()      # all ranks", True),
+        ("torchrun --nnodes=2 --nproc-per-node=8 train.py", True),
+        ("export OMP_NUM_THREADS=1", True),
+        ("Call it on every rank, with num_workers=0.", False),
+        ("For evaluation: add up the counts with all_reduce, and", False),
+        ("docker run --shm-size=16g, or --ipc=host.", False),
+    ],
+)
+def test_code_in_prose_is_recognised(line: str, is_code: bool):
+    assert looks_like_code(line) == is_code
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)

@@ -15,7 +15,7 @@ import pytest
 from ddpwizard.app.system import procfs, run_directory
 from helpers.command import ddpwizard, refused
 from helpers.jobs import MARK, SCRIPTS, free_port, line_of, torchrun, wait_for
-from helpers.pseudo_terminal import Terminal
+from helpers.pseudo_terminal import Terminal, marked
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
@@ -181,6 +181,13 @@ class TestSignals:
             assert run.code() == 1, run.err  # torchrun's own answer to it
             assert private and not private.exists()
             assert not run.left()
+
+    def test_closed_terminal_ends_launcher_and_ranks(self, tmp_path: Path) -> None:
+        job = torchrun(script("run_totals.py", tmp_path), 2)
+        with Terminal([sys.executable, "-m", "ddpwizard", "run", "--", *job], cwd=tmp_path) as terminal:
+            terminal.wait_until(lambda: terminal.text.count("has its total") == 2, "both ranks")
+            terminal.close()
+            wait_for(lambda: not marked(terminal.mark), "wizard, launcher and ranks have ended")
 
     def test_the_warning_makes_it_look_and_a_job_that_does_not_know_it_lives_on(self, tmp_path: Path) -> None:
         job = script("run_totals.py", tmp_path)
