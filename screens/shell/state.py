@@ -17,7 +17,7 @@ from ...app.diagnosis.case import Case
 from ...app.errors import UserError
 from ...app.evidence import Check, Diagnosis, RankedCause
 from ...app.logs.types import Timeline
-from ...app.options import Options, knowledge_for, target_python
+from ...app.options import Options, knowledge_for, left_out_lines, target_python
 from ...app.probes.context import ProbeContext
 from ...app.session import Session, SessionEvent, all_sessions, proof_outcome
 from ...app.snapshot import Snapshot, plain_snapshot
@@ -57,7 +57,12 @@ class WizardState:
     @cached_property
     def knowledge(self) -> Knowledge:
         """The knowledge base, loaded at first use (after the first frame)."""
-        return knowledge_for(self.options)
+        return knowledge_for(self.options, warn=False)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each entry of a team that is invalid and left out."""
+        return left_out_lines(self.knowledge)
 
     @property
     def granted(self) -> Intrusiveness:
