@@ -170,7 +170,7 @@ def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str,
     findings = knowledge.findings()
     for name, keys, problem in _undeclared_in_shared_files(knowledge, findings):
         path = origin.get(name, BUILT_IN / name)
-        raise KnowledgeError(path, _line(path.read_bytes(), keys), problem)
+        raise KnowledgeError(path, line_of(path.read_bytes(), keys), problem)
     for id_, cause in knowledge.causes.items():
         for keys, problem in _problems(cause, knowledge, findings):
             raise KnowledgeError(paths[id_], line_of(paths[id_].read_bytes(), keys), problem)
