@@ -23,7 +23,7 @@ START_SLACK_S = 2.0  # start times are computed from the age of a process and va
 
 
 class JobStart(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job is started again. ``output``: the file that its output is appended to."""
+    """The way to start a job again. ``output``: the file that its output is appended to."""
 
     command: list[str]
     cwd: Path

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..errors import InspectionError
+from ..errors import InspectionError, UserError
 from . import proc_files, run_directory
+from .files import read_regular_file
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+SOURCE_LIMIT_BYTES = 4_000_000
 
 
 class Proc:
@@ -220,9 +222,10 @@ def source_file(pid: int, path: str) -> SourceFile | None:
     for candidate in proc_files.host_path(pid, path):
         try:
             file = candidate.stat()
-            if stat.S_ISREG(file.st_mode) and _may_read(pid, file) and file.st_size < 4_000_000:
-                return SourceFile(candidate.read_text(encoding="utf-8", errors="replace"), file.st_mtime)
-        except OSError:
+            if stat.S_ISREG(file.st_mode) and _may_read(pid, file):
+                text = read_regular_file(candidate, SOURCE_LIMIT_BYTES, "").decode("utf-8", "replace")
+                return SourceFile(text, file.st_mtime)
+        except (OSError, UserError):
             continue
     return None
 

@@ -240,7 +240,7 @@ def deaths_in_error_files(files: Iterable[ErrorFile], job: Job) -> list[ProcessD
     for file in files:
         try:
             content = msgspec.json.decode(file.text.encode())
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         message = content.get("message") if isinstance(content, dict) else None
         extra = message.get("extraInfo") if isinstance(message, dict) else None
