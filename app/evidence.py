@@ -107,9 +107,18 @@ class Diagnosis(msgspec.Struct, frozen=True):
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 
+SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
+
+
 def answer_id(question: str, answer: str) -> str:
     """Return the evidence id of an answer."""
     return f"answer:{question}={answer}"
+
+
+def answer_parts(id_: str) -> tuple[str, str]:
+    """Return the question and the answer of the evidence id of an answer."""
+    question, _, answer = id_.removeprefix("answer:").partition("=")
+    return question, answer
 
 
 def signature_id(cause: Cause, index: int) -> str:
@@ -127,12 +136,21 @@ def similar_text_id(cause: Cause) -> str:
     return f"words:{cause.id}"
 
 
+def verdict_id(cause: str) -> str:
+    """Return the evidence id of a triage's verdict that names this cause."""
+    return f"verdict:{cause}"
+
+
 def confirmed_id(cause: str, was: bool) -> str:
     """Return the evidence id of the user's confirmation or rejection of a cause."""
     return f"{'confirmed' if was else 'rejected'}:{cause}"
 
 
 def shows_unrelated(knowledge: Knowledge, items: Iterable[Evidence]) -> bool:
-    """Return whether a message was seen of an error that has nothing to do with several ranks."""
+    """Return whether a message was seen of an error that has nothing to do with several ranks, and no rank of a job
+    ended with it."""
+    items = list(items)
+    if any(item.id == SCRIPT_ERROR for item in items):
+        return False
     messages = [knowledge.messages.get(item.id.removeprefix("message:")) for item in items]
     return any(message is not None and message.kind == "unrelated" for message in messages)

@@ -20,7 +20,7 @@ from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
 from ..widgets.cause_ranking import reason_rows
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, percent, safe_content, share_bar
+from ..widgets.formatting import join_lines, probability_cell, safe_content, share_bar
 from ..widgets.source import excerpt
 
 SHOWN_CAUSES = 9
@@ -96,15 +96,14 @@ class DiagnosisScreen(WizardScreen):
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         best = self.state.knowledge.causes[named[0].id]
         likelihood = f"{dialogue.likelihood(named[0].confidence)}: "
-        return Content.assemble(
-            (likelihood, "$muted"), safe_content(best.title, "bold"), safe_content(f"\n{first or best.summary}")
-        )
+        named_cause = Content.assemble((likelihood, "$muted"), safe_content(best.title, "bold"))
+        return join_lines(safe_content(first), named_cause) if first else join_lines(named_cause, Content(best.summary))
 
     def _row(self, cause: RankedCause) -> Choice:
         style = "$muted" if cause.id in self.state.case.rejected else ""
         title = safe_content(cause.title + (" (not that)" if style else ""), style)
         share = Content.assemble(
-            (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (percent(cause.confidence), "bold")
+            (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (probability_cell(cause.confidence), "bold")
         )
         return Choice(cause.id, Content.assemble(share, " ", title))
 

@@ -104,7 +104,7 @@ class TestLog:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *str(log), "enter")
-            await shows(pilot, "Diagnosis", "Rank 1 is the first that differs")
+            await shows(pilot, "Diagnosis", "Rank 1 failed first")
             await pilot.press("t")
             await shows(pilot, "Timeline", "rank 1", "rank 0", "X", "Events of rank 1", "EADDRINUSE")
             await pilot.press("down")
@@ -332,7 +332,7 @@ class TestCheck:
             await pilot.press("a")
             await shows(pilot, "✓ 2 more passed")
             await pilot.press("o", "end")
-            await shows(pilot, "2 ranks, gloo", "up to 2.00 GB/s", "64 MiB       4.00     2.00")
+            await shows(pilot, "2 ranks, gloo", "up to 2 GB/s", "64 MiB       4.00     2.00")
 
 
 class TestBrowser:

@@ -1,4 +1,4 @@
-"""What a script writes, read from its text."""
+"""Paths that a script writes, read from its text."""
 
 from pathlib import Path
 
