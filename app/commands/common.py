@@ -64,6 +64,11 @@ def common_options(command: F) -> F:
     return with_options  # type: ignore[return-value]
 
 
+def force_option(names: str) -> Callable[[F], F]:
+    """Return the option without which an existing file is not overwritten."""
+    return click.option("--force", is_flag=True, help=f"Overwrite an existing file with {names}.")
+
+
 def _unicode_output() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") in (
         "utf8",
