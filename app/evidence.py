@@ -107,6 +107,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 
+SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
+
+
 def answer_id(question: str, answer: str) -> str:
     """Return the evidence id of an answer."""
     return f"answer:{question}={answer}"
@@ -133,6 +136,10 @@ def confirmed_id(cause: str, was: bool) -> str:
 
 
 def shows_unrelated(knowledge: Knowledge, items: Iterable[Evidence]) -> bool:
-    """Return whether a message was seen of an error that has nothing to do with several ranks."""
+    """Return whether a message was seen of an error that has nothing to do with several ranks, and no rank of a job
+    ended with it."""
+    items = list(items)
+    if any(item.id == SCRIPT_ERROR for item in items):
+        return False
     messages = [knowledge.messages.get(item.id.removeprefix("message:")) for item in items]
     return any(message is not None and message.kind == "unrelated" for message in messages)

@@ -29,13 +29,14 @@ class CachedKnowledge(msgspec.Struct, frozen=True):
 def load_knowledge(*directories: Path) -> Knowledge:
     """Return the built-in knowledge with the team's entries (``paths.team_knowledge_dir``) and ``directories`` on top.
 
+    An invalid entry is not part of it; ``left_out`` names its file, line and problem.
+
     Raises:
-        UserError: An entry is invalid; the message names file and line.
+        UserError: A directory does not exist or cannot be read.
     """
     if missing := next((directory for directory in directories if not directory.is_dir()), None):
         raise UserError(f"{missing}: no such directory of knowledge entries", "check --knowledge")
-    team = paths.team_knowledge_dir()
-    extra = [*([team] if os.access(team, os.R_OK | os.X_OK) else []), *directories]
+    extra = [*team_directories(), *directories]
     try:
         fingerprint, path = _fingerprint(extra), _cache_path(extra)
         knowledge = _read_cache(path, fingerprint)
@@ -47,13 +48,17 @@ def load_knowledge(*directories: Path) -> Knowledge:
     return knowledge
 
 
-def _read_entries(extra: list[Path]) -> Knowledge:
-    from ..knowledge.loader import KnowledgeError, read_knowledge
+def team_directories() -> list[Path]:
+    """Return the directory of the team's entries, or nothing if there is none that can be read."""
+    team = paths.team_knowledge_dir()
+    return [team] if team.is_dir() and os.access(team, os.R_OK | os.X_OK) else []
 
-    try:
-        return read_knowledge(*extra)
-    except KnowledgeError as error:
-        raise UserError(str(error), "fix or remove that entry; `ddpwizard kb check` checks all entries") from error
+
+def _read_entries(extra: list[Path]) -> Knowledge:
+    from ..knowledge.loader import read_valid_knowledge
+
+    knowledge, problems = read_valid_knowledge(*extra)
+    return msgspec.structs.replace(knowledge, left_out=[str(problem) for problem in problems])
 
 
 def _fingerprint(extra: list[Path]) -> bytes:
@@ -61,8 +66,9 @@ def _fingerprint(extra: list[Path]) -> bytes:
     parts = [__version__]
     for root in (BUILT_IN, *extra):
         for path in sorted(path for path in root.rglob("*") if path.suffix in (".yaml", ".py")):
-            status = path.stat()
-            parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+            with suppress(OSError):  # a link that leads nowhere
+                status = path.stat()
+                parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     return os.fsencode("\n".join(parts))
 
 

@@ -30,15 +30,26 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     plain: bool = False
 
 
-def knowledge_for(options: Options) -> "Knowledge":
+def knowledge_for(options: Options, *, warn: bool = True) -> "Knowledge":
     """Return the knowledge base with the team's entries and the given directories on top.
 
+    An invalid entry is left out, with a line on standard error unless ``warn`` is False.
+
     Raises:
-        UserError: An entry is invalid; the message names file and line.
+        UserError: A directory does not exist or cannot be read.
     """
     from .knowledge_cache import load_knowledge
+    from .text.terminal import print_progress
 
-    return load_knowledge(*options.knowledge)
+    knowledge = load_knowledge(*options.knowledge)
+    for line in left_out_lines(knowledge) if warn else ():
+        print_progress(f"ddpwizard: {line}")
+    return knowledge
+
+
+def left_out_lines(knowledge: "Knowledge") -> list[str]:
+    """Return a line for each invalid entry that is not part of the knowledge base."""
+    return [f"{problem}; this entry is left out → ddpwizard kb check" for problem in knowledge.left_out]
 
 
 def target_python(options: Options) -> str:

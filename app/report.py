@@ -11,12 +11,13 @@ from ..knowledge.schema import Knowledge
 from .diagnosis.case import Case
 from .evidence import Check, Diagnosis, ReasonLine
 from .probes import summary
-from .session import Session, SessionEvent
+from .session import OUTCOME_STATUS, Session, SessionEvent, proof_outcome
 from .snapshot import snapshot_from_plain
 from .system.files import write_new_file
 from .text import redact
 from .text.anonymize import Anonymizer
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
+from .text.terminal import status_glyph
 from .text.units import percent_text, rank_ranges
 from .triage import rank_groups
 from .triage.types import RankRow
@@ -84,7 +85,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
         lines.append("The observations do not point at one cause.")
     proof = session.last("proof")
     if proof:
-        lines.append(f"{'Proved' if proof.data.get('passed') else 'Not proved'}: {proof.data.get('what', '')}.")
+        lines.append(f"{proof_outcome(proof).capitalize()}: {proof.data.get('what', '')}.")
     return lines
 
 
@@ -157,10 +158,15 @@ def _fixes(session: Session) -> list[Block]:
             if data.get("diff"):
                 blocks.append(Code(data["diff"], "diff"))
         elif event.kind == "proof":
-            verdict = "✓ proved" if data.get("passed") else "✗ not proved"
-            blocks.append(f"{_clock(event)} {verdict}: {data.get('what', '')}.")
+            outcome = proof_outcome(event)
+            sign = status_glyph(OUTCOME_STATUS[outcome], ascii_only=False)
+            blocks.append(f"{_clock(event)} {sign} {outcome}: {data.get('what', '')}.")
+            if data.get("before"):
+                blocks.append(f"Before: {data['before']}. After: {data.get('after', '')}.")
             if data.get("detail"):
                 blocks.append(Code(data["detail"]))
+            if data.get("diff"):
+                blocks += ["The change that was proved (applied to a copy):", Code(data["diff"], "diff")]
     return blocks
 
 

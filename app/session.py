@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import UserError
+from .evidence import Status
 from .system import paths
 from .text import redact
 
@@ -25,13 +26,18 @@ Kind = Literal[
     "triage",  # a triage document
     "diagnosis",  # {causes: [[id, confidence]], other}
     "fix",  # {id, cause, action: written|applied|undone, paths, backup}
-    "proof",  # {passed, what, detail}
+    "proof",  # {passed, outcome, what, detail, before, after, diff}
     "note",  # {text}
     "text",  # {origin, words, errors: [[where, line]]}: the input
     "timeline",  # a Timeline of the given logs
     "truth",  # {cause, was}: the user confirms or rejects a cause
     "closed",  # {}
 ]
+
+# The result of a proof. "proved": it was wrong here, a fix was applied, it is right now. "not shown here": the check
+# was fine before, or could not be made, and proves nothing. "still there": the failure was seen again.
+Outcome = Literal["proved", "not shown here", "still there"]
+OUTCOME_STATUS: dict[Outcome, Status] = {"proved": "ok", "not shown here": "skip", "still there": "fail"}
 
 
 class SessionEvent(msgspec.Struct, frozen=True):
@@ -112,6 +118,17 @@ class Session:
     def last(self, kind: Kind) -> SessionEvent | None:
         """Return the newest event of a kind, or None."""
         return next((event for event in reversed(self.events) if event.kind == kind), None)
+
+
+def proof_outcome(event: SessionEvent) -> Outcome:
+    """Return the outcome of a proof.
+
+    Sessions of earlier versions do not record the state before the fix: what passed there is not shown to be proved.
+    """
+    for outcome in OUTCOME_STATUS:
+        if outcome == event.data.get("outcome"):
+            return outcome
+    return "not shown here" if event.data.get("passed") else "still there"
 
 
 def all_sessions() -> Iterator[Session]:

@@ -215,6 +215,12 @@ def snapshot_from_plain(data: object) -> Snapshot:
     return msgspec.convert(data, Snapshot, str_keys=True)
 
 
+def plain_snapshot(snapshot: Snapshot) -> dict[str, object]:
+    """Return a snapshot as plain data without the sections of probes that were not run."""
+    plain = msgspec.to_builtins(snapshot)
+    return {key: value for key, value in plain.items() if value is not None}
+
+
 def read_snapshot(text: bytes, origin: str) -> Snapshot:
     """Parse a saved snapshot.
 

@@ -1,21 +1,20 @@
 """Read the YAML files into ``Knowledge``, or report the file and line of an error.
 
 Two checks: the shape of each file (msgspec against ``schema``), then the links between files (every id in
-use must be declared). The fast path ignores line numbers; a file is composed a second time only to find the line of an
-error.
+use must be declared).
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
-import yaml
 
 from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
 from .stemming import clue_stems
+from .yaml_file import Key, KnowledgeError, convert, line_of, read_foreign_bytes
 
 CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Files next to the causes; a team's knowledge directory may contain any of them too.
@@ -31,31 +30,16 @@ SHARED_FILES: dict[str, Any] = {
     "glossary.yaml": dict[str, str],
 }
 FORMER_NAMES = {"scope.yaml": "in_scope_words.yaml", "several.yaml": "multi_rank_words.yaml"}  # of a team's files
-T = TypeVar("T")
-Key = str | int
 
 
-class KnowledgeError(Exception):
-    """An invalid entry: ``path:line: problem``."""
+class _File(NamedTuple):
+    """A file that has been read: its content is a cause, or that of one of the ``SHARED_FILES`` by its current name."""
 
-    def __init__(self, path: Path, line: int, problem: str) -> None:
-        super().__init__(f"{path}:{line}: {problem}")
-        self.path, self.line, self.problem = path, line, problem
-
-
-class _Loader(yaml.CSafeLoader):
-    """Safe YAML loader that rejects keys that are not strings (bare yes/no/on/1.10) and duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is not a string: quote it", key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is duplicated", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+    path: Path
+    built_in: bool
+    shared: str  # "": a cause
+    text: bytes
+    content: Any
 
 
 def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
@@ -67,25 +51,78 @@ def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
     Raises:
         KnowledgeError: A file is not valid YAML, violates the schema, or uses an undeclared id.
     """
-    raw: dict[str, Any] = {name: get_origin(shape)() for name, shape in SHARED_FILES.items()}
-    causes: dict[str, tuple[Cause, Path]] = {}
-    origin: dict[str, Path] = {}
-    digest = hashlib.sha256()
+    knowledge, problems = read_valid_knowledge(*extra, thorough=thorough)
+    if problems:
+        raise problems[0]
+    return knowledge
+
+
+def read_valid_knowledge(*extra: Path, thorough: bool = False) -> tuple[Knowledge, list[KnowledgeError]]:
+    """Read as ``read_knowledge`` does, but leave out invalid files of further directories; return their errors too.
+
+    Raises:
+        KnowledgeError: A built-in file is invalid.
+    """
+    files, problems = _read_files(extra)
+    while True:
+        try:
+            return _combine(files, thorough), problems
+        except KnowledgeError as error:
+            culprit = _culprit(files, error.path)
+            if culprit is None:
+                raise
+            path = culprit.path
+            problems.append(error if path == error.path else KnowledgeError(path, 1, f"contradicts {error}"))
+            files.remove(culprit)
+
+
+def _read_files(extra: Iterable[Path]) -> tuple[list[_File], list[KnowledgeError]]:
+    files: list[_File] = []
+    problems: list[KnowledgeError] = []
     for root in (BUILT_IN, *extra):
         if not root.is_dir():
             raise KnowledgeError(root, 1, "no such directory")
         for path in _yaml_files(root):
-            text = path.read_bytes()
-            digest.update(text)
-            name = FORMER_NAMES.get(path.name, path.name)
-            if name in SHARED_FILES and path.parent == root:
-                part = _convert(path, text, SHARED_FILES[name])
-                origin[name] = path
-                raw[name] = [*raw[name], *part] if isinstance(part, list) else raw[name] | part
-            else:
-                cause = _convert(path, text, Cause)
-                _check_place(path, cause, root)
-                causes[cause.id] = (cause, path)
+            try:
+                files.append(_read_file(path, root))
+            except KnowledgeError as error:
+                if root == BUILT_IN:
+                    raise
+                problems.append(error)
+    return files, problems
+
+
+def _read_file(path: Path, root: Path) -> _File:
+    text = path.read_bytes() if root == BUILT_IN else read_foreign_bytes(path)
+    name = FORMER_NAMES.get(path.name, path.name)
+    if name in SHARED_FILES and path.parent == root:
+        return _File(path, root == BUILT_IN, name, text, convert(path, text, SHARED_FILES[name]))
+    cause = convert(path, text, Cause)
+    _check_place(path, cause, root)
+    return _File(path, root == BUILT_IN, "", text, cause)
+
+
+def _culprit(files: list[_File], path: Path) -> _File | None:
+    """Return the file of an author to leave out after an error in ``path``: that file; for a built-in one the last
+    shared file, which has overridden something that the built-in entries need."""
+    own = [file for file in files if not file.built_in]
+    shared = [file for file in own if file.shared]
+    return next((file for file in own if file.path == path), shared[-1] if shared else None)
+
+
+def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
+    raw: dict[str, Any] = {name: get_origin(shape)() for name, shape in SHARED_FILES.items()}
+    causes: dict[str, tuple[Cause, Path]] = {}
+    origin: dict[str, Path] = {}
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.text)
+        if file.shared:
+            before = raw[file.shared]
+            origin[file.shared] = file.path
+            raw[file.shared] = [*before, *file.content] if isinstance(before, list) else before | file.content
+        else:
+            causes[file.content.id] = (file.content, file.path)
     knowledge = Knowledge(
         causes={id_: cause for id_, (cause, _) in causes.items()},
         questions=raw["questions.yaml"],
@@ -98,7 +135,6 @@ def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
         multi_rank_words=raw["multi_rank_words.yaml"],
         glossary=raw["glossary.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",
-        stems=clue_stems([cause for cause, _ in causes.values()], raw["questions.yaml"].values(), raw["synonyms.yaml"]),
     )
     paths = {id_: path for id_, (_, path) in causes.items()}
     _check_links(knowledge, paths, origin)
@@ -108,7 +144,8 @@ def read_knowledge(*extra: Path, thorough: bool = False) -> Knowledge:
     if thorough or origin.get("messages.yaml", BUILT_IN / "x").parent != BUILT_IN:
         for id_, message in knowledge.messages.items():
             _check_pattern(origin["messages.yaml"], [id_, "pattern"], message.pattern, message.literal)
-    return knowledge
+    stems = clue_stems(knowledge.causes.values(), knowledge.questions.values(), knowledge.synonyms)
+    return msgspec.structs.replace(knowledge, stems=stems)
 
 
 def _yaml_files(root: Path) -> list[Path]:
@@ -117,68 +154,9 @@ def _yaml_files(root: Path) -> list[Path]:
     return shared + [p for p in entries if p not in shared]
 
 
-def _convert(path: Path, text: bytes, shape: type[T]) -> T:
-    try:
-        return msgspec.convert(yaml.load(text, _Loader), shape)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error)
-        raise KnowledgeError(path, mark.line + 1 if mark else 1, str(problem)) from error
-    except UnicodeDecodeError as error:
-        raise KnowledgeError(path, 1, "not UTF-8 text") from error
-    except msgspec.ValidationError as error:
-        what, _, at = str(error).partition(" - at `")
-        got = re.search(r"got `(\w+)`", what)
-        keys = _keys(at.rstrip("`"))
-        if unknown := re.search(r"unknown field `(.+)`", what):
-            keys.append(unknown[1])
-        raise KnowledgeError(path, _line(text, keys, got[1] if got else ""), what) from error
-
-
-def _keys(json_path: str) -> list[Key]:
-    """Split ``$.signatures[0].weight`` into ``["signatures", 0, "weight"]``; an unnamed key is ``...``."""
-    found = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[]+)", json_path)
-    return [int(index) if index else dots or name for index, dots, name in found]
-
-
-def _line(text: bytes, keys: list[Key], got: str = "") -> int:
-    """Return the line (from 1) of the node at ``keys``, or of the deepest existing node on the way.
-
-    A key ``...`` matches any key: the first node of the type ``got`` (msgspec's name for it) is used.
-    """
-    nodes = list(_nodes(yaml.compose(text, yaml.CSafeLoader), keys))
-    return next((line for line, tag in nodes if tag == TAGS.get(got)), nodes[0][0] if nodes else 1)
-
-
-TAGS = {
-    "bool": "bool",
-    "int": "int",
-    "float": "float",
-    "null": "null",
-    "str": "str",
-    "array": "seq",
-    "object": "map",
-}
-
-
-def _nodes(node: yaml.Node | None, keys: list[Key], line: int = 1) -> Iterator[tuple[int, str]]:
-    """Yield (line, tag) of every node that ``keys`` can lead to, or the last node of a dead end."""
-    if node is None:
-        return
-    below: list[tuple[int, yaml.Node]] = []
-    if keys and isinstance(node, yaml.SequenceNode) and isinstance(keys[0], int):
-        below = [(item.start_mark.line + 1, item) for item in node.value[keys[0] : keys[0] + 1]]
-    elif keys and isinstance(node, yaml.MappingNode):
-        below = [(k.start_mark.line + 1, v) for k, v in node.value if keys[0] in ("...", k.value)]
-    if not below:
-        yield line, node.tag.rpartition(":")[2]
-    for line_below, node_below in below:
-        yield from _nodes(node_below, keys[1:], line_below)
-
-
 def _check_place(path: Path, cause: Cause, root: Path) -> None:
     def wrong(key: str, problem: str) -> KnowledgeError:
-        return KnowledgeError(path, _line(path.read_bytes(), [key]), problem)
+        return KnowledgeError(path, line_of(path.read_bytes(), [key]), problem)
 
     if not CAUSE_ID.fullmatch(cause.id):
         raise wrong("id", f"bad id {cause.id!r}: lower-case words joined by hyphens")
@@ -192,11 +170,11 @@ def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str,
     findings = knowledge.findings()
     for id_, cause in knowledge.causes.items():
         for keys, problem in _problems(cause, knowledge, findings):
-            raise KnowledgeError(paths[id_], _line(paths[id_].read_bytes(), keys), problem)
+            raise KnowledgeError(paths[id_], line_of(paths[id_].read_bytes(), keys), problem)
     for id_, rule in knowledge.rules.items():
         if rule.cause not in knowledge.causes:
             path = origin["rules.yaml"]
-            raise KnowledgeError(path, _line(path.read_bytes(), [id_, "cause"]), f"no cause {rule.cause!r}")
+            raise KnowledgeError(path, line_of(path.read_bytes(), [id_, "cause"]), f"no cause {rule.cause!r}")
 
 
 def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[list[Key], str]]:
@@ -259,4 +237,4 @@ def _check_pattern(path: Path, keys: list[Key], pattern: str, literal: str) -> N
     if len(literal) < 4:
         problem = f"literal {literal!r} is too short: at least 4 characters"
     if problem:
-        raise KnowledgeError(path, _line(path.read_bytes(), keys), problem)
+        raise KnowledgeError(path, line_of(path.read_bytes(), keys), problem)

@@ -207,6 +207,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
     stems: dict[str, str] = {}  # of every phrase that is matched
+    left_out: list[str] = []  # path:line: problem of each invalid entry of a team
 
     def findings(self) -> dict[str, str]:
         """Return every declared finding id with its text, including those of the review rules."""

@@ -77,7 +77,14 @@ def test_unwritable_cache_is_no_error(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_knowledge().causes
 
 
-def test_invalid_entry_is_reported_with_file_and_line(tmp_path: Path):
+def test_invalid_entry_is_left_out_and_named_also_from_the_cache(tmp_path: Path):
     (tmp_path / "odd-cause.yaml").write_text(ENTRY.replace("hang", "hung"))
-    with pytest.raises(UserError, match=r"odd-cause\.yaml:3"):
-        load_knowledge(tmp_path)
+    for _ in range(2):
+        knowledge = load_knowledge(tmp_path)
+        assert knowledge.causes and "odd-cause" not in knowledge.causes
+        assert [problem.startswith(f"{tmp_path}/odd-cause.yaml:3: ") for problem in knowledge.left_out] == [True]
+
+
+def test_missing_directory_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="no such directory"):
+        load_knowledge(tmp_path / "none")

@@ -64,7 +64,8 @@ def session() -> Session:
     case.add([culprit, Evidence("job.ranks-in-different-collectives", "job", HOSTILE, where="train.log:2", pid=31)])
     fix = {"id": "hoist-collective", "cause": "rank-conditional-collective", "title": "run it on every rank"}
     session.append("fix", **fix, action="applied", paths=["/home/alice/fusion/train.py"], diff=DIFF)
-    session.append("proof", passed=True, what="every rank got past train.py:88", detail="4 ranks in 6.1 s")
+    proof = {"what": "every rank got past train.py:88", "detail": "4 ranks in 6.1 s", "before": "hung"}
+    session.append("proof", passed=True, outcome="proved", **proof, after="every rank got past", diff=DIFF)
     session.events.insert(0, SessionEvent(1.7e9, "note", {"text": f"HF_TOKEN={SECRET} torchrun train.py on node-07"}))
     return session
 
@@ -125,6 +126,23 @@ def test_report_starts_with_the_answer(session: Session) -> None:
     assert lines[1].startswith("Rank 0 waits in all_reduce")
     assert lines[2].startswith("Most likely: A collective that only some ranks reach")
     assert lines[3].startswith("Proved: ")
+
+
+@pytest.mark.parametrize(("passed", "shown"), [(True, "– not shown here"), (False, "✗ still there")])
+def test_a_proof_of_an_old_session_without_the_state_before_is_not_called_proved(passed: bool, shown: str) -> None:
+    old = Session.new(argv=[], version="0.1", cwd="/")
+    old.append("proof", passed=passed, what="inspected the GPUs again: it is gone", detail="")
+    page = report_as_markdown(old)
+    assert shown in page
+    assert "proved:" not in page.lower()
+
+
+def test_the_report_has_the_diff_of_a_fix_that_was_proved_and_not_applied() -> None:
+    session = Session.new(argv=[], version="0.1", cwd="/")
+    session.append("proof", passed=True, outcome="proved", what="it ended", detail="", before="hung", diff=DIFF)
+    page = report_as_markdown(session)
+    assert "✓ proved: it ended" in page and "Before: hung." in page
+    assert "```diff" in page and DIFF.splitlines()[-1] in page
 
 
 def test_html_report_loads_and_runs_nothing(session: Session) -> None:

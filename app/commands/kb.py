@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...knowledge.loader import CAUSE_ID, KnowledgeError, read_knowledge
+from ...knowledge.loader import CAUSE_ID, read_valid_knowledge
 from ...knowledge.schema import Knowledge
+from ...knowledge.yaml_file import KnowledgeError
 from ..errors import UserError
 from ..exit_codes import ExitCode
+from ..knowledge_cache import team_directories
 from ..options import Options, knowledge_for
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
@@ -29,25 +31,32 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @common_options
 def check(directory: Path | None, options: Options) -> int:
-    """Check all entries, including those of DIRECTORY: keys, types, ids, links and patterns. Exit code 1: an error."""
-    extra = [*options.knowledge, *([directory] if directory else [])]
+    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns.
+
+    Exit code 1: an error.
+    """
+    extra = [*team_directories(), *options.knowledge, *([directory] if directory else [])]
     if missing := next((path for path in extra if not path.is_dir()), None):
         raise UserError(f"{missing}: no such directory", "name a directory with knowledge entries")
     try:
-        knowledge = read_knowledge(*extra, thorough=True)
-    except KnowledgeError as error:
-        if options.json:
-            problem = {"path": str(error.path), "line": error.line, "problem": error.problem}
-            print_json(public_document("kb-check", None, {"ok": False, "problems": [problem]}))
-        else:
-            print_line(str(error))
-        return ExitCode.FOUND
+        knowledge, problems = read_valid_knowledge(*extra, thorough=True)
+    except KnowledgeError as error:  # of a built-in entry
+        knowledge, problems = None, [error]
     if options.json:
-        print_json(public_document("kb-check", knowledge, {"ok": True, "problems": []}))
+        rows = [{"path": str(each.path), "line": each.line, "problem": each.problem} for each in problems]
+        print_json(public_document("kb-check", knowledge, {"ok": not problems, "problems": rows}))
     else:
-        counts = f"{len(knowledge.causes)} causes, {len(knowledge.questions)} questions, {len(knowledge.rules)} rules"
-        print_line(f"All entries are valid: {counts}, {len(knowledge.findings())} findings.")
-    return ExitCode.OK
+        for problem in problems:
+            print_line(str(problem))
+        if knowledge:
+            print_line(_count_text(knowledge, len(problems)))
+    return ExitCode.FOUND if problems else ExitCode.OK
+
+
+def _count_text(knowledge: Knowledge, invalid: int) -> str:
+    counts = f"{len(knowledge.causes)} causes, {len(knowledge.questions)} questions, {len(knowledge.rules)} rules"
+    counts += f", {len(knowledge.findings())} findings"
+    return f"{invalid} left out; valid: {counts}." if invalid else f"All entries are valid: {counts}."
 
 
 @command.command(name="list")

@@ -9,7 +9,7 @@ import click
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
-from ..session import Session, all_sessions
+from ..session import Session, all_sessions, proof_outcome
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
@@ -84,7 +84,8 @@ def _row(session: Session) -> dict[str, Any]:
     proof = session.last("proof")
     about = [f"{question}={answer}" for question, answer in answers.items() if answer][:1]
     about += [best[0][0]] if best else []
-    about += [] if proof is None else ["proved" if proof.data.get("passed") else "not proved"]
+    outcome = proof_outcome(proof) if proof else None
+    about += [outcome] if outcome else []
     return {
         "id": session.id,
         "path": str(session.path),
@@ -92,6 +93,7 @@ def _row(session: Session) -> dict[str, Any]:
         "updated_at": events[-1].at if events else 0.0,
         "steps": len(events),
         "open": session.last("closed") is None,
+        "outcome": outcome,
         "about": ", ".join(about),
     }
 

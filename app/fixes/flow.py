@@ -11,13 +11,14 @@ from ..diagnosis.job_evidence import review_job_script, script_of_verdict
 from ..probes.context import ProbeContext
 from ..review.types import ReviewFinding
 from ..session import Session
-from ..snapshot import Snapshot
+from ..snapshot import Snapshot, plain_snapshot
 from ..system.files import write_new_file
 from ..system.paths import relative_to_cwd
 from ..triage.types import JobReport
 from .apply import AppliedFix, apply_fix, undo_fix
 from .build import FixContext, build_fixes
-from .proof import NOT_PROBES, Progress, ProofResult, prove_job, prove_probe
+from .proof import Progress, ProofResult, is_proved_by_probe, prove_job, prove_probe
+from .state_before import wrong_before
 from .types import Fix
 
 PROOF_LIMIT_S = 60.0
@@ -97,10 +98,9 @@ class FixFlow:
         """Describe how the fix can be proved, or "" if only a new run of the user can show it."""
         if self._is_proved_by_job(fix):
             return "the same command line on a patched copy, on a free port; passed when every rank gets past the line"
-        probe = self.cause.verify.probe
-        if probe in NOT_PROBES or probe not in self._knowledge.probes:
+        if not is_proved_by_probe(self.cause, self._knowledge):
             return ""
-        return f"{self._knowledge.probes[probe].title} again"
+        return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
 
     async def prove(
         self,
@@ -119,8 +119,13 @@ class FixFlow:
         if self.report and self._is_proved_by_job(fix):
             proof = await prove_job(self.report, fix, limit_s=limit_s, progress=progress)
         else:
-            proof = await prove_probe(self.cause, context, self._knowledge, granted)
-        self._session.append("proof", passed=proof.passed, what=proof.what, detail=proof.detail)
+            before = wrong_before(self.cause.verify, self._session)
+            proof, snapshot = await prove_probe(self.cause, before, context, self._knowledge, granted)
+            self._session.append("snapshot", **plain_snapshot(snapshot))  # the state before, for the next proof
+        self._session.append(
+            "proof", passed=proof.passed, outcome=proof.outcome, what=proof.what, detail=proof.detail,
+            before=proof.before, after=proof.after, diff=fix.diff() if proof.passed else "",
+        )  # fmt: skip
         return proof
 
     def record(self, fix: Fix, action: str, paths: Sequence[str] = (), backup: str = "") -> None:

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from ...knowledge.schema import Cause, Intrusiveness, Knowledge
+from ...knowledge.schema import Cause, Intrusiveness, Knowledge, Verification
 from ..errors import UserError
+from ..evidence import Status
 from ..jobs import discover
 from ..jobs.types import Job
 from ..probes.context import ProbeContext
+from ..probes.run_probes import judge_snapshot, run_probes
+from ..session import OUTCOME_STATUS, Outcome
+from ..snapshot import Snapshot
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
 from ..text.units import seconds_text
@@ -27,6 +31,7 @@ from ..triage.types import JobReport, Sample
 from ..triage.verdict import judge_job
 from .progress_check import ProgressCheck
 from .relaunch import prepare_relaunch
+from .state_before import CheckResult, check_result
 from .types import Fix
 
 Progress = Callable[[str], None]
@@ -38,6 +43,7 @@ SAMPLE_INTERVAL_S = 1.0
 HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
 END_TIMEOUT_S = 10.0
 NOT_PROBES = ("job", "review")  # values of a cause's ``verify`` that are not probes of this machine
+FAILED = ("hung", "dead")  # states of a job that is wrong; the proof shows that it no longer is
 TORCHRUN_SUMMARY = "torch/distributed/elastic/"
 
 
@@ -45,19 +51,33 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a proof.
 
     ``what`` is one line, ``detail`` the circumstances (files left out, the last lines), ``findings`` the ids of the
-    findings of the check.
+    findings of the check. ``before`` and ``after`` are the states that were compared; without a fault ``before``
+    nothing is proved.
     """
 
-    passed: bool
+    outcome: Outcome
     what: str
     detail: str
     elapsed_s: float
     findings: list[str] = []
+    before: str = ""
+    after: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True only if the fix is proved."""
+        return self.outcome == "proved"
+
+    @property
+    def status(self) -> Status:
+        """The status whose sign marks the outcome."""
+        return OUTCOME_STATUS[self.outcome]
 
     @property
     def summary(self) -> str:
         """Text such as ``proved in 6 s: every rank got past train.py:88``."""
-        return f"{'proved' if self.passed else 'not proved'} in {seconds_text(self.elapsed_s, whole=True)}: {self.what}"
+        time_taken = f" in {seconds_text(self.elapsed_s, whole=True)}" if self.passed else ""
+        return f"{self.outcome}{time_taken}: {self.what}"
 
 
 async def prove_job(
@@ -83,17 +103,22 @@ async def prove_job(
         task = asyncio.ensure_future(
             run_process(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
         )
-        passed, what, detail = await _watch(
+        outcome, what, detail = await _watch(
             task, ProgressCheck(report, relaunch, fix), mark, report.world_size, report_progress
         )
         if relaunch.left_out:
             detail = f"not copied: {', '.join(relaunch.left_out[:5])}. {detail}".rstrip()
+        if outcome == "proved" and report.verdict.state not in FAILED:
+            outcome = "not shown here"
+            what = f"{what}, but the job was {report.verdict.state} before, so this proves nothing"
         return ProofResult(
-            passed=passed,
+            outcome=outcome,
             what=what,
             detail=detail,
             elapsed_s=round(time.monotonic() - started, 1),
-            findings=["job.all-ranks-moved"] if passed else [],
+            findings=["job.all-ranks-moved"] if outcome == "proved" else [],
+            before=report.verdict.state,
+            after=what,
         )
     finally:
         if task:
@@ -103,48 +128,76 @@ async def prove_job(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def prove_probe(cause: Cause, context: ProbeContext, knowledge: Knowledge, granted: Intrusiveness) -> ProofResult:
-    """Run the probe of the cause again: passed if the findings are gone, or seen, as the cause demands.
+async def prove_probe(
+    cause: Cause, before: CheckResult | None, context: ProbeContext, knowledge: Knowledge, granted: Intrusiveness
+) -> tuple[ProofResult, Snapshot]:
+    """Run the probe of the cause again: proved if it showed the fault ``before`` and does not any more.
 
-    A probe that could not be run proves nothing.
+    Return the result and what the probe collected.
 
     Raises:
         UserError: The cause is proved by a job or a script, not by a probe of this machine.
     """
-    from ..probes.run_probes import judge_snapshot, run_probes
-
     verify = cause.verify
-    if verify.probe not in knowledge.probes or verify.probe in NOT_PROBES:
+    if not is_proved_by_probe(cause, knowledge):
         raise UserError(
-            f"{cause.id} is proved by {verify.probe}, not by a probe of this machine", "start the job again"
+            f"{cause.title}: no check of this machine shows it", "correct it, then start the job again and watch it"
         )
     started = time.monotonic()
     title = knowledge.probes[verify.probe].title
     snapshot = await run_probes([verify.probe], context, knowledge, granted=granted)
-    checks = judge_snapshot(snapshot, [verify.probe])
-    shown = {check.finding: check for check in checks if check.finding}
-    still = [shown[id_] for id_ in verify.gone if id_ in shown]
-    unseen = [id_ for id_ in verify.seen if id_ not in shown]
-    if problem := snapshot.failed.get(verify.probe):
-        passed, what, detail = False, f"could not inspect {title}", problem
-    elif still:
-        passed, what, detail = False, f"still there: {still[0].title}", still[0].detail
-    elif unseen:
-        passed, what, detail = False, f"not seen yet: {knowledge.findings()[unseen[0]]}", ""
-    else:
-        passed, what, detail = True, f"inspected {title} again: it is gone", "; ".join(c.title for c in checks[:3])
-    return ProofResult(
-        passed=passed,
+    after = check_result(verify, snapshot)
+    outcome, what, detail = _compare_checks(verify, before, snapshot, after, title, knowledge)
+    proof = ProofResult(
+        outcome=outcome,
         what=what,
         detail=detail,
         elapsed_s=round(time.monotonic() - started, 1),
-        findings=sorted(shown),
+        findings=after.shown,
+        before="not checked" if before is None else ", ".join(before.wrong or before.shown) or "nothing found",
+        after="not checked" if snapshot.failed else ", ".join(after.wrong or after.shown) or "nothing found",
     )
+    return proof, snapshot
+
+
+def is_proved_by_probe(cause: Cause, knowledge: Knowledge) -> bool:
+    """Return whether a probe of this machine shows the cause, so that it can be run again."""
+    return cause.verify.probe in knowledge.probes and cause.verify.probe not in NOT_PROBES
+
+
+def _compare_checks(
+    verify: Verification,
+    before: CheckResult | None,
+    snapshot: Snapshot,
+    after: CheckResult,
+    title: str,
+    knowledge: Knowledge,
+) -> tuple[Outcome, str, str]:
+    """Return the outcome of the same check before and after a fix, with one line about it and its detail."""
+    checks = judge_snapshot(snapshot, [verify.probe])
+    if problem := snapshot.failed.get(verify.probe):
+        return "not shown here", f"could not inspect {title}", problem
+    if after.wrong:
+        check = next((check for check in checks if check.finding in after.wrong), None)
+        seen = check.title if check else f"{title}: not seen yet: {knowledge.findings()[verify.seen[0]]}"
+        if before is None or before.wrong:
+            return "still there", seen, check.detail if check else ""
+        return "still there", f"it has appeared since: {seen}", check.detail if check else ""
+    found = "; ".join(check.title for check in checks[:3])
+    if before is None:
+        return "not shown here", f"{title}: fine now, and not checked before a fix, so this proves nothing", found
+    if not before.wrong:
+        return "not shown here", f"{title}: already fine on this machine before any fix, so this proves nothing", found
+    unseen = next((id_ for id_ in verify.seen if id_ not in after.shown), None)
+    if unseen:
+        return "still there", f"not seen yet: {knowledge.findings()[unseen]}", found
+    names = " and ".join(knowledge.findings().get(id_, id_) for id_ in before.wrong[:2])
+    return "proved", f"{title}: {names} before, gone now", found
 
 
 async def _watch(
     task: asyncio.Task[ProcessOutcome], course: ProgressCheck, mark: str, world_size: int, report_progress: Progress
-) -> tuple[bool, str, str]:
+) -> tuple[Outcome, str, str]:
     """Sample the relaunched ranks until they have passed, hang again, or the run is over."""
     samples: list[tuple[Job, dict[int, Sample]]] = []
     reported = 0
@@ -161,17 +214,18 @@ async def _watch(
                 f"{phrases.ranks_phrase(sorted(course.passed))} got past {phrases.short_place(course.line)}"
             )
         if len(course.passed) == world_size:
-            return True, f"every rank got past {phrases.short_place(course.line)}", "the job was ended after that"
+            return "proved", f"every rank got past {phrases.short_place(course.line)}", "the job was ended after that"
         samples = [(j, s) for j, s in samples if s.keys() == look.keys()] + [(job, look)]
         if hung := _hung(samples):
-            return False, f"it hangs again: {hung}", ""
+            return "still there", f"it hangs again: {hung}", ""
     outcome = task.result()
     if outcome.status == "ok":
-        return True, "the job ran to its end with code 0", _last_lines(outcome.log)
+        return "proved", "the job ran to its end with code 0", _last_lines(outcome.log)
     if outcome.status == "timed_out":
         seen = f"{len(course.passed)} of {world_size} ranks were seen past {phrases.short_place(course.line)}"
-        return False, f"not finished within {seconds_text(outcome.elapsed_s, whole=True)}", f"it did not hang; {seen}"
-    return False, f"the job ended with code {outcome.code}", _last_lines(outcome.log)
+        what = f"not finished within {seconds_text(outcome.elapsed_s, whole=True)}"
+        return "not shown here", what, f"it did not hang; {seen}"
+    return "not shown here", f"the job ended with code {outcome.code}", _last_lines(outcome.log)
 
 
 def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:

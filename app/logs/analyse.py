@@ -14,9 +14,10 @@ from .literal_search import overlapping_blocks
 from .matcher import AttemptCounter, Match, Matcher
 from .patterns import Pattern, build_patterns
 from .read import LogInput, clean_text, empty_input_error, read_chunks
+from .script_error import RAISED_IN
 from .speakers import SpeakerTracker
 from .timeline import RankResolver, ScannedText, build_timeline, normalise_message
-from .types import LogAnalysis, Speaker, Timeline, TimelineEvent, Traceback
+from .types import LOCATION_MARK, LogAnalysis, Speaker, Timeline, TimelineEvent, Traceback
 
 PROSE_CHARACTERS = 8000  # longer texts are logs, not descriptions by a user
 FOLLOWER_STRENGTH = 0.4
@@ -103,9 +104,12 @@ def scan_sources(
 def _event(traceback: Traceback, tracker: SpeakerTracker, offset: int) -> TimelineEvent:
     where = f"{tracker.origin}:{traceback.first_line}"
     text_of_error = f"{traceback.exception}: {traceback.message}" if traceback.message else traceback.exception
-    shown = f"{text_of_error[:EXCEPTION_CHARACTERS]}" + (f"   at {traceback.location}" if traceback.frame else "")
+    if len(text_of_error) > EXCEPTION_CHARACTERS:
+        text_of_error = f"{text_of_error[: EXCEPTION_CHARACTERS - 1].rstrip()}…"
+    shown = text_of_error + (f"{LOCATION_MARK}{traceback.location}" if traceback.frame else "")
     values = {"message": normalise_message(traceback.message), "location": traceback.location}
     values |= {"collective": traceback.collective} if traceback.collective else {}
+    values |= {RAISED_IN: "script"} if traceback.raised_in_script else {}
     id_ = f"exception:{traceback.exception.rpartition('.')[2]}"
     place = tracker.place(offset)
     return TimelineEvent("error", traceback.time_s, traceback.first_line, where, shown, id_, place, values=values)

@@ -10,6 +10,7 @@ from ..evidence import Evidence
 from ..text.units import percent_text, seconds_text
 from .first_failure import awaited_collective, common_error, timed_out_collectives
 from .out_of_memory import out_of_memory_findings
+from .script_error import script_error_findings
 from .timeline import own_failures
 from .types import Attempt, Timeline, TimelineEvent, Track
 
@@ -29,7 +30,7 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
         for rule in (_failures, _silence, _collectives, _joined, _signals, out_of_memory_findings, _hosts, _versions):
             for evidence in rule(attempt):
                 found.setdefault(evidence.id, evidence)
-    for evidence in _restarts(timeline):
+    for evidence in (*_restarts(timeline), *script_error_findings(timeline)):
         found.setdefault(evidence.id, evidence)
     if any(all_failures(attempt) for attempt in timeline.attempts) or "log.ranks-disagree-on-collective" in found:
         found.pop("log.only-consequences", None)

@@ -1,11 +1,77 @@
 """Find the rank that failed first: by its own error, the launcher's summary, or its absence from a collective."""
 
+import re
 from collections import defaultdict
+from collections.abc import Sequence
 
 import msgspec
 
 from .timeline import ENDED_BY_LAUNCHER, own_failures
-from .types import Attempt, Timeline, TimelineEvent, Track
+from .types import LOCATION_MARK, Attempt, Timeline, TimelineEvent, Track
+
+SEPARATORS = re.compile(r"[/\\]")
+
+
+class FirstError(msgspec.Struct, frozen=True):
+    """The first error of a job: its attempt, its event, and the ranks that show it (none: the log does not name them).
+
+    ``before_others``: it is known that no other rank of the log failed before.
+    """
+
+    attempt: Attempt
+    event: TimelineEvent
+    tracks: list[Track]
+    before_others: bool = False
+
+
+def first_error(timeline: Timeline) -> FirstError | None:
+    """Return the first error of the first failing rank, or None if no rank shows an error of its own."""
+    for attempt in timeline.attempts:
+        failing = [(track, found[0]) for track in attempt.tracks if (found := own_failures(track))]
+        if common := common_error(attempt.tracks):
+            return FirstError(attempt, common[0], attempt.tracks)
+        if failing:
+            named = [item for item in failing if _is_culprit(timeline, item[0])]
+            track, event = named[0] if named else _earliest(failing)
+            known = bool(named) or timeline.ordered
+            return FirstError(attempt, event, [track], before_others=known and len(attempt.tracks) > 1)
+        if found := [event for event in attempt.shared if is_exception(event)]:
+            return FirstError(attempt, found[0], [])
+    return None
+
+
+def first_error_text(found: FirstError) -> str:
+    """Return the first error as a sentence: the rank, the error, and its line."""
+    return f"{_who_failed(found)}: {_short_location(found.event)}"
+
+
+def _who_failed(found: FirstError) -> str:
+    if not found.tracks:
+        return "The first error"
+    if len(found.tracks) > 1:
+        return f"All {len(found.tracks)} ranks failed alike"
+    name = found.tracks[0].name
+    return f"{name[:1].upper()}{name[1:]} failed{' first' if found.before_others else ''}"
+
+
+def _short_location(event: TimelineEvent) -> str:
+    """Return the text of an event; of the file of an exception only the name."""
+    error, _, location = event.text.partition(LOCATION_MARK)
+    return f"{error} at {SEPARATORS.split(location)[-1]}" if location else error
+
+
+def is_exception(event: TimelineEvent) -> bool:
+    """Return whether an event is a Python exception that is no consequence of another failure."""
+    return event.kind == "error" and event.id.startswith("exception:")
+
+
+def _is_culprit(timeline: Timeline, track: Track) -> bool:
+    return timeline.culprit_where != "" and (track.rank, track.host) == (timeline.culprit, timeline.culprit_host)
+
+
+def _earliest(failing: Sequence[tuple[Track, TimelineEvent]]) -> tuple[Track, TimelineEvent]:
+    timed = all(event.time_s is not None for _, event in failing)
+    return min(failing, key=lambda item: item[1].time_s or 0.0 if timed else item[1].place)
 
 
 def mark_first_failure(timeline: Timeline) -> Timeline:
@@ -53,9 +119,7 @@ def _of_errors(attempt: Attempt, ordered: bool) -> tuple[Track, TimelineEvent, s
         return *failed[0], "the only rank with an error of its own"
     if not ordered:
         return None
-    timed = all(event.time_s is not None for _, event in failed)
-    track, event = min(failed, key=lambda item: item[1].time_s or 0.0 if timed else item[1].place)
-    return track, event, "the first rank with an error of its own"
+    return *_earliest(failed), "the first rank with an error of its own"
 
 
 def _of_summary(attempt: Attempt) -> tuple[Track, TimelineEvent, str] | None:

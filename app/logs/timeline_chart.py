@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..text.units import count_text, rank_ranges
+from .first_failure import first_error, first_error_text
 from .types import Attempt, EventKind, Timeline, TimelineEvent, Track
 
 LINE_WIDTH = 56
@@ -51,24 +52,28 @@ def visible_events(track: Track) -> list[TimelineEvent]:
 
 
 def chart_lines(timeline: Timeline) -> list[str]:
-    """Return the last attempt as plain lines: the ranks over time, the legend, and the first failure."""
+    """Return the last attempt as plain lines: the first failure, the ranks over time, and the legend."""
     attempt = timeline.attempts[-1]
-    lines: list[str] = []
+    first = first_failure_sentence(timeline)
+    lines = [first, f"  {first_failure_where(timeline)}"] if first else []
     if len(attempt.tracks) > 1:
         drawn = chart_rows(timeline, attempt, LINE_WIDTH)
         width = max(len(row.name) for row in drawn)
-        lines = [
+        lines += [
             f"{'>' if row.highlighted else ' '} {row.name:<{width}}  {row.cells.rstrip()}" for row in drawn[:SHOWN_ROWS]
         ]
         if len(drawn) > SHOWN_ROWS:
             lines.append(f"  and {count_text(len(drawn) - SHOWN_ROWS, 'more row')}")
         lines.append("  X error   ! consequence   · step   # end")
-    first = first_failure_sentence(timeline)
-    return [*lines, *([first, f"  {timeline.culprit_where}"] if first else [])]
+    return lines
 
 
 def first_failure_sentence(timeline: Timeline) -> str:
-    """Return a sentence about the first failure, or "" if it is not known."""
+    """Return a sentence about the first failure: the first error of the first failing rank, else the rank that
+    differs; "" if neither is known."""
+    found = first_error(timeline)
+    if found:
+        return first_error_text(found)
     if not timeline.culprit_where:
         return ""
     if timeline.culprit is None:
@@ -76,6 +81,12 @@ def first_failure_sentence(timeline: Timeline) -> str:
     else:
         who = f"Rank {timeline.culprit}" + (f" on {timeline.culprit_host}" if timeline.culprit_host else "")
     return f"{who} is the first that differs: {timeline.culprit_why}"
+
+
+def first_failure_where(timeline: Timeline) -> str:
+    """Return the line of the log at which the first failure begins, or ""."""
+    found = first_error(timeline)
+    return found.event.where if found else timeline.culprit_where
 
 
 def _row(tracks: Sequence[Track], highlighted: bool, start: float, end: float, width: int) -> ChartRow:

@@ -149,6 +149,7 @@ class TracebackAssembler:
             current.time_s,
             outer=last if last != root.exception else "",
             collective=_collective(parts[0].frames),
+            raised_in_script=bool(root.frames) and not LIBRARY.search(root.frames[-1].file),
         )
 
 

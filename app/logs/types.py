@@ -6,6 +6,8 @@ import msgspec
 
 from ..evidence import Evidence
 
+LOCATION_MARK = "   at "  # in the text of an exception, before its location
+
 EventKind = Literal["error", "consequence", "summary", "exit", "step", "restart", "note"]
 
 
@@ -119,6 +121,7 @@ class Traceback(msgspec.Struct, frozen=True):
     time_s: float | None = None
     outer: str = ""  # the last exception of the chain, if it is another one
     collective: str = ""  # the torch.distributed function in which it was raised
+    raised_in_script: bool = False  # its innermost frame is in the user's code
 
     @property
     def location(self) -> str:

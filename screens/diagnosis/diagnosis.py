@@ -96,9 +96,8 @@ class DiagnosisScreen(WizardScreen):
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         best = self.state.knowledge.causes[named[0].id]
         likelihood = f"{dialogue.likelihood(named[0].confidence)}: "
-        return Content.assemble(
-            (likelihood, "$muted"), safe_content(best.title, "bold"), safe_content(f"\n{first or best.summary}")
-        )
+        named_cause = Content.assemble((likelihood, "$muted"), safe_content(best.title, "bold"))
+        return join_lines(safe_content(first), named_cause) if first else join_lines(named_cause, Content(best.summary))
 
     def _row(self, cause: RankedCause) -> Choice:
         style = "$muted" if cause.id in self.state.case.rejected else ""

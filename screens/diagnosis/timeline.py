@@ -33,7 +33,7 @@ class TimelineScreen(WizardScreen):
     TITLE = "Timeline"
     ABOUT = (
         "Each row is a rank, or several with the same events; time runs to the right. X an error of its own, ! a "
-        "consequence of another rank's error, · a step, # the end. The highlighted row is the first that differs."
+        "consequence of another rank's error, · a step, # the end. The highlighted row failed first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "attempt", "next attempt", id="timeline.attempt", tooltip="Show the job's next start"),

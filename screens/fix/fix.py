@@ -237,7 +237,7 @@ class FixScreen(WizardScreen):
     def _proof_done(self, event: ProofDone) -> None:
         proof = event.proof
         self.query_one(ProgressLine).end()
-        sign = status_sign("ok" if proof.passed else "fail", self.ascii_only)
+        sign = status_sign(proof.status, self.ascii_only)
         detail = ", ".join(proof.detail.splitlines())
         shown = Content.assemble(sign, safe_content(f" {proof.summary}. {detail}"))
         self.query_one("#proof", Static).update(shown)

@@ -170,7 +170,7 @@ class HomeScreen(WizardScreen):
 
     def _show_running(self) -> None:
         running = Content.assemble(("● ", "$accent"), ("inspecting this machine", "$muted"))
-        self.show_status(running if self._pending else "")
+        self.show_status(running if self._pending else next(iter(self.state.warnings), ""))
 
     def _rows(self) -> list[Choice]:
         labels = {symptom.id: symptom.label for symptom in SYMPTOMS} | TASKS

@@ -73,7 +73,7 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
 
 
 def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
-    prompt.write(f"{label}{prompt.status_sign('ok' if proof.passed else 'fail')} {proof.summary}")
+    prompt.write(f"{label}{prompt.status_sign(proof.status)} {proof.summary}")
     prompt.write(*(f"{'':<{len(label)}}{line}" for line in proof.detail.splitlines()))
 
 

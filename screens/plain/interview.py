@@ -141,6 +141,8 @@ class Interview:
             )
 
     def _show_verdict(self, diagnosis: Diagnosis, named: list[RankedCause]) -> None:
+        first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
+        self.prompt.write(*(["", first] if first else []))
         if not diagnosis.in_scope:
             self.prompt.write("", dialogue.OUT_OF_SCOPE)
         elif not named:

@@ -62,6 +62,8 @@ class PlainWizard:
 
     def begin(self, screen: str, arguments: dict[str, Any]) -> None:
         """Start at a screen, then show Home again and again until the user leaves."""
+        for warning in self.state.warnings:
+            self.prompt.show_progress(warning)
         try:
             if screen == "resume":
                 self._resume(str(arguments.get("id", "last")))

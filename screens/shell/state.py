@@ -17,10 +17,10 @@ from ...app.diagnosis.case import Case
 from ...app.errors import UserError
 from ...app.evidence import Check, Diagnosis, RankedCause
 from ...app.logs.types import Timeline
-from ...app.options import Options, knowledge_for, target_python
+from ...app.options import Options, knowledge_for, left_out_lines, target_python
 from ...app.probes.context import ProbeContext
-from ...app.session import Session, SessionEvent, all_sessions
-from ...app.snapshot import Snapshot
+from ...app.session import Session, SessionEvent, all_sessions, proof_outcome
+from ...app.snapshot import Snapshot, plain_snapshot
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Intrusiveness, Knowledge
 
@@ -57,7 +57,12 @@ class WizardState:
     @cached_property
     def knowledge(self) -> Knowledge:
         """The knowledge base, loaded at first use (after the first frame)."""
-        return knowledge_for(self.options)
+        return knowledge_for(self.options, warn=False)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each entry of a team that is invalid and left out."""
+        return left_out_lines(self.knowledge)
 
     @property
     def granted(self) -> Intrusiveness:
@@ -119,7 +124,8 @@ class WizardState:
     def proved(self) -> bool:
         """True if a fix was proved in this case."""
         session = self._case.session if self._case else None
-        return any(event.kind == "proof" and event.data["passed"] for event in (session.events if session else []))
+        events = session.events if session else []
+        return any(event.kind == "proof" and proof_outcome(event) == "proved" for event in events)
 
     def fix_flow(
         self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
@@ -182,7 +188,7 @@ class WizardState:
         """Take a snapshot into the case: as evidence, and as an event of the session."""
         from ...app.probes.run_probes import judge_snapshot
 
-        self.record_event("snapshot", **_plain(found))
+        self.record_event("snapshot", **plain_snapshot(found))
         self.case.add(item for check in judge_snapshot(found) if (item := check.evidence()))
         for probe in probes_of_snapshot(found):
             self.case.mark_probed(probe)
@@ -227,8 +233,3 @@ def last_timeline(session: Session) -> Timeline | None:
     """Return the timeline of the logs last read in a session, or None."""
     event = session.last("timeline")
     return msgspec.convert(event.data, Timeline) if event else None
-
-
-def _plain(snapshot: Snapshot) -> dict[str, object]:
-    plain = msgspec.to_builtins(snapshot)
-    return {key: value for key, value in plain.items() if value is not None}

@@ -24,6 +24,20 @@ def test_kb_check_reports_file_and_line(tmp_path: Path):
     assert problem["path"] == str(path)
 
 
+def test_broken_team_entry_is_one_warning_and_kb_check_reports_it(tmp_path: Path):
+    team = tmp_path / "ddpwizard" / "knowledge"
+    team.mkdir(parents=True)
+    path = team / "bad.yaml"
+    path.write_text("id: x\n")
+    env = {"XDG_CONFIG_HOME": str(tmp_path)}
+    done = ddpwizard("explain", "port-in-use", env=env)
+    assert done.returncode == 0, done.stderr
+    assert [f"{path}:1: " in line for line in done.stderr.splitlines()] == [True]
+    done = ddpwizard("kb", "check", env=env)
+    assert done.returncode == 1
+    assert f"{path}:1: " in done.stdout
+
+
 def test_list_and_graph():
     ids = {cause["id"] for cause in json.loads(ddpwizard("kb", "list", "--json").stdout)["causes"]}
     assert ids == set(built_in_knowledge().causes)

@@ -31,6 +31,15 @@ def test_list_is_sorted_newest_first():
     assert all(row["open"] and row["steps"] == 2 for row in document["sessions"])
 
 
+@pytest.mark.parametrize("outcome", ["proved", "not shown here", "still there"])
+def test_list_shows_the_outcome_of_the_last_proof(outcome: str):
+    session = a_session()
+    session.append("proof", passed=outcome == "proved", outcome=outcome, what="", detail="")
+    assert ddpwizard("sessions", "list").stdout.rstrip().endswith(f"symptom=hangs, {outcome}")
+    row = json.loads(ddpwizard("sessions", "list", "--json").stdout)["sessions"][0]
+    assert (row["outcome"], row["about"]) == (outcome, f"symptom=hangs, {outcome}")
+
+
 def test_list_skips_a_damaged_session(state: Path):
     session = a_session()
     (state / "sessions" / "20200101-000000-dead.jsonl").write_text("{not json}\n{}\n")

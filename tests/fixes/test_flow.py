@@ -1,15 +1,21 @@
 """The fix flow: each step changes the files it names and leaves its event in the session."""
 
 import asyncio
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.fixes.flow import FixFlow
+from ddpwizard.app.fixes.proof import ProofResult
 from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.probes.context import ProbeContext
+from ddpwizard.app.probes.run_probes import run_probes
 from ddpwizard.app.session import Session
+from ddpwizard.app.snapshot import plain_snapshot
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import PATCHED, TRAIN, patch_fix, report
 
@@ -84,9 +90,60 @@ def test_a_patch_is_proved_by_the_job_and_anything_else_by_the_probe_of_the_caus
     assert port.proof_text(fix) == f"{KNOWLEDGE.probes['ports'].title} again"
 
 
-def test_a_proof_is_recorded_with_its_result(session: Session, tmp_path: Path) -> None:
+def prove(flow: FixFlow, **environ: str) -> ProofResult:
+    fix = Fix(id="f", cause=flow.cause.id, title="t", safety="display")
+    return asyncio.run(flow.prove(fix, ProbeContext(python=sys.executable, environ=environ), "reads"))
+
+
+@contextmanager
+def port_held() -> Iterator[str]:
+    with socket.socket() as holder:
+        holder.bind(("0.0.0.0", 0))
+        holder.listen()
+        yield str(holder.getsockname()[1])
+
+
+def test_a_port_that_was_busy_and_is_free_now_is_proved_and_recorded(session: Session, tmp_path: Path) -> None:
     flow = flow_of(session, tmp_path, with_job=False, cause="port-in-use")
-    context = ProbeContext(python=sys.executable)
-    proof = asyncio.run(flow.prove(Fix(id="f", cause="port-in-use", title="t", safety="display"), context, "reads"))
+    with port_held() as port:
+        assert prove(flow, MASTER_PORT=port).outcome == "still there"
+    proof = prove(flow, MASTER_PORT=port)
+    assert (proof.outcome, proof.passed) == ("proved", True)
+    assert (proof.before, proof.after) == ("ports.busy", "ports.free")
     event = session.last("proof")
-    assert event and event.data == {"passed": proof.passed, "what": proof.what, "detail": proof.detail}
+    assert event and event.data == {
+        "passed": True,
+        "outcome": "proved",
+        "what": proof.what,
+        "detail": proof.detail,
+        "before": "ports.busy",
+        "after": "ports.free",
+        "diff": "",
+    }
+
+
+def test_a_port_that_was_never_seen_busy_is_not_shown_here(session: Session, tmp_path: Path) -> None:
+    flow = flow_of(session, tmp_path, with_job=False, cause="port-in-use")
+    with port_held() as port:
+        pass
+    first, second = prove(flow, MASTER_PORT=port), prove(flow, MASTER_PORT=port)
+    assert (first.outcome, first.before) == ("not shown here", "not checked")
+    assert (second.outcome, second.before) == ("not shown here", "ports.free")
+    assert not first.passed and not second.passed
+
+
+OTHER_MACHINES = ["oom-at-step", "one-rank-oom", "zombie-vram", "port-in-use", "shm-too-small", "gpu-sick", "wrong-nic"]
+
+
+@pytest.mark.parametrize("cause", OTHER_MACHINES)
+def test_the_log_of_another_machine_never_leads_to_proved(session: Session, tmp_path: Path, cause: str) -> None:
+    """The wizard checks this machine when it starts, then a log of another machine is read and a proof asked for."""
+    flow = flow_of(session, tmp_path, with_job=False, cause=cause)
+    if not flow.proof_text(Fix(id="f", cause=cause, title="t", safety="display")):
+        return  # it takes a job: no key is shown
+    context = ProbeContext(python=sys.executable, environ={})
+    found = asyncio.run(run_probes([flow.cause.verify.probe], context, KNOWLEDGE, granted="reads"))
+    session.append("snapshot", **plain_snapshot(found))
+    proof = prove(flow)
+    assert not proof.passed, proof
+    assert session.events[-1].data["outcome"] == proof.outcome != "proved"

@@ -1,11 +1,13 @@
 """The loader is strict: every error in an entry is reported with file and line."""
 
 import functools
+import os
 from pathlib import Path
 
 import pytest
 from ddpwizard.knowledge import loader
-from ddpwizard.knowledge.loader import KnowledgeError, read_knowledge
+from ddpwizard.knowledge.loader import read_knowledge, read_valid_knowledge
+from ddpwizard.knowledge.yaml_file import KnowledgeError
 
 ENTRY = """\
 id: odd-cause
@@ -27,13 +29,13 @@ sources: [{title: A page, url: "https://example.org", checked: "2.13"}]
 """
 
 
-convert_once = functools.cache(loader._convert)
+convert_once = functools.cache(loader.convert)
 
 
 @pytest.fixture(autouse=True)
 def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parse each file of the built-in base once for all tests here; links and patterns are checked in each test."""
-    monkeypatch.setattr(loader, "_convert", convert_once)
+    monkeypatch.setattr(loader, "convert", convert_once)
 
 
 def write(directory: Path, text: str, name: str = "odd-cause.yaml") -> Path:
@@ -110,3 +112,30 @@ def test_the_version_changes_with_the_content(tmp_path: Path):
     before = read_knowledge(tmp_path).version
     write(tmp_path, ENTRY.replace("Something odd.", "Something odder."))
     assert read_knowledge(tmp_path).version != before
+
+
+def test_invalid_entries_are_left_out_and_the_valid_ones_stay(tmp_path: Path):
+    write(tmp_path, ENTRY)
+    broken = [
+        write(tmp_path, "id: x\n", name="bad.yaml"),
+        write(tmp_path, ENTRY.replace("id: odd-cause", "id: other-cause\nsee_also: [bad]"), name="other-cause.yaml"),
+        write(tmp_path, "[" * 100_000, name="deep.yaml"),
+        tmp_path / "endless.yaml",
+        tmp_path / "pipe.yaml",
+    ]
+    broken[3].symlink_to("/dev/zero")
+    os.mkfifo(broken[4])
+    knowledge, problems = read_valid_knowledge(tmp_path)
+    assert {problem.path for problem in problems} == set(broken)
+    assert "odd-cause" in knowledge.causes
+    assert not knowledge.causes.keys() & {"x", "other-cause"}
+
+
+def test_shared_file_that_contradicts_built_in_entries_is_left_out(tmp_path: Path):
+    write(tmp_path, ENTRY)
+    shared = write(
+        tmp_path, "symptom:\n  text: What?\n  why: So.\n  answers: {hangs: It hangs}\n", name="questions.yaml"
+    )
+    knowledge, problems = read_valid_knowledge(tmp_path)
+    assert [problem.path for problem in problems] == [shared]
+    assert "odd-cause" in knowledge.causes and len(knowledge.questions["symptom"].answers) > 1

@@ -66,7 +66,7 @@ class TestFirstFailure:
         text = raised(0, "RuntimeError: Connection closed by peer") + raised(1, "ValueError: bad") + "signal SIGTERM\n"
         analysis = of(steps(0, 1) + text)
         assert culprit(analysis) == (1, "15")
-        assert found(analysis) == {"one-rank-failed-first": "/x.log:15"}
+        assert found(analysis) == {"one-rank-failed-first": "/x.log:15", "script-error": "/x.log:15"}
         assert [e.kind for e in tracks(analysis)[0].events] == ["consequence", "consequence"]
 
     def test_first_of_several_errors(self):
@@ -83,7 +83,7 @@ class TestFirstFailure:
         text = "".join(raised(rank, f"ValueError: bad shape {rank}") for rank in range(4))
         analysis = of(text + SUMMARY.format(rank=2, code=1, why="x"))
         assert culprit(analysis) == (None, "")
-        assert found(analysis) == {"all-ranks-failed-alike": "/x.log:1"}
+        assert found(analysis) == {"all-ranks-failed-alike": "/x.log:1", "script-error": "/x.log:1"}
 
     def test_launcher_summary_if_the_rank_logged_no_error(self):
         analysis = of(steps(0, 1) + SUMMARY.format(rank=1, code=-9, why="Signal 9 (SIGKILL) received by PID 4711"))
@@ -223,7 +223,7 @@ class TestAttempts:
         text = steps(0, 1) + raised(1, "ValueError: x") + self.RESTART.format(3) + steps(0, 1, count=3)
         analysis = of(text)
         assert analysis.timeline and [a.number for a in analysis.timeline.attempts] == [0, 1]
-        assert set(found(analysis)) == {"restarted", "started-over", "one-rank-failed-first"}
+        assert set(found(analysis)) == {"restarted", "started-over", "one-rank-failed-first", "script-error"}
         assert [track.last.line for track in tracks(analysis)] == [9, 14]
         assert [track.first.line for track in tracks(analysis, 1)] == [16, 17]
 

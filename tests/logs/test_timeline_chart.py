@@ -49,15 +49,15 @@ def test_most_severe_event_of_a_line_is_shown():
 
 def test_chart_lines_have_the_first_failure_and_the_legend():
     lines = timeline_chart.chart_lines(TIMELINE)
-    assert lines[0].startswith("> rank 3")
-    assert lines[-2:] == ["Rank 3 is the first that differs: it failed", "  /x.log:500"]
+    assert lines[:2] == ["Rank 3 failed first: error at 0.5", "  /x.log:500"]
+    assert lines[2].startswith("> rank 3")
     assert any("! consequence" in line for line in lines)
 
 
 def test_rows_beyond_the_limit_are_counted():
     tracks = [track(rank, event("error", rank / 100, f"exception:{rank}")) for rank in range(40)]
     lines = timeline_chart.chart_lines(Timeline([Attempt(0, tracks)]))
-    assert len(lines) == timeline_chart.SHOWN_ROWS + 2
+    assert len(lines) == timeline_chart.SHOWN_ROWS + 4
     assert "and 32 more rows" in lines[-2]
 
 

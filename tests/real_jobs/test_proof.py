@@ -1,7 +1,6 @@
 """Fixes proved by what failed: real jobs started again on a copy, a real port looked at again."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +71,7 @@ def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, pla
 def test_patch_without_effect_is_reported_as_a_hang_before_the_limit(hung: Hung, place: Path) -> None:
     job, report = hung
     proof, _ = prove(report, job, place, '    print("loss"', '    print("the loss"')
-    assert not proof.passed
+    assert proof.outcome == "still there"
     assert "it hangs again: Rank 0 waits in all_reduce" in proof.what
     assert proof.elapsed_s < LIMIT_S - 10
 
@@ -80,7 +79,7 @@ def test_patch_without_effect_is_reported_as_a_hang_before_the_limit(hung: Hung,
 def test_patch_that_breaks_the_script_shows_its_error(hung: Hung, place: Path) -> None:
     job, report = hung
     proof, _ = prove(report, job, place, "    rank = dist.get_rank()\n", "    rank = dist.get_rnk()\n")
-    assert not proof.passed
+    assert proof.outcome == "not shown here"
     assert proof.what == "the job ended with code 1"
     assert "get_rnk" in proof.detail
 
@@ -90,30 +89,15 @@ def test_limit_ends_a_job_that_neither_ends_nor_passes(hung: Hung) -> None:
     patch = FilePatch(path=str(job.script), before=job.script.read_text(), after="while True:\n    pass\n")
     fix = Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
     proof = asyncio.run(prove_job(report, fix, limit_s=12))
-    assert not proof.passed
+    assert proof.outcome == "not shown here"
     assert proof.what.startswith("not finished within 1")
 
 
 class TestProbe:
     KNOWLEDGE = read_knowledge()
 
-    def proof(self, port: int) -> ProofResult:
-        context = ProbeContext(python=sys.executable, environ={"MASTER_PORT": str(port)})
-        return asyncio.run(prove_probe(self.KNOWLEDGE.causes["port-in-use"], context, self.KNOWLEDGE, "reads"))
-
-    def test_port_that_is_still_held_then_free(self) -> None:
-        with socket.socket() as holder:
-            holder.bind(("0.0.0.0", 0))
-            holder.listen()
-            port = holder.getsockname()[1]
-            held = self.proof(port)
-        assert not held.passed
-        assert held.what.startswith("still there:")
-        free = self.proof(port)
-        assert free.passed, free
-        assert "ports.free" in free.findings
-
     def test_cause_that_a_job_proves(self) -> None:
         cause = self.KNOWLEDGE.causes["rank-conditional-collective"]
-        with pytest.raises(UserError, match="proved by job"):
-            asyncio.run(prove_probe(cause, ProbeContext(python=sys.executable), self.KNOWLEDGE, "reads"))
+        context = ProbeContext(python=sys.executable)
+        with pytest.raises(UserError, match="no check of this machine"):
+            asyncio.run(prove_probe(cause, None, context, self.KNOWLEDGE, "reads"))

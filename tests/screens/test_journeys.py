@@ -104,7 +104,7 @@ class TestLog:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *str(log), "enter")
-            await shows(pilot, "Diagnosis", "Rank 1 is the first that differs")
+            await shows(pilot, "Diagnosis", "Rank 1 failed first")
             await pilot.press("t")
             await shows(pilot, "Timeline", "rank 1", "rank 0", "X", "Events of rank 1", "EADDRINUSE")
             await pilot.press("down")

@@ -26,6 +26,7 @@ from .divergence import (
     deciding_condition,
     exited_loop,
     first_divergence,
+    is_data_loop,
     rank_dependent_bound,
     skipping_condition,
 )
@@ -182,7 +183,12 @@ def _diverged_by_data(context: JobContext, rest: list[RankState], majority: list
             )
             bound = rank_dependent_bound(exited, inside, context.world_size, context.sources)
             branch = bound or (Branch(ended_by, rank_numbers(exited), False) if ended_by else None)
-            return DivergedRanks("uneven-inputs", 0.85, text, branch, "job.loop-ended-early", exited, bound is not None)
+            cause, finding = "uneven-inputs", "job.loop-ended-early"
+            if not is_data_loop(loop, inside[0], context.sources):
+                cause, finding = "collective-desync", "job.loop-counts-differ"
+                if bound:
+                    cause, finding = "rank-conditional-collective", "job.culprit-line-under-rank-test"
+            return DivergedRanks(cause, 0.85, text, branch, finding, exited, bound is not None)
     if skip := skipping_condition(rest[0], majority[0], context.sources):
         place, is_handler = skip
         who = phrases.ranks_phrase(rank_numbers(rest), "have")

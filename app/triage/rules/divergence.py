@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import Loop, ScriptFiles
-from ...training_script.loop_bounds import loop_bound_conditions
+from ...training_script.loop_bounds import iterates_over_data, loop_bound_conditions
 from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
 
@@ -131,6 +131,20 @@ def rank_dependent_bound(
                     if branch and branch.sure:
                         return branch
     return None
+
+
+def is_data_loop(place: str, inside: RankState, sources: ScriptFiles) -> bool:
+    """Return whether data ends the loop at ``path:line`` around ``inside``, rather than a number or a condition.
+
+    A collective of DDP or FSDP belongs to a training step, whatever the loop counts.
+    """
+    if inside.via:
+        return True
+    for frame, scope in zip(inside.frames, sources.scopes(inside.frames), strict=True):
+        for loop in sources[frame.path].loops(frame.line):
+            if f"{frame.path}:{loop.lineno}" == place:
+                return iterates_over_data(loop, scope)
+    return True
 
 
 def _ended(path: str, loop: Loop) -> tuple[str, str | None]:

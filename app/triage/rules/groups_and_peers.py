@@ -190,32 +190,48 @@ def _passed_argument(
 
 
 def _resolve(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> tuple[ast.expr, FrameScope] | None:
-    """Follow names, conditional expressions, lists and dictionaries to the expression they stand for, if possible."""
+    """Follow names, conditions, lists, dictionaries and helpers to the expression they stand for, if possible."""
+    found = _last_step(node, scope, who, depth)
+    while found and depth and (known := _definition(*found)):
+        depth -= 1
+        found = _last_step(*known, who, depth)
+    return found
+
+
+def _definition(node: ast.expr, scope: FrameScope) -> tuple[ast.expr, FrameScope] | None:
+    """Return what a name, an attribute of ``self`` or a call of a function of the script refers to, or None."""
+    if isinstance(node, ast.Call) and called_function_name(node) == "new_group":
+        return None
+    return scope.definition(node)
+
+
+def _last_step(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> tuple[ast.expr, FrameScope] | None:
+    """Choose between the parts of an expression for one rank; return a name or a call, which is not followed.
+
+    Return None if the choice is not known.
+    """
     if depth == 0:
         return None
 
-    def behind(inner: ast.expr, where: FrameScope = scope) -> tuple[ast.expr, FrameScope] | None:
-        return _resolve(inner, where, who, depth - 1)
+    def chosen(inner: ast.expr) -> tuple[ast.expr, FrameScope] | None:
+        return _last_step(inner, scope, who, depth - 1)
 
     match node:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             value = evaluate_condition(test, who, scope)
-            return None if value is None else behind(body if value else orelse)
+            return None if value is None else chosen(body if value else orelse)
         case ast.BoolOp(op=ast.Or(), values=[first, *rest]):
-            found = behind(first)
+            found = _resolve(first, scope, who, depth - 1)
             if found and isinstance(found[0], ast.Constant) and not found[0].value:
-                return behind(rest[0] if len(rest) == 1 else ast.BoolOp(op=ast.Or(), values=rest))
-            return found
-        case ast.Name(id=name) if known := scope.lookup(name):
-            return behind(*known)
-        case ast.Attribute(value=ast.Name(id="self"), attr=name) if known := scope.attribute(name):
-            return behind(*known)
+                return chosen(rest[0] if len(rest) == 1 else ast.BoolOp(op=ast.Or(), values=rest))
+            return chosen(first) if found else None
         case ast.Subscript(value=container, slice=index):
-            return _item(behind(container), evaluate_integer(index, who, scope), who, depth) or (node, scope)
+            held = _resolve(container, scope, who, depth - 1)
+            return _item(held, evaluate_integer(index, who, scope), who, depth) or (node, scope)
         case ast.Call(func=ast.Attribute(value=container, attr="get"), args=[index, *default]):
-            inner, at = behind(container), evaluate_integer(index, who, scope)
-            if inner and isinstance(inner[0], ast.Dict) and at is not None:
-                return _item(inner, at, who, depth) or (default[0] if default else ast.Constant(value=None), scope)
+            held, at = _resolve(container, scope, who, depth - 1), evaluate_integer(index, who, scope)
+            if held and isinstance(held[0], ast.Dict) and at is not None:
+                return _item(held, at, who, depth) or (default[0] if default else ast.Constant(value=None), scope)
     return node, scope
 
 
@@ -229,22 +245,29 @@ def _item(
     if isinstance(held, ast.Dict):
         for key, value in zip(held.keys, held.values, strict=True):
             if key and evaluate_integer(key, who, scope) == at:
-                return _resolve(value, scope, who, depth - 1)
+                return _last_step(value, scope, who, depth - 1)
         return None
     items = getattr(held, "elts", [])
-    return _resolve(items[at], scope, who, depth - 1) if -len(items) <= at < len(items) else None
+    return _last_step(items[at], scope, who, depth - 1) if -len(items) <= at < len(items) else None
 
 
 def _resolved_text(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) -> str:
-    """Return the expression as text, with the rank filled in as an index."""
-    if isinstance(node, ast.Subscript) and (at := evaluate_integer(node.slice, who, scope)) is not None:
-        return f"{_resolved_text(node.value, scope, who, depth - 1)}[{at}]"
-    found = _resolve(node, scope, who, depth) or (node, scope)
-    if isinstance(found[0], ast.Subscript) and found[0] is not node and depth:
-        return _resolved_text(found[0], found[1], who, depth - 1)
-    if isinstance(found[0], ast.Call):  # new_group(…), get_group(…): identified by the variable's name
-        return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ast.unparse(found[0])
-    return ast.unparse(found[0])
+    """Return the expression as text, with the rank filled in as an index.
+
+    A group that a call makes, ``new_group(…)`` or ``get_group(…)``, is identified by the last name it is bound to.
+    """
+    found = _last_step(node, scope, who, depth) or (node, scope)
+    while depth and (known := _definition(*found)):
+        depth -= 1
+        behind = _last_step(*known, who, depth)
+        if behind is None or (isinstance(behind[0], ast.Call) and _definition(*behind) is None):
+            found = known if isinstance(known[0], ast.Subscript) else found
+            break
+        found = behind
+    last, where = found
+    if isinstance(last, ast.Subscript) and depth and (at := evaluate_integer(last.slice, who, where)) is not None:
+        return f"{_resolved_text(last.value, where, who, depth - 1)}[{at}]"
+    return ast.unparse(last)
 
 
 def _rank_context(state: RankState, world_size: int) -> RankContext:

@@ -65,6 +65,17 @@ def main():
         assert (verdict.cause, verdict.branch) == ("group-order-cycle", f"{SCRIPT}:{branch}")
         assert f"their order depends on the rank, see train.py:{branch}" in verdict.why
 
+    def test_one_call_on_a_cycle_of_groups(self) -> None:
+        text = """
+ab, bc, ca = dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group([2, 0])
+def main():
+    own = {0: ab, 1: bc, 2: ca}[rank]
+    dist.all_reduce(t, group=own)  # HANG
+"""
+        (hang,) = lines_with(text, "HANG")
+        verdict = verdict_of(text, *[at("all_reduce", hang)] * 3)
+        assert (verdict.cause, verdict.culprits) == ("group-order-cycle", [0, 1, 2])
+
 
 class TestRankDependentLoopBound:
     def verdict(self, *lines: str, ranks: int = 2):
@@ -100,6 +111,29 @@ class TestRankDependentLoopBound:
     )
     def test_other_choices_by_rank_are_not_named(self, lines: list[str]) -> None:
         assert self.verdict(*lines)[0].branch is None
+
+    @pytest.mark.parametrize(
+        ("lines", "cause"),
+        [
+            (
+                ["for i in range(9 if rank else 8):", "    dist.all_reduce(x)  # IN"],
+                "rank-conditional-collective",
+            ),
+            (["while error > limit:", "    error = step(x)", "    dist.all_reduce(x)  # IN"], "collective-desync"),
+            (["n = rounds(args)", "for i in tqdm(range(n)):", "    dist.all_reduce(x)  # IN"], "collective-desync"),
+            (["for p in model.parameters():", "    dist.all_reduce(p.grad)  # IN"], "collective-desync"),
+            (["for name in files[rank::world]:", "    dist.all_reduce(x)  # IN"], "uneven-inputs"),
+            (["n = len(mine)", "for i in range(n):", "    dist.all_reduce(x)  # IN"], "uneven-inputs"),
+            (["while True:", "    x = next(batches)", "    dist.all_reduce(x)  # IN"], "uneven-inputs"),
+            (["for i, x in enumerate(loader):", "    dist.all_reduce(x)  # IN"], "uneven-inputs"),
+        ],
+    )
+    def test_unequal_batches_are_blamed_only_for_a_loop_over_data(self, lines: list[str], cause: str) -> None:
+        text = "def main():\n" + "".join(f"    {line}\n" for line in lines) + "    dist.barrier()  # AFTER\n"
+        inside, after = lines_with(text, "# IN", "AFTER")
+        verdict = verdict_of(text, at("barrier", after), *[at("all_reduce", inside)] * 2)
+        assert verdict.cause == cause
+        assert "left the loop" in verdict.why
 
     def test_of_two_ranks_the_one_that_left_the_loop_is_the_culprit(self) -> None:
         verdict, _ = self.verdict("for x in loader:", "    loss(x).backward()")

@@ -53,10 +53,28 @@ class TestGroup:
             ["own = groups[rank]", "dist.all_reduce(x, group=own)"],
             ["a, b, c, d = make()", "dist.all_reduce(x, group=[a, b, c, d][rank])"],
             ["by = {0: a, 1: b, 2: c, 3: d}", "dist.all_reduce(x, group=by[rank])"],
+            [
+                "ab, bc = dist.new_group([0, 1]), dist.new_group([1, 2])",
+                "cd, da = dist.new_group([2, 3]), dist.new_group([3, 0])",
+                "own = {0: ab, 1: bc, 2: cd, 3: da}[rank]",
+                "dist.all_reduce(x, group=own)",
+            ],
+            [
+                "made = [dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group([2, 3]), dist.new_group([3])]",
+                "own = made[rank]",
+                "dist.all_reduce(x, group=own)",
+            ],
         ],
     )
     def test_group_chosen_by_rank(self, lines: list[str]) -> None:
         assert len(set(self.groups(*lines))) == 4
+
+    def test_group_returned_by_a_helper(self) -> None:
+        helper = (
+            "ab, bc, ca = dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group([2, 0])\n"
+            "def first():\n    if rank == 0:\n        return ab\n    if rank == 1:\n        return bc\n    return ca\n"
+        )
+        assert self.groups("dist.all_reduce(x, group=first())", before=helper) == ["ab", "bc", "ca", "ca"]
 
     def test_group_chosen_for_one_rank(self) -> None:
         found = self.groups("special = {2: a}", "dist.all_reduce(x, group=special.get(rank) or b)")

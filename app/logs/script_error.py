@@ -1,0 +1,67 @@
+"""Recognise an error of the training script: an exception of a rank that no cause of distributed training explains."""
+
+from collections.abc import Iterator
+
+from ..evidence import SCRIPT_ERROR, Evidence
+from .first_failure import FirstError, first_error, first_error_text, is_exception
+from .types import Attempt, Timeline, TimelineEvent
+
+RAISED_IN = "raised_in"  # key of an exception's values
+LIBRARY_STRENGTH = 0.8  # of an exception that a library raised for a call of the script
+# Exceptions of torch.distributed, of the network and of memory: their cause is not a line of the script.
+NOT_OF_A_SCRIPT = (
+    "Dist",
+    "Nccl",
+    "NCCL",
+    "Connection",
+    "Timeout",
+    "OutOfMemory",
+    "Memory",
+    "URL",
+    "HTTP",
+    "Accelerator",
+)
+GENERAL = ("RuntimeError", "OSError", "Exception", "DeepSpeedError")  # raised by libraries for any reason
+
+
+def script_error_findings(timeline: Timeline) -> Iterator[Evidence]:
+    """Yield the finding ``log.script-error`` if the first error of a job of several ranks is one of its script."""
+    found = first_error(timeline)
+    if found is None or not is_exception(found.event) or not _started_by_launcher(found.attempt):
+        return
+    strength = _strength(found.event)
+    if strength and not _explained(found):
+        track = found.tracks[0] if len(found.tracks) == 1 else None
+        yield Evidence(
+            SCRIPT_ERROR,
+            "log",
+            first_error_text(found),
+            where=found.event.where,
+            rank=track.rank if track else None,
+            host=track.host if track else "",
+            strength=strength,
+        )
+
+
+def _started_by_launcher(attempt: Attempt) -> bool:
+    """Return whether the log shows several ranks, or a launcher."""
+    events = [*attempt.shared, *(event for track in attempt.tracks for event in track.events)]
+    return len(attempt.tracks) > 1 or any(
+        event.kind in ("exit", "summary", "restart") or event.id.startswith("message:agent-") for event in events
+    )
+
+
+def _strength(event: TimelineEvent) -> float:
+    """Return how surely an exception is one of the script itself; 0.0 if its type points elsewhere."""
+    name = event.id.removeprefix("exception:")
+    if name.startswith(NOT_OF_A_SCRIPT) or "collective" in event.values or not event.values.get("location"):
+        return 0.0
+    if event.values.get(RAISED_IN) == "script":
+        return 1.0
+    return 0.0 if name in GENERAL else LIBRARY_STRENGTH
+
+
+def _explained(found: FirstError) -> bool:
+    """Return whether the rank shows a message that names a cause of the knowledge base."""
+    events = found.tracks[0].events if found.tracks else found.attempt.shared
+    return any(event.kind == "error" and event.id.startswith("log:") for event in events)
