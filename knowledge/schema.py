@@ -56,7 +56,7 @@ class Clue(StrictStruct, frozen=True):
 
 
 class CallOption(StrictStruct, frozen=True):
-    """An argument that a patch gives to every call of a function or class (``DistributedDataParallel``, ``torch.load``).
+    """An argument that a patch gives to every call of a function or class (``torch.load``).
 
     ``place`` is its position among the positional arguments. A call that has it is left alone, unless ``replace``.
     """

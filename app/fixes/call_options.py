@@ -4,10 +4,10 @@ import ast
 import re
 
 from ...knowledge.schema import CallOption
+from ...knowledge.templates import fill_template
 from ..review.patches.apply_edits import apply_edits
 from ..training_script.edits import Edit
 from .facts import CaseFacts
-from .templates import fill_template
 from .types import FilePatch, Place
 from .user_code import UserFile
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...knowledge.schema import Cause, Knowledge
+from ...knowledge.schema import Cause
 from ..evidence import Evidence
 from ..jobs.types import Process
 from ..launchers.arguments import parse_launcher
@@ -109,7 +109,7 @@ class CaseFacts:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The lines that the verdict names: the condition, then where the culprit is; without a job, the first error."""
+        """The lines of the verdict: the condition, then where the culprit is; without a job, the first error."""
         report = self.context.report
         found: list[Place] = []
         if report:
@@ -321,8 +321,3 @@ def _who(item: Evidence) -> str:
     rank = f"rank {item.rank}" if item.rank is not None else ""
     host = f"on {item.host}" if item.host else ""
     return f"{' '.join(part for part in (rank, host) if part)}: " if rank or host else ""
-
-
-def declared(knowledge: Knowledge) -> set[str]:
-    """Return the ids that ``when`` and ``unless`` of a fix may name."""
-    return {*knowledge.findings(), *(name for name in knowledge.facts if "." in name)}

@@ -36,8 +36,12 @@ class FixFlow:
         snapshot: Snapshot | None = None,
         report: JobReport | None = None,
         findings: Sequence[ReviewFinding] = (),
+        evidence: Sequence[Evidence] = (),
+        timeline: Timeline | None = None,
+        script: str | None = None,
     ) -> None:
         self.cause, self.report = cause, report
+        self._evidence, self._timeline, self._script = list(evidence), timeline, script
         self._knowledge, self._session, self._snapshot = knowledge, session, snapshot
         self._findings = list(findings)
 
@@ -46,9 +50,11 @@ class FixFlow:
         script = script_of_verdict(self.report)
         context = FixContext(
             snapshot=self._snapshot,
-            script=str(script) if script else None,
+            script=str(script) if script else self._script,
             report=self.report,
             findings=self._findings or review_job_script(self.report, self._knowledge),
+            evidence=self._evidence,
+            timeline=self._timeline,
         )
         return build_fixes(self.cause, context, self._knowledge)
 

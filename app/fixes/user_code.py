@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..system.paths import relative_to_cwd
-from ..training_script.source import ScriptSource, read_text
+from ..training_script.source import ScriptSource, read_source
 from ..training_script.syntax import dotted_name
 
 MOST_FILES = 24
@@ -88,7 +88,7 @@ def read_user_files(paths: Iterable[str]) -> list[UserFile]:
         try:
             if path.stat().st_size > MOST_BYTES:
                 continue
-            found[key] = UserFile(str(path), read_text(path))
+            found[key] = UserFile(str(path), read_source(path)[1])
         except (OSError, UserError):
             continue
         waiting += _local_imports(found[key])
@@ -116,9 +116,8 @@ def variable_names(files: Iterable[UserFile]) -> dict[str, str]:
                 canonical = next((name for name, calls in CANONICAL.items() if made in calls), "")
                 if canonical and (name := dotted_name(target)):
                     names.setdefault(canonical, name)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-                if name := dotted_name(node.func.value):
-                    names.setdefault("loss", name)
+            elif isinstance(node, ast.Attribute) and node.attr == "backward" and (name := dotted_name(node.value)):
+                names.setdefault("loss", name)
     return names
 
 
