@@ -22,11 +22,12 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
 
+# Three workers for two cores: tests with child processes and timers wait half of their time.
 test: install
-	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not calibration" $(ARGS)
+	$(BIN)/python -m pytest -n 3 -m "not jobs and not gpu and not calibration" $(ARGS)
 
 test-fast: install
-	$(BIN)/python -m pytest -n 2 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 3 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
 
 test-jobs: install
 	$(BIN)/python -m pytest -m "jobs and not gpu and not calibration" $(ARGS)

@@ -55,7 +55,7 @@ def read_limits_section(request: ChildRequest) -> LimitsSection:
     proc = Path("/proc", str(pid) if pid else "self")
     root = proc / "root" if pid and os.access(proc / "root", os.X_OK) else Path("/")
     shm = _shm(root)
-    limit, used, kills = _cgroup_memory(proc)
+    limit, used, kills = cgroup_memory(proc)
     memory = psutil.virtual_memory()
     scope = ptrace.read_ptrace_scope()
     limits = _rlimits(proc)
@@ -93,6 +93,15 @@ def _shm(root: Path) -> tuple[int | None, int | None, str]:
     return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, problem
 
 
+def available_memory_bytes() -> int:
+    """The memory that this process may still take: of the machine, or of its control group."""
+    import psutil
+
+    limit, used, _ = cgroup_memory(Path("/proc/self"))
+    machine = psutil.virtual_memory().available
+    return machine if limit is None else max(0, min(machine, limit - (used or 0)))
+
+
 def _rlimits(proc: Path) -> tuple[int | None, int | None]:
     """Soft limits on locked memory (bytes) and open files; None: unlimited."""
     found: dict[str, int | None] = {}
@@ -102,7 +111,7 @@ def _rlimits(proc: Path) -> tuple[int | None, int | None]:
     return found["Max locked memory"], found["Max open files"]
 
 
-def _cgroup_memory(proc: Path) -> Memory:
+def cgroup_memory(proc: Path) -> Memory:
     """The tightest memory limit from the process's control group upwards, the memory used there without reclaimable
     page cache, and the number of processes killed by the OOM killer."""
     paths: dict[str, str] = {}

@@ -9,6 +9,8 @@ from typing import BinaryIO
 
 from ..errors import UserError
 
+CHUNK_BYTES = 1 << 20
+
 
 def expand_user(given: str) -> Path:
     """Return a path as a user writes it with ``~`` expanded.
@@ -49,10 +51,16 @@ def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
     Raises:
         UserError: It is not a regular file, is larger than the limit, or cannot be read; ``next_step`` is the advice.
     """
+    too_large = UserError(f"{path} has more than {limit_bytes:,} bytes, too many", next_step)
     with open_regular_file(path, next_step) as file:
-        content = file.read(limit_bytes + 1)
-    if len(content) > limit_bytes:
-        raise UserError(f"{path} has more than {limit_bytes:,} bytes, too many", next_step)
+        size_bytes = os.fstat(file.fileno()).st_size  # 0 for files of /proc
+        if size_bytes > limit_bytes:
+            raise too_large
+        content = file.read(size_bytes)  # read(limit_bytes) takes memory for all of them
+        while more := file.read(CHUNK_BYTES):
+            content += more
+            if len(content) > limit_bytes:
+                raise too_large
     return content
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from ...knowledge.schema import Intrusiveness
 from ..errors import InspectionError
-from ..evidence import Evidence
+from ..evidence import Evidence, answer_id, verdict_id
 from ..jobs import discover
 from ..system.timeouts import run_in_thread
+from ..text.units import count_text
+from .other_hosts import ranks_on_other_hosts
+from .phrases import JOB_STATE_TEXT
 from .sampling.sampler import Progress, access_denied, sample_job
 from .types import JobReport, JobState
 
@@ -21,6 +24,7 @@ FINDING_TEXT = {
     "job.killed-for-memory": "the kernel's OOM killer ended it: out of memory",
     "job.waiting-at-init": "the ranks that are alive wait for others to join",
 }
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 
 
@@ -76,4 +80,29 @@ def evidence_of_report(report: JobReport) -> list[Evidence]:
         where = verdict.branch if "{branch}" in text else verdict.where
         pid = pids.get(rank) if rank is not None else None
         found.append(Evidence(finding, "job", what, where=where or "", rank=rank, host=host, pid=pid))
-    return found
+    if verdict.cause:
+        what = f"verdict on the job: {JOB_STATE_TEXT[verdict.state][1]}"
+        found.append(
+            Evidence(verdict_id(verdict.cause), "job", what, where=verdict.where or "", strength=verdict.confidence)
+        )
+    return [*found, *_answers_of_job(report)]
+
+
+def _answers_of_job(report: JobReport) -> list[Evidence]:
+    """Return the answers that the job itself gives to questions of the knowledge base."""
+    one = runs_on_one_node(report)
+    if one is None:
+        return []
+    what = f"{count_text(report.world_size, 'rank')} on {'one node' if one else 'several nodes'}"
+    return [Evidence(answer_id("how-many-nodes", "one" if one else "several"), "job", what)]
+
+
+def runs_on_one_node(report: JobReport) -> bool | None:
+    """Return whether all ranks of a job are on one node; None if a rank is missing that may be on another."""
+    if len(report.nodes) > 1 or ranks_on_other_hosts(report):
+        return False
+    environ = next((process.environ for process in report.job.processes), {})
+    here = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE", "")
+    loopback = report.job.master.rpartition(":")[0].strip("[]") in LOOPBACK
+    missing = any(row.state == "missing" for row in report.ranks)
+    return True if here or loopback or not missing else None

@@ -19,10 +19,8 @@ from ddpwizard.app.triage.triage import triage_jobs
 from ddpwizard.app.triage.types import JobReport
 from helpers import job_starter
 from helpers.hang_cases import HANGS, Hang
-from helpers.jobs import SCRIPTS, RunningJob, free_port, running, wait_for
+from helpers.jobs import SCRIPTS, RunningJob, free_port, running, wait_for, wait_until_idle
 
-STILL_TICKS = 4  # of 1/100 s: what the processes of a job that stands still use up in one second, at most
-STILL_LOOKS, STILL_GAP_S = 10, 0.1
 STARTING_S = 120.0  # longer than triage is patient with a job that starts
 
 
@@ -96,7 +94,7 @@ def standing(hang: Hang, directory: Path) -> Iterator[Standing]:
         if hang.cut:
             subprocess.run(["nsenter", "-t", str(job.pid), "-n", "ip", "link", "set", "lo", "down"], check=True)
         if hang.quiet:
-            wait_for(lambda: _still(job), f"{hang.name} stands still", 240)
+            wait_until_idle(job)
         pid = next(proc.pid for proc in sorted(job.processes(), key=lambda p: p.pid) if proc.command == command)
         yield Standing(job, pid, truth_of(hang, script))
 
@@ -168,30 +166,4 @@ def _marked(script: Path, marker: str) -> list[str]:
         if text.rstrip().endswith(f"# {marker}")
     ]
     assert found, f"{script}: no line is marked {marker}"
-    return found
-
-
-def _still(job: RunningJob) -> bool:
-    """Return whether no process of the job runs or is runnable during a second in which this process ran."""
-    looks = [_ticks(job)]
-    for _ in range(STILL_LOOKS):
-        time.sleep(STILL_GAP_S)
-        looks.append(_ticks(job))
-    before, after = looks[0], looks[-1]
-    if before is None or after is None or None in looks:
-        return False
-    return before.keys() == after.keys() and sum(after.values()) - sum(before.values()) <= STILL_TICKS
-
-
-def _ticks(job: RunningJob) -> dict[int, int] | None:
-    """The CPU time of each process so far; None while one of them runs or waits for its turn."""
-    found: dict[int, int] = {}
-    for proc in job.processes():
-        try:
-            fields = Path(f"/proc/{proc.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] == "R":
-            return None
-        found[proc.pid] = int(fields[11]) + int(fields[12])
     return found

@@ -23,6 +23,9 @@ from ddpwizard.app.triage.types import JobReport
 
 SCRIPTS = Path(__file__).parent.parent / "real_jobs" / "scripts"
 LIMIT_S = 900.0
+IDLE_TICKS = 4  # of 1/100 s: what the processes of an idle job use up in one second, at most
+IDLE_CHECKS, IDLE_GAP_S = 10, 0.1
+IDLE_LIMIT_S = 240.0
 MARK = "DDPWIZARD_TEST_JOB"  # in the environment of every process of a job, to know them by
 T = TypeVar("T")
 
@@ -142,6 +145,21 @@ def wait_for(condition: Callable[[], T | None], what: str, limit_s: float = 120.
     raise AssertionError(f"not within {limit_s:.0f} s: {what}")
 
 
+def wait_until_idle(job: RunningJob) -> None:
+    """Wait until no process of the job uses the CPU: it has come to where it hangs."""
+    try:
+        wait_for(lambda: _idle(job), f"{job.script} is idle", IDLE_LIMIT_S)
+    except AssertionError as late:
+        raise AssertionError(f"{late}; it said {list(job.output)[-12:]}") from None
+
+
+def hung_report(job: RunningJob, pid: int | None = None) -> JobReport:
+    """Return the report of a job that hangs, sampled once its processes are idle. ``pid`` selects it (default: its
+    launcher's)."""
+    wait_until_idle(job)
+    return triage_until(pid or job.pid, "hung")
+
+
 def triage_until(pid: int, state: str, limit_s: float = 300.0) -> JobReport:
     """Sample the job of ``pid`` until its verdict has that state (it starts, then hangs)."""
     until = time.monotonic() + limit_s
@@ -150,3 +168,29 @@ def triage_until(pid: int, state: str, limit_s: float = 300.0) -> JobReport:
         if report.verdict.state == state:
             return report
         assert time.monotonic() < until, f"{report.verdict} {[(r.rank, r.state, r.where) for r in report.ranks]}"
+
+
+def _idle(job: RunningJob) -> bool:
+    """Return whether no process of the job runs or is runnable during a second in which this process ran."""
+    ticks = [_ticks(job)]
+    for _ in range(IDLE_CHECKS):
+        time.sleep(IDLE_GAP_S)
+        ticks.append(_ticks(job))
+    before, after = ticks[0], ticks[-1]
+    if before is None or after is None or None in ticks:
+        return False
+    return before.keys() == after.keys() and sum(after.values()) - sum(before.values()) <= IDLE_TICKS
+
+
+def _ticks(job: RunningJob) -> dict[int, int] | None:
+    """The CPU time of each process so far; None while one of them runs or waits for its turn."""
+    found: dict[int, int] = {}
+    for proc in job.processes():
+        try:
+            fields = Path(f"/proc/{proc.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] == "R":
+            return None
+        found[proc.pid] = int(fields[11]) + int(fields[12])
+    return found

@@ -13,7 +13,7 @@ from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.system import procfs
 from ddpwizard.app.triage.types import JobReport
 from ddpwizard.knowledge.loader import read_knowledge
-from helpers.jobs import RunningJob, launched, triage_until
+from helpers.jobs import RunningJob, hung_report, launched
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 LIMIT_S = 150.0
@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
     """A job of three ranks that hangs under a rank condition, with its report; no test changes it."""
     with launched("metrics.py", tmp_path_factory.mktemp("hung"), 3) as job:
-        yield job, triage_until(job.pid, "hung")
+        yield job, hung_report(job)
 
 
 def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -> tuple[ProofResult, list[str]]:
@@ -61,7 +61,7 @@ def test_fixed_job_ends_with_0(hung: Hung, place: Path) -> None:
 
 def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, place: Path) -> None:
     with launched("endless.py", tmp_path, 3) as job:
-        report = triage_until(job.pid, "hung")
+        report = hung_report(job)
         assert report.verdict.where == job.line("HANG")
         proof, _ = prove(report, job, place, "    if rank == 0:  # BRANCH\n        dist", "    dist")
         assert proof.passed, proof

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,19 @@ import pytest
 from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.system import procfs
 from ddpwizard.app.triage.triage import evidence_of_report, triage_jobs
-from ddpwizard.app.triage.types import RankRow
+from ddpwizard.app.triage.types import JobReport, RankRow
 from ddpwizard.app.watchdog.demo_job import DemoJob
-from helpers.jobs import SCRIPTS, by_hand, launched, running, triage_until, wait_for
+from helpers.jobs import SCRIPTS, RunningJob, by_hand, hung_report, launched, running, triage_until, wait_for
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+Hung = tuple[RunningJob, JobReport]
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
+    """A job of four ranks that hangs under a rank condition, with its report; no test changes it."""
+    with launched("metrics.py", tmp_path_factory.mktemp("hung")) as job:
+        yield job, hung_report(job)
 
 
 def by_rank(rows: list[RankRow]) -> dict[int, RankRow]:
@@ -26,41 +35,40 @@ def by_rank(rows: list[RankRow]) -> dict[int, RankRow]:
 class TestRankConditions:
     """A condition on the rank sends one rank elsewhere: the verdict names it, its line and the condition."""
 
-    def test_collective_directly_under_a_rank_test(self, tmp_path: Path) -> None:
-        with launched("metrics.py", tmp_path) as job:
-            report = triage_until(job.pid, "hung")
-            rows = by_rank(report.ranks)
-            assert report.verdict.culprits == [0]
-            assert report.verdict.where == job.line("HANG")
-            assert report.verdict.branch == job.line("BRANCH")
-            assert report.verdict.collective == "all_reduce"
-            assert report.verdict.cause == "rank-conditional-collective"
-            assert report.verdict.confidence >= 0.9
-            assert [(rows[r].collective, rows[r].where) for r in (1, 2, 3)] == [("barrier", job.line("PEERS"))] * 3
-            assert all(row.state == "waiting" and row.since_s and row.since_s >= 0.9 for row in report.ranks)
-            assert (report.launcher, report.world_size, report.job.launcher_pid) == ("torchrun", 4, job.pid)
+    def test_collective_directly_under_a_rank_test(self, hung: Hung) -> None:
+        job, report = hung
+        rows = by_rank(report.ranks)
+        assert report.verdict.culprits == [0]
+        assert report.verdict.where == job.line("HANG")
+        assert report.verdict.branch == job.line("BRANCH")
+        assert report.verdict.collective == "all_reduce"
+        assert report.verdict.cause == "rank-conditional-collective"
+        assert report.verdict.confidence >= 0.9
+        assert [(rows[r].collective, rows[r].where) for r in (1, 2, 3)] == [("barrier", job.line("PEERS"))] * 3
+        assert all(row.state == "waiting" and row.since_s and row.since_s >= 0.9 for row in report.ranks)
+        assert (report.launcher, report.world_size, report.job.launcher_pid) == ("torchrun", 4, job.pid)
 
     def test_condition_two_calls_above_the_collective(self, tmp_path: Path) -> None:
         with launched("evaluate.py", tmp_path, 3) as job:
-            verdict = triage_until(job.pid, "hung").verdict
+            verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
             assert verdict.cause == "rank-conditional-collective"
 
     def test_flag_through_a_parameter_and_an_early_return(self, tmp_path: Path) -> None:
         with launched("flags.py", tmp_path, 3) as job:
-            verdict = triage_until(job.pid, "hung").verdict
+            verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([0], job.line("HANG"), job.line("BRANCH"))
             assert (verdict.cause, verdict.collective) == ("rank-conditional-collective", "all_gather")
 
     def test_early_return_before_a_barrier(self, tmp_path: Path) -> None:
         with launched("shortcut.py", tmp_path) as job:
-            verdict = triage_until(job.pid, "hung").verdict
+            verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
             assert verdict.cause == "rank-conditional-collective"
 
     def test_half_and_half_is_a_tie(self, tmp_path: Path) -> None:
         with launched("pairs.py", tmp_path) as job:
-            verdict = triage_until(job.pid, "hung").verdict
+            verdict = hung_report(job).verdict
             assert verdict.culprits == [0, 1, 2, 3]
             assert verdict.confidence < 0.5
             assert verdict.branch == job.line("BRANCH")
@@ -69,7 +77,7 @@ class TestRankConditions:
 class TestOtherCauses:
     def test_one_rank_has_fewer_batches(self, tmp_path: Path) -> None:
         with launched("shards.py", tmp_path) as job:
-            report = triage_until(job.pid, "hung")
+            report = hung_report(job)
             rows = by_rank(report.ranks)
             assert (report.verdict.culprits, report.verdict.where) == ([2], job.line("HANG"))
             assert (report.verdict.cause, report.verdict.branch) == ("uneven-inputs", None)
@@ -81,17 +89,21 @@ class TestOtherCauses:
         with launched("steps.py", tmp_path, 3) as job:
             triage_until(job.pid, "progressing")
             os.kill(job.ranks()[1], signal.SIGSTOP)
-            report = triage_until(job.pid, "hung")
+            report = hung_report(job)
             assert (report.verdict.culprits, report.verdict.cause) == ([1], "rank-paused")
             assert by_rank(report.ranks)[1].state == "stopped"
             assert report.verdict.where
 
-    def test_rank_killed_while_the_others_wait_for_it(self, tmp_path: Path) -> None:
+    def test_rank_that_sleeps_and_is_then_killed_while_the_others_wait_for_it(self, tmp_path: Path) -> None:
         with by_hand("regroup.py", tmp_path, 3) as job:
             wait_for(lambda: job.said("late"), "the last rank has come late")
             ranks = job.ranks()
+            verdict = hung_report(job, ranks[0]).verdict
+            assert (verdict.culprits, verdict.where, verdict.cause) == ([2], job.line("LATE"), "rank0-slow-work")
+            assert verdict.confidence < 0.8  # what it does there cannot be told
+
             os.kill(ranks[2], signal.SIGKILL)
-            report = triage_until(ranks[0], "hung")
+            report = hung_report(job, ranks[0])
             assert (report.verdict.culprits, report.verdict.cause) == ([2], "rank-died-survivors-wait")
             assert (report.verdict.collective, report.verdict.where) == ("new_group", None)
             assert by_rank(report.ranks)[2].state in ("dead", "zombie")
@@ -101,24 +113,21 @@ class TestOtherCauses:
         with by_hand("metrics.py", tmp_path, 3) as job:
             ranks = wait_for(lambda: found if len(found := job.ranks()) == 3 else None, "three ranks are there")
             os.kill(ranks[2], signal.SIGKILL)
-            report = triage_until(ranks[0], "hung")
+            report = hung_report(job, ranks[0])
             assert (report.verdict.culprits, report.verdict.cause) == ([2], "ranks-missing-at-init")
             assert {row.collective for row in report.ranks if row.rank != 2} == {"init_process_group"}
 
-    def test_sleeping_rank_is_outside_of_collectives(self, tmp_path: Path) -> None:
-        with by_hand("regroup.py", tmp_path, 3) as job:
-            wait_for(lambda: job.said("late"), "the last rank has come late")
-            verdict = triage_until(job.ranks()[0], "hung").verdict
-            assert (verdict.culprits, verdict.where, verdict.cause) == ([2], job.line("LATE"), "rank0-slow-work")
-            assert verdict.confidence < 0.8  # what it does there cannot be told
-
 
 class TestWhatIsNotHung:
-    def test_job_that_moves(self, tmp_path: Path) -> None:
-        with launched("steps.py", tmp_path) as job:
-            report = triage_until(job.pid, "progressing")
+    def test_job_that_moves_is_listed_after_one_that_hangs(self, hung: Hung, tmp_path: Path) -> None:
+        stuck, _ = hung
+        with launched("steps.py", tmp_path, 2) as moving:
+            report = triage_until(moving.pid, "progressing")
             assert (report.verdict.culprits, report.verdict.cause) == ([], None)
             assert report.verdict.findings == ["job.progressing"]
+            found = {report.job.launcher_pid: index for index, report in enumerate(asyncio.run(triage_jobs()))}
+            assert {moving.pid, stuck.pid} <= set(found)
+            assert found[stuck.pid] < found[moving.pid]
 
     def test_process_of_no_job_is_a_job_of_one(self, tmp_path: Path) -> None:
         script = SCRIPTS / "alone.py"
@@ -130,21 +139,10 @@ class TestWhatIsNotHung:
 
 
 class TestSelection:
-    def test_two_jobs_at_once_are_two_reports_the_worst_first(self, tmp_path: Path) -> None:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        with launched("steps.py", tmp_path / "a", 2) as moving, launched("metrics.py", tmp_path / "b", 3) as stuck:
-            triage_until(moving.pid, "progressing")
-            triage_until(stuck.pid, "hung")
-            found = {report.job.launcher_pid: index for index, report in enumerate(asyncio.run(triage_jobs()))}
-            assert {moving.pid, stuck.pid} <= set(found)
-            assert found[stuck.pid] < found[moving.pid]
-
-    def test_launcher_rank_and_child_of_a_rank_select_the_same_job(self, tmp_path: Path) -> None:
-        with launched("metrics.py", tmp_path, 2) as job:
-            report = triage_until(job.pid, "hung")
-            for pid in job.ranks().values():
-                assert asyncio.run(triage_jobs(pid=pid))[0].job.id == report.job.id
+    def test_launcher_and_ranks_select_the_same_job(self, hung: Hung) -> None:
+        job, report = hung
+        for pid in job.ranks().values():
+            assert asyncio.run(triage_jobs(pid=pid))[0].job.id == report.job.id
 
     def test_nobody_has_that_pid(self) -> None:
         gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -168,35 +166,33 @@ class TestSelection:
 class TestCommand:
     """The command as a person or a script calls it."""
 
-    def test_json_of_a_hung_job(self, tmp_path: Path) -> None:
-        with launched("metrics.py", tmp_path) as job:
-            triage_until(job.pid, "hung")
-            done = _command("--pid", str(job.pid), "--json")
-            document = msgspec.json.decode(done.stdout)
-            assert done.returncode == 1
-            assert document["schema"] == "ddpwizard.triage/1"
-            (found,) = document["jobs"]
-            assert found["id"] == f"torchrun-{job.pid}"
-            assert "observed" not in found
-            assert found["verdict"]["branch"] == job.line("BRANCH")
-            assert found["diagnosis"]["causes"][0]["id"] == "rank-conditional-collective"
+    def test_json_of_a_hung_job(self, hung: Hung) -> None:
+        job, _ = hung
+        done = _command("--pid", str(job.pid), "--json")
+        document = msgspec.json.decode(done.stdout)
+        assert done.returncode == 1
+        assert document["schema"] == "ddpwizard.triage/1"
+        (found,) = document["jobs"]
+        assert found["id"] == f"torchrun-{job.pid}"
+        assert "observed" not in found
+        assert found["verdict"]["branch"] == job.line("BRANCH")
+        assert found["diagnosis"]["causes"][0]["id"] == "rank-conditional-collective"
 
-    def test_text_of_a_hung_job(self, tmp_path: Path) -> None:
-        with launched("metrics.py", tmp_path) as job:
-            triage_until(job.pid, "hung")
-            done = _command("--pid", str(job.pid), "--ascii")
-            assert done.returncode == 1
-            assert "Rank 0 waits in all_reduce at metrics.py" in done.stdout
-            assert "ranks 1-3" in done.stdout
-            assert "if rank == 0:" in done.stdout
-            assert done.stdout.isascii()
+    def test_text_of_a_hung_job(self, hung: Hung) -> None:
+        job, _ = hung
+        done = _command("--pid", str(job.pid), "--ascii")
+        assert done.returncode == 1
+        assert "Rank 0 waits in all_reduce at metrics.py" in done.stdout
+        assert "ranks 1-3" in done.stdout
+        assert "if rank == 0:" in done.stdout
+        assert done.stdout.isascii()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to drop a capability")
-    def test_stacks_that_may_not_be_read(self, tmp_path: Path) -> None:
-        with launched("metrics.py", tmp_path, 2) as job:
-            triage_until(job.pid, "hung")
-            without = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
-            program = [sys.executable, "-m", "ddpwizard", "triage", "--pid", str(job.pid)]
+    def test_stacks_that_may_not_be_read(self, hung: Hung) -> None:
+        job, _ = hung
+        without = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
+        for pid in (job.pid, job.ranks()[0]):
+            program = [sys.executable, "-m", "ddpwizard", "triage", "--pid", str(pid)]
             done = subprocess.run([*without, *program], capture_output=True, text=True, timeout=300)
             assert done.returncode == 3
             assert "SYS_PTRACE" in done.stderr

@@ -125,14 +125,6 @@ def test_a_terminal_too_small_is_an_error_of_one_line(size: tuple[int, int]) -> 
         assert ALTERNATE_ON not in terminal.output
 
 
-def test_a_dumb_terminal_gets_numbered_questions() -> None:
-    with Terminal(WIZARD, env={"TERM": "dumb"}) as terminal:
-        terminal.wait_for("A number, or describe what you see:")
-        assert b"\x1b" not in terminal.output
-        terminal.send("q\r")
-        assert terminal.wait_exit() == 0
-
-
 @pytest.mark.slow
 def test_a_lost_connection_leaves_no_process_and_the_session_can_be_resumed() -> None:
     with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:

@@ -4,107 +4,85 @@ A dump is untrusted data: nothing in it is executed, and unreadable parts are re
 of torch 2.13, checked with dumps of gloo jobs (2.10) and of an NCCL job (2.9).
 """
 
+import asyncio
 import gc
 import json
-import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from ...probes.limits import available_memory_bytes
+from ...system.subprocesses import run_process
 from ..types import RankRecord
-from .parse import parse_dump, parse_json_record
-from .safe_unpickle import DumpError
+from .file_reader import MOST_BYTES, LoadedFile, rank_in_name
 from .types import Records
-
-__all__ = ["Records", "host_in_name", "load_records", "parse_json_record", "rank_in_name"]
 
 WORKERS = 2
 MOST_DEATHS = 5
-WORKERS_FROM_BYTES = 10_000_000  # below, starting child processes takes longer than reading
+MOST_FILES = 1000  # of one child process: its arguments have room for 2 MB
+PARALLEL_FROM_BYTES = 10_000_000  # below, starting a second child process takes longer than reading
+MOST_MEMORY_BYTES, LEAST_MEMORY_BYTES = 6_000_000_000, 300_000_000  # of one child process
+MEMORY_SHARE = 2 * WORKERS  # all together take at most half of the free memory
+LIMIT_S = 60.0  # for a child process, and for each so many bytes a second more:
+LEAST_BYTES_PER_S = 500_000
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from ddpwizard.app.triage.flight_recorder import child; child.main()"
-)
-MOST_BYTES = 1_000_000_000
-RANK_AT_END = re.compile(r"(?<!\d)(\d{1,6})(?:\.(?:json|pkl|pickle|bin|dump))?$")
-# Common parts of a dump's file name other than the host.
-NAME_WORDS = re.compile(
-    r"(?:nccl|comm|lib|trace|rank|dump|fr|flight|recorder|debug|info|gloo|torch|tmp|r)?", re.IGNORECASE
 )
 NO_DUMPS = {".log", ".txt", ".md", ".py", ".csv", ".yaml", ".yml", ".out", ".err", ".html", ".gz", ".zip", ".tar"}
 Chooser = Callable[[Path], int | None]
 
 
-class LoadedFile(msgspec.Struct, frozen=True):
-    """The record in a file, or why there is none."""
+class WantedFile(NamedTuple):
+    """A file that may be a dump, with the rank in its name."""
 
-    record: RankRecord | None = None
-    problem: str = ""
+    path: Path
+    rank: int
+    size_bytes: int
 
 
-def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None) -> Records:
-    """Load the records in these files and directories, one per rank. Each problem names its file.
+async def read_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None) -> Records:
+    """Read the records in these files and directories, one per rank. Each problem names its file.
 
-    ``choose_rank`` returns the rank of a file whose name does not end with one.
+    ``choose_rank`` returns the rank of a file whose name does not end with one. Files are read by child processes with
+    limits on memory and time, as any user of the machine may have written them; cancelling ends them.
     """
     given = [Path(path) for path in paths]
     files, problems = _files(given)
-    wanted: list[tuple[Path, int, int]] = []
+    wanted: list[WantedFile] = []
     for path in files:
         rank = rank_in_name(path)
         if rank is None and choose_rank:
             rank = choose_rank(path)
-        size = path.stat().st_size
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+            continue
         if rank is None:
             problems.append(f"{path}: the file name does not end with the rank's number")
         elif size > MOST_BYTES:
             problems.append(f"{path}: larger than any dump ({size} bytes)")
         else:
-            wanted.append((path, rank, size))
-    if sum(size for _, _, size in wanted) < WORKERS_FROM_BYTES:
-        read = [load_file(path, rank) for path, rank, _ in wanted]
-    else:
-        read = _load_in_children(wanted)
+            wanted.append(WantedFile(path, rank, size))
     records: dict[int, RankRecord] = {}
-    for (path, _, _), each in zip(wanted, read, strict=True):
+    for file, each in zip(wanted, await _load_in_children(wanted), strict=True):
         if each.record is None:
-            problems.append(f"{path}: {each.problem}")
-        elif each.record.rank in records:
-            problems.append(f"{path}: rank {each.record.rank} was already read from {records[each.record.rank].source}")
+            problems.append(f"{file.path}: {each.problem}")
+        elif file.rank in records:
+            problems.append(f"{file.path}: rank {file.rank} was already read from {records[file.rank].source}")
         else:
-            records[each.record.rank] = each.record
+            records[file.rank] = each.record
     folder = str(given[0].absolute()) if given else ""
     return Records(records=[records[rank] for rank in sorted(records)], problems=sorted(problems), folder=folder)
 
 
-def load_file(path: Path, rank: int, limited: bool = False) -> LoadedFile:
-    """Load one file. ``limited``: this process runs under a memory limit."""
-    try:
-        data = path.read_bytes()
-        return LoadedFile(parse_dump(data, rank, host=host_in_name(path), source=str(path.absolute()), limited=limited))
-    except DumpError as error:
-        return LoadedFile(problem=str(error))
-    except OSError as error:
-        return LoadedFile(problem=error.strerror or "cannot be opened")
-
-
-def rank_in_name(path: Path) -> int | None:
-    """Return the number at the end of a dump's file name, or None."""
-    found = RANK_AT_END.search(path.name)
-    return int(found[1]) if found else None
-
-
-def host_in_name(path: Path) -> str:
-    """Return the host in a file name such as ``nccl_trace_node-07_rank_12``, or ""."""
-    stem = RANK_AT_END.sub("", path.name)
-    parts = [
-        part for part in re.split(r"_+|\.+", stem) if not NAME_WORDS.fullmatch(part.strip("-")) and part.strip("-")
-    ]
-    return parts[-1].strip("-") if parts and re.search(r"[A-Za-z]", parts[-1]) else ""
+def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None) -> Records:
+    """``read_records`` for callers without an event loop."""
+    return asyncio.run(read_records(paths, choose_rank))
 
 
 def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
@@ -125,45 +103,48 @@ def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
     return sorted(dict.fromkeys(files)), problems
 
 
-def _load_in_children(wanted: list[tuple[Path, int, int]]) -> list[LoadedFile]:
+async def _load_in_children(wanted: list[WantedFile]) -> list[LoadedFile]:
     """Load files in parallel child processes; the answers are in the order of the files."""
-    shares = [list(range(first, len(wanted), WORKERS)) for first in range(WORKERS)]
+    workers = WORKERS if sum(file.size_bytes for file in wanted) >= PARALLEL_FROM_BYTES else 1
+    shares = [list(range(first, len(wanted), workers)) for first in range(workers)]
     read: list[LoadedFile | None] = [None] * len(wanted)
 
-    def work(share: list[int]) -> None:
+    async def work(share: list[int]) -> None:
         left, deaths = share, 0
         while left and deaths < MOST_DEATHS:
-            answers = _run_child([(str(wanted[at][0].absolute()), wanted[at][1]) for at in left])
-            for at, answer in zip(left, answers, strict=False):
+            now = left[:MOST_FILES]
+            answers, died = await _run_child([wanted[at] for at in now])
+            for at, answer in zip(now, answers, strict=False):
                 read[at] = answer
             left = left[len(answers) :]
-            if left:  # the child process died at this file
-                read[left[0]] = LoadedFile(problem="refused: reading it needs more memory than a dump does")
+            if left and died:
+                read[left[0]] = LoadedFile(problem="refused: reading it takes more memory or time than a dump does")
                 left, deaths = left[1:], deaths + 1
 
     collecting = gc.isenabled()
     gc.disable()  # millions of numbers without reference cycles
     try:
-        with ThreadPoolExecutor(WORKERS) as threads:
-            list(threads.map(work, shares))
+        await asyncio.gather(*(work(share) for share in shares))
     finally:
         if collecting:
             gc.enable()
-    return [each or LoadedFile(problem="not read") for each in read]
+    return [each or LoadedFile(problem="not read: too many others could not be read") for each in read]
 
 
-def _run_child(files: list[tuple[str, int]]) -> list[LoadedFile]:
-    """Return what a new child process reads, up to the file at which it died."""
-    command = [sys.executable, "-I", "-c", BOOT, json.dumps([entry for entry in sys.path if entry])]
-    done = subprocess.run(
-        command, input=msgspec.json.encode(files), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
-    )
+async def _run_child(files: list[WantedFile]) -> tuple[list[LoadedFile], bool]:
+    """Return what a new child process reads, up to the file at which it stopped, and whether it died there."""
+    memory_bytes = min(MOST_MEMORY_BYTES, max(LEAST_MEMORY_BYTES, available_memory_bytes() // MEMORY_SHARE))
+    command = [sys.executable, "-I", "-c", BOOT, json.dumps([entry for entry in sys.path if entry]), str(memory_bytes)]
+    for file in files:
+        command += [str(file.path.absolute()), str(file.rank)]
+    limit_s = LIMIT_S + sum(file.size_bytes for file in files) / LEAST_BYTES_PER_S
+    done = await run_process(command, limit_s=limit_s, answers=True)
     answers: list[LoadedFile] = []
-    decoder, at, data = msgspec.msgpack.Decoder(LoadedFile), 0, done.stdout
+    decoder, at, data = msgspec.msgpack.Decoder(LoadedFile), 0, done.answer
     while at + 8 <= len(data):
         length = int.from_bytes(data[at : at + 8], "little")
         if at + 8 + length > len(data):
             break
         answers.append(decoder.decode(memoryview(data)[at + 8 : at + 8 + length]))
         at += 8 + length
-    return answers
+    return answers, done.status != "ok" or not answers

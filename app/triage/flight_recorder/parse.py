@@ -13,7 +13,8 @@ from ...training_script.frame import StackFrame
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.frames import user_frames
 from ..types import Call, ProcessGroup, RankRecord
-from .safe_unpickle import DumpError, check_pickle, is_pickle, unpickle
+from .safe_unpickle import DumpError, is_pickle, unpickle
+from .unfolded_size import SizeBudget
 
 T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -100,22 +101,24 @@ class _Dump(msgspec.Struct):
 
 
 def parse_dump(
-    data: bytes, rank: int, *, host: str = "", source: str = "", taken_at: float | None = None, limited: bool = False
+    data: bytes, rank: int, *, host: str = "", source: str = "", taken_at: float | None = None
 ) -> RankRecord:
-    """Parse a dump, pickle or JSON. ``limited``: this process runs under a memory limit, so claims are not checked.
+    """Parse a dump, pickle or JSON. A hostile pickle may claim any amount of memory: see ``child``.
 
     Raises:
         DumpError: The dump cannot be read.
     """
     if is_pickle(data):
-        content = unpickle(data if limited else check_pickle(data))
+        content = unpickle(data)
         if not isinstance(content, dict):
             raise DumpError("not a Flight Recorder dump")
         entries = content.pop("entries", [])
+        budget = SizeBudget(len(data))
+        budget.take_value(content)
         dump = _checked(lambda: msgspec.convert(content, _Dump, strict=False))
     else:
         dump = _checked(lambda: msgspec.json.decode(data, type=_Dump, strict=False))
-        entries = dump.entries
+        entries, budget = dump.entries, None
     number = tuple(int(part) for part in re.findall(r"\d{1,9}", dump.version)[:2])
     if number < OLDEST or number[0] > NEWEST_MAJOR:
         raise DumpError(f"dump version {_printable(dump.version)[:20] or 'missing'}: 2.0 to 2.10 can be read")
@@ -123,6 +126,12 @@ def parse_dump(
         raise DumpError("not a Flight Recorder dump (its entries are not a list of dictionaries)")
     if len(entries) > MOST_ENTRIES:
         raise DumpError(f"refused: more than {MOST_ENTRIES} entries")
+    if any(each.get(key) is None for each in (*entries[:1], *entries[-1:]) for key in DEFAULTS):
+        entries = [
+            {key: each[key] if each.get(key) is not None else DEFAULTS[key] for key in DEFAULTS} for each in entries
+        ]
+    if budget:  # JSON has no references
+        _checked(lambda: budget.take_entries(entries, SHAPE, "frames"))
     return _checked(lambda: _record(dump, entries, rank, host, source, taken_at))
 
 
@@ -154,10 +163,6 @@ def _record(
     dump: _Dump, entries: list[dict[str, Any]], rank: int, host: str, source: str, taken_at: float | None
 ) -> RankRecord:
     """Build the record. Entries that differ only in sequence number and time are parsed once: there are few kinds."""
-    if any(each.get(key) is None for each in (*entries[:1], *entries[-1:]) for key in DEFAULTS):
-        entries = [
-            {key: each[key] if each.get(key) is not None else DEFAULTS[key] for key in DEFAULTS} for each in entries
-        ]
     shapes = list(map(ENCODE, map(itemgetter(*SHAPE), entries)))
     frames: list[list[Any]] = [each["frames"] for each in entries]
     kinds: dict[tuple[bytes, tuple[int, ...]], int] = {}

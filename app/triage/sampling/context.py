@@ -48,6 +48,7 @@ T = TypeVar("T")
 FILES_LIMIT_S = 3.0
 LOG_LIMIT_S = 3.0
 DUMP_LIMIT_S = 3.0
+READ_DUMPS_LIMIT_S = 5.0  # starting the child process included
 RECORD_LIMIT_S = 2.0
 MOST_PROBLEMS = 8  # of single processes
 
@@ -166,12 +167,13 @@ async def _from_debug_server(
 
 async def _dumped(job: Job, permitted: bool) -> tuple[list[RankRecord], list[str]]:
     """Return the existing dumps; if permitted, those that the ranks write on request."""
-    subject = "the Flight Recorder dumps"
     if permitted:
         await run_in_thread(
-            lambda: flight_recorder_dumps.request_dumps(job, DUMP_LIMIT_S), limit_s=2 * DUMP_LIMIT_S, subject=subject
+            lambda: flight_recorder_dumps.request_dumps(job, DUMP_LIMIT_S),
+            limit_s=2 * DUMP_LIMIT_S,
+            subject=flight_recorder_dumps.SUBJECT,
         )
-    return await run_in_thread(lambda: flight_recorder_dumps.read_dumps(job), limit_s=FILES_LIMIT_S, subject=subject)
+    return await flight_recorder_dumps.read_dumps(job, READ_DUMPS_LIMIT_S)
 
 
 async def _record(rank: int | None, socket: Path | None) -> RankRecord | None:

@@ -1,13 +1,16 @@
 """Read Flight Recorder dumps of a living job, and request dumps from its ranks."""
 
+import asyncio
 import os
 import stat
 import time
 from pathlib import Path
 
+from ...errors import InspectionError
 from ...jobs.types import Job, Process
 from ...system import proc_files
-from ..flight_recorder.loader import load_records
+from ...system.timeouts import run_in_thread, wait_for
+from ..flight_recorder.loader import read_records
 from ..types import RankRecord
 
 # TORCH_FR_… since torch 2.8, TORCH_NCCL_… before; the rank is appended (torch/csrc/distributed/c10d).
@@ -15,14 +18,31 @@ PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 DEFAULT_PREFIX = "/tmp/nccl_trace_rank_"
 PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 POLL_S = 0.1
+SUBJECT = "the Flight Recorder dumps"
 EARLY_S = 2.0  # difference of file and process clocks
 
 
-def read_dumps(job: Job) -> tuple[list[RankRecord], list[str]]:
-    """Return the records in dumps written by this job's ranks, and the problems of reading them."""
-    files = [path for process in job.processes if (path := _file(process))]
-    found = load_records(files) if files else None
-    return (found.records, found.problems) if found else ([], [])
+async def read_dumps(job: Job, limit_s: float) -> tuple[list[RankRecord], list[str]]:
+    """Return the records in dumps written by this job's ranks, and the problems of reading them.
+
+    Raises:
+        InspectionError: They could not be read within the limit.
+    """
+    files = await run_in_thread(lambda: dump_files(job), limit_s=limit_s, subject=SUBJECT)
+    if not files:
+        return [], []
+    try:
+        found = await wait_for(limit_s, read_records(files))
+    except asyncio.TimeoutError:
+        raise InspectionError(
+            f"{SUBJECT}: not read within {limit_s:g} s", "read them alone: ddpwizard triage --flight-recorder FILE…"
+        ) from None
+    return found.records, found.problems
+
+
+def dump_files(job: Job) -> list[Path]:
+    """Return the dumps written by this job's ranks."""
+    return [path for process in job.processes if (path := _file(process))]
 
 
 def request_dumps(job: Job, limit_s: float) -> None:

@@ -1,41 +1,47 @@
 """Dumps of every format and version are loaded; any other file content is reported as a problem."""
 
+import contextlib
 import json
 import os
 import pickle
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
-from ddpwizard.app.triage.flight_recorder import loader
-from ddpwizard.app.triage.flight_recorder.loader import host_in_name, load_records, rank_in_name
-from ddpwizard.app.triage.flight_recorder.parse import parse_json_record
+from ddpwizard.app.triage.flight_recorder.file_reader import host_in_name, load_file, rank_in_name
+from ddpwizard.app.triage.flight_recorder.loader import load_records
+from ddpwizard.app.triage.flight_recorder.parse import parse_dump, parse_json_record
 from ddpwizard.app.triage.flight_recorder.safe_unpickle import DumpError
 from ddpwizard.app.triage.types import RankRecord
 from helpers.damaged_dumps import mutated, wholesome
 from helpers.flight_recorder_dumps import dump, entry, in_json, pickled, write
+from helpers.jobs import wait_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 SEED, MUTATIONS = 11, 300
 
 
 def only(folder: Path) -> RankRecord:
-    """Return the only record of a directory without problems."""
-    found = load_records([folder])
-    assert found.problems == []
-    return found.records[0]
+    """Return the record of the only file of a directory."""
+    [path] = folder.iterdir()
+    found = load_file(path, rank_in_name(path) or 0)
+    assert found.record, found.problem
+    return found.record
 
 
 def problem(folder: Path, content: bytes) -> str:
     """Return the problem reported for a file with this content."""
     (folder / "trace_3").write_bytes(content)
-    found = load_records([folder])
-    assert found.records == []
-    assert found.problems[0].startswith(str(folder / "trace_3: "))
-    return found.problems[0].partition(": ")[2]
+    found = load_file(folder / "trace_3", 3)
+    assert found.record is None
+    return found.problem
 
 
 def test_helper_pickles_load_with_pickle() -> None:
@@ -101,42 +107,108 @@ def test_pickle_that_names_code_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_child_process_refuses_hostile_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "WORKERS_FROM_BYTES", 0)
-    write(tmp_path, {rank: dump([entry(0)], {"0": range(4)}) for rank in range(3)})
-    code = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00exit\x85R."
-    memory = b"\x80\x02}r\xff\xff\xff\x3f."
-    (tmp_path / "trace_3").write_bytes(code)
-    (tmp_path / "trace_4").write_bytes(memory)
+NOT_DUMPS = [
+    (b"", "empty"),
+    (b"hello", "neither a pickle nor JSON"),
+    (b"{}", "not a Flight Recorder dump"),
+    (b'{"version": "2.10", "entries": 5}', "not a Flight Recorder dump"),
+    (b"[" * 100_000, "neither a pickle nor JSON"),
+    (b'{"version":' + b"[" * 100_000, "not a Flight Recorder dump"),
+    (b'{"version": "2.10", "entries": [', "cut off"),
+    (b"\x80\x02" + b"]" * 100_000 + b".", "not a"),
+    (b"\x80\x02}r\xff\xff\xff\x7f.", "claims more memory"),
+    (b"\x80\x02}r\xff\xff\xff\x3f.", "claims more memory"),
+    (b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 50, "claims more memory"),
+    (b"\x80\x02X\xff\xff\xff\xffabc", "claims more memory"),
+    (b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00exit\x85R.", "it would run code"),
+    (pickled(dump([entry(0)]))[:-30], "cut off"),
+]
+
+
+def test_content_that_is_not_a_dump_is_reported(tmp_path: Path) -> None:
+    intact = len(NOT_DUMPS)
+    for rank, (content, _) in enumerate(NOT_DUMPS):
+        (tmp_path / f"trace_{rank}").write_bytes(content)
+    write(tmp_path, {intact: dump([entry(0)], {"0": range(4)})})
     found = load_records([tmp_path])
-    assert [record.rank for record in found.records] == [0, 1, 2]
-    assert [text.partition(": ")[2][:7] for text in found.problems] == ["refused", "refused"]
+    assert [record.rank for record in found.records] == [intact]
+    problems = dict(text.removeprefix(f"{tmp_path}/trace_").split(": ", 1) for text in found.problems)
+    assert {rank: reason for rank, (_, reason) in enumerate(NOT_DUMPS) if reason not in problems[str(rank)]} == {}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "empty"),
-        (b"hello", "neither a pickle nor JSON"),
-        (b"{}", "not a Flight Recorder dump"),
-        (b'{"version": "2.10", "entries": 5}', "not a Flight Recorder dump"),
-        (b"[" * 100_000, "neither a pickle nor JSON"),
-        (b'{"version":' + b"[" * 100_000, "not a Flight Recorder dump"),
-        (b'{"version": "2.10", "entries": [', "cut off"),
-        (b"\x80\x02" + b"]" * 100_000 + b".", "not a"),
-        (b"\x80\x02}r\xff\xff\xff\x7f.", "not a pickle of plain data"),
-        (b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 50, "a number in it is larger"),
-        (b"\x80\x02X\xff\xff\xff\xffabc", "cut off"),
-        (pickled(dump([entry(0)]))[:-30], "cut off"),
-        (pickled(dump([entry(0, sizes=[[10**18]])])).replace((10**18).to_bytes(8, "little"), b"\xff" * 8), ""),
-    ],
-)
-def test_content_that_is_not_a_dump_is_reported(content: bytes, reason: str, tmp_path: Path) -> None:
-    if reason:
-        assert reason in problem(tmp_path, content)
+def nested_by_reference(levels: int) -> list[Any]:
+    """Return 10**levels numbers, held by ten references on each level."""
+    inner: list[Any] = [1] * 10
+    for _ in range(levels - 1):
+        inner = [inner] * 10
+    return inner
+
+
+def shared_values(kind: str) -> bytes:
+    """Return a dump whose shared values unfold to gigabytes."""
+    if kind == "nested":
+        content = dump([entry(0, sizes=nested_by_reference(13))])
+    elif kind == "groups":
+        content = dump([entry(0)])
+        ranks = list(range(100_000))
+        content["pg_config"] = {str(at): {"name": str(at), "desc": "", "ranks": ranks} for at in range(2000)}
+    elif kind == "entries":
+        content = dump([entry(0, sizes=[[1] * 100_000])] * 20_000)
+    elif kind == "names":
+        name = "nccl:" + "x" * 100_000
+        content = dump([entry(0, op=name, frames=()) for _ in range(2000)])
     else:
-        (tmp_path / "trace_0").write_bytes(content)
-        load_records([tmp_path])
+        content = dump([entry(0)], extra=nested_by_reference(13))
+    return pickle.dumps(content, 2)
+
+
+@pytest.mark.parametrize("kind", ["nested", "groups", "entries", "names", "extra"])
+def test_dump_of_shared_values_is_refused(kind: str, tmp_path: Path) -> None:
+    content = shared_values(kind)
+    assert len(content) < 1_000_000
+    began = time.process_time()
+    expected = "not a Flight Recorder dump (a field" if kind == "nested" else "refused: shared values"
+    assert problem(tmp_path, content).startswith(expected)
+    assert time.process_time() - began < 1
+
+
+CONTAINERS = st.lists(
+    st.tuples(st.booleans(), st.lists(st.one_of(st.integers(-30, -1), st.just("x" * 1000)), max_size=30)),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(CONTAINERS, st.sampled_from(["input_sizes", "process_group", "profiling_name", "frames", "state", "pg_config"]))
+@settings(max_examples=150, deadline=2000)
+def test_shared_containers_anywhere_are_read_or_refused(
+    containers: list[tuple[bool, list[int | str]]], place: str
+) -> None:
+    """Each container holds references to those before it: -1 the last, -2 the one before, and so on."""
+    made: list[Any] = [[1]]
+    for is_tuple, parts in containers:
+        inside = [part if isinstance(part, str) else made[max(part, -len(made))] for part in parts]
+        made.append(tuple(inside) if is_tuple else inside)
+    content = dump([entry(0), entry(1)])
+    if place == "pg_config":
+        content["pg_config"]["0"] = made[-1]
+    else:
+        content["entries"][1][place] = made[-1]
+    with contextlib.suppress(DumpError):
+        parse_dump(pickle.dumps(content, 2), 0)
+
+
+def test_killed_reader_leaves_no_child(tmp_path: Path) -> None:
+    content = pickled(dump([entry(at) for at in range(2000)]))
+    for rank in range(400):
+        (tmp_path / f"trace_{rank}").write_bytes(content)
+    code = f"from ddpwizard.app.triage.flight_recorder.loader import load_records; load_records([{str(tmp_path)!r}])"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    own = psutil.Process(process.pid)
+    below = wait_for(lambda: own.children(recursive=True)[1:], "a child process reads")
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(below, timeout=20)[1] == []
 
 
 def test_group_with_an_impossible_rank_has_no_members(tmp_path: Path) -> None:
@@ -202,9 +274,10 @@ def test_parse_json_record_of_a_live_rank() -> None:
 def test_damaged_dumps_are_read_or_reported(tmp_path: Path) -> None:
     random_, intact = random.Random(SEED), wholesome()
     for number in range(MUTATIONS):
-        (tmp_path / "trace_1").write_bytes(mutated(random_, intact[number % len(intact)]))
-        found = load_records([tmp_path])
-        assert len(found.records) + len(found.problems) == 1
+        (tmp_path / f"trace_{number}").write_bytes(mutated(random_, intact[number % len(intact)]))
+    found = load_records([tmp_path])
+    assert len(found.records) + len(found.problems) == MUTATIONS
+    assert not any("not read" in text for text in found.problems)
 
 
 def test_report_does_not_import_torch() -> None:

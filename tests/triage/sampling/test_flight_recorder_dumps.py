@@ -1,5 +1,6 @@
 """Dumps written by the ranks of a living job: found by prefix, read only if they belong to this job."""
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -8,8 +9,13 @@ import msgspec
 import pytest
 from ddpwizard.app.jobs.types import Job
 from ddpwizard.app.triage.sampling import flight_recorder_dumps
+from ddpwizard.app.triage.types import RankRecord
 from helpers.flight_recorder_dumps import dump, entry, pickled
 from helpers.synthetic_job import job
+
+
+def read_dumps(job: Job) -> tuple[list[RankRecord], list[str]]:
+    return asyncio.run(flight_recorder_dumps.read_dumps(job, 60))
 
 
 @pytest.fixture
@@ -22,25 +28,25 @@ def own(tmp_path: Path) -> Job:
 
 def test_dump_of_this_job_is_read(own: Job, tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(pickled(dump([entry(1)])))
-    records, problems = flight_recorder_dumps.read_dumps(own)
+    records, problems = read_dumps(own)
     assert ([record.rank for record in records], problems) == ([0], [])
 
 
 def test_dump_older_than_the_job_is_ignored(own: Job, tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(pickled(dump([entry(1)])))
     os.utime(tmp_path / "trace_0", (500.0, 500.0))
-    assert flight_recorder_dumps.read_dumps(own) == ([], [])
+    assert read_dumps(own) == ([], [])
 
 
 def test_invalid_dump_is_a_problem(own: Job, tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_bytes(b"\x80\x02junk")
-    records, problems = flight_recorder_dumps.read_dumps(own)
+    records, problems = read_dumps(own)
     assert records == []
     assert "trace_0" in problems[0]
 
 
 def test_no_dumps(own: Job) -> None:
-    assert flight_recorder_dumps.read_dumps(own) == ([], [])
+    assert read_dumps(own) == ([], [])
     assert "ddpwizard run" in flight_recorder_dumps.how_to_enable(own)
 
 
@@ -62,7 +68,7 @@ def test_rank_that_reads_its_pipe_writes_a_dump(own: Job, tmp_path: Path) -> Non
     flight_recorder_dumps.request_dumps(asked, limit_s=20)
     thread.join(20)
     os.close(pipe)
-    assert [record.rank for record in flight_recorder_dumps.read_dumps(asked)[0]] == [0]
+    assert [record.rank for record in read_dumps(asked)[0]] == [0]
 
 
 def test_pipe_without_reader_is_ignored(own: Job, tmp_path: Path) -> None:
@@ -70,7 +76,7 @@ def test_pipe_without_reader_is_ignored(own: Job, tmp_path: Path) -> None:
     environ = own.processes[0].environ | {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "ask_")}
     asked = msgspec.structs.replace(own, processes=[msgspec.structs.replace(own.processes[0], environ=environ)])
     flight_recorder_dumps.request_dumps(asked, limit_s=0.5)
-    assert flight_recorder_dumps.read_dumps(asked) == ([], [])
+    assert read_dumps(asked) == ([], [])
 
 
 def test_how_to_enable_names_the_pipe() -> None:
