@@ -212,10 +212,10 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     in_scope_words: list[str]
     synonyms: list[list[str]]
     topics: dict[str, str]
-    facts: dict[str, str]  # what the fixes of an entry may name: values, and conditions (``case.…``)
     multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
+    facts: dict[str, str] = {}  # what the fixes of an entry may name: values, and conditions (``case.…``)
     stems: dict[str, str] = {}  # of every phrase that is matched
     left_out: list[str] = []  # path:line: problem of each invalid entry of a team
 

@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from ...knowledge.schema import Cause, Clue, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
 
@@ -108,6 +110,17 @@ def _fix_lines(fix: FixSpec) -> list[EntryLine]:
     if code:
         lines += [EntryLine(""), *(EntryLine(line, "code") for line in code.splitlines()), EntryLine("")]
     return [*lines, EntryLine(note, "detail")] if note else lines
+
+
+def fill_fallbacks(cause: Cause) -> Cause:
+    """Return an entry as it reads without a case: each fact in its fixes is replaced by its fallback."""
+    fixes = [
+        msgspec.structs.replace(
+            fix, **{key: fill_template(getattr(fix, key), {}) for key in ("title", "text", "code", "note")}
+        )
+        for fix in cause.fixes
+    ]
+    return msgspec.structs.replace(cause, fixes=fixes)
 
 
 def _rows(line: EntryLine) -> list[str]:

@@ -25,6 +25,7 @@ from .types import FilePatch, Fix, Place
 from .user_code import rename_variables
 
 SHOWN_PLACES = 5
+CHANGES = ("patch", "text", "env")  # kinds after which the job is started again; the others are files of their own
 
 Generator = Callable[[Machine, list[str]], GeneratedFix]
 
@@ -59,8 +60,14 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
     """
     facts = CaseFacts(context)
     machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
-    specs = sorted(cause.fixes, key=lambda spec: _order(spec, facts))
-    return [_build(cause, spec, facts, machine, knowledge) for spec in specs]
+    built = [(_order(spec, facts), _build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
+    patches = {spec.id for spec in cause.fixes if spec.kind == "patch"}
+    return [fix for _, fix in sorted(built, key=lambda each: _preference(*each, needs_patch=each[1].id in patches))]
+
+
+def _preference(order: int, fix: Fix, *, needs_patch: bool) -> tuple[int, int]:
+    """Return the place of a fix: a patch before the others that fit as well, and one that cannot be made after them."""
+    return (max(order, 2), 1) if needs_patch and not fix.patches else (order, 0 if fix.patches else 1)
 
 
 def target_of(context: FixContext) -> list[str]:
@@ -102,7 +109,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
     if not fix.patches:
         set_, set_places = patch_calls(spec.set, facts)
         patches = set_ or made.patches
-        made = msgspec.structs.replace(made, places=set_places or made.places)
+        made = msgspec.structs.replace(made, places=[*made.places, *set_places])
         if patches:
             fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe)
     text, code, note = (fill_template(part, facts.values).strip("\n") for part in (spec.text, spec.code, spec.note))
@@ -116,18 +123,19 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         places=_places(cause, spec, facts, made, fix),
     )
     starts_it = any(facts.values.get("target", "\0") in line for line in (*fix.commands, *fix.code.splitlines()))
-    return fix if starts_it else msgspec.structs.replace(fix, again=facts.command)
+    is_change = spec.kind in CHANGES and not starts_it
+    return msgspec.structs.replace(fix, again=facts.command) if is_change else fix
 
 
 def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, fix: Fix) -> list[Place]:
     """Return the lines that a fix is about, at most ``SHOWN_PLACES`` and each once."""
     found = list(made.places)
-    if not found and not fix.patches:
+    if not found and not fix.patches and spec.kind in CHANGES:
         found = [
             Place(path=file.path, line=call.lineno, text=file.line(call.lineno))
             for file, call in facts.calls(spec.at)
         ]  # fmt: skip
-        found = [*facts.places, *found] or facts.seen(cause)
+        found = [*facts.places(cause.id), *found] or facts.seen(cause)
     once = {(place.path, place.line): place for place in reversed(found)}
     return [place for place in found if once.get((place.path, place.line)) is place][:SHOWN_PLACES]
 

@@ -107,10 +107,9 @@ class CaseFacts:
         """The user's names of the variables that entries use in code."""
         return variable_names(self.files)
 
-    @cached_property
-    def places(self) -> list[Place]:
-        """The lines of the verdict: the condition, then where the culprit is; without a job, the first error."""
-        report = self.context.report
+    def places(self, cause: str) -> list[Place]:
+        """Return the lines of the verdict on this cause, the condition first; of a log, that of the first error."""
+        report = self.context.report if self._is_verdict(cause) else None
         found: list[Place] = []
         if report:
             verdict = report.verdict
@@ -118,7 +117,7 @@ class CaseFacts:
             for where, label in ((verdict.branch, "the condition"), (verdict.where, who)):
                 if where and (place := self.place(where, label)):
                     found.append(place)
-        elif self.error_place:
+        if not found and self.error_place:
             found.append(self.error_place)
         return list({(place.path, place.line): place for place in found}.values())
 
@@ -276,6 +275,9 @@ class CaseFacts:
     def _timeout_s(self) -> float | None:
         values = (item.values.get("timeout_ms", "") for item in self.context.evidence)
         return next((int(value) / 1000 for value in values if value.isdigit()), None)
+
+    def _is_verdict(self, cause: str) -> bool:
+        return self.context.report is not None and self.context.report.verdict.cause == cause
 
     def _verdict_findings(self) -> list[str]:
         return self.context.report.verdict.findings if self.context.report else []

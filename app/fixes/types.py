@@ -57,6 +57,14 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(unified_diff(each.before, each.after, relative_to_cwd(each.path)) for each in self.patches)
 
 
+def place_lines(fix: Fix) -> list[str]:
+    """Return the places of a fix as aligned lines: ``train.py:34  if rank == 0:  (the condition)``."""
+    width = max((len(place.shown) for place in fix.places), default=0)
+    return [
+        f"{place.shown:<{width}}  {place.text}" + (f"   ({place.label})" if place.label else "") for place in fix.places
+    ]
+
+
 def safety_text(fix: Fix) -> tuple[Status | None, str]:
     """Return how far a fix can be trusted, with its status mark, or None if nothing can be applied."""
     if fix.safety == "safe":

@@ -1,4 +1,4 @@
-"""The files of the user's code in a case: which calls they make, and the names of their variables."""
+"""The files of the user's code in a case: their calls, and the names of their variables."""
 
 import ast
 import io
@@ -38,7 +38,7 @@ class UserFile:
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """What each imported name stands for: ``DDP`` is ``torch.nn.parallel.DistributedDataParallel``."""
+        """Meaning of each imported name: ``DDP`` is ``torch.nn.parallel.DistributedDataParallel``."""
         found: dict[str, str] = {}
         for node in ast.walk(self.source.tree):
             if isinstance(node, ast.Import):

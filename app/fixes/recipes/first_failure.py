@@ -25,8 +25,8 @@ def first_failure(facts: CaseFacts) -> RecipeResult:
     if death:
         who = f"Rank {death.rank}" if death.rank is not None else f"Process {death.pid}"
         text = f"{who} was {DEATH_TEXT[death.how]}: {death.what.rstrip('.')} ({death.where}). Fix that first."
-        return RecipeResult(text=text, places=facts.places)
+        return RecipeResult(text=text, places=facts.places(report.verdict.cause or ""))
     if report.verdict.culprits:
         text = f"The others wait for rank {rank_ranges(report.verdict.culprits)}: {report.verdict.why}"
-        return RecipeResult(text=text, places=facts.places)
+        return RecipeResult(text=text, places=facts.places(report.verdict.cause or ""))
     return RecipeResult()

@@ -32,9 +32,8 @@ def name_parameters(facts: CaseFacts) -> RecipeResult:
         if indices and (all_names := _names_of(facts, file, wrap)):
             names = [all_names[index] for index in indices if index < len(all_names)]
     if names:
-        text = f"No gradient in the step that failed: {', '.join(names)}."
-        if indices:
-            text = f"{text} (parameters {', '.join(map(str, indices))} of the model)"
+        listed = f" (parameters {', '.join(map(str, indices))} of the model)" if indices else ""
+        text = f"No gradient in the step that failed: {', '.join(names)}{listed}."
         lines = [
             place for name in dict.fromkeys(name.partition(".")[0] for name in names) for place in _made(facts, name)
         ]
