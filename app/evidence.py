@@ -115,6 +115,12 @@ def answer_id(question: str, answer: str) -> str:
     return f"answer:{question}={answer}"
 
 
+def answer_parts(id_: str) -> tuple[str, str]:
+    """Return the question and the answer of the evidence id of an answer."""
+    question, _, answer = id_.removeprefix("answer:").partition("=")
+    return question, answer
+
+
 def signature_id(cause: Cause, index: int) -> str:
     """Return the evidence id of a cause's log signature."""
     return f"log:{cause.id}/{index}"
@@ -128,6 +134,11 @@ def clue_id(cause: Cause, index: int) -> str:
 def similar_text_id(cause: Cause) -> str:
     """Return the evidence id of a similarity between the user's words and a cause's symptoms."""
     return f"words:{cause.id}"
+
+
+def verdict_id(cause: str) -> str:
+    """Return the evidence id of a triage's verdict that names this cause."""
+    return f"verdict:{cause}"
 
 
 def confirmed_id(cause: str, was: bool) -> str:

@@ -168,6 +168,9 @@ def _check_place(path: Path, cause: Cause, root: Path) -> None:
 
 def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str, Path]) -> None:
     findings = knowledge.findings()
+    for name, keys, problem in _undeclared_in_shared_files(knowledge, findings):
+        path = origin.get(name, BUILT_IN / name)
+        raise KnowledgeError(path, line_of(path.read_bytes(), keys), problem)
     for id_, cause in knowledge.causes.items():
         for keys, problem in _problems(cause, knowledge, findings):
             raise KnowledgeError(paths[id_], line_of(paths[id_].read_bytes(), keys), problem)
@@ -175,6 +178,20 @@ def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str,
         if rule.cause not in knowledge.causes:
             path = origin["rules.yaml"]
             raise KnowledgeError(path, line_of(path.read_bytes(), [id_, "cause"]), f"no cause {rule.cause!r}")
+
+
+def _undeclared_in_shared_files(knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[str, list[Key], str]]:
+    """Yield every undeclared id in the conditions of questions and in the scopes of findings, with its file."""
+    for id_, question in knowledge.questions.items():
+        for other, answers in question.fits.items():
+            known = knowledge.questions[other].answers if other in knowledge.questions else {}
+            if unknown := [answer for answer in answers if answer not in known]:
+                yield "questions.yaml", [id_, "fits"], f"question {other!r} has no answer {unknown[0]!r}"
+        if unknown := [finding for finding in question.pointless_after if finding not in findings]:
+            yield "questions.yaml", [id_, "pointless_after"], f"undeclared finding {unknown[0]!r}"
+    for id_, probe in knowledge.probes.items():
+        if unknown := [name for name in probe.between_nodes if name not in probe.findings]:
+            yield "findings.yaml", [id_, "between_nodes"], f"undeclared finding {unknown[0]!r}"
 
 
 def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[list[Key], str]]:

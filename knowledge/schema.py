@@ -126,24 +126,34 @@ class Cause(StrictStruct, frozen=True):
 class Question(StrictStruct, frozen=True):
     """A question to the user. ``cost_s`` is the time to answer it.
 
-    ``heard``: for an answer, the clues (lists of terms, all close together) by which a text implies it.
+    ``heard``: for an answer, the clues (lists of terms, all close together) by which a text implies it. It is asked
+    only if no better source is in the case: ``fits`` holds, for other questions, the answers with which it makes
+    sense; ``answered_by`` the sources of evidence that answer it; ``pointless_after`` ids of evidence after which it
+    need not be asked.
     """
 
     ask: str
     why: str
     answers: dict[str, str]
     heard: dict[str, list[list[str]]] = {}
+    fits: dict[str, list[str]] = {}
+    answered_by: list[Literal["log", "probe", "job", "review"]] = []
+    pointless_after: list[str] = []
     cost_s: float = 5.0
 
 
 class Probe(StrictStruct, frozen=True):
-    """A check that runs without the user. Finding ids are ``<probe>.<name>``."""
+    """A check that runs without the user. Finding ids are ``<probe>.<name>``.
+
+    ``between_nodes``: the findings that matter only if the job spans several nodes.
+    """
 
     title: str
     intrusiveness: Intrusiveness
     limit_s: float
     cost_s: float
     findings: dict[str, str]
+    between_nodes: list[str] = []
 
 
 class Message(StrictStruct, frozen=True):

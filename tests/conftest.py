@@ -4,7 +4,9 @@ Properties use the same examples in each run and have no deadline; ``make soak``
 ten times as many.
 """
 
+import gc
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,16 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", settings.get_profile("tests"), derandomize=False, max_examples=1000)
 settings.load_profile("tests")
+
+# The tests start ddpwizard hundreds of times: its modules are compiled once, not in each process.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A worker keeps half a million objects of its tests: collections took a third of the time it needs to start.
+gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests and all loaded modules from later collections of garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,21 @@ from typing import Any
 
 import msgspec
 
-from ...knowledge.schema import Knowledge
-from ..evidence import MIN_SHARE_SHOWN, ONE_PROCESS, Diagnosis, Evidence, RankedCause, answer_id, confirmed_id
+from ...knowledge.schema import Knowledge, Question
+from ..evidence import (
+    MIN_SHARE_SHOWN,
+    ONE_PROCESS,
+    Diagnosis,
+    Evidence,
+    RankedCause,
+    answer_id,
+    answer_parts,
+    confirmed_id,
+)
 from ..session import Session
 from .next_step import next_steps
 from .ranking import rank_causes, weight_table
+from .scope import scale_by_scope
 
 SKIPPED = "skipped"
 FRONT_DOOR = "symptom"  # the question the wizard begins with
@@ -68,10 +78,11 @@ class Case:
 
         ``may_probe``: probes that are allowed to run.
         """
-        ranking = rank_causes(self.knowledge, self._weights, self.evidence)
+        weighed = scale_by_scope(self.evidence, self.knowledge, self.rejected)
+        ranking = rank_causes(self.knowledge, self._weights, weighed)
         # A text about one process does not weigh on the next step: the answer to a question may correct it.
-        others = [item for item in self.evidence if item.id != ONE_PROCESS]
-        asking = ranking if len(others) == len(self.evidence) else rank_causes(self.knowledge, self._weights, others)
+        others = [item for item in weighed if item.id != ONE_PROCESS]
+        asking = ranking if len(others) == len(weighed) else rank_causes(self.knowledge, self._weights, others)
         shares = {cause.id: cause.confidence for cause in asking.causes}
         left = [probe for probe in may_probe if probe not in self.probed]
         return Diagnosis(
@@ -84,12 +95,27 @@ class Case:
         )
 
     def known_answers(self) -> set[str]:
-        """Return the questions that need no asking: answered by the user, or by a log or a description."""
-        implied = {
-            item.id.removeprefix("answer:").partition("=")[0] for item in self.evidence if item.source == "description"
+        """Return the questions that need no asking: answered by the user or by other evidence, or out of place."""
+        implied = {answer_parts(item.id)[0] for item in self.evidence if item.id.startswith("answer:")}
+        seen, sources = {item.id for item in self.evidence}, {item.source for item in self.evidence}
+        needless = {
+            id_
+            for id_, question in self.knowledge.questions.items()
+            if not sources.isdisjoint(question.answered_by)
+            or not seen.isdisjoint(question.pointless_after)
+            or not self._fits(question)
         }
-        shown = {FRONT_DOOR} if any(item.source == "log" for item in self.evidence) else set()
-        return {*self.answers, *implied, *shown}
+        return {*self.answers, *implied, *needless}
+
+    def answer_to(self, question: str) -> str:
+        """Return the answer to a question that the user or other evidence gave, or "" if it is not known."""
+        given = self.answers.get(question, "")
+        implied = (answer_parts(item.id) for item in self.evidence if item.id.startswith("answer:"))
+        answer = given or next((answer for asked, answer in implied if asked == question), "")
+        return "" if answer in (SKIPPED, "unsure") else answer
+
+    def _fits(self, question: Question) -> bool:
+        return all((given := self.answer_to(other)) in answers or not given for other, answers in question.fits.items())
 
     def _record(self, kind: Any, **data: Any) -> None:
         if self.session:

@@ -23,10 +23,12 @@ from ..evidence import (
     shows_unrelated,
     signature_id,
     similar_text_id,
+    verdict_id,
 )
 
 COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
 TEMPERATURE = 0.65
+VERDICT_NATS = NATS["decisive"]  # the verdict of a triage names this cause
 WORDS_NATS = NATS["decisive"]  # a text far more similar to one cause than to any other
 SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
@@ -62,6 +64,7 @@ def weight_table(knowledge: Knowledge) -> Weights:
         for index, clue in enumerate(cause.clues):
             table[clue_id(cause, index)][cause.id] = NATS[clue.weight]
         table[similar_text_id(cause)][cause.id] = WORDS_NATS
+        table[verdict_id(cause.id)][cause.id] = VERDICT_NATS
         table[confirmed_id(cause.id, True)][cause.id] = NATS["decisive"]
         table[confirmed_id(cause.id, False)][cause.id] = -NATS["decisive"]
     return table

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...knowledge.schema import Intrusiveness
-from ..errors import InspectionError
-from ..evidence import Evidence
+from ..errors import InspectionError, UserError
+from ..evidence import Evidence, answer_id, verdict_id
 from ..jobs import discover
+from ..jobs.types import Job
 from ..system.timeouts import run_in_thread
+from ..text.units import count_text
+from .other_hosts import ranks_on_other_hosts
+from .phrases import JOB_STATE_TEXT
 from .sampling.sampler import Progress, access_denied, sample_job
-from .types import JobReport, JobState
+from .types import JobReport, JobState, Observation, Verdict
 
 FIND_LIMIT_S = 15.0
 # Text of findings that the text of the verdict does not include.
@@ -21,6 +25,7 @@ FINDING_TEXT = {
     "job.killed-for-memory": "the kernel's OOM killer ended it: out of memory",
     "job.waiting-at-init": "the ranks that are alive wait for others to join",
 }
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 
 
@@ -46,15 +51,45 @@ async def triage_jobs(
         limit_s=FIND_LIMIT_S,
         subject="the processes of this machine",
     )
-    reports = await asyncio.gather(
-        *(sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress) for job in jobs)
-    )
+
+    async def inspect(job: Job) -> JobReport:
+        """Any process can claim to be a rank: what cannot be inspected must not hide the other jobs."""
+        try:
+            return await sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress)
+        except Exception as error:
+            if len(jobs) == 1:
+                raise
+            return uninspected(job, error)
+
+    reports = await asyncio.gather(*map(inspect, jobs))
     if reports and all(access_denied(report) for report in reports):
         raise InspectionError(
             f"no stack of {reports[0].job.id} could be read: {access_denied(reports[0])}",
             "run ddpwizard as the job's user or as root, with the SYS_PTRACE capability",
         )
     return sort_by_severity(reports)
+
+
+def uninspected(job: Job, error: Exception) -> JobReport:
+    """Return the report of a job that could not be inspected."""
+    reason = error.message if isinstance(error, UserError) else f"{type(error).__name__}: {str(error)[:200]}"
+    return JobReport(
+        launcher=job.launcher,
+        world_size=job.world_size,
+        nodes=[job.host],
+        ranks=[],
+        verdict=Verdict(
+            state="unknown",
+            cause=None,
+            culprits=[],
+            collective=None,
+            where=None,
+            branch=None,
+            why=f"This job could not be inspected: {reason}",
+            confidence=0.0,
+        ),
+        observed=Observation(job=job, seen=[]),
+    )
 
 
 def sort_by_severity(reports: Sequence[JobReport]) -> list[JobReport]:
@@ -76,4 +111,29 @@ def evidence_of_report(report: JobReport) -> list[Evidence]:
         where = verdict.branch if "{branch}" in text else verdict.where
         pid = pids.get(rank) if rank is not None else None
         found.append(Evidence(finding, "job", what, where=where or "", rank=rank, host=host, pid=pid))
-    return found
+    if verdict.cause:
+        what = f"verdict on the job: {JOB_STATE_TEXT[verdict.state][1]}"
+        found.append(
+            Evidence(verdict_id(verdict.cause), "job", what, where=verdict.where or "", strength=verdict.confidence)
+        )
+    return [*found, *_answers_of_job(report)]
+
+
+def _answers_of_job(report: JobReport) -> list[Evidence]:
+    """Return the answers that the job itself gives to questions of the knowledge base."""
+    one = runs_on_one_node(report)
+    if one is None:
+        return []
+    what = f"{count_text(report.world_size, 'rank')} on {'one node' if one else 'several nodes'}"
+    return [Evidence(answer_id("how-many-nodes", "one" if one else "several"), "job", what)]
+
+
+def runs_on_one_node(report: JobReport) -> bool | None:
+    """Return whether all ranks of a job are on one node; None if a rank is missing that may be on another."""
+    if len(report.nodes) > 1 or ranks_on_other_hosts(report):
+        return False
+    environ = next((process.environ for process in report.job.processes), {})
+    here = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE", "")
+    loopback = report.job.master.rpartition(":")[0].strip("[]") in LOOPBACK
+    missing = any(row.state == "missing" for row in report.ranks)
+    return True if here or loopback or not missing else None

@@ -17,10 +17,10 @@ from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.system.subprocesses import run_process
-from ddpwizard.knowledge.loader import read_knowledge
+from helpers.built_in_knowledge import built_in_knowledge
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
-KNOWLEDGE = read_knowledge()
+KNOWLEDGE = built_in_knowledge()
 LIMIT_S = 400
 AT_A_TIME = 3  # the jobs mostly wait, for a time-out or for each other
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

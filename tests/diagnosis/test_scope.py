@@ -1,0 +1,82 @@
+"""The scope of findings: a local job is not judged by the network between nodes, and the job's verdict comes first."""
+
+import pytest
+from ddpwizard.app.diagnosis.case import Case
+from ddpwizard.app.diagnosis.ranking import rank_causes, weight_table
+from ddpwizard.app.diagnosis.scope import scale_by_scope
+from ddpwizard.app.evidence import Evidence, answer_id, confirmed_id, verdict_id
+from ddpwizard.knowledge.schema import NATS
+from helpers.built_in_knowledge import built_in_knowledge
+
+KNOWLEDGE = built_in_knowledge()
+WEIGHTS = weight_table(KNOWLEDGE)
+OF_JOBS = sorted(
+    cause.id
+    for cause in KNOWLEDGE.causes.values()
+    if any(finding.startswith("job.") and NATS[weight] >= NATS["strong"] for finding, weight in cause.findings.items())
+)
+NETWORK = [f"network.{name}" for name in KNOWLEDGE.probes["network"].findings if name != "clear-choice"]
+
+
+def first(*evidence: Evidence) -> str:
+    return rank_causes(KNOWLEDGE, WEIGHTS, scale_by_scope(evidence, KNOWLEDGE, ())).causes[0].id
+
+
+def verdict_on(cause: str) -> list[Evidence]:
+    """The evidence of a triage that names a cause: its strongest finding, and the verdict."""
+    weights = KNOWLEDGE.causes[cause].findings
+    finding = max((id_ for id_ in weights if id_.startswith("job.")), key=lambda id_: NATS[weights[id_]])
+    return [Evidence(finding, "job", "found"), Evidence(verdict_id(cause), "job", "verdict", strength=0.85)]
+
+
+def test_a_finding_that_matters_between_nodes_weighs_by_the_number_of_nodes():
+    def share(*more: Evidence) -> float:
+        case = Case(KNOWLEDGE)
+        case.add([Evidence("network.virtual-selected", "probe", "veth0"), *more])
+        return next(cause.confidence for cause in case.diagnosis().causes if cause.id == "wrong-nic")
+
+    several, unknown = share(Evidence(answer_id("how-many-nodes", "several"), "job", "two nodes")), share()
+    case = Case(KNOWLEDGE)
+    case.add([Evidence("network.virtual-selected", "probe", "veth0")])
+    case.answer("how-many-nodes", "one")
+    local = next((cause for cause in case.diagnosis().causes if cause.id == "wrong-nic"), None)
+    assert several > unknown
+    assert local is None or not any(reason.source == "probe" for reason in local.because)
+
+
+@pytest.mark.parametrize("cause", OF_JOBS)
+def test_the_verdict_on_the_job_comes_before_what_the_machine_could_cause(cause: str):
+    seen = verdict_on(cause)
+    machine = [
+        Evidence(f"{probe}.{name}", "probe", name)
+        for probe, spec in KNOWLEDGE.probes.items()
+        if probe not in ("job", "log", "allreduce")
+        for name in spec.findings
+    ]
+    wrong = {item.id: found for item in machine if (found := first(*seen, item)) != cause}
+    assert wrong == {}
+    local = Evidence(answer_id("how-many-nodes", "one"), "job", "one node")
+    assert first(*seen, local, *(item for item in machine if item.id in NETWORK)) == cause
+
+
+def test_a_rejected_verdict_no_longer_counts():
+    seen = verdict_on("dataloader-stall")
+    case = Case(KNOWLEDGE)
+    case.add([*seen, Evidence(confirmed_id("dataloader-stall", False), "answer", "rejected")])
+    assert case.diagnosis().causes[0].id != "dataloader-stall" or case.diagnosis().causes[0].confidence < 0.3
+
+
+def test_a_question_that_the_job_has_answered_is_not_asked():
+    case = Case(KNOWLEDGE)
+    case.answer("symptom", "hangs")
+    assert not {"ranks-stand-in", "how-launched", "how-many-nodes"} & case.known_answers()
+    case.add([Evidence(answer_id("how-many-nodes", "one"), "job", "4 ranks on one node")])
+    assert {"ranks-stand-in", "how-launched", "how-many-nodes", "interfaces"} <= case.known_answers()
+
+
+def test_a_question_is_asked_only_where_it_fits():
+    case = Case(KNOWLEDGE)
+    case.answer("symptom", "wrong-or-slow")
+    assert {"when-it-stops", "error-words", "same-place"} <= case.known_answers()
+    case.add([Evidence("gpus.none", "probe", "no driver")])
+    assert {"gpu-use", "link-measured"} <= case.known_answers()
