@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..system import procfs
 from ..system.files import check_writable, write_atomic
 from ..text.json_output import print_json, public_document
 from ..text.terminal import align_columns, print_line, print_progress
-from ..text.units import percent_text
+from ..text.units import probability_text
 from ..triage import other_hosts, rank_groups
 from ..triage.process_json import process_rows
 from ..triage.sampling import flight_recorder_dumps
@@ -152,7 +153,7 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     """Return a job as text: the verdict, then the ranks, then the source."""
     verdict = report.verdict
     lines = [rank_groups.job_title(report), f"  {verdict.why}"]
-    sure = f"{percent_text(verdict.confidence)} sure"
+    sure = f"{probability_text(verdict.confidence)} sure"
     if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:
         name = _lower(knowledge.causes[verdict.cause].title if verdict.cause in knowledge.causes else verdict.cause)
         lines.append(f"  {verdict.state}. Most likely: {name}. Which of the ranks is to blame: {sure}.")
@@ -185,7 +186,7 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     if verdict.cause and verdict.cause in knowledge.causes:
         lines += ["", f"  ddpwizard explain {verdict.cause} shows more."]
         if script := _patched(report, knowledge):
-            lines.append(f"  ddpwizard review {script} --diff shows a patch.")
+            lines.append(f"  ddpwizard review {shlex.quote(script)} --diff shows a patch.")
     return lines
 
 

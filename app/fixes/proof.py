@@ -1,11 +1,11 @@
 """Prove a fix by the check that failed: the job on a patched copy, or the same probe once more."""
 
 import asyncio
+import os
 import secrets
-import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os.path import realpath
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..probes.context import ProbeContext
 from ..probes.run_probes import judge_snapshot, run_probes
 from ..session import OUTCOME_STATUS, Outcome
 from ..snapshot import Snapshot
-from ..system import procfs
+from ..system import proc_files, procfs
 from ..system.subprocesses import ProcessOutcome, run_process
 from ..text.units import seconds_text
 from ..triage import phrases
@@ -30,7 +30,18 @@ from ..triage.sampling.sampler import build_observation
 from ..triage.types import JobReport, Sample
 from ..triage.verdict import judge_job
 from .progress_check import ProgressCheck
-from .relaunch import prepare_relaunch
+from .relaunch import Relaunch, move_to_copy, plan_relaunch
+from .sandbox import (
+    directories_written,
+    offline_environment,
+    private_command,
+    private_mounts_problem,
+    refuse_held_gpus,
+    refuse_writes_outside,
+    remove_directory,
+    write_plan,
+    written_paths,
+)
 from .state_before import CheckResult, check_result
 from .types import Fix
 
@@ -81,28 +92,35 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prove_job(
-    report: JobReport, fix: Fix, *, limit_s: float = 60, progress: Progress | None = None
+    report: JobReport,
+    fix: Fix,
+    *,
+    limit_s: float = 60,
+    progress: Progress | None = None,
+    gpu_memory_bytes: Mapping[int, int] | None = None,
 ) -> ProofResult:
-    """Start the job again on a patched copy and a free port.
+    """Start the job again with the fix, on a free port, so that nothing of the user's is changed.
 
-    Passed if it ends with code 0 or every rank gets past the line of the culprit. The job is ended in any case, and the
-    copy is removed.
+    It runs in a private file system where the kernel allows one, else on a copy of the code. Proved if the job was hung
+    or dead, and now ends with code 0 or every rank gets past the line of the culprit. It is ended in any case.
+    ``gpu_memory_bytes``: the memory of each GPU.
 
     Raises:
         UserError: The job cannot be started again from here; the message gives the reason.
     """
     report_progress = progress or (lambda _line: None)
     started = time.monotonic()
+    refuse_other_users(report)
+    refuse_held_gpus(report, gpu_memory_bytes or {})
     directory = Path(tempfile.mkdtemp(prefix="ddpwizard-proof-", dir=TEMP))
     mark = secrets.token_hex(8)
     task: asyncio.Task[ProcessOutcome] | None = None
     try:
-        report_progress("copying the job's files and applying the fix to the copy")
-        relaunch = await asyncio.to_thread(prepare_relaunch, report.job, fix, directory / "job")
+        relaunch = await asyncio.to_thread(plan_relaunch, report.job, fix)
+        relaunch, command = await _isolate(relaunch, directory, report_progress)
+        environ = {**offline_environment(relaunch.environ, relaunch.cwd), MARK: mark}
         report_progress("starting it again: " + " ".join(relaunch.command))
-        task = asyncio.ensure_future(
-            run_process(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
-        )
+        task = asyncio.ensure_future(run_process(command, limit_s=limit_s, env=environ, cwd=relaunch.cwd))
         outcome, what, detail = await _watch(
             task, ProgressCheck(report, relaunch, fix), mark, report.world_size, report_progress
         )
@@ -125,7 +143,40 @@ async def prove_job(
             task.cancel()
             await asyncio.wait([task])
             await _until_gone(mark)
-        shutil.rmtree(directory, ignore_errors=True)
+        await asyncio.to_thread(remove_directory, directory)
+
+
+async def _isolate(relaunch: Relaunch, directory: Path, report_progress: Progress) -> tuple[Relaunch, list[str]]:
+    """Return the relaunch and its command line, in a private file system or else on a copy.
+
+    Raises:
+        UserError: Neither keeps the run away from the user's files.
+    """
+    written = await asyncio.to_thread(written_paths, relaunch)
+    problem = await private_mounts_problem(directory / "trial")
+    if not problem:
+        report_progress("applying the fix in a private view of the files: nothing of yours is changed")
+        plan = write_plan(directory, relaunch.files, relaunch.cwd, directories_written(relaunch, written))
+        return relaunch, private_command(relaunch.command, plan)
+    report_progress(f"copying the job's files and applying the fix to the copy ({problem})")
+    copied = await asyncio.to_thread(move_to_copy, relaunch, directory / "job")
+    refuse_writes_outside(await asyncio.to_thread(written_paths, copied), copied.copy, problem)
+    return copied, copied.command
+
+
+def refuse_other_users(report: JobReport) -> None:
+    """Refuse to run the code of another user with our rights.
+
+    Raises:
+        UserError: The job belongs to another user.
+    """
+    for process in report.job.processes:
+        owner = proc_files.user_of(process.pid)
+        if owner is not None and owner != os.getuid():
+            raise UserError(
+                f"the job belongs to user {owner}, and its code would run with your rights",
+                "run ddpwizard as that user to prove the fix",
+            )
 
 
 async def prove_probe(

@@ -7,7 +7,7 @@ from ...app.diagnosis.case import SKIPPED
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
-from ...app.text.units import percent_text
+from ...app.text.units import probability_text
 from ..shell.state import WizardState
 from .fix import offer_fixes
 from .prompt import Prompt, Quit
@@ -171,7 +171,7 @@ class Interview:
 
 
 def _bar(share: float, title: str) -> str:
-    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {percent_text(share):>5}  {title}"
+    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {probability_text(share):>5}  {title}"
 
 
 def _reason(line: ReasonLine) -> str:

@@ -53,6 +53,7 @@ class WizardState:
         self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
         self._case: Case | None = None
+        self._first_reports: dict[str, JobReport] = {}  # by job id, with the source files as first seen
 
     @cached_property
     def knowledge(self) -> Knowledge:
@@ -204,7 +205,15 @@ class WizardState:
     async def _triage(self, pid: int | None) -> list[JobReport]:
         from ...app.triage.triage import triage_jobs
 
-        return await triage_jobs(pid=pid, allow=self.options.allow or "reads")
+        return self._with_first_sources(await triage_jobs(pid=pid, allow=self.options.allow or "reads"))
+
+    def _with_first_sources(self, reports: list[JobReport]) -> list[JobReport]:
+        """Return the reports with the source files as they were when each job was first sampled."""
+        from ...app.triage.merge_samples import keep_first_sources
+
+        found = [keep_first_sources(self._first_reports.get(report.job.id), report) for report in reports]
+        self._first_reports = {report.job.id: report for report in found}
+        return found
 
 
 def probes_of_snapshot(snapshot: Snapshot) -> list[str]:

@@ -31,7 +31,13 @@ def course(after: str, before: str = BEFORE) -> ProgressCheck:
     places += [stack("barrier", ("<module>", 99), ("main", call + 1))] * 2
     report = report_of(before, *places)
     relaunch = Relaunch(
-        command=[], cwd=Path("/tmp/copy"), environ={}, root=Path(SCRIPT).parent, copy=Path("/tmp/copy"), left_out=[]
+        command=[],
+        script_index=0,
+        script=Path(SCRIPT),
+        cwd=Path("/tmp/copy"),
+        environ={},
+        root=Path(SCRIPT).parent,
+        copy=Path("/tmp/copy"),
     )
     patch = FilePatch(path=SCRIPT, before=before, after=after)
     return ProgressCheck(report, relaunch, Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch]))

@@ -59,6 +59,16 @@ def test_fixed_job_ends_with_0(hung: Hung, place: Path) -> None:
     assert any(line.startswith("starting it again:") for line in messages)
 
 
+def test_checkpoint_outside_of_the_job_is_not_overwritten(tmp_path: Path, place: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "best.pt").write_text("my precious checkpoint")
+    with launched("checkpoint.py", tmp_path / "job", 2, str(tmp_path / "job" / "best.pt")) as job:
+        report = hung_report(job)
+        proof, _ = prove(report, job, place, "    if rank == 0:  # BRANCH\n        dist", "    dist")
+    assert (proof.outcome, proof.before) == ("proved", "hung"), proof
+    assert (tmp_path / "job" / "best.pt").read_text() == "my precious checkpoint"
+
+
 def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, place: Path) -> None:
     with launched("endless.py", tmp_path, 3) as job:
         report = hung_report(job)

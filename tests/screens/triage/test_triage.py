@@ -413,6 +413,15 @@ class TestJobs:
             await shows(pilot, "torchrun (pid 4713)", "starting 97%")
 
     @walk
+    async def test_ctrl_k_asks_before_the_job_is_stopped(self, tmp_path: Path) -> None:
+        async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97%")
+            await pilot.press("ctrl+k")
+            await shows(pilot, "Stop train.py?", "▸ 1  No, let it run", "Stop it: train.py · 4 ranks")
+            await pilot.press("enter")
+            await shows(pilot, "torchrun (pid 4711)", "97%")
+
+    @walk
     async def test_n_switches_between_two_jobs(self, tmp_path: Path) -> None:
         found = report(tmp_path)
         reports = [found, other(found, 4712)]
