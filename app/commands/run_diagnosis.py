@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class RunDiagnosis:
-    """What diagnoses the job of one run."""
+    """Diagnosis of the job of one run."""
 
     def __init__(
         self,

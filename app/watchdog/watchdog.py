@@ -53,7 +53,7 @@ WriteText = Callable[[str], None]  # one message; its further lines belong to it
 
 
 class Diagnosis(Protocol):
-    """What diagnoses the job for the watchdog."""
+    """Diagnosis of the job, as the watchdog needs it."""
 
     def diagnose_job(self, pid: int, why: str) -> Report:
         """Inspect the running job of ``pid``."""
