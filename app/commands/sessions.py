@@ -10,10 +10,10 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
 from ..session import Session, all_sessions, proof_outcome
-from ..system.files import write_atomic
+from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
-from .common import ScreenRequested, common_options
+from .common import ScreenRequested, common_options, force_option
 
 
 @click.group(invoke_without_command=True)
@@ -57,16 +57,19 @@ def resume(id_: str, options: Options) -> int:
 @click.option("--format", "form", type=click.Choice(["md", "html"]), default="md", help="Markdown or one HTML page.")
 @click.option("--public", is_flag=True, help="Rename hosts, addresses, user names and paths.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@force_option("--output")
 @common_options
-def export(id_: str, form: str, public: bool, output: Path | None, options: Options) -> int:
+def export(id_: str, form: str, public: bool, output: Path | None, force: bool, options: Options) -> int:
     """Export a session as a page without secrets. ID may be a prefix; without an ID the newest is exported."""
     from .. import report
 
+    if output:
+        check_result_file(output, "--output", force=force)
     session = Session.load(id_)
     write = report.report_as_html if form == "html" else report.report_as_markdown
     text = write(session, public, knowledge_for(options))
     if output:
-        write_atomic(output, text.encode(), "--output")
+        write_result(output, text.encode(), "--output", force=force)
         print_progress(f"written: {output.absolute()}")
     if options.json:
         body = {"id": session.id, "format": form, "public": public, "path": str(output.absolute()) if output else None}

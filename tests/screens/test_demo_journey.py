@@ -33,7 +33,7 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         before = text_of(script)
         assert (report.verdict.culprits, report.verdict.cause) == ([0], "rank-conditional-collective")
         evidence = {item.id for item in evidence_of_report(report)}
-        assert evidence == {"job.ranks-in-different-collectives", "job.culprit-line-under-rank-test"}
+        assert {"job.ranks-in-different-collectives", "job.culprit-line-under-rank-test"} <= evidence
         pids = [row.pid for row in report.ranks if row.pid]
         assert len(pids) == 4
         await pilot.press("f")
