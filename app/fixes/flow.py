@@ -17,11 +17,13 @@ from ..snapshot import Snapshot, plain_snapshot
 from ..system.files import write_new_file
 from ..system.paths import relative_to_cwd
 from ..triage.types import JobReport
-from .apply import AppliedFix, apply_fix, undo_fix
+from .apply import apply_fix
 from .build import FixContext, build_fixes
 from .proof import Progress, ProofResult, is_proved_by_probe, prove_job, prove_probe
+from .records import AppliedFix
 from .state_before import wrong_before
 from .types import Fix
+from .undo import undo_fix
 
 PROOF_LIMIT_S = 60.0
 

@@ -28,9 +28,9 @@ from ..widgets.progress_line import ProgressLine
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
-    from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof import ProofResult
+    from ...app.fixes.records import AppliedFix
 
 NO_PROOF = "start the job again with the fix applied"
 
