@@ -81,7 +81,7 @@ class FixFlow:
             UserError: As ``apply_fix``.
         """
         applied = apply_fix(fix, self.directory)
-        self.record(fix, "applied", applied.paths, applied.id)
+        self.record(fix, "applied" if fix.patches else "written", applied.paths, applied.id)
         return applied
 
     def undo(self, fix: Fix, id_: str) -> AppliedFix:

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix
+from ...app.fixes.types import Fix, done_text
 from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
@@ -23,6 +23,7 @@ from ...knowledge.schema import Cause
 from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
+from ..shell.editor import open_in_editor
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
 from .text import fix_parts, part_as_text, safety_content
@@ -48,6 +49,7 @@ class FixScreen(WizardScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "apply", "apply", id="fix.apply", tooltip="Write it to the files named; asks first"),
         Binding("v", "prove", "prove", id="fix.prove", tooltip="Run the check that failed again, with this fix"),
+        Binding("e", "edit", "edit", id="fix.edit", tooltip="Open the file at the line in your editor ($EDITOR)"),
         Binding("y", "copy", "copy", id="fix.copy", tooltip="Copy this part, and save it to a file"),
         Binding("o", "write", "write files", id="fix.write", tooltip="Write the patch and new files to this directory"),
         Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo what was applied"),
@@ -130,7 +132,9 @@ class FixScreen(WizardScreen):
 
     @on(FixesBuilt)
     def _fixes_built(self, event: FixesBuilt) -> None:
-        self._fixes, self._at = event.fixes, 0
+        shown = self.fix.id if self.fix else ""
+        self._fixes = event.fixes
+        self._at = next((at for at, fix in enumerate(event.fixes) if fix.id == shown), 0)
         self._part = ""
         self._show()
 
@@ -160,7 +164,8 @@ class FixScreen(WizardScreen):
     def _proof_line(self, fix: Fix) -> Content:
         how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
         sign = status_sign("ok", self.ascii_only)
-        applied = Content.assemble("  ", sign, " applied, u undoes it") if self._applied else ""
+        done = "applied" if fix.patches else "written"
+        applied = Content.assemble("  ", sign, f" {done}, u undoes it") if self._applied else ""
         return Content.assemble(("Proof: ", "$muted"), how, applied)
 
     # -- actions
@@ -169,6 +174,8 @@ class FixScreen(WizardScreen):
         fix = self.fix
         if action in ("apply", "write"):
             return bool(fix and (fix.patches or fix.files))
+        if action == "edit":
+            return bool(fix and fix.places)
         if action == "next_fix":
             return len(self._fixes) > 1
         if action == "undo":
@@ -198,7 +205,7 @@ class FixScreen(WizardScreen):
         warning = f"\n{fix.why_unsafe}" if fix.why_unsafe else ""
         question = ConfirmDialog(
             f"Write {count_text(len(paths), 'file')}?",
-            yes="Yes, apply it",
+            yes="Yes, apply it" if fix.patches else "Yes, write it",
             details="\n".join(paths) + warning,
         )
         self.app.push_screen(question, callback=lambda yes: self._apply(fix) if yes else None)
@@ -216,9 +223,9 @@ class FixScreen(WizardScreen):
     def _files_changed(self, event: FilesChanged) -> None:
         self._applied = event.record.id if event.action == "applied" else ""
         self._show()
-        done = "Applied to" if event.action == "applied" else "Undone in"
         paths = ", ".join(map(relative_to_cwd, event.record.paths))
-        self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done} {paths}")))
+        done = done_text(self.fix, paths) if self.fix and event.action == "applied" else f"Undone in {paths}"
+        self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
     def action_prove(self) -> None:
         from ...app.fixes.flow import PROOF_LIMIT_S
@@ -247,6 +254,14 @@ class FixScreen(WizardScreen):
         if cancelled:
             self.query_one(ProgressLine).end()
         return cancelled
+
+    def action_edit(self) -> None:
+        if self.fix and self.fix.places:
+            try:
+                open_in_editor(self.app, self.fix.places[0])
+            except UserError as error:
+                self.wizard.show_error(error)
+            self.run_worker(self._build(), group="make", exclusive=True)
 
     async def action_copy(self) -> None:
         if self.fix:

@@ -1,10 +1,14 @@
 """The fix flow of the plain wizard: show the fixes of a cause, apply and prove them."""
 
 import asyncio
+import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix, place_lines, safety_text
+from ...app.fixes.types import Fix, done_text, place_lines, safety_text
+from ...app.system.editor import editor_command
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
@@ -41,13 +45,18 @@ def _offer_fix(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) ->
         options["apply"] = f"write it to {', '.join(paths)}"
     if proof := flow.proof_text(fix):
         options["prove"] = f"prove it: {proof}"
+    if fix.places:
+        options["edit"] = f"open {fix.places[0].shown} in your editor"
     given = prompt.choose(list(options.values()), {"b": "back", "h": "home", "q": "quit"}, "What next? ")
     if given in ("h", "q"):
         raise Quit(home=given == "h")
     if given == "b":
         return
-    if list(options)[int(given) - 1] == "prove":
+    chosen = list(options)[int(given) - 1]
+    if chosen == "prove":
         _prove(state, prompt, flow, fix)
+    elif chosen == "edit":
+        _edit(prompt, fix)
     elif prompt.confirm(f"Write {', '.join(paths)}? It can be undone."):
         _apply(prompt, flow, fix)
 
@@ -58,8 +67,21 @@ def _apply(prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
     except UserError as error:
         prompt.write(f"  {prompt.status_sign('fail')} {error}")
         return
-    prompt.write(f"  {prompt.status_sign('ok')} written: {', '.join(applied.paths)}")
+    prompt.write(f"  {prompt.status_sign('ok')} {done_text(fix, ', '.join(applied.paths))}")
     prompt.write(f"  undo with: ddpwizard undo {applied.id}")
+
+
+def _edit(prompt: Prompt, fix: Fix) -> None:
+    """Run the editor at the first place; without a terminal, name its command line."""
+    place = fix.places[0]
+    try:
+        command = editor_command(place.path, place.line)
+        if not sys.stdin.isatty():
+            prompt.write(f"  {shlex.join(command)}")
+            return
+        subprocess.run(command, check=False)
+    except (UserError, OSError) as error:
+        prompt.write(f"  {prompt.status_sign('unknown')} {error}")
 
 
 def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:

@@ -105,7 +105,9 @@ def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
     done = plain_wizard(stdin=talk + "y\nq\n", cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["find_unused.py"], done.stdout
     fix = Session.load("last").last("fix")
-    assert fix and fix.data["action"] == "applied"
+    assert fix and fix.data["action"] == "written"
+    assert "Example written: " in done.stdout
+    assert "your script is unchanged" in done.stdout
     undone = ddpwizard("undo", fix.data["backup"])
     assert undone.returncode == 0, undone.stderr
     assert list(tmp_path.iterdir()) == []
