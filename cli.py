@@ -64,6 +64,9 @@ def group(ctx: click.Context, demo: bool, **given: Any) -> None:
 
     Without a command the wizard starts and inspects this machine.
     """
+    ctx.obj = given  # for the command: ``common_options``
+    if ctx.invoked_subcommand and demo:
+        raise click.UsageError(f"--demo starts the wizard and cannot be combined with {ctx.invoked_subcommand}")
     if ctx.invoked_subcommand is None:
         from pathlib import Path
 

@@ -70,6 +70,26 @@ def test_usage_error_is_one_line_with_exit_code_2(arguments: list[str], message:
     assert message in refused(ddpwizard(*arguments), 2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--python", "/no/such/python", "doctor"], "/no/such/python"),
+        (["--python", sys.executable, "doctor", "--python", "/no/such/later"], "/no/such/later"),
+        (["--knowledge", "/no/such/dir", "kb", "list"], "/no/such/dir"),
+        (["--demo", "triage"], "--demo"),
+    ],
+)
+def test_option_before_the_command_counts_as_after_it(arguments: list[str], message: str):
+    assert message in refused(ddpwizard(*arguments), 2)
+
+
+def test_ascii_before_the_command_and_both_directories_of_knowledge(tmp_path: Path):
+    assert ddpwizard("--ascii", "explain", "port-in-use").stdout.isascii()
+    assert not ddpwizard("explain", "port-in-use").stdout.isascii()
+    twice = ddpwizard("--knowledge", str(tmp_path), "kb", "list", "--knowledge", str(tmp_path / "none"))
+    assert "none: no such directory" in refused(twice, 2)
+
+
 def test_errors_are_json_with_json_option():
     done = ddpwizard("explain", "no-such-cause", "--json")
     assert done.returncode == 2

@@ -11,6 +11,8 @@ from typing import Literal
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
 from ..diagnosis.job_evidence import review_script, script_of_session, script_of_verdict
+from ..evidence import Evidence
+from ..logs.types import Timeline
 from ..probes.context import ProbeContext
 from ..review.types import ReviewFinding
 from ..session import Session
@@ -30,7 +32,10 @@ ProofKind = Literal["job", "probe", "command"]
 
 
 class FixFlow:
-    """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any."""
+    """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
+
+    ``job`` is a running job of the case, whatever its verdict; ``evidence`` and ``timeline`` are those of the case.
+    """
 
     def __init__(
         self,
@@ -41,19 +46,25 @@ class FixFlow:
         snapshot: Snapshot | None = None,
         report: JobReport | None = None,
         findings: Sequence[ReviewFinding] = (),
+        evidence: Sequence[Evidence] = (),
+        timeline: Timeline | None = None,
+        job: JobReport | None = None,
     ) -> None:
         self.cause, self.report = cause, report
+        self._evidence, self._timeline, self._job = list(evidence), timeline, report or job
         self._knowledge, self._session, self._snapshot = knowledge, session, snapshot
         self._findings = list(findings)
 
     def build(self) -> list[Fix]:
-        """Return the fixes for this case, in the order of the knowledge entry. Reads scripts, writes nothing."""
+        """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
         script = script_of_verdict(self.report) or script_of_session(self._session)
         context = FixContext(
             snapshot=self._snapshot,
             script=str(script) if script else None,
-            report=self.report,
+            report=self._job,
             findings=self._findings or review_script(script, self._knowledge),
+            evidence=self._evidence,
+            timeline=self._timeline,
         )
         return build_fixes(self.cause, context, self._knowledge)
 

@@ -67,6 +67,11 @@ def read_records(folder: Path) -> list[RankRecordFile]:
     return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
 
 
+def output_copies(folder: Path, pid: int) -> list[Path]:
+    """Return the copies of the output of a rank, the older part first."""
+    return [path for ending in (".log.1", ".log") if (path := folder / f"{pid}{ending}").is_file()]
+
+
 def record_of(pid: int, given: str = "") -> Path | None:
     """Return the record file of a living process: in ``given`` (a path as the process sees it), else in any run.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix, safety_text
+from ...app.fixes.types import Fix, place_lines, safety_text
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
@@ -104,11 +104,13 @@ def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
 
 
 def fix_lines(fix: Fix) -> list[str]:
-    """Return a fix without its patches as lines: title, safety, text, code, commands, new files."""
+    """Return a fix without its patches as lines: title, safety, text, places, code, commands, new files."""
     lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
+    lines += ["", *(f"  {line}" for line in place_lines(fix))] if fix.places else []
     if fix.code:
         lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
     lines += fix.note.splitlines()
+    lines += ["Then start it again:", f"  {fix.again}"] if fix.again else []
     lines += [f"  $ {command}" for command in fix.commands]
     for name, content in fix.files.items():
         lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]

@@ -148,6 +148,9 @@ class WizardState:
             snapshot=self.snapshot,
             report=report or next((each for each in self.reports or [] if each.verdict.cause == cause), None),
             findings=findings,
+            evidence=self.case.evidence,
+            timeline=self.timeline,
+            job=next(iter(self.reports or []), None),
         )
 
     def close(self) -> None:

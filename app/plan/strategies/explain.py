@@ -13,6 +13,7 @@ from .largest_micro_batch import largest_micro_batch
 from .what_if import best_what_if, throughput_headroom, worthwhile_changes
 
 HELD_BACK = 0.05  # of the tokens per second: a larger gain of a larger micro-batch makes memory the bottleneck
+MOSTLY_WAITING = 0.9  # share of a step in which DDP waits: further GPUs add little
 
 
 def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) -> PlanRow:
@@ -138,5 +139,7 @@ def _pace(found: Candidate, setting: TrainingSetup) -> str:
     if waits >= 0.01:
         whom = "the network" if setting.nodes > 1 else "other GPUs"
         slower += f" ({percent_text(waits)} of a step waits for {whom})"
+    if waits >= MOSTLY_WAITING and setting.layout.kind == "ddp":
+        slower += "; fewer GPUs may be as fast"
     words = {"NVMe": "the NVMe drive", "host memory": "the optimizer on the host", "host link": "the link to the host"}
     return slower + (f"; the bottleneck is {words[found.binds]}" if found.binds in words else "")

@@ -234,6 +234,7 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
 
 
 @pytest.mark.jobs
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_hanging_job_is_found_fixed_and_proved() -> None:
     async def talk() -> subprocess.CompletedProcess[str]:
