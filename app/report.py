@@ -45,7 +45,7 @@ def save_report(session: Session, knowledge: Knowledge) -> Path:
     Raises:
         UserError: The state directory cannot be written.
     """
-    return write_new_file(f"{session.id}.html", report_as_html(session, False, knowledge), session.path.parent)
+    return write_new_file(f"{session.id}.html", report_as_html(session, False, knowledge), session.path.parent, 0o600)
 
 
 def build_document(session: Session, public: bool, knowledge: Knowledge | None) -> Document:

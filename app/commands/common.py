@@ -62,6 +62,11 @@ def common_options(command: F) -> F:
     return with_options  # type: ignore[return-value]
 
 
+def force_option(names: str) -> Callable[[F], F]:
+    """Return the option without which an existing file is not overwritten."""
+    return click.option("--force", is_flag=True, help=f"Overwrite an existing file with {names}.")
+
+
 def _merged(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a command with those that were given before it; directories of knowledge add up."""
     before: dict[str, Any] = click.get_current_context().obj or {}

@@ -13,13 +13,15 @@ import click
 from ..errors import InspectionError, UserError
 from ..options import Options
 from ..system import run_directory
-from ..system.files import check_writable
+from ..system.files import check_result_file
+from ..text.redact import redact_text
 from ..text.terminal import print_progress, wrap_message
 from ..watchdog import signals
 from ..watchdog.environment import DUMP_PREFIX, rank_environment
+from ..watchdog.kept_files import redact_run_directory, remove_old_directories
 from ..watchdog.notify import split_command
 from ..watchdog.watchdog import WatchdogOptions, run_watchdog
-from .common import common_options
+from .common import common_options, force_option
 from .run_diagnosis import RunDiagnosis
 
 HANG_AFTER_S = 300.0
@@ -51,6 +53,7 @@ LINE_WIDTH = 80  # where the terminal does not know it
     type=click.Path(path_type=Path),
     help="Write the verdict: .json, else text.",
 )
+@force_option("--report")
 @click.option(
     "--warn-signal",
     "warn_signals",
@@ -67,6 +70,7 @@ def command(
     then: Literal["keep", "stop"],
     on_hang: str | None,
     report: Path | None,
+    force: bool,
     warn_signals: tuple[str, ...],
     words_of_command: tuple[str, ...],
     options: Options,
@@ -89,7 +93,8 @@ def command(
     if on_hang_words and not shutil.which(on_hang_words[0]):
         raise UserError(f"--on-hang {on_hang_words[0]}: no such program", "name a program on the PATH")
     if report:
-        check_writable(report, "--report")
+        check_result_file(report, "--report", force=force)
+    remove_old_directories()
     try:
         private = run_directory.create_run_directory()
     except OSError as error:
@@ -108,6 +113,7 @@ def command(
         diagnosis.record_end()
     finally:
         if (keep and any(private.iterdir())) or any(private.glob(f"{DUMP_PREFIX}*")):
+            redact_run_directory(private)
             _write(f"output and records of the ranks: {private}")
         else:
             shutil.rmtree(private, ignore_errors=True)
@@ -116,7 +122,7 @@ def command(
 
 def _write(text: str) -> None:
     """Write a message to standard error: at a terminal wrapped below its first line, else our name before each line."""
-    lines = text.splitlines()
+    lines = redact_text(text).strip().splitlines() or [""]
     with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the watchdog continues
         if sys.stderr.isatty():
             width = os.get_terminal_size(sys.stderr.fileno()).columns or LINE_WIDTH

@@ -200,7 +200,9 @@ class DoctorScreen(WizardScreen):
 
         content = msgspec.json.format(msgspec.json.encode(self.state.snapshot)).decode()
         try:
-            self.show_status(f"Saved as {write_new_file(f'snapshot-{self.state.snapshot.host}.json', content)}")
+            self.show_status(
+                f"Saved as {write_new_file(f'snapshot-{self.state.snapshot.host}.json', content, mode=0o600)}"
+            )
         except UserError as error:
             self.wizard.show_error(error)
 

@@ -20,20 +20,22 @@ from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
+from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
 from ..widgets.formatting import join_lines, safe_content, status_sign
-from ..widgets.progress_line import ProgressLine
+from ..widgets.progress_line import TICK_S, ProgressLine
+from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
     from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
-    from ...app.fixes.proof import ProofResult
+    from ...app.fixes.proof_plan import ProofPlan
 
-NO_PROOF = "start the job again with the fix applied"
+NO_PROOF = "no check here can show it: start your job again with the fix"
 
 
 class FixScreen(WizardScreen):
@@ -44,7 +46,7 @@ class FixScreen(WizardScreen):
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
         "Exactly what you see is written. Applying asks first, keeps a copy and can be undone. Proving runs "
-        "the check that failed again: for a job its own command line, on a copy, on a free port."
+        "the check that failed again: for a job its own command line, kept apart from your files; it asks first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "apply", "apply", id="fix.apply", tooltip="Write it to the files named; asks first"),
@@ -72,12 +74,12 @@ class FixScreen(WizardScreen):
             super().__init__()
             self.action, self.record = action, record
 
-    class ProofDone(Message):
-        """The proof has finished."""
+    class ProofPlanned(Message):
+        """The run for proof is planned and waits for a confirmation."""
 
-        def __init__(self, proof: "ProofResult") -> None:
+        def __init__(self, fix: Fix, plan: "ProofPlan") -> None:
             super().__init__()
-            self.proof = proof
+            self.fix, self.plan = fix, plan
 
     class FixFailed(Message):
         """An action on a fix failed."""
@@ -93,6 +95,7 @@ class FixScreen(WizardScreen):
         self._at = 0
         self._part = ""
         self._applied = ""
+        self._proof_shown = False
 
     @property
     def fix(self) -> Fix | None:
@@ -118,6 +121,7 @@ class FixScreen(WizardScreen):
         self.state.record_navigation("diagnosis")  # a resumed session builds the fix again from the diagnosis
         self.show_header(self._entry.title)
         self.run_worker(self._build(), group="make", exclusive=True)
+        self.set_interval(TICK_S, self._show_proof)
 
     async def _build(self) -> None:
         flow = self._flow()
@@ -140,7 +144,6 @@ class FixScreen(WizardScreen):
 
     @on(FixFailed)
     def _fix_failed(self, event: FixFailed) -> None:
-        self.query_one(ProgressLine).end()
         self.wizard.show_error(event.error)
 
     # -- showing
@@ -158,10 +161,18 @@ class FixScreen(WizardScreen):
         self.query_one("#parts", Static).update(Content.styled("│", "$muted").join(tabs))
         self.query_one("#part", VerticalScroll).scroll_home(animate=False)
         self.query_one("#shown", Static).update(join_lines(*parts[self._part]))
-        self.query_one("#proof", Static).update(self._proof_line(fix))
+        self._proof_shown = False
+        self._show_proof()
         self.keys_changed()
 
     def _proof_line(self, fix: Fix) -> Content:
+        run = self.state.proof_runs.get((self._cause, fix.id))
+        if run and run.error:
+            return safe_content(str(run.error), "$error")
+        if run and run.result:
+            detail = ", ".join(run.result.detail.splitlines())
+            sign = status_sign(run.result.status, self.ascii_only)
+            return Content.assemble(sign, safe_content(f" {run.result.summary}. {detail}"))
         how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
         sign = status_sign("ok", self.ascii_only)
         done = "applied" if fix.patches else "written"
@@ -228,29 +239,75 @@ class FixScreen(WizardScreen):
         self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
     def action_prove(self) -> None:
-        from ...app.fixes.flow import PROOF_LIMIT_S
+        fix = self.fix
+        if fix is None or self._proof_run:
+            return
+        kind = self._flow().proof_kind(fix)
+        if kind == "probe":
+            self._start_proof(fix, None)
+        elif kind == "command":
+            question = AskLineDialog(
+                "Which command starts it?",
+                details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
+                placeholder="torchrun --nproc-per-node=2 train.py",
+            )
+            self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
+        else:
+            self._plan_proof(fix, "")
 
+    def _plan_proof(self, fix: Fix, command: str) -> None:
+        async def plan() -> None:
+            try:
+                planned = await self._flow().plan_proof(fix, command)
+            except UserError as error:
+                self.post_message(self.FixFailed(error))
+            else:
+                if planned:
+                    self.post_message(self.ProofPlanned(fix, planned))
+
+        self.run_worker(plan(), group="plan", exclusive=True)
+
+    @on(ProofPlanned)
+    def _confirm_proof(self, event: ProofPlanned) -> None:
+        from ...app.fixes.proof_plan import question_lines
+
+        question = ConfirmDialog(
+            "Start this job to prove the fix?", yes="Yes, start it", details="\n".join(question_lines(event.plan))
+        )
+        self.app.push_screen(question, callback=lambda yes: self._start_proof(event.fix, event.plan) if yes else None)
+
+    def _start_proof(self, fix: Fix, plan: "ProofPlan | None") -> None:
+        run = ProofRun(plan.limit_s if plan else PROBE_LIMIT_S)
+        self.state.proof_runs[self._cause, fix.id] = run
+        # A worker of the app: it goes on when this screen is left.
+        run.worker = self.app.run_worker(run.prove(self.state, self._flow(), fix, plan), group="prove")
+        self._show_proof()
+
+    @property
+    def _proof_run(self) -> "ProofRun | None":
+        """The proof of the fix shown, if it runs now."""
+        run = self.state.proof_runs.get((self._cause, self.fix.id)) if self.fix else None
+        return run if run and run.is_running else None
+
+    def _show_proof(self) -> None:
+        """Show what the proof of this fix does now, or its result."""
+        line = self.query_one(ProgressLine)
+        if run := self._proof_run:
+            line.begin(run.text, run.limit_s, run.since)
+            return
+        if self._proof_shown:
+            return
+        line.end()
         if self.fix:
-            self.query_one(ProgressLine).begin("proving", PROOF_LIMIT_S)
-            self.run_worker(self._prove(self.fix), group="prove", exclusive=True)
-
-    async def _prove(self, fix: Fix) -> None:
-        try:
-            self.post_message(self.ProofDone(await self._flow().prove(fix, self.state.context(), self.state.granted)))
-        except UserError as error:
-            self.post_message(self.FixFailed(error))
-
-    @on(ProofDone)
-    def _proof_done(self, event: ProofDone) -> None:
-        proof = event.proof
-        self.query_one(ProgressLine).end()
-        sign = status_sign(proof.status, self.ascii_only)
-        detail = ", ".join(proof.detail.splitlines())
-        shown = Content.assemble(sign, safe_content(f" {proof.summary}. {detail}"))
-        self.query_one("#proof", Static).update(shown)
+            self.query_one("#proof", Static).update(self._proof_line(self.fix))
+            self._proof_shown = True
 
     def cancel_running(self) -> bool:
-        cancelled = super().cancel_running()
+        run = self._proof_run
+        if run and run.worker and self.fix:
+            run.worker.cancel()
+            del self.state.proof_runs[self._cause, self.fix.id]
+        cancelled = super().cancel_running() or bool(run)
         if cancelled:
             self.query_one(ProgressLine).end()
         return cancelled

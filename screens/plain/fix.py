@@ -4,6 +4,8 @@ import asyncio
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
@@ -85,13 +87,37 @@ def _edit(prompt: Prompt, fix: Fix) -> None:
 
 
 def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
-    progress = prompt.show_progress
+    from ...app.fixes.proof_plan import question_lines
+
+    progress = Changes(prompt.show_progress)
     try:
-        proof = asyncio.run(flow.prove(fix, state.context(progress), state.granted, progress=progress))
+        command = _ask_command(prompt) if flow.proof_kind(fix) == "command" else ""
+        plan = asyncio.run(flow.plan_proof(fix, command))
+        if plan:
+            prompt.write("", *question_lines(plan))
+            if not prompt.confirm("Start it?", default=False):
+                return
+        proof = asyncio.run(flow.prove(fix, state.context(progress), state.granted, plan=plan, progress=progress))
     except UserError as error:
         prompt.write(f"  {prompt.status_sign('unknown')} {error}")
         return
     show_proof(prompt, proof, "  ")
+
+
+def _ask_command(prompt: Prompt) -> str:
+    return prompt.ask(f"Which command starts it, in {Path.cwd()}? (torchrun --nproc-per-node=2 train.py) ").strip()
+
+
+class Changes:
+    """Progress lines, each shown once and not again while it stays the same."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._last = show, ""
+
+    def __call__(self, line: str) -> None:
+        if line != self._last:
+            self._last = line
+            self._show(line)
 
 
 def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:

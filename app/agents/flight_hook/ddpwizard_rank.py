@@ -19,6 +19,7 @@ import time
 FOLDER = os.environ["DDPWIZARD_FLIGHT_DIR"]
 KEPT = ("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "GLOO_", "SLURM_", "OMPI_", "PMI")
 KEPT += ("CUDA_VISIBLE", "OMP_NUM", "ACCELERATE", "DDPWIZARD_")
+SECRET = ("JWT", "TOKEN", "KEY", "SECRET", "PASSWORD")
 LOG_LIMIT_BYTES = 8 * 1024 * 1024  # then a new copy begins; one older part is kept
 ERROR_LIMIT = 16384  # of the message of the error that ends a rank
 LINE_LIMIT = 4096  # of a line without an end so far
@@ -90,7 +91,7 @@ def write_first_record():
     torch = sys.modules["torch"]
     with open("/proc/self/stat") as stat:
         started_ticks = int(stat.read().rpartition(")")[2].split()[19])
-    environ = {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
+    environ = {name: value for name, value in os.environ.items() if name.startswith(KEPT) and not name.endswith(SECRET)}
     rank, world_size = environ.get("RANK", ""), environ.get("WORLD_SIZE", "")
     note.clear()
     write_record(

@@ -241,7 +241,7 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
 def test_a_hanging_job_is_found_fixed_and_proved() -> None:
     async def talk() -> subprocess.CompletedProcess[str]:
         async with DemoJob(sys.executable):
-            answers = "1\n1\n1\n2\nq\n"  # it hangs, fixes of the cause, the first fix, prove it, quit
+            answers = "1\n1\n1\n2\ny\nq\n"  # it hangs, fixes of the cause, the first fix, prove it, yes, quit
             return await asyncio.to_thread(ddpwizard, "--plain", stdin=answers, limit_s=300)
 
     done = asyncio.run(talk())
