@@ -122,7 +122,7 @@ def command(
 
 def _write(text: str) -> None:
     """Write a message to standard error: at a terminal wrapped below its first line, else our name before each line."""
-    lines = redact_text(text).splitlines()
+    lines = redact_text(text).strip().splitlines() or [""]
     with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the watchdog continues
         if sys.stderr.isatty():
             width = os.get_terminal_size(sys.stderr.fileno()).columns or LINE_WIDTH

@@ -29,7 +29,11 @@ def command(ctx: click.Context) -> int | None:
 @common_options
 def list_sessions(options: Options) -> int:
     """List the sessions, newest first."""
-    rows = [_row(session) for session in all_sessions()]
+    rows: list[dict[str, Any]] = []
+    for session in all_sessions():
+        rows.append(_row(session))
+        if session.damage:
+            print_progress(session.damage)
     if options.json:
         print_json(public_document("sessions", None, {"sessions": rows}))
         return ExitCode.OK
@@ -48,7 +52,7 @@ def resume(id_: str, options: Options) -> int:
     """Resume a session. ID may be a prefix; without an ID the newest is resumed."""
     if options.json:
         raise UserError("sessions resume is interactive and has no --json", "sessions export ID")
-    session = Session.load(id_)
+    session = _load(id_)
     raise ScreenRequested("resume", options, id=session.id)
 
 
@@ -65,7 +69,7 @@ def export(id_: str, form: str, public: bool, output: Path | None, force: bool, 
 
     if output:
         check_result_file(output, "--output", force=force)
-    session = Session.load(id_)
+    session = _load(id_)
     write = report.report_as_html if form == "html" else report.report_as_markdown
     text = write(session, public, knowledge_for(options))
     if output:
@@ -77,6 +81,13 @@ def export(id_: str, form: str, public: bool, output: Path | None, force: bool, 
     elif not output:
         click.echo(text, nl=False)
     return ExitCode.OK
+
+
+def _load(id_: str) -> Session:
+    session = Session.load(id_)
+    if session.damage:
+        print_progress(session.damage)
+    return session
 
 
 def _row(session: Session) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def run_watchdog(
     taken = {number for number in signals.HANDLED if signal.getsignal(number) is not signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
     try:
-        job = _Job(_started(command, environ, before), private, options, diagnosis, write)
+        job = _Job(command, _started(command, environ, before), private, options, diagnosis, write)
         write(_start_text(options))
         return job.run(taken)
     finally:
@@ -118,13 +118,14 @@ class _Job:
 
     def __init__(
         self,
+        command: Sequence[str],
         child: subprocess.Popen[bytes],
         private: Path,
         options: WatchdogOptions,
         diagnosis: Diagnosis,
         write: WriteText,
     ) -> None:
-        self.child, self.private, self.options = child, private, options
+        self.command, self.child, self.private, self.options = command, child, private, options
         self.diagnosis, self.write = diagnosis, write
         self.records: dict[int, RankRecordFile] = {}
         self.counts: dict[int, progress.CounterSample] = {}
@@ -297,6 +298,11 @@ class _Job:
                 if first.record.pid not in self.died:
                     self.write(f"{first.name} died first: {_hang_indent(first.reason)}")
                 self._safely(lambda: self.write("\n".join(self.diagnosis.diagnose_crash(ended, first))))
+            elif not self.records and launcher_name(self.command):
+                self.write(
+                    f"the job ended with code {code} before a rank used torch.distributed, so its output was not copied"
+                    " → add 2>&1 | ddpwizard diagnose - to the command"
+                )
         if left := run_directory.live_records(self.records.values()):
             self.write(f"still running: {', '.join(rank_name(record) for record in left)}")
             self.anything_reported = True

@@ -46,7 +46,7 @@ def test_list_skips_a_damaged_session(state: Path):
     done = ddpwizard("sessions", "list")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [session.id]
-    assert "not a session event" in refused(ddpwizard("sessions", "export", "2020"), 2)
+    assert "has no session event" in refused(ddpwizard("sessions", "export", "2020"), 2)
 
 
 @pytest.mark.parametrize("action", ["resume", "export"])
