@@ -38,7 +38,7 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
 
     state = WizardState(options)
     if screen == "resume":
-        screen, arguments = state.resume(str(arguments.get("id", "last"))), {}
+        screen, arguments = state.resume(str(arguments.get("id", "last")))
     app = WizardApp(state, screen, **arguments)
     gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)

@@ -67,7 +67,9 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
 
 def _preference(order: int, fix: Fix, *, needs_patch: bool) -> tuple[int, int]:
     """Return the place of a fix: a patch before the others that fit as well, and one that cannot be made after them."""
-    return (max(order, 2), 1) if needs_patch and not fix.patches else (order, 0 if fix.patches else 1)
+    if fix.patches:
+        return (0 if order == 1 else order), 0
+    return (max(order, 2) if needs_patch else order), 1
 
 
 def target_of(context: FixContext) -> list[str]:

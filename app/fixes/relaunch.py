@@ -46,6 +46,15 @@ class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
         """The script and its arguments."""
         return self.command[self.script_index :]
 
+    def text_of(self, path: str) -> str | None:
+        """Return the text of a source file as the run sees it, or None if it cannot be read."""
+        if path in self.files:
+            return self.files[path]
+        try:
+            return Path(self.in_copy(path)).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
     def in_copy(self, path: str | Path) -> str:
         """Return the path in the copy of a file of the original; a file outside of the original keeps its path."""
         return _moved(str(path), self.root, self.copy)
@@ -55,7 +64,7 @@ def plan_relaunch(job: Job, fix: Fix) -> Relaunch:
     """Return how to start the job again in its own directories, with the fix as files to be written there.
 
     Raises:
-        UserError: The job spans several hosts, its command line is not known, or a file changed since the fix was made.
+        UserError: The job spans several hosts, its command line is not known, or a file cannot be read.
     """
     process = next((process for process in job.processes if process.command), None)
     python = parse_python(_started_by(job, process)) if process else None
@@ -116,16 +125,18 @@ def move_to_copy(relaunch: Relaunch, copy: Path) -> Relaunch:
 
 
 def _changed_files(fix: Fix, cwd: Path) -> dict[str, str]:
-    """Return the text of each file of a fix: patched ones as they will be, new ones in the working directory."""
+    """Return the text of each file of a fix: patched ones as they will be, new ones in the working directory.
+
+    A file that was edited since the fix was made is taken as it is now: the user corrected it by hand.
+    """
     found: dict[str, str] = {}
     for patch in fix.patches:
         try:
             present = Path(patch.path).read_text(encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot read {patch.path}: {error.strerror}", "run ddpwizard triage again") from error
-        if present not in (patch.before, patch.after):
-            raise UserError(f"{patch.path} changed since the fix was made", "run ddpwizard triage again for a new fix")
-        found[str(Path(patch.path).resolve())] = patch.after
+        if present in (patch.before, patch.after):
+            found[str(Path(patch.path).resolve())] = patch.after
     return found | {str(cwd / Path(name).name): text for name, text in fix.files.items()}
 
 

@@ -92,7 +92,7 @@ def find_written_paths(
 ) -> list[WrittenPath]:
     """Return the writing calls of a script in the order of their lines.
 
-    ``words`` are the arguments of the script, for the values of its options; a relative path counts from ``cwd``.
+    ``words`` are the script and its arguments, for the values of its options; a relative path counts from ``cwd``.
     """
     values = _Values(source, words, environ or {})
     found: list[WrittenPath] = []
@@ -179,7 +179,7 @@ class _Values:
     """Texts that the expressions of a script have: constants, names bound once, options, environment variables."""
 
     def __init__(self, source: ScriptSource, words: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._file, self._environ = source.path, environ
+        self._file, self._environ, self._words = source.path, environ, words
         self._bound: dict[str, list[ast.expr]] = defaultdict(list)
         self._options: dict[str, str] = {}
         for node in ast.walk(source.tree):
@@ -212,6 +212,8 @@ class _Values:
                 return self._call(node, depth)
             case ast.Subscript(value=value, slice=ast.Constant(value=str(name))) if _is_environ(value):
                 return self._environ.get(name)
+            case ast.Subscript(value=value, slice=ast.Constant(value=int(place))) if dotted_name(value) == "sys.argv":
+                return self._words[place] if 0 <= place < len(self._words) else None
         return None
 
     def _part(self, part: ast.expr, depth: int) -> str | None:

@@ -192,7 +192,8 @@ class HomeScreen(WizardScreen):
         answer = next((symptom.answer for symptom in SYMPTOMS if symptom.id == event.id), "")
         try:
             if event.id == "resume" and self._unfinished:
-                await self.wizard.open(self.state.resume(self._unfinished.id))
+                screen, arguments = self.state.resume(self._unfinished.id)
+                await self.wizard.open(screen, **arguments)
             elif answer:
                 await self._begin_case(answer)
             else:

@@ -9,7 +9,7 @@ from ...app.text.units import probability_text
 from ...app.triage import phrases
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
-from .fix import fix_lines, show_proof
+from .fix import Changes, fix_lines, show_proof
 from .prompt import Prompt
 from .ranks import show_job
 
@@ -75,11 +75,12 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         prompt.write("", f"4 patch     {fix.title}", "", *(f"  {line}".rstrip() for line in fix_lines(fix)[1:]))
         prompt.show_patch(fix.diff())
         prompt.write()
-        prompt.write("5 apply     to a copy of the job's files; the originals stay as they are")
-        prompt.write("6 relaunch  the same command line on the copy, on a free port")
+        prompt.write("5 apply     in a private view of the files; the originals stay as they are")
+        prompt.write("6 relaunch  the same command line with the fix, on a free port")
         flow.record(fix, "applied to a copy")
+        plan = await flow.plan_proof(fix)
         proof = await flow.prove(
-            fix, state.context(), state.granted, limit_s=DEMO_LIMIT_S, progress=prompt.show_progress
+            fix, state.context(), state.granted, plan=plan, limit_s=DEMO_LIMIT_S, progress=Changes(prompt.show_progress)
         )
     show_proof(prompt, proof, "7 proof     ")
     state.close()

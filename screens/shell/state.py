@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
+    from ..fix.proof_run import ProofRun
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
@@ -52,6 +53,7 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
+        self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
         self._case: Case | None = None
         self._first_reports: dict[str, JobReport] = {}  # by job id, with the source files as first seen
 
@@ -93,8 +95,8 @@ class WizardState:
             self.take_snapshot(self.snapshot)
         return self._case
 
-    def resume(self, id_: str) -> str:
-        """Resume the session with this id, and return the name of its last screen.
+    def resume(self, id_: str) -> tuple[str, dict[str, str]]:
+        """Resume the session with this id, and return the name of its last screen with its arguments.
 
         Raises:
             UserError: There is no such session.
@@ -102,7 +104,11 @@ class WizardState:
         session = Session.load(id_)
         self._case = Case(self.knowledge, session)
         self.timeline = last_timeline(session)
-        return last_screen_name(session)
+        step = last_step(session)
+        if step.get("screen") != "fix":
+            return step.get("screen", "step"), {}
+        cause = step.get("detail", "")
+        return ("fix", {"cause": cause}) if cause in self.knowledge.causes else ("diagnosis", {})
 
     def record_navigation(self, screen: str, detail: str = "") -> None:
         """Record the screen in the session, to resume there."""
@@ -236,9 +242,9 @@ def unfinished_session() -> Session | None:
     return newest
 
 
-def last_screen_name(session: Session) -> str:
-    """Return the name of the last screen of a session."""
-    return next((e.data["screen"] for e in reversed(session.events) if is_navigation_event(e)), "step")
+def last_step(session: Session) -> dict[str, str]:
+    """Return the screen that a session was left at, with its detail; empty if it records none."""
+    return next((e.data for e in reversed(session.events) if is_navigation_event(e)), {})
 
 
 def last_timeline(session: Session) -> Timeline | None:

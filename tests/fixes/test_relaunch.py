@@ -147,8 +147,6 @@ def test_large_directory_is_reduced_to_code(place: Path, tmp_path: Path, monkeyp
 
 def test_relaunch_that_is_refused(place: Path, tmp_path: Path) -> None:
     good = job(place, [*RUN, "train.py", "--lr", "1"], RANK)
-    with pytest.raises(UserError, match="changed since"):
-        prepare_relaunch(good, fix(place / "train.py", before="other\n"), tmp_path / "a")
     with pytest.raises(UserError, match="2 ranks, 1 of them on this host"):
         prepare_relaunch(job(place, [], RANK, LOCAL_WORLD_SIZE="1"), fix(place / "train.py"), tmp_path / "b")
     with pytest.raises(UserError, match="not known"):
@@ -156,6 +154,11 @@ def test_relaunch_that_is_refused(place: Path, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("old\n")
     with pytest.raises(UserError, match="outside"):
         prepare_relaunch(good, fix(tmp_path / "other.py"), tmp_path / "d")
+
+
+def test_a_file_that_was_corrected_by_hand_runs_as_it_is_now(place: Path) -> None:
+    command = [*RUN, "train.py", "--lr", "1"]
+    assert plan_relaunch(job(place, command, RANK), fix(place / "train.py", before="other\n")).files == {}
 
 
 def test_in_a_private_file_system_the_job_keeps_its_paths_and_nothing_is_written_yet(place: Path) -> None:

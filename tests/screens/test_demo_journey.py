@@ -44,6 +44,8 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         await shows(pilot, "applied, u undoes it")
         assert text_of(script) != before
         await pilot.press("v")
+        await shows(pilot, "Start this job to prove the fix?", "Runs: ", "train.py", limit_s=30)
+        await pilot.press("2")
         await shows(pilot, "✓ proved in", limit_s=120)
         await pilot.press("u")
         await shows(pilot, "Undone in")

@@ -68,6 +68,11 @@ def test_reading_is_not_writing(text: str) -> None:
     assert written(text) == []
 
 
+def test_an_argument_by_its_place() -> None:
+    assert [each.path for each in written("torch.save(x, sys.argv[1])", "train.py", "/mine/m.pt")] == ["/mine/m.pt"]
+    assert [each.path for each in written("torch.save(x, sys.argv[2])", "train.py", "/mine/m.pt")] == [""]
+
+
 def test_the_call_and_its_line_are_named() -> None:
     assert written("x = 1\ntorch.save(x, cfg.out)") == [WrittenPath("/job/train.py", 2, "torch.save", "", "cfg.out")]
 

@@ -246,7 +246,7 @@ class TestNews:
         state = LiveState(lambda count: [moving(later(found, count)) if state.switched else later(found, count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await until(pilot, lambda: state.samples > 2)
-            ids = [item.id for item in state.case.evidence if item.source == "job"]
+            ids = [item.id for item in state.case.evidence if item.id.startswith("job.")]
             assert ids == ["job.ranks-in-different-collectives"]
             triages = [event for event in state.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
             assert len(triages) == 1, "a sample without news is not kept"
