@@ -64,6 +64,9 @@ def group(ctx: click.Context, demo: bool, **given: Any) -> None:
 
     Without a command the wizard starts and inspects this machine.
     """
+    ctx.obj = given  # for the command: ``common_options``
+    if ctx.invoked_subcommand and demo:
+        raise click.UsageError(f"--demo starts the wizard and cannot be combined with {ctx.invoked_subcommand}")
     if ctx.invoked_subcommand is None:
         from pathlib import Path
 
@@ -160,12 +163,14 @@ def _log_traceback() -> str:
     import traceback
 
     from .app.system import paths
+    from .app.text.redact import redact_text
 
     path = paths.log_file()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as log:
-            log.write(traceback.format_exc() + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as log:
+            os.fchmod(log.fileno(), 0o600)
+            log.write(redact_text(traceback.format_exc()) + "\n")
     except OSError as error:
         logging.getLogger(__name__).debug("no log file: %s", error)
         return "no file: the state directory cannot be written"

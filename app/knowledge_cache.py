@@ -51,7 +51,7 @@ def load_knowledge(*directories: Path) -> Knowledge:
 def team_directories() -> list[Path]:
     """Return the directory of the team's entries, or nothing if there is none that can be read."""
     team = paths.team_knowledge_dir()
-    return [team] if team.is_dir() and os.access(team, os.R_OK | os.X_OK) else []
+    return [team] if os.access(team, os.R_OK | os.X_OK) and team.is_dir() else []
 
 
 def _read_entries(extra: list[Path]) -> Knowledge:

@@ -18,7 +18,7 @@ from .text import redact
 from .text.anonymize import Anonymizer
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
 from .text.terminal import status_glyph
-from .text.units import percent_text, rank_ranges
+from .text.units import probability_text, rank_ranges
 from .triage import rank_groups
 from .triage.types import RankRow
 
@@ -45,7 +45,7 @@ def save_report(session: Session, knowledge: Knowledge) -> Path:
     Raises:
         UserError: The state directory cannot be written.
     """
-    return write_new_file(f"{session.id}.html", report_as_html(session, False, knowledge), session.path.parent)
+    return write_new_file(f"{session.id}.html", report_as_html(session, False, knowledge), session.path.parent, 0o600)
 
 
 def build_document(session: Session, public: bool, knowledge: Knowledge | None) -> Document:
@@ -80,7 +80,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
-        lines.append(f"Most likely: {best.title} ({percent_text(best.confidence)}).")
+        lines.append(f"Most likely: {best.title} ({probability_text(best.confidence)}).")
     else:
         lines.append("The observations do not point at one cause.")
     proof = session.last("proof")
@@ -111,7 +111,7 @@ def _job(session: Session) -> list[Block]:
     for job in _jobs(session):
         verdict = job["verdict"]
         blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
-        lines = [(verdict["why"], f"confidence {percent_text(verdict['confidence'])}")]
+        lines = [(verdict["why"], f"confidence {probability_text(verdict['confidence'])}")]
         if verdict["culprits"]:
             lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):
@@ -134,8 +134,10 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     causes = diagnosis.named(MOST_CAUSES)
     if causes:
-        rows = [[percent_text(cause.confidence), cause.title, cause.id] for cause in causes]
-        blocks.append(Table(["Share", "Cause", "Id"], [*rows, [percent_text(diagnosis.other), "none of these", ""]]))
+        rows = [[probability_text(cause.confidence), cause.title, cause.id] for cause in causes]
+        blocks.append(
+            Table(["Share", "Cause", "Id"], [*rows, [probability_text(diagnosis.other), "none of these", ""]])
+        )
     for cause in causes:
         blocks.append(f"{cause.title}, because:")
         blocks.append(Bullets([_reason(line) for line in (*cause.because, *cause.against)]))

@@ -13,9 +13,11 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import UserError
-from .evidence import Status
+from .evidence import Evidence, Status
 from .system import paths
+from .system.files import read_regular_file
 from .text import redact
+from .text.units import count_text
 
 Kind = Literal[
     "opened",  # {argv, version, cwd}
@@ -39,6 +41,10 @@ Kind = Literal[
 Outcome = Literal["proved", "not shown here", "still there"]
 OUTCOME_STATUS: dict[Outcome, Status] = {"proved": "ok", "not shown here": "skip", "still there": "fail"}
 
+LIMIT_BYTES = 256_000_000
+SHOWN_LINES = 5
+NEW_SESSION = "leave this session, start a new one"
+
 
 class SessionEvent(msgspec.Struct, frozen=True):
     """One line of a session: its time, kind and plain data."""
@@ -48,16 +54,43 @@ class SessionEvent(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
 
-class Session:
-    """The log that is being written. ``events`` equals the content of the file."""
+class _Answer(msgspec.Struct):
+    question: str
+    answer: str | None
 
-    def __init__(self, path: Path, events: list[SessionEvent]) -> None:
+
+class _Truth(msgspec.Struct):
+    cause: str
+    was: bool
+
+
+class _Text(msgspec.Struct):
+    words: str
+    errors: list[tuple[str, str]]
+
+
+CONTENT: dict[str, type] = {"answer": _Answer, "truth": _Truth, "text": _Text, "evidence": Evidence}
+
+
+class Session:
+    """The log that is being written. ``events`` equals the content of the file, except for its damaged lines."""
+
+    def __init__(self, path: Path, events: list[SessionEvent], damaged: Sequence[int] = ()) -> None:
         self.path = path
         self.events = events
+        self.damaged = damaged  # numbers of the lines that were left out
 
     @property
     def id(self) -> str:
         return self.path.stem
+
+    @property
+    def damage(self) -> str:
+        """The lines that were left out, as one line of text; empty if there are none."""
+        if not self.damaged:
+            return ""
+        numbers = ", ".join(map(str, self.damaged[:SHOWN_LINES])) + (", …" if len(self.damaged) > SHOWN_LINES else "")
+        return f"session {self.id}: {count_text(len(self.damaged), 'damaged line')} left out (line {numbers})"
 
     @classmethod
     def new(cls, **opened: Any) -> "Session":
@@ -72,17 +105,12 @@ class Session:
     def load(cls, id_: str) -> "Session":
         """Read the session with this id, or the only one whose id begins so; ``last`` is the newest.
 
-        A torn last line (the power went) is left out.
+        Damaged lines are left out; ``damage`` reports them.
 
         Raises:
-            UserError: There is no such session, or more than one begins with ``id_``.
+            UserError: There is no such session, more than one begins with ``id_``, or it has no readable event.
         """
-        path = _find(id_)
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(path, whole)
-        return cls(path, list(_decoded(path, content)))
+        return _read(_find(id_))
 
     def append(self, kind: Kind, /, **data: Any) -> SessionEvent:
         """Write one event to the end of the file before returning.
@@ -100,13 +128,7 @@ class Session:
         """
         events = [SessionEvent(time.time(), kind, redact.redact_record(msgspec.to_builtins(row))) for row in rows]
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(fd, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            _append(self.path, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
         except OSError as error:
             raise UserError(
                 f"cannot write the session file {self.path}: {error.strerror}",
@@ -132,38 +154,79 @@ def proof_outcome(event: SessionEvent) -> Outcome:
 
 
 def all_sessions() -> Iterator[Session]:
-    """Yield every session, newest first, each read on demand; unreadable files are left out."""
+    """Yield every session, newest first, each read on demand; files without a readable event are left out."""
     for path in sorted(paths.sessions_dir().glob("*.jsonl"), reverse=True):
         try:
-            yield Session(path, list(_decoded(path, path.read_bytes())))
-        except (OSError, UserError):
+            session = _read(path)
+        except UserError:
             continue
+        yield session
 
 
 def _find(id_: str) -> Path:
+    if id_ == "last" and (newest := next(all_sessions(), None)):
+        return newest.path
     files = sorted(paths.sessions_dir().glob("*.jsonl"))
-    matching = (
-        files[-1:]
-        if id_ == "last"
-        else [p for p in files if p.stem == id_] or [p for p in files if p.stem.startswith(id_)]
-    )
+    matching = [p for p in files if p.stem == id_] or [p for p in files if p.stem.startswith(id_)]
     if len(matching) == 1:
         return matching[0]
     what = f"no session {id_!r}" if not matching else f"{len(matching)} sessions begin with {id_!r}"
     raise UserError(what, "ddpwizard sessions list shows them")
 
 
-def _decoded(path: Path, content: bytes) -> Iterator[SessionEvent]:
+def _read(path: Path) -> Session:
+    """Read a session; lines that are no event are left out and their numbers kept.
+
+    Raises:
+        UserError: The file cannot be read, or has no event.
+    """
     decoder = msgspec.json.Decoder(SessionEvent)
-    lines = content.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
+    events: list[SessionEvent] = []
+    damaged: list[int] = []
+    for number, line in enumerate(read_regular_file(path, LIMIT_BYTES, NEW_SESSION).split(b"\n"), 1):
         try:
-            yield decoder.decode(line)
-        except msgspec.DecodeError as error:
-            if number == len(lines):
-                return
-            raise UserError(
-                f"{path}:{number}: not a session event ({error})", "leave this session, start a new one"
-            ) from error
+            event = decoder.decode(line) if line.strip() else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            event = None
+        if event and _is_complete(event):
+            events.append(event)
+        elif line.strip():
+            damaged.append(number)
+    if not events:
+        raise UserError(f"{path} has no session event", NEW_SESSION)
+    return Session(path, events, damaged)
+
+
+def _is_complete(event: SessionEvent) -> bool:
+    """Return whether an event has the data that its readers rely on."""
+    try:
+        msgspec.convert(event.data, CONTENT.get(event.kind, dict))
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Write to the end of a file, wholly or not at all.
+
+    Raises:
+        OSError: The file cannot be written; it is as before.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    try:
+        before_bytes = os.fstat(fd).st_size
+        if before_bytes and os.pread(fd, 1, before_bytes - 1) != b"\n":
+            content = b"\n" + content  # after a line that was cut off
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        except OSError:
+            os.ftruncate(fd, before_bytes)
+            if not before_bytes:
+                path.unlink()
+            raise
+    finally:
+        os.close(fd)

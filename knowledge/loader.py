@@ -14,6 +14,7 @@ import msgspec
 
 from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
 from .stemming import clue_stems
+from .templates import names_in_template
 from .yaml_file import Key, KnowledgeError, convert, line_of, read_foreign_bytes
 
 CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -27,6 +28,7 @@ SHARED_FILES: dict[str, Any] = {
     "synonyms.yaml": list[list[str]],
     "topics.yaml": dict[str, str],
     "multi_rank_words.yaml": list[str],
+    "facts.yaml": dict[str, str],
     "glossary.yaml": dict[str, str],
 }
 FORMER_NAMES = {"scope.yaml": "in_scope_words.yaml", "several.yaml": "multi_rank_words.yaml"}  # of a team's files
@@ -132,6 +134,7 @@ def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
         in_scope_words=raw["in_scope_words.yaml"],
         synonyms=raw["synonyms.yaml"],
         topics=raw["topics.yaml"],
+        facts=raw["facts.yaml"],
         multi_rank_words=raw["multi_rank_words.yaml"],
         glossary=raw["glossary.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",
@@ -212,8 +215,15 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
     for i, fix in enumerate(cause.fixes):
         if fix.rule and fix.rule not in knowledge.rules:
             yield ["fixes", i, "rule"], f"no rule {fix.rule!r} in rules.yaml"
-        if fix.kind == "patch" and not fix.rule:
-            yield ["fixes", i], "a patch names the review rule that makes it"
+        if fix.kind == "patch" and not (fix.rule or fix.recipe or fix.set):
+            yield ["fixes", i], "a patch names the review rule or the recipe that makes it, or the arguments to set"
+        for key, ids in (("when", fix.when), ("unless", fix.unless)):
+            for j, id_ in enumerate(ids):
+                if id_ not in findings and ("." not in id_ or id_ not in knowledge.facts):
+                    yield ["fixes", i, key, j], f"undeclared finding or condition {id_!r}"
+        for key, text in (("text", fix.text), ("code", fix.code), ("note", fix.note)):
+            for name in sorted(names_in_template(text) - set(knowledge.facts)):
+                yield ["fixes", i, key], f"no fact {name!r} in facts.yaml"
         if fix.safety == "unsafe" and not fix.why_unsafe:
             yield ["fixes", i], "an unsafe fix says why (why_unsafe)"
     texts: list[tuple[list[Key], str]] = [(["explain"], cause.explain)]

@@ -55,10 +55,27 @@ class Clue(StrictStruct, frozen=True):
     weight: Weight = "moderate"
 
 
-class FixSpec(StrictStruct, frozen=True):
-    """A fix of a cause. ``patch`` names a review rule; ``config``, ``code``, ``command``, ``env`` a generator.
+class CallOption(StrictStruct, frozen=True):
+    """An argument that a patch gives to every call of a function or class (``torch.load``).
 
-    ``text`` and ``note`` are prose, shown before and after ``code``, whose lines are shown and copied as they are.
+    ``place`` is its position among the positional arguments. A call that has it is left alone, unless ``replace``.
+    """
+
+    call: str
+    argument: str
+    value: str
+    place: int | None = None
+    replace: bool = False
+
+
+class FixSpec(StrictStruct, frozen=True):
+    """A fix of a cause. ``patch`` names a review rule, a recipe, or arguments to ``set``; ``config``, ``code``,
+    ``command``, ``env`` a generator.
+
+    ``text`` and ``note`` are prose, shown before and after ``code``, whose lines are shown and copied as they are. In
+    all three ``{name|fallback}`` is a fact of the case (``facts.yaml``), and ``code`` gets the user's variable names.
+    ``at``: the calls of the user's script that it is about. It is offered first if one of ``when`` holds, after all
+    others if none of them does, and last if one of ``unless`` does; both name findings or conditions of ``facts.yaml``.
     """
 
     id: str
@@ -71,6 +88,11 @@ class FixSpec(StrictStruct, frozen=True):
     text: str = ""
     code: str = ""
     note: str = ""
+    recipe: str = ""
+    set: list[CallOption] = []
+    at: list[str] = []
+    when: list[str] = []
+    unless: list[str] = []
 
 
 class Verification(StrictStruct, frozen=True):
@@ -194,6 +216,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
+    facts: dict[str, str] = {}  # what the fixes of an entry may name: values, and conditions (``case.…``)
     stems: dict[str, str] = {}  # of every phrase that is matched
     left_out: list[str] = []  # path:line: problem of each invalid entry of a team
 

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import os
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ SCREEN_CLASSES = {
 }
 QUIT_AGAIN_S = 5.0  # a second ctrl+c within this time quits
 CLEAN_UP_LIMIT_S = 5.0
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 DEMO = "demo"  # group of the worker that runs the job of the demo
 
 
@@ -65,6 +67,14 @@ class WizardApp(App[int]):
             id="interrupt",
             tooltip="Cancel the running task; press twice to quit",
         ),
+        Binding(
+            "ctrl+z",
+            "suspend_process",
+            "suspend",
+            show=False,
+            id="suspend",
+            tooltip="Back to the shell; fg there returns to the wizard",
+        ),
     ]
 
     def __init__(self, state: WizardState, start: str = "home", **arguments: Any) -> None:
@@ -72,6 +82,8 @@ class WizardApp(App[int]):
         self._start, self._arguments = start, arguments
         self._interrupted_at = -QUIT_AGAIN_S
         self.problem: Exception | None = None
+        self.ended_by = 0  # the signal that ended the wizard
+        self._leaving: asyncio.Future[None] | None = None
         # Textual loads the style of a screen only when it is pushed, so that of the first is named here.
         super().__init__(css_path=["app.tcss", screen_class(start).CSS_PATH])
         self.animation_level = "none"
@@ -88,6 +100,25 @@ class WizardApp(App[int]):
 
     def get_default_screen(self) -> WizardScreen:
         return make_screen(self._start, **self._arguments)
+
+    def on_mount(self) -> None:
+        """End as after ``quit`` when a signal asks for it: restore the terminal, remove temporary directories."""
+        if not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in ENDING_SIGNALS:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, lambda number, _: self._end_by_signal(number, loop))
+
+    def _end_by_signal(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.ended_by = number
+        for each in ENDING_SIGNALS:  # a second one ends the process at once
+            signal.signal(each, signal.SIG_DFL)
+        # The kernel sends SIGCONT with the hang-up; Textual would start a second input thread, which never ends.
+        signal.signal(signal.SIGCONT, lambda *_: None)
+        loop.call_soon_threadsafe(self._start_leaving)
+
+    def _start_leaving(self) -> None:
+        self._leaving = asyncio.ensure_future(self.leave())
 
     @property
     def current(self) -> WizardScreen:

@@ -1,6 +1,7 @@
 """Start of the wizard: full screen if the terminal can show it, else numbered questions."""
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,7 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     if options.plain or not has_screen(os.environ):
         from .plain.wizard import run_plain
 
+        _clean_up_after_signals()
         return run_plain(screen, WizardState(options), arguments)
     size = os.get_terminal_size(sys.__stderr__.fileno()) if sys.__stderr__ else os.terminal_size((80, 24))
     if 0 < size.columns < LEAST_COLUMNS or 0 < size.lines < LEAST_ROWS:
@@ -36,13 +38,27 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
 
     state = WizardState(options)
     if screen == "resume":
-        screen, arguments = state.resume(str(arguments.get("id", "last"))), {}
+        screen, arguments = state.resume(str(arguments.get("id", "last")))
     app = WizardApp(state, screen, **arguments)
     gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)
+    if app.ended_by:
+        return 128 + app.ended_by
     if app.problem:
         raise app.problem
     return app.return_code or 0
+
+
+def _clean_up_after_signals() -> None:
+    """Let SIGTERM and SIGHUP end plain mode by an exception, so that temporary directories are removed."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
 
 
 def has_screen(environ: Mapping[str, str]) -> bool:

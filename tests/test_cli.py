@@ -70,6 +70,26 @@ def test_usage_error_is_one_line_with_exit_code_2(arguments: list[str], message:
     assert message in refused(ddpwizard(*arguments), 2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--python", "/no/such/python", "doctor"], "/no/such/python"),
+        (["--python", sys.executable, "doctor", "--python", "/no/such/later"], "/no/such/later"),
+        (["--knowledge", "/no/such/dir", "kb", "list"], "/no/such/dir"),
+        (["--demo", "triage"], "--demo"),
+    ],
+)
+def test_option_before_the_command_counts_as_after_it(arguments: list[str], message: str):
+    assert message in refused(ddpwizard(*arguments), 2)
+
+
+def test_ascii_before_the_command_and_both_directories_of_knowledge(tmp_path: Path):
+    assert ddpwizard("--ascii", "explain", "port-in-use").stdout.isascii()
+    assert not ddpwizard("explain", "port-in-use").stdout.isascii()
+    twice = ddpwizard("--knowledge", str(tmp_path), "kb", "list", "--knowledge", str(tmp_path / "none"))
+    assert "none: no such directory" in refused(twice, 2)
+
+
 def test_errors_are_json_with_json_option():
     done = ddpwizard("explain", "no-such-cause", "--json")
     assert done.returncode == 2
@@ -104,7 +124,7 @@ def test_traceback_is_written_to_the_log_file_only(
     from ddpwizard import cli
 
     def broken(*_args: object, **_kwargs: object) -> None:
-        raise RuntimeError("broken on purpose")
+        raise RuntimeError("broken on purpose, with HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345")
 
     monkeypatch.setattr(cli.group, "main", broken)
     assert cli.run(["kb", "list"]) == 2
@@ -112,7 +132,9 @@ def test_traceback_is_written_to_the_log_file_only(
     assert error.count("\n") == 1
     assert "broken on purpose" in error
     assert str(state / "ddpwizard.log") in error
-    assert "Traceback" in (state / "ddpwizard.log").read_text()
+    log = state / "ddpwizard.log"
+    assert "Traceback" in log.read_text() and "hf_abcdef" not in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("words", [["kb", "list", "--json"], ["plan", "--model", "gpt2", "--gpus", "2"], ["--help"]])

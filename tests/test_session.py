@@ -1,6 +1,7 @@
 """A session is its file: every step is written at once, an incomplete line costs only itself, secrets are removed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,13 +45,78 @@ def test_incomplete_last_line_is_dropped_and_writing_continues():
     assert [event.kind for event in Session.load(session.id).events] == ["opened", "note"]
 
 
-def test_invalid_line_is_reported():
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense",
+        b'{"at": 1, "kind": "truth", "data": {"cause": "x"}}',
+        b'{"at": 1, "kind": "evidence", "data": {}}',
+        b'{"at": 1, "kind": "note", "data": {"text": "\xff"}}',
+        b'{"at": 1, "kind": "note", "data": {"text": ' + b"[" * 5000 + b"]" * 5000 + b"}}",
+    ],
+    ids=["no JSON", "a key is missing", "no evidence", "not UTF-8", "deep"],
+)
+def test_damaged_line_is_left_out_and_reported(line: bytes):
     session = Session.new(argv=[])
-    with session.path.open("a") as file:
-        file.write("nonsense\n")
+    with session.path.open("ab") as file:
+        file.write(line + b"\n")
     session.append("note", text="more")
-    with pytest.raises(UserError, match=":2:"):
-        Session.load(session.id)
+    again = Session.load(session.id)
+    assert [event.kind for event in again.events] == ["opened", "note"]
+    assert again.damage == f"session {session.id}: 1 damaged line left out (line 2)"
+    assert [each.id for each in all_sessions()] == [session.id]
+
+
+def test_files_that_are_no_sessions_are_left_out(tmp_path: Path):
+    session = Session.new(argv=[])
+    directory = session.path.parent
+    (directory / "z-empty.jsonl").touch()
+    (directory / "z-directory.jsonl").mkdir()
+    os.mkfifo(directory / "z-pipe.jsonl")
+    (directory / "z-deep.jsonl").write_text("[" * 100_000)
+    assert [each.id for each in all_sessions()] == [session.id]
+    assert Session.load("last").id == session.id
+    with pytest.raises(UserError, match="not a regular file"):
+        Session.load("z-pipe")
+
+
+def test_full_disk_loses_the_event_and_nothing_else():
+    """The size of files is limited to what a file system of 8 kB leaves: a write is cut off as on a full disk."""
+    session = Session.new(argv=[])
+    code = (
+        "import resource, sys\n"
+        "from ddpwizard.app.errors import UserError\n"
+        "from ddpwizard.app.session import Session\n"
+        "session = Session.load(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    session.append('note', text='x' * 5000)\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+        "assert len(session.events) == 1\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
+        "session.append('note', text='there is space again')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, session.id], capture_output=True, text=True, check=True)
+    assert "cannot write the session file" in done.stdout
+    again = Session.load(session.id)
+    assert [event.data.get("text") for event in again.events] == [None, "there is space again"]
+    assert again.damage == ""
+
+
+def test_session_that_cannot_be_begun_leaves_no_file(state: Path):
+    code = (
+        "import resource\n"
+        "from ddpwizard.app.errors import UserError\n"
+        "from ddpwizard.app.session import Session\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8))\n"
+        "try:\n"
+        "    Session.new(argv=[])\n"
+        "except UserError:\n"
+        "    pass\n"
+    )
+    subprocess.run([sys.executable, "-B", "-c", code], check=True)
+    assert list((state / "sessions").iterdir()) == []
 
 
 def test_secrets_do_not_reach_the_file():

@@ -4,15 +4,11 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from ..options import Options
-
-if TYPE_CHECKING:
-    pass
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,12 +22,14 @@ class ScreenRequested(Exception):
 
 
 def common_options(command: F) -> F:
-    """Add the common options to a command, which receives them as one ``options`` argument."""
+    """Add the common options to a command, which receives them as one ``options`` argument.
+
+    Options before the command count as well; of one that is given twice, the later wins.
+    """
 
     @functools.wraps(command)
     def with_options(*args: Any, **kwargs: Any) -> Any:
-        names = Options.__struct_fields__
-        given = {name: kwargs.pop(name) for name in names}
+        given = _merged({name: kwargs.pop(name) for name in Options.__struct_fields__})
         given["ascii"] = given["ascii"] or not _unicode_output()
         if given["ascii"]:
             from ..text.ascii import ascii_output
@@ -62,6 +60,18 @@ def common_options(command: F) -> F:
     ):
         with_options = decorate(with_options)
     return with_options  # type: ignore[return-value]
+
+
+def force_option(names: str) -> Callable[[F], F]:
+    """Return the option without which an existing file is not overwritten."""
+    return click.option("--force", is_flag=True, help=f"Overwrite an existing file with {names}.")
+
+
+def _merged(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a command with those that were given before it; directories of knowledge add up."""
+    before: dict[str, Any] = click.get_current_context().obj or {}
+    directories = (*map(Path, before.get("knowledge", ())), *given["knowledge"])
+    return {name: value or before.get(name, value) for name, value in given.items()} | {"knowledge": directories}
 
 
 def _unicode_output() -> bool:

@@ -20,7 +20,7 @@ from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
-from ..text.units import bytes_text, percent_text
+from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
 
 SHOWN_CAUSES = 3
@@ -146,7 +146,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
         print_line("No known cause matched. These would help: a longer log, or")
     for place, cause in enumerate(named, 1):
         bar = "█" * max(1, round(cause.confidence * 20))
-        print_line(f"{place}  {cause.title}   {percent_text(cause.confidence)}  {bar}")
+        print_line(f"{place}  {cause.title}   {probability_text(cause.confidence)}  {bar}")
         for line in cause.because[:SHOWN_LINES]:
             print_line(_reason(line))
         for line in cause.against[:2]:
@@ -155,7 +155,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
             print_line(f"     {knowledge.causes[cause.id].summary}")
             print_line(f"     → ddpwizard explain {cause.id}")
     if named:
-        print_line(f"–  something else   {percent_text(diagnosis.other)}")
+        print_line(f"–  something else   {probability_text(diagnosis.other)}")
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:

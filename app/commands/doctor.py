@@ -18,12 +18,12 @@ from ..options import Options, knowledge_for, target_python
 from ..probes.context import ProbeContext, level_permitted
 from ..probes.run_probes import PROBES, judge_snapshot, permitted_probes, run_probes
 from ..snapshot import LIMIT_BYTES, Snapshot, read_snapshot
-from ..system.files import check_writable, read_regular_file, write_atomic
+from ..system.files import check_result_file, read_regular_file, write_result
 from ..text import redact
 from ..text.json_output import json_bytes, print_json, public_document
 from ..text.terminal import print_progress
 from ..text.units import count_text
-from .common import common_options
+from .common import common_options, force_option
 from .doctor_text import print_checks
 
 WORST = ("fail", "warn", "unknown", "skip", "ok")
@@ -34,9 +34,10 @@ BENCH = "allreduce"
 @click.option("--full", is_flag=True, help="Also list the checks that passed.")
 @click.option("--bench", is_flag=True, help="Also run a real all-reduce over the GPUs (or CPUs) of this machine.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Save the snapshot as JSON.")
+@force_option("--save")
 @click.option("--replay", metavar="FILE", type=click.Path(path_type=Path), help="Analyse a saved snapshot instead.")
 @common_options
-def command(full: bool, bench: bool, save: Path | None, replay: Path | None, options: Options) -> int:
+def command(full: bool, bench: bool, save: Path | None, force: bool, replay: Path | None, options: Options) -> int:
     """Check this machine: launch environment, torch, GPUs, port, network, limits, MASTER_ADDR.
 
     Exit code 0: no problem found; 1: a check failed; 3: nothing could be inspected.
@@ -51,10 +52,11 @@ def command(full: bool, bench: bool, save: Path | None, replay: Path | None, opt
         raise UserError("--replay analyses a saved snapshot and runs nothing", "leave out --bench and --save")
     knowledge = knowledge_for(options)
     if save:
-        check_writable(save, "--save")
+        check_result_file(save, "--save", force=force)
     snapshot = _load(replay) if replay else _look(knowledge, options, bench)
     if save:
-        write_atomic(save, json_bytes(redact.redact_record(msgspec.to_builtins(snapshot))), "--save")
+        content = json_bytes(redact.redact_record(msgspec.to_builtins(snapshot)))
+        write_result(save, content, "--save", force=force)
         print_progress(f"saved to {save}")
     checks = sorted(judge_snapshot(snapshot), key=lambda check: WORST.index(check.status))
     if not any(getattr(snapshot, probe) is not None for probe in PROBES):

@@ -11,7 +11,7 @@ import click
 from ..evidence import Check
 from ..snapshot import BenchRow, Snapshot
 from ..text.terminal import status_glyph, strip_control
-from ..text.units import bytes_text, count_text, seconds_text
+from ..text.units import bytes_text, count_text, gbps_text, seconds_text
 
 WIDTH = 80
 COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
@@ -51,13 +51,9 @@ def _bench(rows: Sequence[BenchRow], ascii_only: bool) -> None:
     _line(f"\n{first.operation}, {count_text(first.ranks, 'rank')}, {first.backend}", "")
     _line(f"  {'size':>9}  {'time':>9}  {'algbw':>11}  {'busbw':>11}", "")
     for row in rows:
-        speed = f"{_gbps(row.algbw_gbps)}  {_gbps(row.busbw_gbps)}"
+        speed = f"{gbps_text(row.algbw_gbps):>11}  {gbps_text(row.busbw_gbps):>11}"
         right = "" if row.correct else f"  {status_glyph('fail', ascii_only)} wrong data"
         _line(f"  {bytes_text(row.bytes):>9}  {seconds_text(row.seconds):>9}  {speed}{right}", "")
-
-
-def _gbps(value: float) -> str:
-    return f"{value:>6.3g} GB/s" if value >= 0.001 else "<0.001 GB/s"
 
 
 def _wrapped(text: str, first: str, following: str, status: str) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from ..diagnosis.cause_text import cause_lines
+from ..diagnosis.cause_text import cause_lines, fill_fallbacks
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
@@ -23,7 +23,7 @@ def command(id_: str, options: Options) -> int:
         hint = did_you_mean(closest(id_, knowledge.causes))
         raise UserError(f"no cause {id_!r}", hint or "ddpwizard kb list shows all causes")
     if options.json:
-        print_json(public_document("cause", knowledge, cause))
+        print_json(public_document("cause", knowledge, fill_fallbacks(cause)))
     else:
         for line in cause_lines(cause, knowledge):
             print_line(line)

@@ -26,6 +26,7 @@ from ..plan.types import PlanRow
 from ..system.files import read_regular_file
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
+from ..text.units import gbps_text
 from .common import common_options
 from .plan_options import GroupedCommand, model_option, output_option, request_options, training_option
 
@@ -131,7 +132,7 @@ def command(
     compared = _track(rows, module) if module else []
     points = scaling_curve.scaling_points(whole, links, resolved.host_bytes, resolved.recompute) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
-        assumed.append(f"link between nodes: {links.inter_gbps:g} GB/s, where the curve has several: --inter-gbps")
+        assumed.append(f"link between nodes: {gbps_text(links.inter_gbps)}, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
     if write and best.fits is False:
         print_progress(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")

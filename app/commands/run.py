@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -12,16 +13,20 @@ import click
 from ..errors import InspectionError, UserError
 from ..options import Options
 from ..system import run_directory
-from ..system.files import check_writable
-from ..system.timeouts import wait_for
-from ..text.terminal import print_progress
+from ..system.files import check_result_file
+from ..text.redact import redact_text
+from ..text.terminal import print_progress, wrap_message
+from ..watchdog import signals
 from ..watchdog.environment import DUMP_PREFIX, rank_environment
+from ..watchdog.kept_files import redact_run_directory, remove_old_directories
 from ..watchdog.notify import split_command
-from ..watchdog.watchdog import Report, WatchdogOptions, run_watchdog
-from .common import common_options
+from ..watchdog.watchdog import WatchdogOptions, run_watchdog
+from .common import common_options, force_option
+from .run_diagnosis import RunDiagnosis
 
 HANG_AFTER_S = 300.0
-DIAGNOSIS_LIMIT_S = 60.0
+NAME = "ddpwizard: "
+LINE_WIDTH = 80  # where the terminal does not know it
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -48,6 +53,7 @@ DIAGNOSIS_LIMIT_S = 60.0
     type=click.Path(path_type=Path),
     help="Write the verdict: .json, else text.",
 )
+@force_option("--report")
 @click.option(
     "--warn-signal",
     "warn_signals",
@@ -64,6 +70,7 @@ def command(
     then: Literal["keep", "stop"],
     on_hang: str | None,
     report: Path | None,
+    force: bool,
     warn_signals: tuple[str, ...],
     words_of_command: tuple[str, ...],
     options: Options,
@@ -86,39 +93,48 @@ def command(
     if on_hang_words and not shutil.which(on_hang_words[0]):
         raise UserError(f"--on-hang {on_hang_words[0]}: no such program", "name a program on the PATH")
     if report:
-        check_writable(report, "--report")
+        check_result_file(report, "--report", force=force)
+    remove_old_directories()
     try:
         private = run_directory.create_run_directory()
     except OSError as error:
         raise InspectionError(f"cannot create a private directory: {error.strerror}", "free space in /tmp") from None
     keep = False
     try:
+        diagnosis = RunDiagnosis(private, options, then == "stop", report, on_hang_words, _write)
         code, keep = run_watchdog(
             words_of_command,
             rank_environment(os.environ, private),
             private,
             watchdog_options,
-            lambda pid, why: _diagnose(pid, why, report, on_hang_words, options),
-            _write_line,
+            diagnosis,
+            _write,
         )
+        diagnosis.record_end()
     finally:
         if (keep and any(private.iterdir())) or any(private.glob(f"{DUMP_PREFIX}*")):
-            _write_line(f"output and records of the ranks: {private}")
+            redact_run_directory(private)
+            _write(f"output and records of the ranks: {private}")
         else:
             shutil.rmtree(private, ignore_errors=True)
     return code
 
 
-def _write_line(line: str) -> None:
+def _write(text: str) -> None:
+    """Write a message to standard error: at a terminal wrapped below its first line, else our name before each line."""
+    lines = redact_text(text).strip().splitlines() or [""]
     with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the watchdog continues
-        print_progress(f"ddpwizard: {line}".rstrip())
+        if sys.stderr.isatty():
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or LINE_WIDTH
+            shown = wrap_message([f"{NAME}{lines[0]}", *lines[1:]], width)
+        else:
+            shown = [f"{NAME}{line}".rstrip() for line in lines]
+        print_progress("\n".join(shown))
 
 
 def _signals(names: tuple[str, ...]) -> frozenset[int]:
-    """Return the signals of names (USR1, SIGUSR1) or numbers; only those of ``HANDLED_SIGNALS`` are possible."""
-    from ..watchdog.watchdog import HANDLED_SIGNALS
-
-    able = {number.name.removeprefix("SIG"): number for number in HANDLED_SIGNALS if number != signal.SIGCHLD}
+    """Return the signals of names (USR1, SIGUSR1) or numbers; only those of ``signals.HANDLED`` are possible."""
+    able = {number.name.removeprefix("SIG"): number for number in signals.HANDLED if number != signal.SIGCHLD}
     able |= {str(int(number)): number for number in able.values()}
     found: set[int] = set()
     for name in names:
@@ -131,30 +147,3 @@ def _signals(names: tuple[str, ...]) -> frozenset[int]:
             )
         found.add(number)
     return frozenset(found)
-
-
-def _diagnose(pid: int, why: str, report: Path | None, on_hang: list[str], options: Options) -> Report:
-    """Diagnose the job, write the report and run the hook. Loads the knowledge only now."""
-    import asyncio
-
-    from ..options import knowledge_for
-    from ..text.json_output import json_bytes, public_document
-    from ..triage.triage import triage_jobs
-    from ..watchdog import notify
-    from .triage import report_as_json, report_lines
-
-    try:
-        triage = triage_jobs(pid=pid, allow=options.allow or "reads")
-        reports = asyncio.run(wait_for(DIAGNOSIS_LIMIT_S, triage))
-        knowledge = knowledge_for(options)
-        body = {"why": why, "jobs": [report_as_json(each, knowledge) for each in reports]}
-        lines = [line for each in reports for line in report_lines(each, knowledge)]
-    except UserError as error:
-        return Report("unknown", [str(error)])
-    except asyncio.TimeoutError:
-        return Report("unknown", [f"the diagnosis took more than {DIAGNOSIS_LIMIT_S:.0f} s and was cancelled"])
-    verdict = json_bytes(public_document("triage", knowledge, body))
-    more = [notify.write_report(report, verdict, [why, "", *lines])] if report else []
-    if on_hang and (problem := notify.run_hook(on_hang, verdict)):
-        more.append(problem)
-    return Report(reports[0].verdict.state if reports else "unknown", lines + more)

@@ -10,10 +10,10 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
 from ..session import Session, all_sessions, proof_outcome
-from ..system.files import write_atomic
+from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
-from .common import ScreenRequested, common_options
+from .common import ScreenRequested, common_options, force_option
 
 
 @click.group(invoke_without_command=True)
@@ -29,7 +29,11 @@ def command(ctx: click.Context) -> int | None:
 @common_options
 def list_sessions(options: Options) -> int:
     """List the sessions, newest first."""
-    rows = [_row(session) for session in all_sessions()]
+    rows: list[dict[str, Any]] = []
+    for session in all_sessions():
+        rows.append(_row(session))
+        if session.damage:
+            print_progress(session.damage)
     if options.json:
         print_json(public_document("sessions", None, {"sessions": rows}))
         return ExitCode.OK
@@ -48,7 +52,7 @@ def resume(id_: str, options: Options) -> int:
     """Resume a session. ID may be a prefix; without an ID the newest is resumed."""
     if options.json:
         raise UserError("sessions resume is interactive and has no --json", "sessions export ID")
-    session = Session.load(id_)
+    session = _load(id_)
     raise ScreenRequested("resume", options, id=session.id)
 
 
@@ -57,16 +61,19 @@ def resume(id_: str, options: Options) -> int:
 @click.option("--format", "form", type=click.Choice(["md", "html"]), default="md", help="Markdown or one HTML page.")
 @click.option("--public", is_flag=True, help="Rename hosts, addresses, user names and paths.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@force_option("--output")
 @common_options
-def export(id_: str, form: str, public: bool, output: Path | None, options: Options) -> int:
+def export(id_: str, form: str, public: bool, output: Path | None, force: bool, options: Options) -> int:
     """Export a session as a page without secrets. ID may be a prefix; without an ID the newest is exported."""
     from .. import report
 
-    session = Session.load(id_)
+    if output:
+        check_result_file(output, "--output", force=force)
+    session = _load(id_)
     write = report.report_as_html if form == "html" else report.report_as_markdown
     text = write(session, public, knowledge_for(options))
     if output:
-        write_atomic(output, text.encode(), "--output")
+        write_result(output, text.encode(), "--output", force=force)
         print_progress(f"written: {output.absolute()}")
     if options.json:
         body = {"id": session.id, "format": form, "public": public, "path": str(output.absolute()) if output else None}
@@ -74,6 +81,13 @@ def export(id_: str, form: str, public: bool, output: Path | None, options: Opti
     elif not output:
         click.echo(text, nl=False)
     return ExitCode.OK
+
+
+def _load(id_: str) -> Session:
+    session = Session.load(id_)
+    if session.damage:
+        print_progress(session.damage)
+    return session
 
 
 def _row(session: Session) -> dict[str, Any]:

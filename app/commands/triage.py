@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,17 @@ from ..jobs import other_processes
 from ..options import Options, knowledge_for
 from ..review.review import review_file
 from ..system import procfs
-from ..system.files import check_writable, write_atomic
+from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.terminal import align_columns, print_line, print_progress
-from ..text.units import percent_text
+from ..text.units import probability_text
 from ..triage import other_hosts, rank_groups
 from ..triage.process_json import process_rows
 from ..triage.sampling import flight_recorder_dumps
 from ..triage.triage import evidence_of_report, sort_by_severity, triage_jobs
 from ..triage.types import JobReport
 from ..triage.verdict import judge_job
-from .common import common_options
+from .common import common_options, force_option
 
 TIED = 0.5  # with less confidence the culprits are a guess
 TROUBLE = ("hung", "dead")
@@ -45,6 +46,7 @@ INTERNAL = ("observed",)
 )
 @click.option("--logs", metavar="PATH…", multiple=True, help="Analyse logs; with --pid, together with the job.")
 @click.option("--save", metavar="FILE", help="Save the snapshot for --merge; - is stdout.")
+@force_option("--save")
 @click.option("--merge", metavar="FILE…", multiple=True, help="Analyse saved snapshots of one or more hosts.")
 @click.argument("more", nargs=-1, metavar="")
 @common_options
@@ -53,6 +55,7 @@ def command(
     recorder: tuple[str, ...],
     logs: tuple[str, ...],
     save: str | None,
+    force: bool,
     merge: tuple[str, ...],
     more: tuple[str, ...],
     options: Options,
@@ -77,12 +80,12 @@ def command(
         names = " and ".join([*used, *(["--pid"] if pid is not None else [])])
         raise UserError(f"{names} cannot be combined", "use one of them")
     if save and save != "-":
-        check_writable(Path(save), "--save")
+        check_result_file(Path(save), "--save", force=force)
     knowledge = knowledge_for(options)
     paths = [Path(path) for values in given.values() for path in values] + [Path(path) for path in more]
     reports = _reports(used[0] if used else "", paths, pid, options)
     if save:
-        _save(reports, save)
+        _save(reports, save, force)
     if save == "-":
         return _exit_code(reports)
     if pid is not None and all(row.state == "unreadable" for report in reports for row in report.ranks):
@@ -122,14 +125,14 @@ def _reports(source: str, paths: list[Path], pid: int | None, options: Options) 
     return asyncio.run(triage_jobs(pid=pid, logs=paths, allow=options.allow or "reads", progress=print_progress))
 
 
-def _save(reports: list[JobReport], target: str) -> None:
+def _save(reports: list[JobReport], target: str, force: bool) -> None:
     from ..triage import saved
 
     content = saved.encode_bundle([report.observed for report in reports])
     if target == "-":
         sys.stdout.buffer.write(content + b"\n")
         return
-    write_atomic(Path(target), gzip.compress(content) if target.endswith(".gz") else content, "--save")
+    write_result(Path(target), gzip.compress(content) if target.endswith(".gz") else content, "--save", force=force)
     print_progress(f"saved to {target}")
 
 
@@ -152,7 +155,7 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     """Return a job as text: the verdict, then the ranks, then the source."""
     verdict = report.verdict
     lines = [rank_groups.job_title(report), f"  {verdict.why}"]
-    sure = f"{percent_text(verdict.confidence)} sure"
+    sure = f"{probability_text(verdict.confidence)} sure"
     if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:
         name = _lower(knowledge.causes[verdict.cause].title if verdict.cause in knowledge.causes else verdict.cause)
         lines.append(f"  {verdict.state}. Most likely: {name}. Which of the ranks is to blame: {sure}.")
@@ -185,7 +188,7 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     if verdict.cause and verdict.cause in knowledge.causes:
         lines += ["", f"  ddpwizard explain {verdict.cause} shows more."]
         if script := _patched(report, knowledge):
-            lines.append(f"  ddpwizard review {script} --diff shows a patch.")
+            lines.append(f"  ddpwizard review {shlex.quote(script)} --diff shows a patch.")
     return lines
 
 

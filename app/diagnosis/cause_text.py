@@ -2,7 +2,10 @@
 
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from ...knowledge.schema import Cause, Clue, FixSpec, Knowledge
+from ...knowledge.templates import fill_template
 
 LineKind = Literal["text", "item", "detail", "code"]
 BULLET = "- "
@@ -31,7 +34,11 @@ def cause_sections(cause: Cause, knowledge: Knowledge) -> list[EntrySection]:
     """Return everything known about a cause below its title and summary, in reading order."""
     fixes: list[EntryLine] = []
     for fix in cause.fixes:
-        fixes.append(EntryLine(fix.title + (f" ({fix.safety}: {fix.why_unsafe})" if fix.why_unsafe else ""), "item"))
+        fixes.append(
+            EntryLine(
+                fill_template(fix.title, {}) + (f" ({fix.safety}: {fix.why_unsafe})" if fix.why_unsafe else ""), "item"
+            )
+        )
         fixes += _fix_lines(fix)
     versions = ", ".join(f"{name} {versions}" for name, versions in cause.holds_for.items())
     sections = [
@@ -98,12 +105,22 @@ def _weights(cause: Cause, knowledge: Knowledge) -> list[EntryLine]:
 
 def _fix_lines(fix: FixSpec) -> list[EntryLine]:
     """Return the prose and the code of a fix, the code with a blank line around it."""
-    lines = [EntryLine(fix.text.strip(), "detail")] if fix.text else []
-    if fix.code:
-        lines += (
-            [EntryLine("")] + [EntryLine(line, "code") for line in fix.code.rstrip().splitlines()] + [EntryLine("")]
+    text, code, note = (fill_template(part, {}).rstrip() for part in (fix.text, fix.code, fix.note))
+    lines = [EntryLine(text, "detail")] if text else []
+    if code:
+        lines += [EntryLine(""), *(EntryLine(line, "code") for line in code.splitlines()), EntryLine("")]
+    return [*lines, EntryLine(note, "detail")] if note else lines
+
+
+def fill_fallbacks(cause: Cause) -> Cause:
+    """Return an entry as it reads without a case: each fact in its fixes is replaced by its fallback."""
+    fixes = [
+        msgspec.structs.replace(
+            fix, **{key: fill_template(getattr(fix, key), {}) for key in ("title", "text", "code", "note")}
         )
-    return [*lines, EntryLine(fix.note.strip(), "detail")] if fix.note else lines
+        for fix in cause.fixes
+    ]
+    return msgspec.structs.replace(cause, fixes=fixes)
 
 
 def _rows(line: EntryLine) -> list[str]:

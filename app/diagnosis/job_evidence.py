@@ -9,6 +9,7 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..review.types import ReviewFinding
+from ..session import Session
 from ..triage import rank_groups
 from ..triage.triage import evidence_of_report
 from ..triage.types import JobReport
@@ -32,9 +33,13 @@ def add_review(case: Case, findings: Iterable[ReviewFinding]) -> None:
 
 def review_job_script(report: JobReport | None, knowledge: Knowledge) -> list[ReviewFinding]:
     """Return the findings in the script at which the verdict points, or [] if it names none or is not readable."""
+    return review_script(script_of_verdict(report), knowledge)
+
+
+def review_script(script: Path | None, knowledge: Knowledge) -> list[ReviewFinding]:
+    """Return the findings in a script, or [] if there is none or it is not readable."""
     from ..review.review import review_file
 
-    script = script_of_verdict(report)
     try:
         return review_file(script, knowledge) if script else []
     except UserError:
@@ -45,6 +50,18 @@ def script_of_verdict(report: JobReport | None) -> Path | None:
     """Return the file of the line at which the verdict points, or None."""
     path = (report.verdict.where or "").rpartition(":")[0] if report else ""
     return Path(path) if path else None
+
+
+def script_of_session(session: Session) -> Path | None:
+    """Return the file at which the last verdict of a session points, else its evidence, if it is on this machine."""
+    places: list[str] = []
+    for event in reversed(session.events):
+        if event.kind == "triage":
+            places += [job.get("verdict", {}).get("where") or "" for job in event.data.get("jobs", [])]
+        elif event.kind == "evidence" and event.data.get("source") in ("job", "review"):
+            places.append(event.data.get("where", ""))
+    paths = (Path(place.rpartition(":")[0]) for place in places if place.rpartition(":")[0].endswith(".py"))
+    return next((path for path in paths if path.is_absolute() and path.is_file()), None)
 
 
 def _event_data(reports: Sequence[JobReport]) -> dict[str, Any]:

@@ -6,17 +6,26 @@ from pathlib import Path
 import msgspec
 
 from ...knowledge.schema import Cause, FixSpec, Knowledge
+from ...knowledge.templates import fill_template
 from ..errors import UserError
 from ..hardware.machine import Machine, machine_from_snapshot
 from ..jobs.types import Process
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
 from ..launchers.recognise import parse_python
+from ..launchers.rewrite import find_free_port
 from ..launchers.types import GeneratedFix
 from ..review.types import ReviewFinding
-from ..snapshot import Snapshot
 from ..triage.types import JobReport
 from . import code_templates
-from .types import FilePatch, Fix
+from .call_options import patch_calls
+from .facts import CaseFacts, FixContext
+from .recipes.table import RECIPES
+from .recipes.types import RecipeResult
+from .types import FilePatch, Fix, Place
+from .user_code import rename_variables
+
+SHOWN_PLACES = 5
+CHANGES = ("patch", "text", "env")  # kinds after which the job is started again; the others are files of their own
 
 Generator = Callable[[Machine, list[str]], GeneratedFix]
 
@@ -43,37 +52,94 @@ GENERATORS: dict[str, Generator] = {
 }
 
 
-class FixContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that a fix is built from. Any of them may be missing."""
-
-    snapshot: Snapshot | None = None
-    script: str | None = None
-    report: JobReport | None = None
-    findings: list[ReviewFinding] = []
-
-
 def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list[Fix]:
-    """Build the fixes of a cause in the order of its entry.
+    """Build the fixes of a cause, those first that fit what was seen, else in the order of its entry.
 
-    A fix that lacks facts has text only (``display``), which names the missing ones. Reads the scripts that patches
-    are for; writes nothing.
+    A fix that lacks facts has text only (``display``), which names the missing ones. Reads the scripts of the case;
+    writes nothing.
     """
-    machine, target = machine_from_snapshot(context.snapshot), target_of(context)
-    return [
-        _patch(cause, spec, context, knowledge) if spec.kind == "patch" else _generated(cause, spec, machine, target)
-        for spec in cause.fixes
-    ]
+    facts = CaseFacts(context)
+    machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
+    built = [(_order(spec, facts), _build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
+    patches = {spec.id for spec in cause.fixes if spec.kind == "patch"}
+    return [fix for _, fix in sorted(built, key=lambda each: _preference(*each, needs_patch=each[1].id in patches))]
+
+
+def _preference(order: int, fix: Fix, *, needs_patch: bool) -> tuple[int, int]:
+    """Return the place of a fix: a patch before the others that fit as well, and one that cannot be made after them."""
+    if fix.patches:
+        return (0 if order == 1 else order), 0
+    return (max(order, 2) if needs_patch else order), 1
 
 
 def target_of(context: FixContext) -> list[str]:
     """Return the script and its arguments in a launcher's form: from the running job, else the script alone."""
-    processes = context.report.job.processes if context.report else []
-    for process in processes:
-        if python := parse_python(process.command):
-            return python.script_words
-    if not context.script:
-        return []
-    return [f"./{context.script}" if context.script.startswith("-") else context.script]
+    return CaseFacts(context).target
+
+
+def seen_machine(machine: Machine, facts: CaseFacts) -> Machine:
+    """Return the machine with what was seen of the job: its ranks, and the port that is taken."""
+    ranks, port = facts.values.get("ranks_per_node", ""), facts.values.get("port", "")
+    if ranks.isdigit() and int(ranks) > 0:
+        machine = msgspec.structs.replace(machine, job_ranks=int(ranks))
+    if port.isdigit():
+        busy = int(port)
+        free = machine.free_port if machine.free_port != busy else find_free_port()
+        machine = msgspec.structs.replace(machine, busy_port=busy, free_port=free)
+    return machine
+
+
+def _order(spec: FixSpec, facts: CaseFacts) -> int:
+    """Return the place of a fix among those of its cause: 0 fits what was seen, 3 contradicts it."""
+    if any(id_ in facts.holds for id_ in spec.unless):
+        return 3
+    if not spec.when:
+        return 1
+    return 0 if any(id_ in facts.holds for id_ in spec.when) else 2
+
+
+def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> Fix:
+    if spec.rule:
+        fix = _rule_patch(cause, spec, facts.context, knowledge)
+    elif spec.generator:
+        fix = _generated(cause, spec, machine, facts.target)
+    else:
+        fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
+    made = RECIPES[spec.recipe](facts) if spec.recipe in RECIPES else RecipeResult()
+    if spec.recipe and spec.recipe not in RECIPES:
+        made = RecipeResult(text=f"This ddpwizard has no recipe {spec.recipe!r}.")
+    if not fix.patches:
+        set_, set_places = patch_calls(spec.set, facts)
+        patches = set_ or made.patches
+        made = msgspec.structs.replace(made, places=[*made.places, *set_places])
+        if patches:
+            fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe)
+    text, code, note = (fill_template(part, facts.values).strip("\n") for part in (spec.text, spec.code, spec.note))
+    is_new = bool(made.text or made.code)
+    fix = msgspec.structs.replace(
+        fix,
+        title=fill_template(spec.title, facts.values),
+        text="\n\n".join(part for part in (made.text, text.strip(), fix.text) if part),
+        code=made.code if is_new and made.code else rename_variables(code, facts.names),
+        note=note.strip(),
+        places=_places(cause, spec, facts, made, fix),
+    )
+    starts_it = any(facts.values.get("target", "\0") in line for line in (*fix.commands, *fix.code.splitlines()))
+    is_change = spec.kind in CHANGES and not starts_it
+    return msgspec.structs.replace(fix, again=facts.command) if is_change else fix
+
+
+def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, fix: Fix) -> list[Place]:
+    """Return the lines that a fix is about, at most ``SHOWN_PLACES`` and each once."""
+    found = list(made.places)
+    if not found and not fix.patches and spec.kind in CHANGES:
+        found = [
+            Place(path=file.path, line=call.lineno, text=file.line(call.lineno))
+            for file, call in facts.calls(spec.at)
+        ]  # fmt: skip
+        found = [*facts.places(cause.id), *found] or facts.seen(cause)
+    once = {(place.path, place.line): place for place in reversed(found)}
+    return [place for place in found if once.get((place.path, place.line)) is place][:SHOWN_PLACES]
 
 
 def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str]) -> Fix:
@@ -88,9 +154,7 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         title=spec.title,
         safety=spec.safety if made.files else "display",
         why_unsafe=spec.why_unsafe if made.files else "",
-        text="\n\n".join(part for part in (spec.text.strip(), made.text) if part),
-        code=spec.code.rstrip(),
-        note=spec.note.strip(),
+        text=made.text,
         commands=made.commands,
         files=made.files,
     )
@@ -102,7 +166,7 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
     return f"No place in {', '.join(scripts)} can be patched automatically; fix it by hand."
 
 
-def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
+def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
     from ..review import review  # loads the rules, which only patches need
     from ..training_script.source import read_source
 
@@ -131,9 +195,7 @@ def _patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledg
         title=spec.title,
         safety="display" if not patches else "unsafe" if unsafe else "safe",
         why_unsafe=(unsafe.why_unsafe or spec.why_unsafe) if unsafe else "",
-        text="\n\n".join(part for part in (spec.text.strip(), "\n".join(by_hand)) if part),
-        code=spec.code.rstrip(),
-        note=spec.note.strip(),
+        text="\n".join(by_hand),
         patches=patches,
     )
 

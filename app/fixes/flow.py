@@ -3,11 +3,16 @@
 Each step that changes or proves something leaves its event in the session here.
 """
 
+import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
-from ..diagnosis.job_evidence import review_job_script, script_of_verdict
+from ..diagnosis.job_evidence import review_script, script_of_session, script_of_verdict
+from ..evidence import Evidence
+from ..logs.types import Timeline
 from ..probes.context import ProbeContext
 from ..review.types import ReviewFinding
 from ..session import Session
@@ -17,15 +22,20 @@ from ..system.paths import relative_to_cwd
 from ..triage.types import JobReport
 from .apply import AppliedFix, apply_fix, undo_fix
 from .build import FixContext, build_fixes
-from .proof import Progress, ProofResult, is_proved_by_probe, prove_job, prove_probe
-from .state_before import wrong_before
+from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
+from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
+from .state_before import FAILED, failure_before, wrong_before
 from .types import Fix
+from .watch_relaunch import Progress
 
-PROOF_LIMIT_S = 60.0
+ProofKind = Literal["job", "probe", "command"]
 
 
 class FixFlow:
-    """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any."""
+    """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
+
+    ``job`` is a running job of the case, whatever its verdict; ``evidence`` and ``timeline`` are those of the case.
+    """
 
     def __init__(
         self,
@@ -36,19 +46,25 @@ class FixFlow:
         snapshot: Snapshot | None = None,
         report: JobReport | None = None,
         findings: Sequence[ReviewFinding] = (),
+        evidence: Sequence[Evidence] = (),
+        timeline: Timeline | None = None,
+        job: JobReport | None = None,
     ) -> None:
         self.cause, self.report = cause, report
+        self._evidence, self._timeline, self._job = list(evidence), timeline, report or job
         self._knowledge, self._session, self._snapshot = knowledge, session, snapshot
         self._findings = list(findings)
 
     def build(self) -> list[Fix]:
-        """Return the fixes for this case, in the order of the knowledge entry. Reads scripts, writes nothing."""
-        script = script_of_verdict(self.report)
+        """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
+        script = script_of_verdict(self.report) or script_of_session(self._session)
         context = FixContext(
             snapshot=self._snapshot,
             script=str(script) if script else None,
-            report=self.report,
-            findings=self._findings or review_job_script(self.report, self._knowledge),
+            report=self._job,
+            findings=self._findings or review_script(script, self._knowledge),
+            evidence=self._evidence,
+            timeline=self._timeline,
         )
         return build_fixes(self.cause, context, self._knowledge)
 
@@ -70,7 +86,7 @@ class FixFlow:
             UserError: As ``apply_fix``.
         """
         applied = apply_fix(fix, self.directory)
-        self.record(fix, "applied", applied.paths, applied.id)
+        self.record(fix, "applied" if fix.patches else "written", applied.paths, applied.id)
         return applied
 
     def undo(self, fix: Fix, id_: str) -> AppliedFix:
@@ -94,13 +110,45 @@ class FixFlow:
         self.record(fix, "written", [str(path) for path in written])
         return written
 
+    def proof_kind(self, fix: Fix) -> ProofKind | None:
+        """Return what can prove a fix here: the ``job`` again, a ``probe``, a ``command`` of the user, or None."""
+        job_known = self.report is not None and bool(self.report.job.processes)
+        by_probe = is_proved_by_probe(self.cause, self._knowledge)
+        if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
+            return "job"
+        if by_probe:
+            return "probe"
+        return "command" if self.cause.verify.probe == "job" and failure_before(self._session) else None
+
     def proof_text(self, fix: Fix) -> str:
-        """Describe how the fix can be proved, or "" if only a new run of the user can show it."""
-        if self._is_proved_by_job(fix):
-            return "the same command line on a patched copy, on a free port; passed when every rank gets past the line"
-        if not is_proved_by_probe(self.cause, self._knowledge):
-            return ""
-        return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
+        """Describe how the fix can be proved, or "" if nothing here can show it."""
+        match self.proof_kind(fix):
+            case "job" if fix.patches:
+                return "your job's own command again with this fix, kept apart from your files; it asks first"
+            case "job":
+                return "after you have changed it: your job's own command again, kept apart from your files; asks first"
+            case "command":
+                return "after you have changed it: the command that you give, kept apart from your files; asks first"
+            case "probe":
+                return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
+        return ""
+
+    async def plan_proof(self, fix: Fix, command: str = "") -> ProofPlan | None:
+        """Plan the run that proves a fix, to be shown and confirmed; None for a probe, which needs no question.
+
+        ``command``: the user's command line, where the job is not known.
+
+        Raises:
+            UserError: As ``plan_job_proof`` and ``plan_command_proof``.
+        """
+        kind = self.proof_kind(fix)
+        if kind == "job" and self.report:
+            gpus = self._snapshot.gpus.gpus if self._snapshot and self._snapshot.gpus else []
+            memory = {gpu.index: gpu.memory_total_bytes for gpu in gpus}
+            return await asyncio.to_thread(plan_job_proof, self.report, fix, memory)
+        if kind == "command":
+            return await asyncio.to_thread(plan_command_proof, command, self._session, Path.cwd(), os.environ)
+        return None
 
     async def prove(
         self,
@@ -108,23 +156,25 @@ class FixFlow:
         context: ProbeContext,
         granted: Intrusiveness,
         *,
-        limit_s: float = PROOF_LIMIT_S,
+        plan: ProofPlan | None = None,
+        limit_s: float | None = None,
         progress: Progress | None = None,
     ) -> ProofResult:
-        """Run the check that failed again: the job on a patched copy, or the probe of the cause.
+        """Run what was planned, or the probe of the cause without a plan, and record the result.
 
         Raises:
-            UserError: As ``prove_job`` and ``prove_probe``.
+            UserError: As ``prove_by_run`` and ``prove_probe``.
         """
-        if self.report and self._is_proved_by_job(fix):
-            proof = await prove_job(self.report, fix, limit_s=limit_s, progress=progress)
+        if plan:
+            report = self.report if plan.from_job else None
+            proof = await prove_by_run(plan, report, limit_s=limit_s, progress=progress)
         else:
             before = wrong_before(self.cause.verify, self._session)
             proof, snapshot = await prove_probe(self.cause, before, context, self._knowledge, granted)
             self._session.append("snapshot", **plain_snapshot(snapshot))  # the state before, for the next proof
         self._session.append(
             "proof", passed=proof.passed, outcome=proof.outcome, what=proof.what, detail=proof.detail,
-            before=proof.before, after=proof.after, diff=fix.diff() if proof.passed else "",
+            before=proof.before, after=proof.after, diff=fix.diff() if plan and plan.relaunch.files else "",
         )  # fmt: skip
         return proof
 
@@ -135,6 +185,3 @@ class FixFlow:
             "fix", id=fix.id, cause=fix.cause, title=fix.title, action=action, paths=list(paths), diff=diff,
             backup=backup,
         )  # fmt: skip
-
-    def _is_proved_by_job(self, fix: Fix) -> bool:
-        return self.report is not None and bool(fix.patches)

@@ -3,15 +3,13 @@
 import ast
 import difflib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from ..training_script.frame import StackFrame
 from ..training_script.line_queries import LineQueries
 from ..triage.rank_activity.frames import user_frames
-from ..triage.types import JobReport
+from ..triage.types import JobReport, RankRow
 from .relaunch import Relaunch
-from .types import Fix
 
 
 class Checkpoint(NamedTuple):
@@ -25,16 +23,23 @@ class Checkpoint(NamedTuple):
     first: int
     last: int
     certain: bool
+    in_loop: bool
 
 
 class ProgressCheck:
     """The culprit's stack as checkpoints in the patched copy, and the ranks that have passed them."""
 
-    def __init__(self, report: JobReport, relaunch: Relaunch, fix: Fix) -> None:
-        self.line = report.verdict.where or ""
+    def __init__(self, report: JobReport, relaunch: Relaunch) -> None:
+        row = _row_to_pass(report)
+        self.line = (row.where if row else None) or ""
         self.passed: set[int] = set()
         self._at: dict[int, set[Checkpoint]] = {}
-        self._checkpoints = _checkpoints(report, relaunch, fix)
+        self._checkpoints = _checkpoints(report, row, relaunch)
+
+    @property
+    def in_loop(self) -> bool:
+        """True if a rank reaches the line more than once: to pass it once is then no proof."""
+        return any(checkpoint.in_loop for checkpoint in self._checkpoints)
 
     def see(self, stacks: Mapping[int, Sequence[StackFrame]]) -> None:
         """Add stack samples: rank to the user's frames."""
@@ -57,20 +62,25 @@ class ProgressCheck:
         return False
 
 
-def _checkpoints(report: JobReport, relaunch: Relaunch, fix: Fix) -> list[Checkpoint]:
-    culprit = next((row for row in report.ranks if row.where and row.where == report.verdict.where), None)
-    samples = report.samples(culprit) if culprit else []
+def _row_to_pass(report: JobReport) -> RankRow | None:
+    """Return the rank whose line all have to pass: the culprit, or a rank that waits for one that is not there."""
+    rows = [row for row in report.ranks if row.where and report.samples(row)]
+    culprit = next((row for row in rows if row.where == report.verdict.where), None)
+    return culprit or next((row for row in rows if row.rank not in report.verdict.culprits), None)
+
+
+def _checkpoints(report: JobReport, row: RankRow | None, relaunch: Relaunch) -> list[Checkpoint]:
+    samples = report.samples(row) if row else []
     checkpoints: list[Checkpoint] = []
     for frame in user_frames(samples[-1].stack) if samples else []:
         before = report.sources.get(frame.path, "")
-        patch = next((p for p in fix.patches if Path(p.path).resolve() == Path(frame.path).resolve()), None)
-        after = patch.after if patch else before
+        after = relaunch.text_of(frame.path) or before
         source = LineQueries(after)
         first, last = _statement(source, _line_after(before, after, frame.line))
         guards = source.guards(first, source.scope(first, frame.function))
         loops = {loop.lineno for loop in source.loops(first)}
         certain = all(guard.line in loops for guard in guards)
-        checkpoints.append(Checkpoint(relaunch.in_copy(frame.path), frame.function, first, last, certain))
+        checkpoints.append(Checkpoint(relaunch.in_copy(frame.path), frame.function, first, last, certain, bool(loops)))
     return checkpoints
 
 

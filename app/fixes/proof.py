@@ -1,11 +1,10 @@
 """Prove a fix by the check that failed: the job on a patched copy, or the same probe once more."""
 
 import asyncio
+import re
 import secrets
-import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from os.path import realpath
 from pathlib import Path
 
@@ -14,37 +13,32 @@ import msgspec
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge, Verification
 from ..errors import UserError
 from ..evidence import Status
-from ..jobs import discover
-from ..jobs.types import Job
 from ..probes.context import ProbeContext
 from ..probes.run_probes import judge_snapshot, run_probes
 from ..session import OUTCOME_STATUS, Outcome
 from ..snapshot import Snapshot
-from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
 from ..text.units import seconds_text
-from ..triage import phrases
-from ..triage.rank_activity.frames import user_frames
-from ..triage.sampling import stacks
-from ..triage.sampling.sampler import build_observation
-from ..triage.types import JobReport, Sample
-from ..triage.verdict import judge_job
+from ..triage.types import JobReport
 from .progress_check import ProgressCheck
-from .relaunch import prepare_relaunch
-from .state_before import CheckResult, check_result
-from .types import Fix
+from .proof_plan import ProofPlan, elapsed_s
+from .relaunch import Relaunch, move_to_copy
+from .sandbox import (
+    directories_written,
+    offline_environment,
+    private_command,
+    private_mounts_problem,
+    refuse_writes_outside,
+    remove_directory,
+    write_plan,
+    written_paths,
+)
+from .state_before import FAILED, CheckResult, check_result
+from .watch_relaunch import MARK, Progress, RunResult, wait_until_gone, watch
 
-Progress = Callable[[str], None]
-MARK = "DDPWIZARD_PROOF"  # in the environment of the relaunched job, to recognise its processes
 TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
-SAMPLE_INTERVAL_S = 1.0
-# A new hang is reported after this time without progress (seconds) at this confidence: ranks that contradict
-# each other will not recover, a rank that only waits may still continue.
-HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
-END_TIMEOUT_S = 10.0
 NOT_PROBES = ("job", "review")  # values of a cause's ``verify`` that are not probes of this machine
-FAILED = ("hung", "dead")  # states of a job that is wrong; the proof shows that it no longer is
-TORCHRUN_SUMMARY = "torch/distributed/elastic/"
+EXCEPTION = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
 
 
 class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,16 +74,16 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.outcome}{time_taken}: {self.what}"
 
 
-async def prove_job(
-    report: JobReport, fix: Fix, *, limit_s: float = 60, progress: Progress | None = None
+async def prove_by_run(
+    plan: ProofPlan, report: JobReport | None = None, *, limit_s: float | None = None, progress: Progress | None = None
 ) -> ProofResult:
-    """Start the job again on a patched copy and a free port.
+    """Start the job of a plan, so that nothing of the user's is changed, and watch it. It is ended in any case.
 
-    Passed if it ends with code 0 or every rank gets past the line of the culprit. The job is ended in any case, and the
-    copy is removed.
+    It runs in a private file system where the kernel allows one, else on a copy of the code. ``report``: the job as it
+    failed, if that was seen; proved if it now ends with code 0 or every rank gets past the line of the culprit.
 
     Raises:
-        UserError: The job cannot be started again from here; the message gives the reason.
+        UserError: Nothing keeps the run away from the user's files.
     """
     report_progress = progress or (lambda _line: None)
     started = time.monotonic()
@@ -97,35 +91,71 @@ async def prove_job(
     mark = secrets.token_hex(8)
     task: asyncio.Task[ProcessOutcome] | None = None
     try:
-        report_progress("copying the job's files and applying the fix to the copy")
-        relaunch = await asyncio.to_thread(prepare_relaunch, report.job, fix, directory / "job")
+        relaunch, command = await _isolate(plan, directory, report_progress)
+        environ = {**offline_environment(relaunch.environ, relaunch.cwd), MARK: mark}
         report_progress("starting it again: " + " ".join(relaunch.command))
         task = asyncio.ensure_future(
-            run_process(relaunch.command, limit_s=limit_s, env={**relaunch.environ, MARK: mark}, cwd=relaunch.cwd)
+            run_process(command, limit_s=limit_s or plan.limit_s, env=environ, cwd=relaunch.cwd)
         )
-        outcome, what, detail = await _watch(
-            task, ProgressCheck(report, relaunch, fix), mark, report.world_size, report_progress
-        )
-        if relaunch.left_out:
-            detail = f"not copied: {', '.join(relaunch.left_out[:5])}. {detail}".rstrip()
-        if outcome == "proved" and report.verdict.state not in FAILED:
-            outcome = "not shown here"
-            what = f"{what}, but the job was {report.verdict.state} before, so this proves nothing"
+        check = ProgressCheck(report, relaunch) if report else None
+        result = await watch(task, check, mark, plan.ranks, plan.steady_s, report_progress)
+        outcome, what = _compare_runs(plan, report, result)
+        left_out = f"not copied: {', '.join(relaunch.left_out[:5])}. " if relaunch.left_out else ""
         return ProofResult(
             outcome=outcome,
             what=what,
-            detail=detail,
-            elapsed_s=round(time.monotonic() - started, 1),
+            detail=f"{left_out}{result.detail}".rstrip(),
+            elapsed_s=elapsed_s(started),
             findings=["job.all-ranks-moved"] if outcome == "proved" else [],
-            before=report.verdict.state,
-            after=what,
+            before=plan.before,
+            after=result.what,
         )
     finally:
         if task:
             task.cancel()
             await asyncio.wait([task])
-            await _until_gone(mark)
-        shutil.rmtree(directory, ignore_errors=True)
+            await wait_until_gone(mark)
+        await asyncio.to_thread(remove_directory, directory)
+
+
+def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) -> tuple[Outcome, str]:
+    """Return the outcome of a run against the failure before, with one line about it."""
+    if result.failed_code is not None and _same_error(plan.before, result.detail):
+        return "still there", f"{result.what} and the same error"
+    if report is not None and report.verdict.state == "dead" and result.failed_code is not None:
+        return "still there", result.what
+    if result.outcome != "proved":
+        return result.outcome, result.what
+    if report is not None and report.verdict.state not in FAILED:
+        return "not shown here", f"{result.what}, but the job was {report.verdict.state} before: this proves nothing"
+    if report is not None and not plan.changed:
+        return "not shown here", f"{result.what}, but no file has changed since it failed: the failure comes and goes"
+    if not plan.seen_here:
+        return "not shown here", f"{result.what}, and its failure was not seen on this machine before"
+    return "proved", result.what
+
+
+def _same_error(before: str, printed: str) -> bool:
+    """Return whether an exception that was seen before is among the last lines."""
+    return any(name in printed for name in EXCEPTION.findall(before))
+
+
+async def _isolate(plan: ProofPlan, directory: Path, report_progress: Progress) -> tuple[Relaunch, list[str]]:
+    """Return the relaunch and its command line, in a private file system or else on a copy.
+
+    Raises:
+        UserError: Neither keeps the run away from the user's files.
+    """
+    relaunch = plan.relaunch
+    problem = await private_mounts_problem(directory / "trial")
+    if not problem:
+        report_progress("making a private view of the files, with the fix")
+        path = write_plan(directory, relaunch.files, relaunch.cwd, directories_written(relaunch, plan.written))
+        return relaunch, private_command(relaunch.command, path)
+    report_progress(f"copying the code, with the fix ({problem})")
+    copied = await asyncio.to_thread(move_to_copy, relaunch, directory / "job")
+    refuse_writes_outside(await asyncio.to_thread(written_paths, copied), copied.copy, problem)
+    return copied, copied.command
 
 
 async def prove_probe(
@@ -152,7 +182,7 @@ async def prove_probe(
         outcome=outcome,
         what=what,
         detail=detail,
-        elapsed_s=round(time.monotonic() - started, 1),
+        elapsed_s=elapsed_s(started),
         findings=after.shown,
         before="not checked" if before is None else ", ".join(before.wrong or before.shown) or "nothing found",
         after="not checked" if snapshot.failed else ", ".join(after.wrong or after.shown) or "nothing found",
@@ -193,75 +223,3 @@ def _compare_checks(
         return "still there", f"not seen yet: {knowledge.findings()[unseen]}", found
     names = " and ".join(knowledge.findings().get(id_, id_) for id_ in before.wrong[:2])
     return "proved", f"{title}: {names} before, gone now", found
-
-
-async def _watch(
-    task: asyncio.Task[ProcessOutcome], course: ProgressCheck, mark: str, world_size: int, report_progress: Progress
-) -> tuple[Outcome, str, str]:
-    """Sample the relaunched ranks until they have passed, hang again, or the run is over."""
-    samples: list[tuple[Job, dict[int, Sample]]] = []
-    reported = 0
-    while not task.done():
-        await asyncio.wait([task], timeout=SAMPLE_INTERVAL_S)
-        job = _marked(mark)
-        if task.done() or job is None:
-            continue
-        look = await stacks.sample_stacks(job.processes)
-        course.see({p.rank: user_frames(look[p.pid].stack) for p in job.processes if p.rank is not None})
-        if len(course.passed) > reported:
-            reported = len(course.passed)
-            report_progress(
-                f"{phrases.ranks_phrase(sorted(course.passed))} got past {phrases.short_place(course.line)}"
-            )
-        if len(course.passed) == world_size:
-            return "proved", f"every rank got past {phrases.short_place(course.line)}", "the job was ended after that"
-        samples = [(j, s) for j, s in samples if s.keys() == look.keys()] + [(job, look)]
-        if hung := _hung(samples):
-            return "still there", f"it hangs again: {hung}", ""
-    outcome = task.result()
-    if outcome.status == "ok":
-        return "proved", "the job ran to its end with code 0", _last_lines(outcome.log)
-    if outcome.status == "timed_out":
-        seen = f"{len(course.passed)} of {world_size} ranks were seen past {phrases.short_place(course.line)}"
-        what = f"not finished within {seconds_text(outcome.elapsed_s, whole=True)}"
-        return "not shown here", what, f"it did not hang; {seen}"
-    return "not shown here", f"the job ended with code {outcome.code}", _last_lines(outcome.log)
-
-
-def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
-    """Return why the relaunched job hangs, or "" while it does not."""
-    job, last = samples[-1]
-    for still_s, sure in HUNG_AFTER:
-        first = next((look for _, look in reversed(samples) if _at(last) - _at(look) >= still_s), None)
-        if first is None:
-            return ""
-        verdict = judge_job(build_observation(job, [first, last])).verdict
-        if verdict.state == "hung" and verdict.confidence >= sure:
-            return verdict.why
-    return ""
-
-
-def _at(look: dict[int, Sample]) -> float:
-    return next(iter(look.values())).at if look else 0.0
-
-
-def _marked(mark: str) -> Job | None:
-    found = discover.find_jobs()
-    return next((job for job in found if any(p.environ.get(MARK) == mark for p in job.processes)), None)
-
-
-async def _until_gone(mark: str) -> None:
-    until = time.monotonic() + END_TIMEOUT_S
-    while _alive(mark) and time.monotonic() < until:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
-
-
-def _alive(mark: str) -> bool:
-    return any(proc.environ.get(MARK) == mark for proc in procfs.all_processes().values())
-
-
-def _last_lines(log: str) -> str:
-    """Return the last lines of the ranks without torchrun's summary, which says less than the lines before it."""
-    lines = [line for line in log.splitlines() if line.strip() and not line.startswith("***")]
-    summary = next((i for i, line in enumerate(lines) if TORCHRUN_SUMMARY in line), len(lines))
-    return "\n".join((lines[:summary] or lines)[-6:])

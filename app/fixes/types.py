@@ -16,11 +16,26 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
     after: str
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a file that a fix is about: its text, if it can be read, and its part in the case."""
+
+    path: str
+    line: int
+    text: str = ""
+    label: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The place as ``train.py:34``, relative to the working directory."""
+        return f"{relative_to_cwd(self.path)}:{self.line}"
+
+
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """A fix of a cause as it is shown and written.
 
     ``text`` and ``note`` are prose before and after ``code``, the lines to insert or run as they are. ``patches``
-    change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run.
+    change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run. ``places`` are the
+    lines of the user's files that it is about, ``again`` is the command line that starts the job again.
     """
 
     id: str
@@ -34,10 +49,28 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     commands: list[str] = []
     files: dict[str, str] = {}
     patches: list[FilePatch] = []
+    places: list[Place] = []
+    again: str = ""
 
     def diff(self) -> str:
         """Return the patches as one unified diff, with paths relative to the working directory."""
         return "".join(unified_diff(each.before, each.after, relative_to_cwd(each.path)) for each in self.patches)
+
+
+def place_lines(fix: Fix) -> list[str]:
+    """Return the places of a fix as aligned lines: ``train.py:34  if rank == 0:  (the condition)``."""
+    width = max((len(place.shown) for place in fix.places), default=0)
+    return [
+        f"{place.shown:<{width}}  {place.text}" + (f"   ({place.label})" if place.label else "") for place in fix.places
+    ]
+
+
+def done_text(fix: Fix, paths: str) -> str:
+    """Return what applying a fix did: a file of the user's was changed, or a new file was written."""
+    if fix.patches:
+        return f"Applied to {paths}"
+    kind = "Example" if all(name.endswith(".py") for name in fix.files) else "File"
+    return f"{kind} written: {paths}; your script is unchanged"
 
 
 def safety_text(fix: Fix) -> tuple[Status | None, str]:
@@ -46,4 +79,6 @@ def safety_text(fix: Fix) -> tuple[Status | None, str]:
         return "ok", "safe: fixes the fault and changes nothing else"
     if fix.safety == "unsafe":
         return "warn", f"read it first: {fix.why_unsafe}"
-    return None, "to be done by hand"
+    if fix.files or fix.commands:
+        return None, "no automatic patch: commands and files for this machine"
+    return None, "no automatic patch. What to change:"

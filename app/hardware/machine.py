@@ -17,6 +17,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine as a launcher sees it. Unknown values are None, 0 or empty."""
 
     gpu_count: int | None = None  # GPUs a job started here would see
+    job_ranks: int = 0  # ranks of the job on this machine, as it was seen
     gpu_memory_bytes: int = 0  # of the smallest of them
     gpu_free_bytes: int = 0  # of the GPU with the least free memory
     gpu_name: str = ""  # of the first of them
@@ -45,8 +46,13 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """Processes to start on this machine: one per GPU, or a few for gloo without GPUs."""
-        return self.gpu_count or max(2, min(MAX_CPU_RANKS, self.cpus))
+        """Processes to start here: as many as the job that was seen, else one per GPU, or a few for gloo."""
+        return self.job_ranks or self.gpu_count or max(2, min(MAX_CPU_RANKS, self.cpus))
+
+    @property
+    def ranks_known(self) -> bool:
+        """True if ``ranks`` is more than a guess: a job or the GPUs were seen."""
+        return self.gpu_count is not None or bool(self.job_ranks)
 
     @property
     def bf16(self) -> bool:

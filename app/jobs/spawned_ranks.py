@@ -12,7 +12,7 @@ from ..launchers.rank_variables import integer_variable, rendezvous_address
 from ..launchers.recognise import is_multiprocessing_spawn, is_wizard
 from ..system import proc_files, procfs, sockets
 from ..system.procfs import Proc
-from ..text.numbers import parse_count
+from ..text.numbers import MOST_RANKS, parse_count
 from . import ranks_from_locals
 from .ranks_from_locals import RankHints
 
@@ -202,7 +202,7 @@ def _group(
         *(_option(proc.command, WORLD_OPTION) for proc in procs),
         parents.spawns if parents else None,
     ]
-    world_size = next((world for world in worlds if world and world >= len(procs)), 0)
+    world_size = next((world for world in worlds if world and len(procs) <= world <= MOST_RANKS), 0)
     if not world_size and ended:
         world_size = len(procs) + len(ended)
     started = sorted([*procs, *ended], key=_age) if world_size == len(procs) + len(ended) else procs
@@ -256,7 +256,7 @@ def _numbers(
     for name, numbers in sources:
         new = {pid: rank for pid, rank in numbers.items() if rank is not None and pid not in ranks}
         values = [*ranks.values(), *new.values()]
-        if len(set(values)) == len(values) and all(value < world_size or not world_size for value in new.values()):
+        if len(set(values)) == len(values) and all(value < (world_size or MOST_RANKS) for value in new.values()):
             ranks |= new
             source |= dict.fromkeys(new, name)
     source |= {pid: "spawn" for pid, rank in ranks.items() if by_index.get(pid) == rank}

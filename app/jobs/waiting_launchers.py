@@ -10,6 +10,7 @@ from ..launchers.arguments import launch_request
 from ..launchers.recognise import launcher_name
 from ..system import containers
 from ..system.procfs import Proc
+from ..text.numbers import MOST_RANKS
 from .types import Job
 
 
@@ -35,7 +36,7 @@ def job_of_launchers(started: Sequence[Proc]) -> Job:
         launcher_pid=first.pid,
         launcher_command=first.command,
         launcher_cwd=first.cwd,
-        world_size=request.least_nodes * (request.ranks_per_node or 1),
+        world_size=min(request.least_nodes * (request.ranks_per_node or 1), MOST_RANKS),
         master=request.endpoint,
         host=socket.gethostname(),
         container=containers.foreign_container(first.pid),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ..text.numbers import parse_count
+from ..text.numbers import MOST_RANKS, parse_count
 
 RankScope = Literal["global", "local", "node"]
 
@@ -103,12 +103,13 @@ def rank_from_environment(environ: Mapping[str, str]) -> RankAssignment | None:
             continue
         rank = integer_variable(environ, names.rank)
         world_size = _first(environ, names.world_size)
-        if rank is not None and world_size and rank < world_size:
+        if rank is not None and world_size and rank < world_size <= MOST_RANKS:
+            on_node = _first(environ, names.local_world_size)
             return RankAssignment(
                 rank=rank,
                 world_size=world_size,
                 local_rank=integer_variable(environ, names.local_rank),
-                local_world_size=_first(environ, names.local_world_size),
+                local_world_size=on_node if on_node and on_node <= world_size else None,
                 run=".".join(environ[name] for name in names.run_id if name in environ),
                 master=rendezvous_address(environ),
                 certain=names is TORCH,

@@ -59,7 +59,7 @@ def nodes_text(machine: Machine) -> str:
 
 def single_node(machine: Machine, target: list[str]) -> GeneratedFix:
     """``torchrun-single-node``: one process per GPU of this machine."""
-    if machine.gpu_count is None:
+    if not machine.ranks_known:
         return advice_only("the number of GPUs")
     text = f"{_processes(machine)} torchrun sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_* for each."
     return GeneratedFix(
@@ -70,7 +70,7 @@ def single_node(machine: Machine, target: list[str]) -> GeneratedFix:
 
 def multi_node(machine: Machine, target: list[str]) -> GeneratedFix:
     """``torchrun-multi-node``: the same line on every node; the node whose address it names hosts the rendezvous."""
-    if machine.gpu_count is None or not machine.head:
+    if not machine.ranks_known or not machine.head:
         return advice_only("the number of GPUs and the address of this host")
     counted = "" if machine.nodes > 1 else f" {ASSUMED_NODES} nodes are assumed: put in yours."
     return GeneratedFix(
@@ -87,12 +87,12 @@ def multi_node(machine: Machine, target: list[str]) -> GeneratedFix:
 
 def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
     """``free-port-command``: the holder of the port, and a start that does not need the port."""
-    if machine.gpu_count is None:
+    if not machine.ranks_known:
         return advice_only("the number of GPUs")
     port = machine.busy_port or 29500
     held = f"Port {port} is held by {machine.port_holder}. " if machine.busy_port and machine.port_holder else ""
     commands = [f"ss -ltnp 'sport = :{port}'", torchrun_line(machine, target)]
-    if machine.free_port:
+    if machine.free_port not in (0, port):
         commands.append(
             shlex.join(
                 [
@@ -109,7 +109,7 @@ def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
             "for accelerate launch use --main_process_port 0."
             + (
                 f" The last line is for a port of your choice; {machine.free_port} was free."
-                if machine.free_port
+                if machine.free_port not in (0, port)
                 else ""
             )
             + _placeholder_note(target)
@@ -120,7 +120,7 @@ def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
 
 def unset_launch_env(machine: Machine, target: list[str]) -> GeneratedFix:
     """``unset-launch-env``: remove launch variables from the shell, then let torchrun set them."""
-    if machine.gpu_count is None:
+    if not machine.ranks_known:
         return advice_only("the number of GPUs")
     start = torchrun_line(machine, target)
     left_over = [name for name in LAUNCH_VARIABLES if name in machine.shell_variables]
@@ -173,6 +173,8 @@ def _kubernetes(gib: int) -> str:
 
 
 def _processes(machine: Machine) -> str:
+    if machine.job_ranks:
+        return f"{machine.ranks} process{'es' * (machine.ranks > 1)}, as many as the job had here."
     if machine.gpu_count:
         return (
             f"{machine.ranks} processes, one for each GPU of this machine."

@@ -9,6 +9,7 @@ import math
 import msgspec
 
 from ..errors import UserError
+from ..text.units import percent_text
 from .types import TrainingSetup
 
 WARM_UP_SHARE = 5 / 90  # share of the run in which the rate rises to its new value
@@ -142,7 +143,7 @@ def describe_scaling(found: BatchScaling) -> list[str]:
     other, other_times = (
         ("square root", found.sqrt_factor) if found.rule == "linear" else ("linear", found.linear_factor)
     )
-    warm_up = f", reached over the first {found.warm_up_share:.0%} of the run" if found.warm_up_share else ""
+    warm_up = f", reached over the first {percent_text(found.warm_up_share)} of the run" if found.warm_up_share else ""
     lines.append(
         f"{lead} another experiment: learning rate × {times:.3g}{rate} ({found.rule} rule, {found.source})"
         f"{warm_up}; the {other} rule gives × {other_times:.3g}. Steps and schedule change with the batch."

@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
 from ..hardware.machine import Machine, machine_from_snapshot
 from ..snapshot import Snapshot
-from ..text.units import GIB
+from ..text.units import GIB, gbps_text, gib_text
 from . import model_source, request, spec
 from .machine import detected, resolve
 from .model import catalog, from_code, hf_config
@@ -166,9 +166,9 @@ def placeholders(found: PlanRequest) -> dict[str, str]:
         "lora_target": (train.lora and train.lora.target) or "q,v",
         "quant": train.quant or SIXTEEN_BIT,
         "compile": "yes" if train.compile else NO,
-        "gpu_memory": f"{setting.gpu_memory_gib:.1f} GiB" if setting.gpu_memory_gib else "",
-        "host_memory": f"{host_bytes / GIB:.0f} GiB" if host_bytes else "",
-        "inter_gbps": f"{found.scaled_links.inter_gbps:.0f} GB/s",
+        "gpu_memory": gib_text(setting.gpu_memory_gib * GIB) if setting.gpu_memory_gib else "",
+        "host_memory": gib_text(host_bytes, 0) if host_bytes else "",
+        "inter_gbps": gbps_text(found.scaled_links.inter_gbps),
         "more_gpus": str(found.more_gpus),
     }
 

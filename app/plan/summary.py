@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..text.units import GIB, gib_text, seconds_text
+from ..text.units import GIB, gbps_text, gib_text, ratio_text, seconds_text
 from . import spec
 from .memory.activations import has_known_shape
 from .request import PlanRequest
@@ -139,9 +139,9 @@ def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     tight = {row.candidate.strategy for row in rows if row.candidate.fits == "tight" and row.candidate.in_practice}
     slow = next((row for row in rows if row.candidate.fits is not False and not row.candidate.in_practice), None)
     if not has_known_shape(model):
-        least = rows[0].candidate.device_used_bytes_per_gpu / GIB
+        least = gib_text(rows[0].candidate.device_used_bytes_per_gpu)
         return (
-            f"not known without layers and hidden size; {strategy_label(rows[0])} needs {least:,.1f} GiB and more.",
+            f"not known without layers and hidden size; {strategy_label(rows[0])} needs {least} and more.",
             "not known without layers and hidden size.",
         )
     loss = "" if includes_loss(model) else " without the loss (no vocab given)"
@@ -240,7 +240,7 @@ def scaling_answer(found: PlanSummary) -> tuple[str, ...]:
     rate, rate_now = tokens_per_s(best), tokens_per_s(now)
     if not rate:
         return ("no time is known.",)
-    times = f"{_times(rate / rate_now)} ×" if _works(now) and rate_now else "fits then"
+    times = f"{ratio_text(rate / rate_now)} ×" if _works(now) and rate_now else "fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {strategy_label(best)}).",
@@ -293,8 +293,4 @@ def _complexity(row: PlanRow) -> tuple[bool, bool, int, bool]:
 def _where(setting: TrainingSetup, links: Links) -> str:
     if setting.nodes == 1:
         return f"{setting.gpus:,} in all"
-    return f"{setting.gpus:,} on {setting.nodes:,} nodes, {links.inter_gbps:.0f} GB/s"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
+    return f"{setting.gpus:,} on {setting.nodes:,} nodes, {gbps_text(links.inter_gbps)}"

@@ -22,7 +22,7 @@ from ..launchers.rank_variables import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
 from ..system import proc_files
 from ..system.subprocesses import run_process
-from ..text.units import bytes_text, ranks_text, seconds_text
+from ..text.units import bytes_text, gbps_text, ranks_text, seconds_text
 from . import software
 from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
@@ -219,7 +219,7 @@ def _fastest(test: AllreduceSection) -> str:
     if not test.rows or test.ranks == 1:
         return "one rank: nothing crosses a link"
     row = max(test.rows, key=lambda r: r.busbw_gbps)
-    return f"every element correct; {row.busbw_gbps:.3g} GB/s bus bandwidth at {bytes_text(row.bytes)}"
+    return f"every element correct; {gbps_text(row.busbw_gbps)} bus bandwidth at {bytes_text(row.bytes)}"
 
 
 def _with_lines(test: AllreduceSection) -> str:

@@ -1,5 +1,6 @@
 """Checks of single settings: selectors, visible devices, unread, old and costly names, nccl.conf."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -86,7 +87,7 @@ def _unread_names(values: Mapping[str, set[str]], conf: Mapping[str, str]) -> li
         if name not in NO_OP and not near:
             continue
         why = NO_OP.get(name) or f"neither NCCL, gloo nor torch reads it; {did_you_mean([near])}"
-        instead = f"; export {near}={min(values[name])}" if near else ""
+        instead = f"; export {near}={shlex.quote(min(values[name]))}" if near else ""
         checks.append(
             Check(
                 "env.no-op-variable",
@@ -109,7 +110,7 @@ def _old_names(values: Mapping[str, set[str]]) -> list[Check]:
             f"{name} is an old name",
             f"Since torch {since} its name is {new}; 2.13 still reads the old one, with a warning on every rank.",
             where=name,
-            fix=f"export {new}={min(values[name])}; unset {name}",
+            fix=f"export {new}={shlex.quote(min(values[name]))}; unset {name}",
         )
         for name, (new, since) in RENAMED.items()
         if name in values

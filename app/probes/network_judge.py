@@ -1,5 +1,7 @@
 """Checks of the interfaces that NCCL and gloo choose."""
 
+import shlex
+
 from ..evidence import Check, Status
 from ..snapshot import Interface, NetworkSection, Snapshot
 from .ifname_selectors import GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, is_loopback, nccl_matches
@@ -52,7 +54,7 @@ def _unmatched(network: NetworkSection, variable: str, value: str, down: list[st
         id_,
         where=variable,
         fix=(f"ip link set {down[0]} up, or " if down else "")
-        + (f"export {variable}={best.name}" if best else f"unset {variable}"),
+        + (f"export {variable}={shlex.quote(best.name)}" if best else f"unset {variable}"),
     )
 
 
@@ -136,7 +138,7 @@ def _gloo(network: NetworkSection) -> list[Check]:
             "CPU collectives, monitored_barrier and TORCH_DISTRIBUTED_DEBUG=DETAIL run over gloo, which uses the "
             f"address of this host's name, {network.hostname}.",
             where=gloo[0],
-            fix=f"export {GLOO_SOCKET_IFNAME}={nccl[0]}",
+            fix=f"export {GLOO_SOCKET_IFNAME}={shlex.quote(nccl[0])}",
         )
     ]
 
@@ -152,7 +154,7 @@ def _hostname(network: NetworkSection) -> list[Check]:
         else "assign an address to this host name"
     )
     if best and not network.gloo_selector:
-        fix += f", or export {GLOO_SOCKET_IFNAME}={best.name}"
+        fix += f", or export {GLOO_SOCKET_IFNAME}={shlex.quote(best.name)}"
     if network.hostname_addresses:
         title = f"this host's name, {network.hostname}, resolves to {network.hostname_addresses[0]}"
         detail = (
@@ -255,5 +257,5 @@ def _address(interface: Interface) -> str:
 
 
 def _pin(interface: Interface) -> str:
-    name = interface.name
+    name = shlex.quote(interface.name)
     return f"with the name of each node's own interface: export {NCCL_SOCKET_IFNAME}={name} {GLOO_SOCKET_IFNAME}={name}"

@@ -6,16 +6,13 @@ Only the function itself counts, and what the functions of this file that it cal
 import ast
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..training_script.collectives import collective_name
 from ..training_script.rank_conditions import RANKS, UnknownParts
 from ..training_script.rank_names import one_rank_decorator
 from ..training_script.syntax import FUNCTIONS, LOOPS, Function, dotted_name, is_generator, nodes_of_body
 from .rule_context import Script
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 Body = Function | ast.Module
 
@@ -59,7 +56,6 @@ class CollectiveCalls:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._of: dict[Body, list[CollectiveCall]] = {}
-        self._call_graph: nx.DiGraph[Function] | None = None
 
     def of(self, body: Body) -> list[CollectiveCall]:
         """Return the calls of a function, or of the module's own statements, in the order of the text."""
@@ -83,18 +79,22 @@ class CollectiveCalls:
         """Return the collectives that ``function`` may make, itself or through functions of the file at any depth."""
         if not any(self._own_kinds.values()):
             return set()
-        return set().union(*(self._own_kinds[each] for each in (function, *self._called_below(function))))
+        return self._reachable_kinds[function]
 
-    def _called_below(self, function: Function) -> set[Function]:
-        if not self._callees[function]:
-            return set()
+    @cached_property
+    def _reachable_kinds(self) -> dict[Function, set[str]]:
+        """The collectives below each function: of functions that call each other, those of all of them."""
         import networkx as nx
 
-        if self._call_graph is None:
-            self._call_graph = nx.DiGraph()
-            for caller, called in self._callees.items():
-                self._call_graph.add_edges_from((caller, each) for each in called)
-        return nx.descendants(self._call_graph, function)
+        graph: nx.DiGraph[Function] = nx.DiGraph()
+        graph.add_nodes_from(self._callees)
+        graph.add_edges_from((caller, each) for caller, called in self._callees.items() for each in called)
+        found: dict[Function, set[str]] = {}
+        for members in nx.strongly_connected_components(graph):  # the called ones come first
+            below = {called for each in members for called in self._callees[each]} - members
+            kinds = set().union(*(self._own_kinds[each] for each in members), *(found[each] for each in below))
+            found |= dict.fromkeys(members, kinds)
+        return found
 
     @cached_property
     def _own_kinds(self) -> dict[Function, set[str]]:

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Set
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..training_script.syntax import FUNCTIONS, call_argument, dotted_name, nodes_of_body
 from .rule_context import Script
@@ -23,19 +23,39 @@ SAME_MODEL = {"torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm"}
 WRAPPERS = {"DDP", "DistributedDataParallel", "DataParallel", "DistributedDataParallelCPU"}
 
 
-def model_placement(
-    script: Script, model: ast.expr, before: Position, seen: frozenset[ast.AST] = frozenset()
-) -> Placement:
+class _Search(NamedTuple):
+    """The values that are being followed, and the placements found so far: each value is followed once."""
+
+    active: set[ast.AST]
+    known: dict[tuple[ast.AST, Position], Placement]
+
+
+def model_placement(script: Script, model: ast.expr, before: Position) -> Placement:
     """Return the placement of ``model`` at a position of the text; "moved" also if it may have been moved."""
+    return _placement(script, model, before, _Search(set(), {}))
+
+
+def _placement(script: Script, model: ast.expr, before: Position, search: _Search) -> Placement:
     if isinstance(model, ast.Call):
-        return _place_of_made(script, model, before, seen)
+        return _place_of_made(script, model, before, search)
     if not isinstance(model, (ast.Name, ast.Attribute)):
         return "unknown"
     places = set(_touches(script, model, before))
     for value in _values(script, model, before):
-        if value not in seen:
-            places.add(_place_of_value(script, value, before, seen | {value}) if value else "unknown")
+        places |= _follow(script, value, before, search) if value else {"unknown"}
     return _worst(places)
+
+
+def _follow(script: Script, value: ast.expr | ast.arg, before: Position, search: _Search) -> set[Placement]:
+    """Return the placement of a value, or nothing if it is defined by itself."""
+    if value in search.active:
+        return set()
+    key = (value, before)
+    if key not in search.known:
+        search.active.add(value)
+        search.known[key] = _place_of_value(script, value, before, search)
+        search.active.remove(value)
+    return {search.known[key]}
 
 
 def is_device_move(expr: ast.AST) -> bool:
@@ -73,26 +93,26 @@ def _values(script: Script, model: ast.Name | ast.Attribute, before: Position) -
             yield binding.value
 
 
-def _place_of_value(script: Script, value: ast.expr | ast.arg, before: Position, seen: frozenset[ast.AST]) -> Placement:
+def _place_of_value(script: Script, value: ast.expr | ast.arg, before: Position, search: _Search) -> Placement:
     if not isinstance(value, ast.arg):
-        return model_placement(script, value, before, seen)
+        return _placement(script, value, before, search)
     function = script.source.parents[script.source.parents[value]]
     calls = script.names.arguments.get(function, []) if isinstance(function, FUNCTIONS) else []
     given = [(call, values[value.arg]) for call, values in calls if value.arg in values]
-    places: set[Placement] = {model_placement(script, expr, node_position(call), seen) for call, expr in given}
+    places: set[Placement] = {_placement(script, expr, node_position(call), search) for call, expr in given}
     return _worst(places) if places else "moved"
 
 
-def _place_of_made(script: Script, call: ast.Call, before: Position, seen: frozenset[ast.AST]) -> Placement:
+def _place_of_made(script: Script, call: ast.Call, before: Position, search: _Search) -> Placement:
     """Return the placement of the model that ``call`` returns."""
     names = script.names
     full = names.qualified(call.func)
     if is_device_move(call) or _on_a_device(script, call):
         return "moved"
     if isinstance(call.func, ast.Attribute) and MODEL_METHODS.fullmatch(call.func.attr) and not full:
-        return model_placement(script, call.func.value, before, seen)
+        return _placement(script, call.func.value, before, search)
     if full in SAME_MODEL and call.args:
-        return model_placement(script, call.args[0], before, seen)
+        return _placement(script, call.args[0], before, search)
     if any(DEVICE_LIKE.search(ast.unparse(part)) for part in (*call.args, *call.keywords)):
         return "moved"  # created with a device
     if any(keyword.arg is None for keyword in call.keywords):
@@ -103,8 +123,7 @@ def _place_of_made(script: Script, call: ast.Call, before: Position, seen: froze
         if any(is_device_move(node) for node in nodes_of_body(function)):
             return "moved"
         returned = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
-        places: set[Placement] = {model_placement(script, e, END, seen | {e}) for e in returned if e not in seen}
-        return _worst(places)
+        return _worst({place for value in returned for place in _follow(script, value, END, search)})
     return "cpu" if MADE_ON_CPU.fullmatch(full) else "unknown"
 
 

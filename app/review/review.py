@@ -28,6 +28,7 @@ RULES: dict[str, Check] = {
 }
 NOT_OURS = {".venv", "venv", ".git", "__pycache__", "node_modules", "site-packages", ".tox", ".eggs"}
 MOST_ROUNDS = 10
+MOST_TRIALS = 25
 
 
 def review_text(
@@ -38,11 +39,17 @@ def review_text(
     Raises:
         UserError: ``text`` is not valid Python; names the line.
     """
-    script = Script(text, path)
-    found = list(_detect(script))
-    findings = [
-        _public(rule, finding, script, found, knowledge) for rule, finding in found if rules is None or rule in rules
-    ]
+    try:
+        script = Script(text, path)
+        found = list(_detect(script))
+        trials = _Trials(script, found)
+        findings = [
+            _public(rule, finding, script, trials, knowledge)
+            for rule, finding in found
+            if rules is None or rule in rules
+        ]
+    except RecursionError as error:
+        raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
 
 
@@ -114,9 +121,7 @@ def _detect(script: Script) -> Iterator[tuple[str, Violation]]:
         yield from ((rule, found) for found in check(script))
 
 
-def _public(
-    rule: str, found: Violation, script: Script, all_found: list[tuple[str, Violation]], knowledge: Knowledge
-) -> ReviewFinding:
+def _public(rule: str, found: Violation, script: Script, trials: "_Trials", knowledge: Knowledge) -> ReviewFinding:
     spec = knowledge.rules[rule]
     return ReviewFinding(
         rule=rule,
@@ -130,46 +135,52 @@ def _public(
         severity=found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
-        fix=_fix(rule, found, script, all_found) if found.patch else None,
+        fix=_fix(rule, found, found.patch(), trials) if found.patch else None,
     )
 
 
-def _fix(rule: str, found: Violation, script: Script, all_found: list[tuple[str, Violation]]) -> RuleFix:
-    patch = found.patch
-    assert patch
+def _fix(rule: str, found: Violation, patch: Patch, trials: "_Trials") -> RuleFix:
     diff = ""
     if patch.edits:
-        problem, after = _tried(rule, found, patch, script, all_found)
+        problem, after = trials.run(rule, found, patch)
         if problem:
-            patch = Patch(
-                id=patch.id, safety="display", why_unsafe=f"the patch was tried and is not offered: {problem}"
-            )
+            patch = Patch(id=patch.id, safety="display", why_unsafe=f"the patch {problem}")
         else:
-            diff = unified_diff(script.source.text, after, relative_to_cwd(script.source.path))
+            source = trials.script.source
+            diff = unified_diff(source.text, after, relative_to_cwd(source.path))
     return RuleFix(
         id=patch.id, safety=patch.safety, why_unsafe=patch.why_unsafe or None, edits=list(patch.edits), diff=diff
     )
 
 
-def _tried(
-    rule: str, found: Violation, patch: Patch, script: Script, all_found: list[tuple[str, Violation]]
-) -> tuple[str, str]:
-    """Return why a patch fails ("" if it does not) and the patched text."""
-    try:
-        after = apply_edits(script.source.text, patch.edits)
-        result = Script(after, script.source.path)
-    except OverlappingEdits as error:
-        return str(error), ""
-    except UserError as error:
-        return error.message, ""
-    if unbound := result.names.unresolved() - script.names.unresolved():
-        return f"it would read {', '.join(sorted(unbound))}, which is not bound", ""
-    before, left = _keys(script, all_found), _keys(result, _detect(result))
-    if left[_key(script, rule, found)] >= before[_key(script, rule, found)]:
-        return "the finding would stay", ""
-    if new := sorted(key[0] for key in left if left[key] > before[key]):
-        return f"it would cause {new[0]}", ""
-    return "", after
+class _Trials:
+    """Trials of the patches of one file. Each runs all rules on the patched text, so that their number is limited."""
+
+    def __init__(self, script: Script, found: list[tuple[str, Violation]]) -> None:
+        self.script = script
+        self.before, self.unbound = _keys(script, found), script.names.unresolved()
+        self.left = MOST_TRIALS
+
+    def run(self, rule: str, found: Violation, patch: Patch) -> tuple[str, str]:
+        """Return why a patch fails ("" if it does not) and the patched text."""
+        if not self.left:
+            return f"was not tried: {MOST_TRIALS} of this file were; make those, then review it again", ""
+        self.left -= 1
+        try:
+            after = apply_edits(self.script.source.text, patch.edits)
+            result = Script(after, self.script.source.path)
+        except OverlappingEdits as error:
+            return f"was tried and is not offered: {error}", ""
+        except UserError as error:
+            return f"was tried and is not offered: {error.message}", ""
+        if unbound := result.names.unresolved() - self.unbound:
+            return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
+        left, key = _keys(result, _detect(result)), _key(self.script, rule, found)
+        if left[key] >= self.before[key]:
+            return "was tried and is not offered: the finding would stay", ""
+        if new := sorted(key[0] for key in left if left[key] > self.before[key]):
+            return f"was tried and is not offered: it would cause {new[0]}", ""
+        return "", after
 
 
 def _keys(script: Script, found: Iterable[tuple[str, Violation]]) -> Counter[tuple[str, str]]:

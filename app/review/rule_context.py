@@ -37,7 +37,10 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A violation of a rule. ``severity`` is set only if it differs from the severity of the rule."""
+    """A violation of a rule. ``severity`` is set only if it differs from the severity of the rule.
+
+    ``patch`` makes the patch, which takes longer than to find the violation.
+    """
 
     line: int
     column: int
@@ -46,7 +49,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     branch: int | None = None
     severity: Severity | None = None
-    patch: Patch | None = None
+    patch: Callable[[], Patch] | None = None
 
 
 Check = Callable[[Script], list[Violation]]

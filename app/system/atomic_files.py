@@ -62,6 +62,20 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = 
         raise
 
 
+def create_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a new file, which appears with its whole content.
+
+    Raises:
+        FileExistsError: There is such a file or symbolic link.
+        OSError: The directory is missing or cannot be written.
+    """
+    temporary = _stage_file(path.absolute(), content, mode)
+    try:
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_all(writes: Sequence[FileWrite]) -> None:
     """Write all files; if one fails, restore those written before it.
 

@@ -1,4 +1,4 @@
-"""Read files that users name, and write files for them, complete and never over an existing one."""
+"""Read files that users name, and write files for them, complete and over an existing one only with ``--force``."""
 
 import os
 import stat
@@ -65,7 +65,7 @@ def read_regular_file(path: Path, limit_bytes: int, next_step: str) -> bytes:
 
 
 def write_atomic(path: Path, content: bytes, option: str, mode: int = 0o600) -> None:
-    """Write a file atomically; ``option`` is the command line option that named it.
+    """Write a file atomically, through a symbolic link; ``option`` is the command line option that named it.
 
     Raises:
         UserError: The directory is missing or cannot be written.
@@ -73,25 +73,50 @@ def write_atomic(path: Path, content: bytes, option: str, mode: int = 0o600) -> 
     from .atomic_files import replace_file
 
     try:
-        replace_file(path, content, mode)
+        replace_file(Path(os.path.realpath(path)), content, mode)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", f"name another file with {option}") from error
 
 
-def check_writable(path: Path, option: str) -> None:
+def write_result(path: Path, content: bytes, option: str, *, force: bool) -> None:
+    """Write the result of a command for its user only; an existing file is overwritten with ``force`` only.
+
+    Raises:
+        UserError: The file exists, or its directory is missing or cannot be written.
+    """
+    from .atomic_files import create_file
+
+    if force:
+        write_atomic(path, content, option)
+        return
+    try:
+        create_file(path, content)
+    except FileExistsError:
+        raise _exists(path, option) from None
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", f"name another file with {option}") from error
+
+
+def check_result_file(path: Path, option: str, *, force: bool) -> None:
     """Check before a long measurement that its result can be written; ``option`` named the file.
 
     Raises:
-        UserError: It is not a file, or its directory cannot be written.
+        UserError: It is not a file, it exists and ``force`` is not set, or its directory cannot be written.
     """
     parent = path.absolute().parent
     if path.exists() and not path.is_file():
         raise UserError(f"{option} {path} is not a file", "name a file")
+    if os.path.lexists(path) and not force:
+        raise _exists(path, option)
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise UserError(f"{option} {path}: {parent} cannot be written to", "name another directory")
 
 
-def write_new_file(name: str, content: str, directory: Path | None = None) -> Path:
+def _exists(path: Path, option: str) -> UserError:
+    return UserError(f"{option} {path}: the file exists; it is not overwritten", "name another file, or add --force")
+
+
+def write_new_file(name: str, content: str, directory: Path | None = None, mode: int = 0o666) -> Path:
     """Write a new file into ``directory`` (default: the working directory) under the first free name.
 
     Raises:
@@ -99,7 +124,7 @@ def write_new_file(name: str, content: str, directory: Path | None = None) -> Pa
     """
 
     def write(path: Path) -> None:
-        with path.open("x") as file:
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
 
     return _first_free(name, directory or Path.cwd(), write)

@@ -7,13 +7,16 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from ..errors import InspectionError
+from ..errors import InspectionError, UserError
 from . import proc_files, run_directory
+from .files import read_regular_file
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+SOURCE_LIMIT_BYTES = 4_000_000
 
 
 class Proc:
@@ -204,17 +207,25 @@ def ancestors(pid: int, processes: Mapping[int, Proc]) -> list[Proc]:
     return found
 
 
-def source_text(pid: int, path: str) -> str | None:
-    """Return the text of a file as this process sees it (its container's file system), else as we do.
+class SourceFile(NamedTuple):
+    """The text of a source file and the time of its last change, in seconds since the epoch."""
+
+    text: str
+    modified_at: float
+
+
+def source_file(pid: int, path: str) -> SourceFile | None:
+    """Return a file as this process sees it (its container's file system), else as we do, or None.
 
     A process may name any path, so only files that its own user may read are read, whatever our rights.
     """
     for candidate in proc_files.host_path(pid, path):
         try:
             file = candidate.stat()
-            if stat.S_ISREG(file.st_mode) and _may_read(pid, file) and file.st_size < 4_000_000:
-                return candidate.read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            if stat.S_ISREG(file.st_mode) and _may_read(pid, file):
+                text = read_regular_file(candidate, SOURCE_LIMIT_BYTES, "").decode("utf-8", "replace")
+                return SourceFile(text, file.st_mtime)
+        except (OSError, UserError):
             continue
     return None
 

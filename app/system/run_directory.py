@@ -12,11 +12,14 @@ from pathlib import Path
 
 import msgspec
 
+from ..errors import UserError
 from . import proc_files
+from .files import read_regular_file
 
 FOLDER_VARIABLE = "DDPWIZARD_FLIGHT_DIR"
 RUNS_DIRECTORY = Path("/tmp")  # not TMPDIR: a socket's path has room for 107 bytes, and another shell must find it
 RUN_PREFIX = "ddpw-"
+RECORD_LIMIT_BYTES = 4_000_000  # a command line and an environment have at most 2 MB
 
 
 class RankRecordFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +56,8 @@ def create_run_directory() -> Path:
 def read_record(path: Path) -> RankRecordFile | None:
     """Return the record in this file, or None if it cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RankRecordFile)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_regular_file(path, RECORD_LIMIT_BYTES, ""), type=RankRecordFile)
+    except (UserError, msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -62,6 +65,11 @@ def read_records(folder: Path) -> list[RankRecordFile]:
     """Return the records of all ranks of this run, ended ones included, in the order of the ranks."""
     found = [each for path in folder.glob("*.json") if (each := read_record(path))]
     return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
+
+
+def output_copies(folder: Path, pid: int) -> list[Path]:
+    """Return the copies of the output of a rank, the older part first."""
+    return [path for ending in (".log.1", ".log") if (path := folder / f"{pid}{ending}").is_file()]
 
 
 def record_of(pid: int, given: str = "") -> Path | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -73,7 +74,7 @@ async def run_process(
     log_read, log_write = os.pipe()
     answer_read, answer_write = os.pipe() if answers else (-1, -1)
     full_env = dict(os.environ if env is None else env)
-    full_env["DDPWIZARD_KEEP_FDS"] = ""
+    full_env |= {"DDPWIZARD_KEEP_FDS": "", supervisor.MARK: (mark := secrets.token_hex(8))}
     if answers:
         full_env |= {"DDPWIZARD_KEEP_FDS": str(answer_write), "DDPWIZARD_ANSWER_FD": str(answer_write)}
     argv = [sys.executable, "-IS", str(SUPERVISOR_FILE), str(supervisor_life.fileno()), str(limit_s), "--", *command]
@@ -102,6 +103,7 @@ async def run_process(
             _close(log_write, answer_write)
         _supervisors.append(process)
         reads = [stream.start() for stream in streams]
+        asyncio.get_running_loop().add_reader(life, _supervisor_ended, life, mark)
         finished, unfinished = await asyncio.wait(
             reads, timeout=limit_s + SUPERVISOR_SLACK_S, return_when=asyncio.FIRST_EXCEPTION
         )
@@ -114,6 +116,7 @@ async def run_process(
             process.wait()
             message = _last_message(life)
     finally:
+        asyncio.get_running_loop().remove_reader(life)
         life.close()
         for stream in streams:
             stream.close()
@@ -178,6 +181,16 @@ class _Stream:
             self._line = b""
         for line in whole:
             self._on_line(line.decode(errors="replace"))
+
+
+def _supervisor_ended(life: socket.socket, mark: str) -> None:
+    """End the descendants of a supervisor that was killed: it sent no message."""
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(life)
+    with suppress(ConnectionError):
+        if life.recv(64, socket.MSG_PEEK):
+            return
+    loop.run_in_executor(None, supervisor.end_marked, mark)
 
 
 def _last_message(life: socket.socket) -> str:

@@ -8,7 +8,8 @@ It becomes the reaper of its descendants and starts COMMAND. When COMMAND ends, 
 is closed (the wizard cancelled or is gone), it ends *all descendants that /proc shows*, repeatedly until none is left.
 A process group is not enough: torchrun gives each rank a session of its own, and ranks outlive a killed torchrun. The
 result of COMMAND goes back over LIFE_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``, ``let_go`` or
-``not_started``.
+``not_started``. If the supervisor is killed itself, COMMAND gets SIGTERM, and the wizard ends all processes that carry
+``MARK`` in their environment.
 """
 
 import ctypes
@@ -22,21 +23,30 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+MARK = "DDPWIZARD_SUPERVISOR"  # variable of every process below one supervisor
+PID_MAX = 1 << 22  # of Linux on 64 bits
 POLL_S = 0.02
 PAUSE_MAX_S = 0.5
 TERM_GRACE_S = 0.2
 MOST_DEAD = 100_000  # collected in one call; uncollected ones would be read and killed again each round
+MARKED_LIMIT_S = 10.0
 BURST = 50  # rounds of a loop that may not end otherwise
 TAKEN_OVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+
+def pids_in_proc() -> list[str]:
+    """Return the processes that /proc shows; none where it is not mounted."""
+    try:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
 
 
 def descendants(root: int) -> list[int]:
     """Return every process below ``root``, parents before children, from one pass over /proc."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    for name in pids_in_proc():
         try:
             with open(f"/proc/{name}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b")")[2].split()
@@ -62,6 +72,40 @@ def current_descendants() -> list[int]:
         with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as listing:
             found += [int(child) for child in listing.read().split()]
     return found[1:]
+
+
+def children_without_proc() -> list[int]:
+    """Return the living children of this process by asking the kernel about each pid since its own."""
+    newest = os.fork()
+    if newest == 0:
+        os._exit(0)
+    os.waitpid(newest, 0)
+    own = os.getpid()
+    found: list[int] = []
+    for pid in (*range(own + 1, newest if newest > own else PID_MAX), *range(2, newest if newest < own else 2)):
+        with suppress(ChildProcessError):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                found.append(pid)
+    return found
+
+
+def end_marked(mark: str) -> None:
+    """End every process that carries this mark, after its supervisor was killed."""
+    number, until = signal.SIGTERM, time.monotonic() + MARKED_LIMIT_S
+    while (pids := marked(mark)) and time.monotonic() < until:
+        send_signal(pids, number)
+        time.sleep(TERM_GRACE_S)
+        number = signal.SIGKILL
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes with this mark in their environment."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for name in pids_in_proc():
+        with suppress(OSError), open(f"/proc/{name}/environ", "rb") as environ:
+            if wanted in environ.read().split(b"\0"):
+                found.append(int(name))
+    return found
 
 
 def send_signal(pids: list[int], number: int) -> None:
@@ -95,7 +139,7 @@ def end_all() -> None:
     """
     if reap() is None:
         return
-    left = descendants(os.getpid())
+    left = descendants(os.getpid()) or children_without_proc()
     send_signal(left, signal.SIGTERM)
     send_signal(left, signal.SIGCONT)
     until = time.monotonic() + TERM_GRACE_S
@@ -106,6 +150,7 @@ def end_all() -> None:
     while reap() is not None:
         # The current ones first: a process that forks and exits for ever is gone before all of /proc is read.
         stopped = stop_all(current_descendants) | stop_all(lambda: descendants(os.getpid()))
+        stopped = stopped or stop_all(children_without_proc)
         send_signal(sorted(stopped), signal.SIGKILL)
         # A process inside the kernel can take for ever: wait at low cost. While new ones appear, do not wait at all.
         pause_s = min(pause_s + 0.001, PAUSE_MAX_S) if stopped <= known else 0.0
@@ -143,12 +188,21 @@ def wait_for_command(pid: int, life_fd: int, limit_s: float) -> str:
 def main() -> None:
     life = socket.socket(fileno=int(sys.argv[1]))
     limit_s, command = float(sys.argv[2]), sys.argv[4:]
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl, own = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def prepare_child() -> None:
+        for number in TAKEN_OVER:
+            signal.signal(number, signal.SIG_DFL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != own:  # the supervisor was killed meanwhile
+            os._exit(1)
+
     for number in TAKEN_OVER:
         signal.signal(number, signal.SIG_IGN)
     keep = [int(fd) for fd in os.environ.get("DDPWIZARD_KEEP_FDS", "").split(",") if fd]
     try:
-        child = subprocess.Popen(command, pass_fds=keep, restore_signals=True, preexec_fn=_default_signals)
+        child = subprocess.Popen(command, pass_fds=keep, restore_signals=True, preexec_fn=prepare_child)
     except OSError as error:
         print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
         message = "not_started"
@@ -159,11 +213,6 @@ def main() -> None:
         end_all()
     with suppress(OSError):  # the wizard may be gone
         life.sendall(message.encode())
-
-
-def _default_signals() -> None:
-    for number in TAKEN_OVER:
-        signal.signal(number, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

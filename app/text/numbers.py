@@ -1,5 +1,6 @@
 """Parse numbers from text that may hold anything: command lines, environment variables, /proc."""
 
+MOST_RANKS = 100_000  # of a job: each takes memory, and any process may claim any number
 DIGITS = 9  # enough for ranks, pids, ports and counts; int() of a hostile text of digits takes very long
 
 

@@ -11,39 +11,60 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from .secret_names import Rule, is_phrase, rule_for
+from .secret_shapes import KNOWN, looks_random
+
 HIDDEN = "‹redacted›"
-# Parts of names that mean a secret, and technical names that contain such a part and mean none.
-NAME_PART = (
-    r"(?:secret|token|passw(?:or)?d|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|session[_-]?key|account[_-]?key|amz-signature|cookie|webhook)"
+PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
 )
-SECRET_NAME = re.compile(rf"(?i){NAME_PART}|(?:^|_)(?:auth|pass|pwd|sig)(?:$|_)|^authorization$")
-HARMLESS_NAME = re.compile(
-    r"(?i)tokeniz|tokenis|(?:max|min|num|n|total|new|context|pad|eos|bos|unk|special|per)[_-]?tokens?(?:$|[_-])"
-    r"|tokens?[_-]?(?:per|id|ids|count|len|length|type|idx)|auth_sock|^pwd$|^oldpwd$|(?:forward|backward)_pass"
+VALUE = re.compile(
+    r"(?P<quote>\\{1,7}[\"'])(?:(?!(?P=quote)).){0,4096}(?:(?P=quote))?"  # in JSON that is in JSON
+    r"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&\"'<>)}\]\\]+"
 )
-# Shapes of well-known keys, which are secret anywhere.
-SECRET_VALUE = re.compile(
-    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|sk-[A-Za-z0-9_-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}"
-    r"|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|nvapi-[\w-]{30,}|dapi[0-9a-f]{32}|xox[abeprs]-[A-Za-z0-9-]{10,}"
-    r"|eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?|[0-9a-f]{40}(?![0-9A-Za-z]))"
-)
-PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-VALUE = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&\"'<>)}\]]+")
+NEXT_WORD = re.compile(r"[ \t]{1,3}[^\s=:,;&\"'<>(){}-][^\s=:,;&\"'<>(){}]*(?=[\s,;\"'<>]|\Z)")
 # name=value, name: value, "name": "value", --name value; a flag takes the next word, another name does not.
-NAMED = re.compile(r"(?<![\w.-])(?P<flag>--?)?(?P<name>[\w.-]+)(?P<between>[\"']?\s{0,20}[=:]\s{0,20}|\s{1,20})")
+ANNOTATED = r":\s{0,5}(?:str|bytes|Optional\[str\]|str \| None)\s{0,5}="
+NAMED = re.compile(
+    r"(?<![\w.-])(?P<flag>--?|(?:ENV|setenv) )?(?P<name>[\w.-]+)"
+    r"(?P<between>(?:\\{0,7}[\"']\]?)?\s{0,20}(?:" + ANNOTATED + r"|:?=|:)\s{0,20}"
+    r"|\s{1,20})"
+)
 HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token|digest)?)\s*[^\s\"']+")
 BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/-]{8,}=*")
 COOKIE = re.compile(r"(?i)\b((?:set-)?cookie\s*:\s*)[^\r\n\"']+")
 URL_LOGIN = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://)[^/\s@\"'?#]+@")
 WEBHOOK = re.compile(r"(https?://(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^\s\"']+")
+WORD = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"']+)"
+PASSWORD_FLAG = re.compile(
+    r"(\b(?:(?:docker|podman|nerdctl|helm|oc|skopeo|buildah|oras|singularity|apptainer)"
+    r"[ ]{1,5}(?:registry[ ]{1,5})?login\b[^\n|;&]{0,200}?\s-p|sshpass[ ]{1,5}-p)[ =]?)" + WORD
+)
+JOINED_FLAG = re.compile(r"(\b(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump)\s[^\n|;&]{0,200}?(?<=\s)-p)" + WORD)
+REDIS_LOGIN = re.compile(r"(\bredis-cli\s[^\n|;&]{0,200}?(?<=\s)-a )" + WORD)
+NETRC = re.compile(
+    r"(\b(?:machine\s{1,20}[^\s]{1,255}|default)\s{1,20}login\s{1,20}[^\s]{1,255}\s{1,20}password\s{1,20})\S+"
+)
 CURL_LOGIN = re.compile(r"((?<![\w-])(?:-u|--user|--proxy-user)[ =])([^\s:]+):\S+")
+# The flag that gives a password to a program, for some only after a word, and programs in which it is one word with it.
+PASSWORD_PROGRAMS = {
+    "docker": ("-p", "login"),
+    "podman": ("-p", "login"),
+    "helm": ("-p", "login"),
+    "redis-cli": ("-a", ""),
+    "sshpass": ("-p", ""),
+}
+JOINED_PROGRAMS = ("mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass")
 PLACES = (
     (PRIVATE_KEY, HIDDEN),
     (URL_LOGIN, rf"\1{HIDDEN}@"),
     (WEBHOOK, rf"\1{HIDDEN}"),
     (CURL_LOGIN, rf"\1{HIDDEN}"),
+    (PASSWORD_FLAG, rf"\1{HIDDEN}"),
+    (JOINED_FLAG, rf"\1{HIDDEN}"),
+    (REDIS_LOGIN, rf"\1{HIDDEN}"),
+    (NETRC, rf"\1{HIDDEN}"),
     (HEADER, rf"\1 {HIDDEN}"),
     (BEARER, rf"\1{HIDDEN}"),
     (COOKIE, rf"\1{HIDDEN}"),
@@ -51,14 +72,40 @@ PLACES = (
 # An expression of a program, not a value: tokenizer(x), batch["tokens"], args.token.
 CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[(\[]|[a-z_]{1,20}(?:\.[a-z_]{1,20})+\Z")
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
-COUNT = re.compile(r"(?i)(?:[0-9_]{1,9}(?:\.[0-9]+)?|true|false|none|null|yes|no)\Z")
+NUMBER = re.compile(r"[0-9_]{1,9}(?:\.[0-9]+)?\Z")
+SMALL_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]+)?\Z")
+# Values that stand for another value or for none, and special tokens of a vocabulary.
+PLACEHOLDER = re.compile(
+    r"(?i)(?:true|false|none|null|yes|no|str|int|bytes|bool|string|optional)\Z|\$\{?[A-Z_]\w*\}?\Z|[<\[{].*[>\]}]\Z|\*+\Z"
+    r"|(?:os|args|self|cfg|config|opts?|settings|getpass)\.[a-z_]"
+)
+PATH = re.compile(
+    r"(?:~|\.{1,2})?/[\w.-]+(?:/[\w.-]+)+/?\Z|(?:~|\.{1,2})?/?[\w/-]+\.(?:json|pem|key|txt|ya?ml|env|cfg)\Z"
+)
+LONGEST_NAME = 80
 
 
-@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return whether a variable, key or flag of this name holds a secret."""
-    bare = name.lstrip("-")
-    return bool(SECRET_NAME.search(bare)) and not HARMLESS_NAME.search(bare)
+    """Return whether a variable, key or flag of this name holds a secret, whatever its value."""
+    return rule_for(name[-LONGEST_NAME:]) not in (Rule.NONE, Rule.IF_RANDOM)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether this value of a variable, key or flag of this name is a secret."""
+    rule, bare = rule_for(name[-LONGEST_NAME:]), value.strip("\\\"' \t")
+    if rule is Rule.NONE or not bare or bare.startswith(HIDDEN) or PLACEHOLDER.match(bare):
+        return False
+    if PATH.match(bare) and not looks_random(bare):
+        return False
+    match rule:
+        case Rule.IF_RANDOM:
+            return looks_random(bare)
+        case Rule.UNLESS_NUMBER:
+            return not (NUMBER.match(bare) or CODE.match(value))
+        case Rule.UNLESS_SMALL:
+            return not (SMALL_NUMBER.match(bare) or CODE.match(value))
+        case _:
+            return True
 
 
 @lru_cache(maxsize=1024)  # what speaks for one cause speaks for many others too
@@ -68,7 +115,7 @@ def redact_text(value: str) -> str:
         if place.search(value):  # cheaper than ``sub``, and most texts have nothing to hide
             value = place.sub(hidden, value)
     value = _assigned(value)
-    return SECRET_VALUE.sub(HIDDEN, value)
+    return KNOWN.sub(HIDDEN, value)
 
 
 def redact_source(code: str) -> str:
@@ -88,7 +135,7 @@ def redact_source(code: str) -> str:
         elif token.type == tokenize.COMMENT:
             changes.append((token, redact_text(token.string)))
         elif token.type == tokenize.STRING:
-            literal = _literal(token.string, hide=is_secret_name(name))
+            literal = _literal(token.string, hide=is_secret(name, token.string))
             changes.append((token, literal))
             name = token.string.strip("\"'")
     for token, new in reversed([change for change in changes if change[0].string != change[1]]):
@@ -97,23 +144,31 @@ def redact_source(code: str) -> str:
         head, tail = lines[row - 1][:start], lines[end_row - 1][end:]
         put = f"({new}{gap})" if gap else new
         lines[row - 1 : end_row] = LINE.findall(head + put + tail)
-    return SECRET_VALUE.sub(HIDDEN, "".join(lines))
+    return KNOWN.sub(HIDDEN, "".join(lines))
 
 
 def redact_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables, those with a secret name hidden and the others cleaned."""
-    return {name: HIDDEN if is_secret_name(name) else redact_text(value) for name, value in variables.items()}
+    return {name: HIDDEN if is_secret(name, value) else redact_text(value) for name, value in variables.items()}
 
 
 def redact_command(words: Sequence[str]) -> list[str]:
     """Return the words, with the one after a flag with a secret name hidden too."""
     cleaned = [redact_text(word) for word in words]
-    for index in range(1, len(words)):
-        flag, word = words[index - 1], words[index]
-        if flag.startswith("-") and "=" not in flag and is_secret_name(flag) and not word.startswith("--"):
+    program = ""
+    for index, word in enumerate(words):
+        flag = words[index - 1] if index else ""
+        if flag.startswith("-") and "=" not in flag and not word.startswith("--") and is_secret(flag, word):
             cleaned[index] = HIDDEN
         if flag in ("-u", "--user", "--proxy-user") and ":" in word:
             cleaned[index] = HIDDEN
+        password_flag, after = PASSWORD_PROGRAMS.get(program, ("", ""))
+        if flag and flag == password_flag and (not after or after in words[:index]):
+            cleaned[index] = HIDDEN
+        elif program in JOINED_PROGRAMS and word.startswith("-p") and word != "-p":
+            cleaned[index] = f"-p{HIDDEN}"
+        if (name := word.rpartition("/")[2]) in PASSWORD_PROGRAMS or name in JOINED_PROGRAMS:
+            program = name
     return cleaned
 
 
@@ -129,7 +184,7 @@ def redact_data(value: object) -> object:
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, Mapping):
-        return {key: _hide(item) if is_secret_name(str(key)) else redact_data(item) for key, item in value.items()}
+        return {key: _redact_item(str(key), item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(item, str) for item in value):
             return redact_command(value)
@@ -143,6 +198,12 @@ def _literal(literal: str, *, hide: bool) -> str:
         return literal
     quote = "'" if "'" in literal[:3] else '"'
     return f"{quote}{HIDDEN}{quote}"
+
+
+def _redact_item(name: str, value: object) -> object:
+    if isinstance(value, str):
+        return HIDDEN if is_secret(name, value) else redact_text(value)
+    return _hide(value) if is_secret_name(name) else redact_data(value)
 
 
 def _hide(value: object) -> object:
@@ -160,20 +221,22 @@ def _assigned(value: str) -> str:
     parts: list[str] = []
     at = 0
     for match in NAMED.finditer(value):
-        if match.start() < at or not is_secret_name(match["name"]):
+        if match.start() < at or rule_for(match["name"][-LONGEST_NAME:]) is Rule.NONE:
             continue
         given = VALUE.match(value, match.end())
-        if given and _is_secret(match, given[0]):
+        if given and _takes_value(match, given[0]) and is_secret(match["name"], given[0]):
             parts += [value[at : given.start()], HIDDEN]
             at = given.end()
+            if is_phrase(match["name"]) and given[0][0] not in "\\\"'" and any(map(str.isspace, match["between"])):
+                at = _end_of_phrase(value, at)
     return "".join([*parts, value[at:]])
 
 
-def _is_secret(named: re.Match[str], given: str) -> bool:
-    if given.startswith(HIDDEN):
-        return False
-    if not named["between"].strip() and (not named["flag"] or given.startswith("-")):
-        return False
-    if re.search(r"(?i)pass|pwd|secret|key", named["name"]):
-        return True
-    return not (COUNT.match(given) or CODE.match(given))
+def _takes_value(named: re.Match[str], given: str) -> bool:
+    return bool(named["between"].strip()) or (bool(named["flag"]) and not given.startswith("-"))
+
+
+def _end_of_phrase(value: str, at: int) -> int:
+    while word := NEXT_WORD.match(value, at):
+        at = word.end()
+    return at

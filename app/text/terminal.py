@@ -2,6 +2,7 @@
 
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 
 # Control sequences of ECMA-48 and ISO 2022. The lengths are bounded, so that text behind a torn sequence is not lost.
@@ -72,6 +73,15 @@ def strip_control(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c for c in strip_sequences(text) if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
+
+
+def wrap_message(lines: Sequence[str], width: int) -> list[str]:
+    """Return the lines wrapped to the width, what continues a line indented by two more spaces."""
+    wrapped: list[str] = []
+    for line in lines:
+        inner = " " * (len(line) - len(line.lstrip()) + 2)
+        wrapped += textwrap.wrap(line, width, subsequent_indent=inner, break_on_hyphens=False) or [""]
+    return wrapped
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:

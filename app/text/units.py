@@ -30,8 +30,11 @@ def gib_number(size_bytes: float, decimals: int = 1) -> str:
 
 
 def gib_text(size_bytes: float, decimals: int = 1) -> str:
-    """Return a size in GiB, as GPU memory is counted: ``12.3 GiB``; in MiB if it is below 0.1 GiB."""
-    if size_bytes < 0.1 * GIB:
+    """Return a size in GiB, as GPU memory is counted: ``12.3 GiB``.
+
+    In MiB if it is below 0.1 GiB, or without decimals below 1 GiB.
+    """
+    if size_bytes < (0.1 if decimals else 1) * GIB:
         return f"{size_bytes / MIB:,.1f} MiB"
     return f"{gib_number(size_bytes, decimals)} GiB"
 
@@ -75,6 +78,21 @@ def percent_text(share: float) -> str:
     if text == "0%" and share > 0:
         return "<1%"
     return ">99%" if text == "100%" and share < 1 else text
+
+
+def probability_text(probability: float) -> str:
+    """Return a computed probability: ``62%``, never ``0%`` or ``100%``, as none is certain."""
+    return percent_text(min(max(probability, 1e-9), 1 - 1e-9))
+
+
+def ratio_text(ratio: float) -> str:
+    """Return a ratio with at most three digits: ``2.4``, ``310``."""
+    return f"{ratio:,.1f}" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}"
+
+
+def gbps_text(gbps: float) -> str:
+    """Return a bandwidth with three digits: ``0.328 GB/s``, ``12.5 GB/s``, ``1,800 GB/s``."""
+    return f"{float(f'{gbps:.3g}'):,g} GB/s" if gbps >= 0.001 else "<0.001 GB/s"
 
 
 def count_text(number: int, noun: str) -> str:

@@ -2,9 +2,11 @@
 
 import ast
 from collections.abc import Iterable
+from typing import Any
 
 from .rank_expressions import (
     RankCache,
+    RankContext,
     RankScope,
     RankValue,
     is_constant_default,
@@ -31,6 +33,7 @@ class FrameScope:
     ) -> None:
         self.module, self.function, self.caller, self.depth = module, function, caller, depth
         self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
+        self.known_values: dict[tuple[ast.AST, RankContext, int], Any] = {}
         self._ranks = RankCache()
         self._known: dict[str, tuple[ast.expr, FrameScope] | None] = {}
         self._helpers: dict[ast.Call, tuple[ast.expr, FrameScope] | None] = {}

@@ -16,6 +16,8 @@ from .syntax import FUNCTIONS, Function, dotted_name, is_generator, match_argume
 DEPTH = 12
 IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__class__", "__path__", "__annotations__"}
 
+_Seen = dict[tuple[ast.AST, int | None], int]  # expression and place in a tuple -> how far it was followed
+
 
 class Names(Scopes):
     """The names of one file. ``arguments`` holds, for each function, the arguments of its calls within the file."""
@@ -123,7 +125,7 @@ class Names(Scopes):
         Followed through names, attributes of ``self``, tuples, functions of this file and their arguments. Leaves are
         calls to other files, constants, parameters that no call gives a value, and what cannot be followed.
         """
-        return list(dict.fromkeys(self._origins(expr, None, depth, frozenset())))
+        return list(dict.fromkeys(self._origins(expr, None, depth, {})))
 
     def unresolved(self) -> set[str]:
         """Return the names that are read but bound nowhere."""
@@ -138,10 +140,10 @@ class Names(Scopes):
 
     # ---- origins of values
 
-    def _origins(self, expr: ast.expr, place: int | None, depth: int, seen: frozenset[ast.AST]) -> Iterator[ast.AST]:
-        if depth == 0 or expr in seen:
-            return
-        seen |= {expr}
+    def _origins(self, expr: ast.expr, place: int | None, depth: int, seen: _Seen) -> Iterator[ast.AST]:
+        if depth <= seen.get((expr, place), 0):
+            return  # followed from here before, at least as far
+        seen[expr, place] = depth
         if isinstance(expr, ast.IfExp):
             for part in (expr.body, expr.orelse):
                 yield from self._origins(part, place, depth - 1, seen)
@@ -167,7 +169,7 @@ class Names(Scopes):
             yield expr
 
     def _from_bindings(
-        self, expr: ast.Name | ast.Attribute, place: int | None, depth: int, seen: frozenset[ast.AST]
+        self, expr: ast.Name | ast.Attribute, place: int | None, depth: int, seen: _Seen
     ) -> Iterator[ast.AST]:
         bindings = self.bindings(expr)
         if not bindings:
@@ -181,9 +183,7 @@ class Names(Scopes):
             else:
                 yield expr
 
-    def _from_callers(
-        self, binding: Binding, place: int | None, depth: int, seen: frozenset[ast.AST]
-    ) -> Iterator[ast.AST]:
+    def _from_callers(self, binding: Binding, place: int | None, depth: int, seen: _Seen) -> Iterator[ast.AST]:
         assert isinstance(binding.at, ast.arg)
         function = self.source.parents[self.source.parents[binding.at]]
         given = [

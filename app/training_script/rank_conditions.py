@@ -8,9 +8,9 @@ condition may depend on more than the rank. ``evaluate_condition`` and ``depends
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
-from .rank_expressions import RankScope, RankValues
+from .rank_expressions import RankContext, RankScope, RankValues
 from .rank_names import first_process, is_distributed_flag, is_last, world_size
 
 PLAIN = ("int", "bool", "str", "len", "min", "max", "range", "set", "frozenset", "list", "tuple")
@@ -45,15 +45,6 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 class UnknownValue(Exception):
     """The text does not determine the value."""
-
-
-class RankContext(NamedTuple):
-    """The rank for which a condition is evaluated."""
-
-    rank: int
-    local_rank: int | None
-    world_size: int
-    local_world_size: int | None = None
 
 
 # The job that review assumes: four ranks on two nodes.
@@ -137,10 +128,21 @@ def known_name(node: ast.AST) -> str | None:
 
 
 def _value(node: ast.expr, context: RankContext, scope: RankScope, depth: int) -> Any:
-    """Return the value of an expression of numbers, texts and containers of them."""
+    """Return the value of an expression of numbers, texts and containers of them, computed once."""
     if depth == 0:
         raise UnknownValue
+    key = (node, context, depth)
+    if key not in scope.known_values:
+        try:
+            scope.known_values[key] = _read_value(node, context, scope, depth)
+        except (UnknownValue, KeyError):
+            scope.known_values[key] = UnknownValue
+    if scope.known_values[key] is UnknownValue:
+        raise UnknownValue
+    return scope.known_values[key]
 
+
+def _read_value(node: ast.expr, context: RankContext, scope: RankScope, depth: int) -> Any:
     def of(inner: ast.expr) -> Any:
         return _value(inner, context, scope, depth)
 

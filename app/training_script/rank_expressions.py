@@ -5,7 +5,7 @@
 """
 
 import ast
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..launchers.rank_variables import RANK_SCOPES
 from .name_resolution import Names
@@ -26,13 +26,24 @@ class RankValue(NamedTuple):
 
 
 MUTABLE = (ast.List, ast.Set, ast.Dict)
+MOST_STEPS = 2000  # of one question: names that are defined by each other are tried in every order
 IN_PROGRESS = RankValue("group", False, "in progress")  # a name that is defined by itself (rank = int(rank))
+
+
+class RankContext(NamedTuple):
+    """The rank for which a condition is evaluated."""
+
+    rank: int
+    local_rank: int | None
+    world_size: int
+    local_world_size: int | None = None
 
 
 class RankScope(Protocol):
     """The meaning of the names in a part of a script."""
 
     known_dependence: dict[tuple[ast.AST, int], bool]
+    known_values: dict[tuple[ast.AST, "RankContext", int], Any]
 
     def rank(self, expr: ast.AST) -> RankValue | None:
         """Return the rank that ``expr`` is, or None."""
@@ -199,11 +210,15 @@ class RankCache:
     def __init__(self) -> None:
         self._ranks: dict[ast.AST, RankValue | None] = {}
         self._depth = 0
+        self._steps = 0
 
     def rank(self, expr: ast.AST, scope: RankScope) -> RankValue | None:
         """Return the rank that ``expr`` is in ``scope``; inside a definition by itself, ``IN_PROGRESS``."""
         if expr in self._ranks:
             return self._ranks[expr]
+        self._steps = self._steps + 1 if self._depth else 0
+        if self._steps > MOST_STEPS:
+            return None
         self._ranks[expr] = IN_PROGRESS
         self._depth += 1
         try:
@@ -223,6 +238,7 @@ class RankValues:
     def __init__(self, names: Names) -> None:
         self.names = names
         self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
+        self.known_values: dict[tuple[ast.AST, RankContext, int], Any] = {}
         self._cache = RankCache()
 
     def rank(self, expr: ast.AST) -> RankValue | None:

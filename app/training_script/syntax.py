@@ -73,10 +73,12 @@ def dotted_name(expr: ast.AST) -> str:
 
 def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
     """Yield every node below ``node`` that runs as part of it; bodies of functions and lambdas defined in it do not."""
-    for child in ast.iter_child_nodes(node):
+    pending = [*ast.iter_child_nodes(node)][::-1]
+    while pending:
+        child = pending.pop()
         yield child
         if not isinstance(child, (*FUNCTIONS, ast.Lambda)):
-            yield from nodes_of_body(child)
+            pending += [*ast.iter_child_nodes(child)][::-1]
 
 
 def is_generator(function: Function) -> bool:

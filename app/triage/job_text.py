@@ -76,7 +76,16 @@ def problems(report: JobReport) -> list[str]:
         if row.state == "unreadable":
             unread.setdefault(row.note, []).append(row.rank)
     found = [f"{rank_groups.ranks_label(ranks)}: {note}" for note, ranks in unread.items() if note]
-    return list(dict.fromkeys([*found, *report.observed.problems]))
+    return list(dict.fromkeys([*changed_source_notes(report), *found, *report.observed.problems]))
+
+
+def changed_source_notes(report: JobReport) -> list[str]:
+    """Return a line for each source file that was changed after the ranks of the job had started."""
+    return [
+        f"{relative_to_cwd(path).rpartition('/')[2]} was changed at {time.strftime('%H:%M:%S', time.localtime(at))}, "
+        "after this job had started: the job still runs the old code; stop it and start it again"
+        for path, at in report.observed.changed_sources.items()
+    ]
 
 
 def end_text(report: JobReport) -> str:

@@ -26,6 +26,24 @@ def extend_with_earlier_samples(before: JobReport | None, now: JobReport) -> Job
     return judge_job(msgspec.structs.replace(now.observed, seen=seen)) if seen != now.observed.seen else now
 
 
+def keep_first_sources(first: JobReport | None, now: JobReport) -> JobReport:
+    """Return ``now``, judged with the source files as ``first`` has them if its ranks are still those of ``first``.
+
+    A running process keeps the code that it started with, whatever becomes of its files.
+    """
+    if first is None or not _same_processes(first, now):
+        return now
+    kept = {path: first.sources.get(path, text) for path, text in now.sources.items()}
+    return judge_job(msgspec.structs.replace(now.observed, sources=kept)) if kept != now.sources else now
+
+
+def _same_processes(one: JobReport, other: JobReport) -> bool:
+    started = {(seen.host, seen.process.pid): seen.process.started_at for seen in one.observed.seen}
+    theirs = {(seen.host, seen.process.pid): seen.process.started_at for seen in other.observed.seen}
+    both = started.keys() & theirs.keys()
+    return bool(both) and all(abs(started[key] - theirs[key]) <= SAME_START_S for key in both)
+
+
 def _with_earlier(now: ProcessSamples, before: ProcessSamples | None, row: RankRow | None) -> ProcessSamples:
     """Return a process with its earlier samples, unless it was restarted since."""
     if before is None or abs(now.process.started_at - before.process.started_at) > SAME_START_S:

@@ -1,11 +1,13 @@
 """Commands to inspect the hosts of a job that have not been inspected yet."""
 
+import re
 import shlex
 
 from .types import JobReport
 
 SAVE_FROM_HOST = "ssh HOST ddpwizard triage --save - > triage-HOST.json   # for each host of the job"
 MERGE = "ddpwizard triage --merge triage-*.json*"
+SLURM_JOB_ID = re.compile(r"[0-9][0-9_]{0,30}")
 SAVE = 'ddpwizard triage --save "triage-$(hostname).json.gz"'
 
 
@@ -20,7 +22,8 @@ def commands_for_other_hosts(report: JobReport) -> list[str]:
         return []
     environ = {name: value for process in report.job.processes for name, value in process.environ.items()}
     lines: list[str] = []
-    if slurm_job := environ.get("SLURM_JOB_ID"):
+    slurm_job = environ.get("SLURM_JOB_ID", "")
+    if SLURM_JOB_ID.fullmatch(slurm_job):  # a process may claim anything
         lines.append(f"srun --jobid={slurm_job} --overlap --ntasks-per-node=1 sh -c {shlex.quote(SAVE)}")
     if "KUBERNETES_SERVICE_HOST" in environ:
         lines.append("kubectl exec POD -- ddpwizard triage --save - > triage-POD.json   # for each pod of the job")

@@ -19,11 +19,14 @@ from ... import __version__
 from ..errors import UserError
 from ..jobs.types import Job, Process
 from ..launchers.known_variables import is_launch_variable
+from ..system.files import read_regular_file
 from ..text import redact
+from ..text.numbers import MOST_RANKS
 from .types import Observation, ProcessSamples
 
 SCHEMA = "ddpwizard.triage-bundle/1"
 LIMIT_BYTES = 512 * 1024 * 1024
+NEXT = "create one with ddpwizard triage --save FILE"
 LOCAL = ("localhost", "127.", "::1", "[::1]")
 
 
@@ -49,7 +52,7 @@ def read_bundle(path: Path) -> Bundle:
         UserError: The file cannot be read, or is not a bundle.
     """
     try:
-        content = sys.stdin.buffer.read(LIMIT_BYTES) if str(path) == "-" else path.read_bytes()
+        content = sys.stdin.buffer.read(LIMIT_BYTES) if str(path) == "-" else read_regular_file(path, LIMIT_BYTES, NEXT)
         if content[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read(LIMIT_BYTES)
@@ -59,12 +62,26 @@ def read_bundle(path: Path) -> Bundle:
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}", "name another file"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not a saved triage: {error}", "create one with ddpwizard triage --save FILE"
-        ) from error
+        raise UserError(f"{path} is not a saved triage: {error}", NEXT) from error
     if bundle.schema != SCHEMA:
-        raise UserError(f"{path} is a {bundle.schema}, not a {SCHEMA}", "create one with ddpwizard triage --save FILE")
+        raise UserError(f"{path} is a {bundle.schema}, not a {SCHEMA}", NEXT)
+    claimed = _largest_rank(bundle)
+    if claimed >= MOST_RANKS:
+        raise UserError(f"{path} claims rank {claimed:,}, more than any job has", NEXT)
     return bundle
+
+
+def _largest_rank(bundle: Bundle) -> int:
+    """Return the largest rank that the bundle claims; memory is taken for every rank up to it."""
+    claimed = [0]
+    for observed in bundle.observations:
+        claimed.append(observed.job.world_size - 1)
+        claimed += [process.rank for process in observed.job.processes if process.rank is not None]
+        claimed += [
+            max([record.rank, *(rank for group in record.groups for rank in group.ranks)])
+            for record in observed.records
+        ]
+    return max(claimed)
 
 
 def merge_bundles(bundles: Iterable[Bundle]) -> list[Observation]:
@@ -97,6 +114,7 @@ def _merge_hosts(parts: list[Observation]) -> Observation:
         job=msgspec.structs.replace(first.job, processes=[p for part in everything for p in part.job.processes]),
         seen=[seen for part in everything for seen in part.seen],
         sources={path: text for part in reversed(everything) for path, text in part.sources.items()},
+        changed_sources={path: at for part in reversed(everything) for path, at in part.changed_sources.items()},
         records=[record for part in everything for record in part.records],
         log=next((part.log for part in everything if part.log), None),
         deaths=[death for part in everything for death in part.deaths],

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...knowledge.schema import Intrusiveness
-from ..errors import InspectionError
+from ..errors import InspectionError, UserError
 from ..evidence import Evidence, answer_id, verdict_id
 from ..jobs import discover
+from ..jobs.types import Job
 from ..system.timeouts import run_in_thread
 from ..text.units import count_text
 from .other_hosts import ranks_on_other_hosts
 from .phrases import JOB_STATE_TEXT
 from .sampling.sampler import Progress, access_denied, sample_job
-from .types import JobReport, JobState
+from .types import JobReport, JobState, Observation, Verdict
 
 FIND_LIMIT_S = 15.0
 # Text of findings that the text of the verdict does not include.
@@ -50,15 +51,45 @@ async def triage_jobs(
         limit_s=FIND_LIMIT_S,
         subject="the processes of this machine",
     )
-    reports = await asyncio.gather(
-        *(sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress) for job in jobs)
-    )
+
+    async def inspect(job: Job) -> JobReport:
+        """Any process can claim to be a rank: what cannot be inspected must not hide the other jobs."""
+        try:
+            return await sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress)
+        except Exception as error:
+            if len(jobs) == 1:
+                raise
+            return uninspected(job, error)
+
+    reports = await asyncio.gather(*map(inspect, jobs))
     if reports and all(access_denied(report) for report in reports):
         raise InspectionError(
             f"no stack of {reports[0].job.id} could be read: {access_denied(reports[0])}",
             "run ddpwizard as the job's user or as root, with the SYS_PTRACE capability",
         )
     return sort_by_severity(reports)
+
+
+def uninspected(job: Job, error: Exception) -> JobReport:
+    """Return the report of a job that could not be inspected."""
+    reason = error.message if isinstance(error, UserError) else f"{type(error).__name__}: {str(error)[:200]}"
+    return JobReport(
+        launcher=job.launcher,
+        world_size=job.world_size,
+        nodes=[job.host],
+        ranks=[],
+        verdict=Verdict(
+            state="unknown",
+            cause=None,
+            culprits=[],
+            collective=None,
+            where=None,
+            branch=None,
+            why=f"This job could not be inspected: {reason}",
+            confidence=0.0,
+        ),
+        observed=Observation(job=job, seen=[]),
+    )
 
 
 def sort_by_severity(reports: Sequence[JobReport]) -> list[JobReport]:

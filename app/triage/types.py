@@ -338,6 +338,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     seen: list[ProcessSamples]
     sources: dict[str, str] = {}  # path -> text of the source files in the ranks' stacks
+    changed_sources: dict[str, float] = {}  # path -> time of a change after the ranks had started
     records: list[RankRecord] = []
     log: JobLog | None = None
     deaths: list[ProcessDeath] = []

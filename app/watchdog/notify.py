@@ -8,13 +8,14 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..system.files import write_atomic
+from ..text.redact import redact_text
 
 ON_HANG_LIMIT_S = 60.0
 
 
 def write_report(path: Path, document: bytes, lines: Sequence[str]) -> str:
     """Write the document to a .json file, the lines to any other. Return the message to print."""
-    text = document if path.suffix == ".json" else ("\n".join(lines) + "\n").encode()
+    text = document if path.suffix == ".json" else redact_text("\n".join([*lines, ""])).encode()
     try:
         write_atomic(path, text, "--report")
     except UserError as error:

@@ -10,18 +10,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
 from ..errors import UserError
 from ..launchers.recognise import launcher_name
-from ..system import proc_files, procfs, run_directory
+from ..system import procfs, run_directory
 from ..system.run_directory import RankRecordFile
 from ..system.supervisor import descendants
 from ..text.units import seconds_text
 from ..triage.sampling import worker_server
-from . import progress
+from . import progress, signals
+from .ended_ranks import EndedRank, first_failed, rank_name
 from .exit_events import ExitWatcher
 from .terminate import terminate_job
 
@@ -30,12 +31,6 @@ NOTICE_S = 0.2  # until a new rank is watched; it may die before the next tick
 DEATH_GRACE_S = 5.0  # for the launcher to end the other ranks
 ASK_EVERY_S = 10.0  # between checks of the GPUs in use, and of the recorder if no other counter shows progress
 STOPPED_S = 30.0  # between two ticks: longer than on any busy machine, so this process was stopped
-AGAIN_S = (
-    1.0  # the same signal is forwarded once within this time: a signal to the process group reaches the job as well
-)
-LAUNCHERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-HANDLED_SIGNALS = (*LAUNCHERS_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
-FROM_KERNEL = 0x80  # SI_KERNEL, asm-generic/siginfo.h: sent by the terminal, also to the job
 TROUBLE = ("hung", "dead")
 
 
@@ -54,8 +49,19 @@ class WatchdogOptions(msgspec.Struct, frozen=True, kw_only=True):
     warn_signals: frozenset[int] = frozenset({signal.SIGUSR1})
 
 
-Diagnose = Callable[[int, str], Report]  # pid and reason -> report
-WriteLine = Callable[[str], None]
+WriteText = Callable[[str], None]  # one message; its further lines belong to it
+
+
+class Diagnosis(Protocol):
+    """Diagnosis of the job, as the watchdog needs it."""
+
+    def diagnose_job(self, pid: int, why: str) -> Report:
+        """Inspect the running job of ``pid``."""
+        ...
+
+    def diagnose_crash(self, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
+        """Return the diagnosis of a job that has ended with an error; ``first`` is the rank that failed first."""
+        ...
 
 
 def run_watchdog(
@@ -63,8 +69,8 @@ def run_watchdog(
     environ: Mapping[str, str],
     private: Path,
     options: WatchdogOptions,
-    diagnose: Diagnose,
-    write_line: WriteLine,
+    diagnosis: Diagnosis,
+    write: WriteText,
 ) -> tuple[int, bool]:
     """Run the job to its end. Return its exit code (128+n for a signal; 1 if it was ended because it hung) and whether
     anything was reported, so that the files are kept.
@@ -72,10 +78,11 @@ def run_watchdog(
     Raises:
         UserError: The command cannot be started.
     """
-    taken = {number for number in HANDLED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
+    taken = {number for number in signals.HANDLED if signal.getsignal(number) is not signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
     try:
-        job = _Job(_started(command, environ, before), private, options, diagnose, write_line)
+        job = _Job(command, _started(command, environ, before), private, options, diagnosis, write)
+        write(_start_text(options))
         return job.run(taken)
     finally:
         while signal.sigtimedwait(taken, 0):
@@ -111,14 +118,15 @@ class _Job:
 
     def __init__(
         self,
+        command: Sequence[str],
         child: subprocess.Popen[bytes],
         private: Path,
         options: WatchdogOptions,
-        diagnose: Diagnose,
-        write_line: WriteLine,
+        diagnosis: Diagnosis,
+        write: WriteText,
     ) -> None:
-        self.child, self.private, self.options = child, private, options
-        self.diagnose, self.write_line = diagnose, write_line
+        self.command, self.child, self.private, self.options = command, child, private, options
+        self.diagnosis, self.write = diagnosis, write
         self.records: dict[int, RankRecordFile] = {}
         self.counts: dict[int, progress.CounterSample] = {}
         self.progress_at = self.asked_at = self.ticked_at = time.monotonic()
@@ -157,12 +165,15 @@ class _Job:
         number = received.si_signo
         if number == signal.SIGCHLD:
             return
-        self.asked_to_end |= number in LAUNCHERS_SIGNALS
+        self.asked_to_end |= number in signals.ENDING
         if number in self.options.warn_signals:
             self._start_diagnosis(f"{signal.Signals(number).name} received")
-            if number in LAUNCHERS_SIGNALS or _catches(self.child.pid, number):
+            if number in signals.ENDING or signals.has_handler(self.child.pid, number):
                 self.then_signals.append(number)
-        elif _is_for_us_alone(received) and time.monotonic() - self.forwarded.get(number, -AGAIN_S) >= AGAIN_S:
+        elif (
+            signals.is_for_us_alone(received)
+            and time.monotonic() - self.forwarded.get(number, -signals.AGAIN_S) >= signals.AGAIN_S
+        ):
             self._forward(number)
 
     def _forward(self, number: int) -> None:
@@ -176,7 +187,7 @@ class _Job:
         except Exception as error:
             if not self.failed:
                 self.failed = True
-                self.write_line(f"the watchdog failed ({type(error).__name__}: {error}); the job continues")
+                self.write(f"the watchdog failed ({type(error).__name__}: {error}); the job continues")
 
     def _tick(self) -> None:
         ranks = run_directory.live_records(self.records.values())
@@ -187,8 +198,8 @@ class _Job:
         stopped = now - self.ticked_at > STOPPED_S  # this process, possibly with the job: Ctrl-Z
         self.ticked_at = now
         if stopped or self._any_progress(counts):
-            if self.hang_reported:
-                self.write_line(f"{_subject(len(pids))} again: the job continues")
+            if self.hang_reported and not self.asked_to_end:
+                self.write(f"{_subject(len(pids))} again: the job continues")
             self.progress_at, self.hang_reported = now, False
         self.counts = counts
         still_s = now - self.progress_at
@@ -234,33 +245,32 @@ class _Job:
         if self.asked_to_end:
             return
         for record in self.records.values():
-            gone = record.pid not in here and record.pid not in self.died
-            if gone and here and self._failed_exit(record) and record.rank not in back:
+            gone = self._ended(record) if record.pid not in here and record.pid not in self.died else None
+            if gone and here and gone.failed and record.rank not in back:
                 self.died[record.pid] = time.monotonic()
                 others = f"{len(here)} other{'s' if len(here) > 1 else ''} still run{'s' if len(here) == 1 else ''}"
-                self.write_line(f"{_name(record)} died ({self._exit_text(record)}); {others}")
+                self.write(f"{gone.name} died ({_hang_indent(gone.reason)}); {others}")
                 self.anything_reported = True
         waiting = [pid for pid, at in self.died.items() if time.monotonic() - at >= DEATH_GRACE_S]
         if waiting and here and not self.death_diagnosed:
             self.death_diagnosed = True
-            self._start_diagnosis(f"{_name(self.records[waiting[0]])} died and the other ranks were not ended")
+            self._start_diagnosis(f"{rank_name(self.records[waiting[0]])} died and the other ranks were not ended")
 
     def _start_diagnosis(self, why: str) -> None:
         if self.diagnosing is None:
-            self.write_line(f"{why}; diagnosing the job")
+            self.write(f"{why}; diagnosing the job")
             self.diagnosing = self.pool.submit(self._run_diagnosis, why)
 
     def _run_diagnosis(self, why: str) -> Report:
         try:
-            return self.diagnose(self.child.pid, why)
+            return self.diagnosis.diagnose_job(self.child.pid, why)
         except Exception as error:
             return Report("unknown", [f"the job could not be diagnosed: {type(error).__name__}: {error}"])
 
     def _report(self, report: Report) -> None:
         self.diagnosing = None
         self.anything_reported = True
-        for line in report.lines if report != self.last_report else [f"unchanged: {report.state}"]:
-            self.write_line(line)
+        self.write("\n".join(report.lines) if report != self.last_report else f"unchanged: {report.state}")
         self.last_report = report
         if report.state not in TROUBLE:  # diagnose again if there is still no progress
             self.progress_at, self.hang_reported = time.monotonic(), False
@@ -274,46 +284,31 @@ class _Job:
             and not self.ended_by_us
         ):
             self.ended_by_us = True
-            self.write_line("ending the job (--then stop)")
+            self.write("ending the job (--then stop)")
             terminate_job(self.child, [record.pid for record in run_directory.live_records(self.records.values())])
 
     def _report_end(self, code: int) -> None:
-        """Report which rank failed first, unless the watchdog ended the job, and the ranks that still run."""
+        """Report which rank failed first and why, unless the watchdog ended the job, and the ranks that still run."""
         self._read_records()
         if code and not self.asked_to_end and not self.ended_by_us:
-            failed = [
-                record for record in self.records.values() if self._ended_at(record) and self._failed_exit(record)
-            ]
-            first = min(failed, key=self._ended_at, default=None)
-            if first and first.pid not in self.died:
-                self.write_line(f"{_name(first)} died first: {self._exit_text(first)}")
+            living = {record.pid for record in run_directory.live_records(self.records.values())}
+            ended = [self._ended(record) for pid, record in self.records.items() if pid not in living]
+            if first := first_failed(ended):
                 self.anything_reported = True
+                if first.record.pid not in self.died:
+                    self.write(f"{first.name} died first: {_hang_indent(first.reason)}")
+                self._safely(lambda: self.write("\n".join(self.diagnosis.diagnose_crash(ended, first))))
+            elif not self.records and launcher_name(self.command):
+                self.write(
+                    f"the job ended with code {code} before a rank used torch.distributed, so its output was not copied"
+                    " → add 2>&1 | ddpwizard diagnose - to the command"
+                )
         if left := run_directory.live_records(self.records.values()):
-            self.write_line(f"still running: {', '.join(_name(record) for record in left)}")
+            self.write(f"still running: {', '.join(rank_name(record) for record in left)}")
             self.anything_reported = True
 
-    def _ended_at(self, record: RankRecordFile) -> float:
-        """Return the end time from the rank's record, else the observed one; 0 if neither is known."""
-        seen = self.exits.seen.get(record.pid)
-        return record.ended_at or (seen.at if seen else 0.0)
-
-    def _failed_exit(self, record: RankRecordFile) -> bool:
-        seen = self.exits.seen.get(record.pid)
-        return bool(seen.status) if seen and seen.status is not None else record.ended != "exit"
-
-    def _exit_text(self, record: RankRecordFile) -> str:
-        seen = self.exits.seen.get(record.pid)
-        error = "" if record.ended == "exit" else record.ended
-        return error or (seen.how if seen else "") or "no exit status"
-
-
-def _is_for_us_alone(received: signal.struct_siginfo) -> bool:
-    """Return whether the job did not get this signal as well.
-
-    A terminal signals its whole foreground group, but its hang-up goes to the session leader only.
-    """
-    hung_up = received.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
-    return received.si_code != FROM_KERNEL or hung_up
+    def _ended(self, record: RankRecordFile) -> EndedRank:
+        return EndedRank(record, self.exits.seen.get(record.pid))
 
 
 async def _entered(private: Path, pids: Sequence[int]) -> dict[int, int | None]:
@@ -325,18 +320,17 @@ async def _entered(private: Path, pids: Sequence[int]) -> dict[int, int | None]:
     return {pid: progress.count_collectives(answer) for pid, answer in zip(sockets, answers, strict=True) if answer}
 
 
-def _catches(pid: int, number: int) -> bool:
-    """Return whether the process has a handler for this signal."""
-    line = next(
-        (line for line in proc_files.read_text_of(pid, "status").splitlines() if line.startswith("SigCgt:")),
-        "SigCgt: 0",
-    )
-    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-
-
-def _name(record: RankRecordFile) -> str:
-    return f"rank {record.rank} (pid {record.pid})" if record.rank is not None else f"pid {record.pid}"
+def _hang_indent(text: str) -> str:
+    return text.strip().replace("\n", "\n  ")
 
 
 def _subject(count: int) -> str:
     return "the process makes progress" if count == 1 else "the ranks make progress"
+
+
+def _start_text(options: WatchdogOptions) -> str:
+    """Return the line at the start of a job: what makes the watchdog diagnose it."""
+    after = f"after {seconds_text(options.hang_after_s, whole=True)} without progress" if options.hang_after_s else ""
+    warning = next(iter(sorted(options.warn_signals)), None)
+    at_once = f"on kill -{signal.Signals(warning).name.removeprefix('SIG')} {os.getpid()}" if warning else ""
+    return f"watching; diagnoses {', or '.join(filter(None, (after, at_once))) or 'when a rank dies'}"

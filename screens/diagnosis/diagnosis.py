@@ -21,7 +21,7 @@ from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
 from ..widgets.cause_ranking import reason_rows
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, percent, safe_content, share_bar
+from ..widgets.formatting import join_lines, probability_cell, safe_content, share_bar
 from ..widgets.source import excerpt
 
 SHOWN_CAUSES = 9
@@ -106,7 +106,7 @@ class DiagnosisScreen(WizardScreen):
         style = "$muted" if cause.id in self.state.case.rejected else ""
         title = safe_content(cause.title + (" (not that)" if style else ""), style)
         share = Content.assemble(
-            (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (percent(cause.confidence), "bold")
+            (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (probability_cell(cause.confidence), "bold")
         )
         return Choice(cause.id, Content.assemble(share, " ", title))
 

@@ -16,7 +16,7 @@ from ...app.errors import UserError
 from ...app.evidence import Check
 from ...app.probes.context import level_permitted
 from ...app.snapshot import AllreduceSection, Snapshot
-from ...app.text.units import bytes_text
+from ...app.text.units import bytes_text, gbps_text
 from ...knowledge.schema import Intrusiveness
 from ..dialogs.confirm import ConfirmDialog
 from ..home.status_cells import machine_line
@@ -200,7 +200,9 @@ class DoctorScreen(WizardScreen):
 
         content = msgspec.json.format(msgspec.json.encode(self.state.snapshot)).decode()
         try:
-            self.show_status(f"Saved as {write_new_file(f'snapshot-{self.state.snapshot.host}.json', content)}")
+            self.show_status(
+                f"Saved as {write_new_file(f'snapshot-{self.state.snapshot.host}.json', content, mode=0o600)}"
+            )
         except UserError as error:
             self.wizard.show_error(error)
 
@@ -211,7 +213,7 @@ def bench_rows(section: AllreduceSection) -> list[Content]:
         return []
     most = max(row.busbw_gbps for row in section.rows) or 1.0
     graph = "".join(STEPS[min(7, int(row.busbw_gbps / most * 7.99))] for row in section.rows)
-    head = f"{section.ranks} ranks, {section.backend}   {graph}   bus bandwidth up to {most:.2f} GB/s"
+    head = f"{section.ranks} ranks, {section.backend}   {graph}   bus bandwidth up to {gbps_text(most)}"
     rows = [Content(""), safe_content(head), Content.styled(f"{'bytes':>10} {'ms':>10} {'GB/s':>8}", "$muted")]
     for row in section.rows:
         wrong = "" if row.correct else "  wrong data"

@@ -14,25 +14,28 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix
+from ...app.fixes.types import Fix, done_text
 from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
+from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
+from ..shell.editor import open_in_editor
 from ..widgets.formatting import join_lines, safe_content, status_sign
-from ..widgets.progress_line import ProgressLine
+from ..widgets.progress_line import TICK_S, ProgressLine
+from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
     from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
-    from ...app.fixes.proof import ProofResult
+    from ...app.fixes.proof_plan import ProofPlan
 
-NO_PROOF = "start the job again with the fix applied"
+NO_PROOF = "no check here can show it: start your job again with the fix"
 
 
 class FixScreen(WizardScreen):
@@ -43,11 +46,12 @@ class FixScreen(WizardScreen):
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
         "Exactly what you see is written. Applying asks first, keeps a copy and can be undone. Proving runs "
-        "the check that failed again: for a job its own command line, on a copy, on a free port."
+        "the check that failed again: for a job its own command line, kept apart from your files; it asks first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "apply", "apply", id="fix.apply", tooltip="Write it to the files named; asks first"),
         Binding("v", "prove", "prove", id="fix.prove", tooltip="Run the check that failed again, with this fix"),
+        Binding("e", "edit", "edit", id="fix.edit", tooltip="Open the file at the line in your editor ($EDITOR)"),
         Binding("y", "copy", "copy", id="fix.copy", tooltip="Copy this part, and save it to a file"),
         Binding("o", "write", "write files", id="fix.write", tooltip="Write the patch and new files to this directory"),
         Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo what was applied"),
@@ -70,12 +74,12 @@ class FixScreen(WizardScreen):
             super().__init__()
             self.action, self.record = action, record
 
-    class ProofDone(Message):
-        """The proof has finished."""
+    class ProofPlanned(Message):
+        """The run for proof is planned and waits for a confirmation."""
 
-        def __init__(self, proof: "ProofResult") -> None:
+        def __init__(self, fix: Fix, plan: "ProofPlan") -> None:
             super().__init__()
-            self.proof = proof
+            self.fix, self.plan = fix, plan
 
     class FixFailed(Message):
         """An action on a fix failed."""
@@ -91,6 +95,7 @@ class FixScreen(WizardScreen):
         self._at = 0
         self._part = ""
         self._applied = ""
+        self._proof_shown = False
 
     @property
     def fix(self) -> Fix | None:
@@ -116,6 +121,7 @@ class FixScreen(WizardScreen):
         self.state.record_navigation("diagnosis")  # a resumed session builds the fix again from the diagnosis
         self.show_header(self._entry.title)
         self.run_worker(self._build(), group="make", exclusive=True)
+        self.set_interval(TICK_S, self._show_proof)
 
     async def _build(self) -> None:
         flow = self._flow()
@@ -130,13 +136,14 @@ class FixScreen(WizardScreen):
 
     @on(FixesBuilt)
     def _fixes_built(self, event: FixesBuilt) -> None:
-        self._fixes, self._at = event.fixes, 0
+        shown = self.fix.id if self.fix else ""
+        self._fixes = event.fixes
+        self._at = next((at for at, fix in enumerate(event.fixes) if fix.id == shown), 0)
         self._part = ""
         self._show()
 
     @on(FixFailed)
     def _fix_failed(self, event: FixFailed) -> None:
-        self.query_one(ProgressLine).end()
         self.wizard.show_error(event.error)
 
     # -- showing
@@ -154,13 +161,22 @@ class FixScreen(WizardScreen):
         self.query_one("#parts", Static).update(Content.styled("│", "$muted").join(tabs))
         self.query_one("#part", VerticalScroll).scroll_home(animate=False)
         self.query_one("#shown", Static).update(join_lines(*parts[self._part]))
-        self.query_one("#proof", Static).update(self._proof_line(fix))
+        self._proof_shown = False
+        self._show_proof()
         self.keys_changed()
 
     def _proof_line(self, fix: Fix) -> Content:
+        run = self.state.proof_runs.get((self._cause, fix.id))
+        if run and run.error:
+            return safe_content(str(run.error), "$error")
+        if run and run.result:
+            detail = ", ".join(run.result.detail.splitlines())
+            sign = status_sign(run.result.status, self.ascii_only)
+            return Content.assemble(sign, safe_content(f" {run.result.summary}. {detail}"))
         how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
         sign = status_sign("ok", self.ascii_only)
-        applied = Content.assemble("  ", sign, " applied, u undoes it") if self._applied else ""
+        done = "applied" if fix.patches else "written"
+        applied = Content.assemble("  ", sign, f" {done}, u undoes it") if self._applied else ""
         return Content.assemble(("Proof: ", "$muted"), how, applied)
 
     # -- actions
@@ -169,6 +185,8 @@ class FixScreen(WizardScreen):
         fix = self.fix
         if action in ("apply", "write"):
             return bool(fix and (fix.patches or fix.files))
+        if action == "edit":
+            return bool(fix and fix.places)
         if action == "next_fix":
             return len(self._fixes) > 1
         if action == "undo":
@@ -198,7 +216,7 @@ class FixScreen(WizardScreen):
         warning = f"\n{fix.why_unsafe}" if fix.why_unsafe else ""
         question = ConfirmDialog(
             f"Write {count_text(len(paths), 'file')}?",
-            yes="Yes, apply it",
+            yes="Yes, apply it" if fix.patches else "Yes, write it",
             details="\n".join(paths) + warning,
         )
         self.app.push_screen(question, callback=lambda yes: self._apply(fix) if yes else None)
@@ -216,37 +234,91 @@ class FixScreen(WizardScreen):
     def _files_changed(self, event: FilesChanged) -> None:
         self._applied = event.record.id if event.action == "applied" else ""
         self._show()
-        done = "Applied to" if event.action == "applied" else "Undone in"
         paths = ", ".join(map(relative_to_cwd, event.record.paths))
-        self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done} {paths}")))
+        done = done_text(self.fix, paths) if self.fix and event.action == "applied" else f"Undone in {paths}"
+        self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
     def action_prove(self) -> None:
-        from ...app.fixes.flow import PROOF_LIMIT_S
+        fix = self.fix
+        if fix is None or self._proof_run:
+            return
+        kind = self._flow().proof_kind(fix)
+        if kind == "probe":
+            self._start_proof(fix, None)
+        elif kind == "command":
+            question = AskLineDialog(
+                "Which command starts it?",
+                details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
+                placeholder="torchrun --nproc-per-node=2 train.py",
+            )
+            self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
+        else:
+            self._plan_proof(fix, "")
 
+    def _plan_proof(self, fix: Fix, command: str) -> None:
+        async def plan() -> None:
+            try:
+                planned = await self._flow().plan_proof(fix, command)
+            except UserError as error:
+                self.post_message(self.FixFailed(error))
+            else:
+                if planned:
+                    self.post_message(self.ProofPlanned(fix, planned))
+
+        self.run_worker(plan(), group="plan", exclusive=True)
+
+    @on(ProofPlanned)
+    def _confirm_proof(self, event: ProofPlanned) -> None:
+        from ...app.fixes.proof_plan import question_lines
+
+        question = ConfirmDialog(
+            "Start this job to prove the fix?", yes="Yes, start it", details="\n".join(question_lines(event.plan))
+        )
+        self.app.push_screen(question, callback=lambda yes: self._start_proof(event.fix, event.plan) if yes else None)
+
+    def _start_proof(self, fix: Fix, plan: "ProofPlan | None") -> None:
+        run = ProofRun(plan.limit_s if plan else PROBE_LIMIT_S)
+        self.state.proof_runs[self._cause, fix.id] = run
+        # A worker of the app: it goes on when this screen is left.
+        run.worker = self.app.run_worker(run.prove(self.state, self._flow(), fix, plan), group="prove")
+        self._show_proof()
+
+    @property
+    def _proof_run(self) -> "ProofRun | None":
+        """The proof of the fix shown, if it runs now."""
+        run = self.state.proof_runs.get((self._cause, self.fix.id)) if self.fix else None
+        return run if run and run.is_running else None
+
+    def _show_proof(self) -> None:
+        """Show what the proof of this fix does now, or its result."""
+        line = self.query_one(ProgressLine)
+        if run := self._proof_run:
+            line.begin(run.text, run.limit_s, run.since)
+            return
+        if self._proof_shown:
+            return
+        line.end()
         if self.fix:
-            self.query_one(ProgressLine).begin("proving", PROOF_LIMIT_S)
-            self.run_worker(self._prove(self.fix), group="prove", exclusive=True)
-
-    async def _prove(self, fix: Fix) -> None:
-        try:
-            self.post_message(self.ProofDone(await self._flow().prove(fix, self.state.context(), self.state.granted)))
-        except UserError as error:
-            self.post_message(self.FixFailed(error))
-
-    @on(ProofDone)
-    def _proof_done(self, event: ProofDone) -> None:
-        proof = event.proof
-        self.query_one(ProgressLine).end()
-        sign = status_sign(proof.status, self.ascii_only)
-        detail = ", ".join(proof.detail.splitlines())
-        shown = Content.assemble(sign, safe_content(f" {proof.summary}. {detail}"))
-        self.query_one("#proof", Static).update(shown)
+            self.query_one("#proof", Static).update(self._proof_line(self.fix))
+            self._proof_shown = True
 
     def cancel_running(self) -> bool:
-        cancelled = super().cancel_running()
+        run = self._proof_run
+        if run and run.worker and self.fix:
+            run.worker.cancel()
+            del self.state.proof_runs[self._cause, self.fix.id]
+        cancelled = super().cancel_running() or bool(run)
         if cancelled:
             self.query_one(ProgressLine).end()
         return cancelled
+
+    def action_edit(self) -> None:
+        if self.fix and self.fix.places:
+            try:
+                open_in_editor(self.app, self.fix.places[0])
+            except UserError as error:
+                self.wizard.show_error(error)
+            self.run_worker(self._build(), group="make", exclusive=True)
 
     async def action_copy(self) -> None:
         if self.fix:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from textual.content import Content
 
-from ...app.fixes.types import Fix, safety_text
+from ...app.fixes.types import Fix, place_lines, safety_text
 from ...knowledge.schema import Cause
 from ..widgets.formatting import reflow, safe_content, status_sign
 
 STEPS = "what to do"
+SHORT_FILE_LINES = 20
 
 
 def fix_parts(fix: Fix, cause: Cause) -> dict[str, list[Content]]:
@@ -50,17 +51,27 @@ def part_as_text(fix: Fix, cause: Cause, part: str) -> tuple[str, str]:
 
 
 def _steps(fix: Fix) -> Iterator[Content]:
-    """Yield prose, code, commands and new files, with an empty line between two of them."""
+    """Yield prose, places, code, commands and new files, with an empty line between two of them."""
     blocks = [
         [safe_content(reflow(fix.text))] if fix.text else [],
+        [safe_content(f"  {line}") for line in place_lines(fix)],
         [safe_content(f"  {line}", "bold") for line in fix.code.splitlines()],
         [safe_content(reflow(fix.note))] if fix.note else [],
         [safe_content(line, "bold") for line in fix.commands],
-        [row for name, content in fix.files.items() for row in _file(f"new file {name}", content)],
+        [safe_content("Then start it again:"), safe_content(f"  {fix.again}", "bold")] if fix.again else [],
+        [row for name, content in fix.files.items() for row in _new_file(name, content)],
     ]
     for number, block in enumerate(filter(None, blocks)):
         yield from ([Content("")] if number else [])
         yield from block
+
+
+def _new_file(name: str, content: str) -> list[Content]:
+    """Return a short file as it will be written; of a long one its length, since it has a tab of its own."""
+    lines = len(content.splitlines())
+    if lines > SHORT_FILE_LINES:
+        return [safe_content(f"new file {name}, {lines} lines: see config", "bold")]
+    return _file(f"new file {name}", content)
 
 
 def _file(name: str, content: str) -> list[Content]:

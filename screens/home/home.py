@@ -218,7 +218,8 @@ class HomeScreen(WizardScreen):
         symptom = next((symptom for symptom in SYMPTOMS if symptom.id == event.id), None)
         try:
             if event.id == "resume" and self._unfinished:
-                await self.wizard.open(self.state.resume(self._unfinished.id))
+                screen, arguments = self.state.resume(self._unfinished.id)
+                await self.wizard.open(screen, **arguments)
             elif symptom:
                 await self._begin_case(symptom)
             else:

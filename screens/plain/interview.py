@@ -9,7 +9,7 @@ from ...app.errors import UserError
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
-from ...app.text.units import percent_text
+from ...app.text.units import probability_text
 from ..shell.state import WizardState
 from ..shell.take_text import take_script_path
 from .fix import offer_fixes
@@ -216,7 +216,7 @@ class Interview:
 
 
 def _bar(share: float, title: str) -> str:
-    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {percent_text(share):>5}  {title}"
+    return f"  {'#' * round(share * BAR_WIDTH):<{BAR_WIDTH}} {probability_text(share):>5}  {title}"
 
 
 def _reason(line: ReasonLine) -> str:

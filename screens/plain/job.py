@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from ...app.diagnosis.job_evidence import add_review, add_triage, review_job_script
 from ...app.exit_codes import ExitCode
-from ...app.text.units import percent_text
+from ...app.text.units import probability_text
 from ...app.triage import phrases
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
-from .fix import fix_lines, show_proof
+from .fix import Changes, fix_lines, show_proof
 from .prompt import Prompt
 from .ranks import show_job
 
@@ -65,7 +65,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         record_triage(state, [report])
         diagnosis = state.diagnosis()
         best = diagnosis.causes[0]
-        prompt.write(f"  cause     {best.title} ({percent_text(best.confidence)})")
+        prompt.write(f"  cause     {best.title} ({probability_text(best.confidence)})")
         state.record_diagnosis(diagnosis, [best])
         flow = state.fix_flow(best.id, report)
         fix = next((each for each in flow.build() if each.patches), None)
@@ -75,11 +75,12 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         prompt.write("", f"4 patch     {fix.title}", "", *(f"  {line}".rstrip() for line in fix_lines(fix)[1:]))
         prompt.show_patch(fix.diff())
         prompt.write()
-        prompt.write("5 apply     to a copy of the job's files; the originals stay as they are")
-        prompt.write("6 relaunch  the same command line on the copy, on a free port")
+        prompt.write("5 apply     in a private view of the files; the originals stay as they are")
+        prompt.write("6 relaunch  the same command line with the fix, on a free port")
         flow.record(fix, "applied to a copy")
+        plan = await flow.plan_proof(fix)
         proof = await flow.prove(
-            fix, state.context(), state.granted, limit_s=DEMO_LIMIT_S, progress=prompt.show_progress
+            fix, state.context(), state.granted, plan=plan, limit_s=DEMO_LIMIT_S, progress=Changes(prompt.show_progress)
         )
     show_proof(prompt, proof, "7 proof     ")
     state.close()

@@ -75,10 +75,13 @@ class Prompt:
                 return given + self._pasted()
             self.write(f"  {hint}")
 
-    def confirm(self, question: str) -> bool:
-        """Ask until the answer is yes or no."""
+    def confirm(self, question: str, default: bool | None = None) -> bool:
+        """Ask until the answer is yes or no; an empty line is the ``default``, if there is one."""
+        choices = {None: "y/n", False: "y/N", True: "Y/n"}[default]
         while True:
-            given = self.ask(f"{question} (y/n) ").strip().lower()
+            given = self.ask(f"{question} ({choices}) ").strip().lower()
+            if not given and default is not None:
+                return default
             if given in ("y", "yes", "n", "no"):
                 return given.startswith("y")
             self.write("  Please answer y or n.")

@@ -21,6 +21,7 @@ from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState, is_navigation_event, unfinished_session
 from ..shell.take_text import take_script_path, take_text
+from .fix import offer_fixes
 from .interview import Interview
 from .prompt import PASTE_END, EndOfInput, Prompt, Quit
 
@@ -217,7 +218,7 @@ class PlainWizard:
     # -- the case
 
     def _resume(self, id_: str) -> None:
-        screen = self.state.resume(id_)
+        screen, arguments = self.state.resume(id_)
         session = self.state.case.session
         assert session is not None
         self.state.snapshot = _last_snapshot(session)
@@ -230,6 +231,9 @@ class PlainWizard:
         question = str(step.data.get("detail", "")) if step and screen == "step" else ""
         if screen == "paste":
             self._paste()
+        elif screen == "fix":
+            offer_fixes(self.state, self.prompt, arguments["cause"])
+            self.interview.diagnose()
         elif screen == "step" or (screen == "home" and self.state.case.answers):
             self.interview.ask(question if question not in self.state.case.answers else "")
         else:

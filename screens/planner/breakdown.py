@@ -16,6 +16,7 @@ from ...app.plan.memory.breakdown import PHASES, breakdown_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.strategies.explain import slowdown_text
 from ...app.plan.types import Candidate, PlanRow, WhatIfResult
 from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text, signed_text
 from ..dialogs.page import ScrollingPage
@@ -156,13 +157,13 @@ def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
         of_part = [term for term in made if term.part in part.fields]
         if not of_part:
             continue
-        whole = safe_content(f"{memory_bars.segment_bytes(found.breakdown, part) / GIB:>{SIZE_WIDTH - 4}.2f} GiB")
+        whole = safe_content(f"{gib_number(memory_bars.segment_bytes(found.breakdown, part), 2):>{SIZE_WIDTH - 4}} GiB")
         name = safe_content(f" {part.name:<{PART_WIDTH - 2}}", "bold")
         shown.append(Content.assemble((sign, part.style), name, whole))
         for term in of_part:
             equals = "" if len(term.factors) == 1 else f" = {gib_text(term.bytes, 2)}"
             shown += indent_lines(f"{term.what}: {term.formula}{equals}", width)
-    whole = f"  {'in all':<{PART_WIDTH - 2}}{found.device_used_bytes_per_gpu / GIB:>{SIZE_WIDTH - 4}.2f} GiB"
+    whole = f"  {'in all':<{PART_WIDTH - 2}}{gib_number(found.device_used_bytes_per_gpu, 2):>{SIZE_WIDTH - 4}} GiB"
     return [*shown, safe_content(whole, "bold")]
 
 
@@ -175,9 +176,7 @@ def _time(row: PlanRow) -> list[str]:
     if found.slower_than_ideal is not None:
         share = percent_text(found.mfu or 0.0)
         used = f"; {share} of the GPU's peak rate does the model's own arithmetic" if found.mfu else ""
-        times = 1 + found.slower_than_ideal
-        longer = f"{times:,.1f} times" if times >= 2 else f"{percent_text(found.slower_than_ideal)} longer than"
-        lines.append(f"{longer} the arithmetic alone{used}.")
+        lines.append(f"{slowdown_text(found.slower_than_ideal)}{used}.")
     if found.comm_bytes_per_step:
         lines.append(f"Each rank sends {gib_text(found.comm_bytes_per_step, 2)} in a step.")
     if found.host_bytes:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from textual.content import Content
 
 from ...app.plan.types import Breakdown, Candidate
-from ...app.text.units import GIB
+from ...app.text.units import gib_number
 
 LEAST_SEEN = 0.2  # of a cell: smaller parts are not shown
 MOST_CELLS = 1000
@@ -107,11 +107,11 @@ def legend(found: Candidate | None, ascii_only: bool) -> list[Content]:
     """Return each sign with its name and the GiB of one candidate, as pieces that lines can break between."""
     shown: list[Content] = []
     for part in PARTS:
-        size = f" {segment_bytes(found.breakdown, part) / GIB:.1f}" if found else ""
+        size = f" {gib_number(segment_bytes(found.breakdown, part))}" if found else ""
         sign = part.letter if ascii_only else part.sign
         shown.append(Content.assemble((sign, part.style), (f" {part.name}{size}", "$muted")))
     if found:
-        shown.append(Content.styled(f"= {found.device_used_bytes_per_gpu / GIB:.1f} GiB", "$muted"))
+        shown.append(Content.styled(f"= {gib_number(found.device_used_bytes_per_gpu)} GiB", "$muted"))
     return shown
 
 

@@ -24,7 +24,7 @@ async def copy_to_clipboard(app: App[Any], name: str, content: str) -> str:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {directory}: {error.strerror}", "set XDG_STATE_HOME") from error
-    path = write_new_file(name, content, directory)
+    path = write_new_file(name, content, directory, 0o600)
     if os.environ.get("TMUX"):
         outcome = await run_process(["tmux", "load-buffer", "-w", str(path)], limit_s=TMUX_LIMIT_S)
         how = "Sent to tmux's clipboard" if outcome.status == "ok" else "tmux did not take it"

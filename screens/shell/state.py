@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
+    from ..fix.proof_run import ProofRun
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
@@ -52,7 +53,9 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
+        self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
         self._case: Case | None = None
+        self._first_reports: dict[str, JobReport] = {}  # by job id, with the source files as first seen
 
     @cached_property
     def knowledge(self) -> Knowledge:
@@ -104,8 +107,8 @@ class WizardState:
         seen = [seen.output_from for report in self.reports or [] for seen in report.observed.seen]
         return recent_logs(seen, Path.cwd())
 
-    def resume(self, id_: str) -> str:
-        """Resume the session with this id, and return the name of its last screen.
+    def resume(self, id_: str) -> tuple[str, dict[str, str]]:
+        """Resume the session with this id, and return the name of its last screen with its arguments.
 
         Raises:
             UserError: There is no such session.
@@ -113,7 +116,11 @@ class WizardState:
         session = Session.load(id_)
         self._case = Case(self.knowledge, session)
         self.timeline = last_timeline(session)
-        return last_screen_name(session)
+        step = last_step(session)
+        if step.get("screen") != "fix":
+            return step.get("screen", "step"), {}
+        cause = step.get("detail", "")
+        return ("fix", {"cause": cause}) if cause in self.knowledge.causes else ("diagnosis", {})
 
     def record_navigation(self, screen: str, detail: str = "") -> None:
         """Record the screen in the session, to resume there."""
@@ -153,6 +160,9 @@ class WizardState:
             snapshot=self.snapshot,
             report=report or next((each for each in self.reports or [] if each.verdict.cause == cause), None),
             findings=findings,
+            evidence=self.case.evidence,
+            timeline=self.timeline,
+            job=next(iter(self.reports or []), None),
         )
 
     def close(self) -> None:
@@ -213,7 +223,15 @@ class WizardState:
     async def _triage(self, pid: int | None) -> list[JobReport]:
         from ...app.triage.triage import triage_jobs
 
-        return await triage_jobs(pid=pid, allow=self.options.allow or "reads")
+        return self._with_first_sources(await triage_jobs(pid=pid, allow=self.options.allow or "reads"))
+
+    def _with_first_sources(self, reports: list[JobReport]) -> list[JobReport]:
+        """Return the reports with the source files as they were when each job was first sampled."""
+        from ...app.triage.merge_samples import keep_first_sources
+
+        found = [keep_first_sources(self._first_reports.get(report.job.id), report) for report in reports]
+        self._first_reports = {report.job.id: report for report in found}
+        return found
 
 
 def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
@@ -236,9 +254,9 @@ def unfinished_session() -> Session | None:
     return newest
 
 
-def last_screen_name(session: Session) -> str:
-    """Return the name of the last screen of a session."""
-    return next((e.data["screen"] for e in reversed(session.events) if is_navigation_event(e)), "step")
+def last_step(session: Session) -> dict[str, str]:
+    """Return the screen that a session was left at, with its detail; empty if it records none."""
+    return next((e.data for e in reversed(session.events) if is_navigation_event(e)), {})
 
 
 def last_timeline(session: Session) -> Timeline | None:

@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 
 from textual.content import Content
 
+from ...app.text.units import probability_text
 from ...app.triage.job_text import PAST_STATE, job_name, problems, sample_time, with_short_paths
 from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Knowledge
-from ..widgets.formatting import join_lines, percent, safe_content, status_sign
+from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.source import split_location
 
 GAP = "   "
@@ -24,7 +25,7 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     head = Content.assemble(
         status_sign(status, ascii_only),
         safe_content(f" {text}", "bold"),
-        ("" if ended else f" {percent(found.confidence).strip()}", "$muted"),
+        ("" if ended else f" {probability_text(found.confidence)}", "$muted"),
     )
     why = safe_content(with_short_paths(report))
     cause = knowledge.causes.get(found.cause or "")

@@ -29,13 +29,14 @@ from ..widgets.header_footer import Header, StatusLine
 from ..widgets.progress_line import ProgressLine
 from .auto_refresh import AutoRefreshMixin
 from .rank_table import RankTable, source_of_ranks
+from .stop_job import StopJobMixin
 from .text import jobs_line, problem_line, state_text, verdict_text
 
 SYMPTOM = (FRONT_DOOR, "hangs")
 NO_CAUSE = "No cause is known yet; a continues with questions."
 
 
-class TriageScreen(AutoRefreshMixin):
+class TriageScreen(AutoRefreshMixin, StopJobMixin):
     """The verdict on a job: which rank waits at which line, and why."""
 
     CSS_PATH = Path(__file__).with_name("triage.tcss")
@@ -53,6 +54,7 @@ class TriageScreen(AutoRefreshMixin):
         Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page to send on"),
         Binding("p", "pause", "pause", id="triage.pause", tooltip="Pause or resume the periodic sampling"),
         Binding("r", "sample", "sample now", id="triage.sample", tooltip="Sample the ranks now"),
+        Binding("ctrl+k", "stop_job", "stop job", id="triage.stop", tooltip="Stop or restart the job (asks first)"),
         Binding("a", "ask", "ask me", id="triage.ask", tooltip="Continue with questions"),
     ]
 

@@ -5,7 +5,7 @@ from textual.content import Content
 from ...app.evidence import Diagnosis, ReasonLine
 from ...app.system.paths import relative_to_cwd
 from .base import BaseWidget
-from .formatting import join_lines, percent, safe_content, share_bar, truncate_middle
+from .formatting import join_lines, probability_cell, safe_content, share_bar, truncate_middle
 
 BAR_WIDTH = 6
 SHOWN_CAUSES = 4
@@ -68,6 +68,9 @@ def _rows(share: float, title: str, width: int, style: str) -> list[Content]:
     room = max(8, width - BAR_WIDTH - 1 - 6)
     first, *more = safe_content(title).wrap(room)
     head = Content.assemble(
-        (share_bar(share, BAR_WIDTH), style), " ", first.truncate(room, pad=True), (" " + percent(share), "bold")
+        (share_bar(share, BAR_WIDTH), style),
+        " ",
+        first.truncate(room, pad=True),
+        (" " + probability_cell(share), "bold"),
     )
     return [head, *(Content.assemble(" " * (BAR_WIDTH + 1), row) for row in more)]

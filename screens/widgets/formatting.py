@@ -5,7 +5,7 @@ from functools import cache
 from textual.content import Content
 
 from ...app.text.terminal import status_glyph, strip_control
-from ...app.text.units import percent_text
+from ...app.text.units import probability_text
 
 STATUS_STYLE = {
     "ok": "$success",
@@ -37,9 +37,9 @@ def share_bar(share: float, width: int) -> str:
     return ("█" * whole + (EIGHTHS[part] if part else "")).ljust(width)
 
 
-def percent(share: float) -> str:
+def probability_cell(share: float) -> str:
     """``62%``, right-aligned in five cells."""
-    return percent_text(share).rjust(5)
+    return probability_text(share).rjust(5)
 
 
 def truncate_middle(value: str, width: int) -> str:

@@ -24,9 +24,9 @@ class ProgressLine(BaseWidget):
         self._what, self._limit_s, self._since = "", 0.0, 0.0
         self._timer: Timer | None = None
 
-    def begin(self, what: str, limit_s: float) -> None:
-        """Show a task that may take ``limit_s`` seconds."""
-        self._what, self._limit_s, self._since = what, limit_s, time.monotonic()
+    def begin(self, what: str, limit_s: float, since: float | None = None) -> None:
+        """Show a task that may take ``limit_s`` seconds, begun now or at ``since`` (``time.monotonic``)."""
+        self._what, self._limit_s, self._since = what, limit_s, since or time.monotonic()
         if self._timer is None:
             self._timer = self.set_interval(TICK_S, self._tick)
         self._timer.resume()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from textual.content import Content
 
+from ...app.errors import UserError
+from ...app.system.files import read_regular_file
 from ...app.system.paths import relative_to_cwd
 from .formatting import safe_content, truncate_middle
 
@@ -25,11 +27,8 @@ def file_lines(path: str, texts: Mapping[str, str] | None = None) -> list[str]:
     if texts and path in texts:
         return texts[path].split("\n")
     try:
-        file = Path(path)
-        if not file.is_file() or file.stat().st_size > READ_LIMIT_BYTES:
-            return []
-        return file.read_text(errors="replace").splitlines()
-    except OSError:
+        return read_regular_file(Path(path), READ_LIMIT_BYTES, "").decode(errors="replace").splitlines()
+    except UserError:
         return []
 
 

@@ -46,7 +46,7 @@ def test_list_skips_a_damaged_session(state: Path):
     done = ddpwizard("sessions", "list")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [session.id]
-    assert "not a session event" in refused(ddpwizard("sessions", "export", "2020"), 2)
+    assert "has no session event" in refused(ddpwizard("sessions", "export", "2020"), 2)
 
 
 @pytest.mark.parametrize("action", ["resume", "export"])
@@ -85,7 +85,7 @@ def test_export_without_an_id_takes_the_newest():
 def test_export_to_an_unwritable_directory_is_an_error(tmp_path: Path):
     a_session()
     line = refused(ddpwizard("sessions", "export", "--output", str(tmp_path / "no" / "dir.md")), 2)
-    assert "cannot write" in line
+    assert "cannot be written" in line
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,3 +94,13 @@ def test_resume_without_a_terminal_uses_plain_mode():
     done = ddpwizard("sessions", "resume", session.id, stdin="", limit_s=120)
     assert done.returncode == 0, done.stderr
     assert session.id in done.stdout + done.stderr
+
+
+def test_export_overwrites_a_file_with_force_only(tmp_path: Path):
+    a_session()
+    page = tmp_path / "train.py"
+    page.write_text("print(1)\n")
+    assert "--force" in refused(ddpwizard("sessions", "export", "--output", str(page)), 2)
+    assert page.read_text() == "print(1)\n"
+    assert ddpwizard("sessions", "export", "--output", str(page), "--force").returncode == 0
+    assert page.read_text().startswith("# ddpwizard report")

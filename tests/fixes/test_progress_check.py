@@ -4,7 +4,6 @@ from pathlib import Path
 
 from ddpwizard.app.fixes.progress_check import ProgressCheck
 from ddpwizard.app.fixes.relaunch import Relaunch
-from ddpwizard.app.fixes.types import FilePatch, Fix
 from ddpwizard.app.training_script.frame import StackFrame
 from helpers.synthetic_job import SCRIPT, report_of, stack
 
@@ -31,10 +30,16 @@ def course(after: str, before: str = BEFORE) -> ProgressCheck:
     places += [stack("barrier", ("<module>", 99), ("main", call + 1))] * 2
     report = report_of(before, *places)
     relaunch = Relaunch(
-        command=[], cwd=Path("/tmp/copy"), environ={}, root=Path(SCRIPT).parent, copy=Path("/tmp/copy"), left_out=[]
+        command=[],
+        script_index=0,
+        script=Path(SCRIPT),
+        cwd=Path("/tmp/copy"),
+        environ={},
+        root=Path(SCRIPT).parent,
+        copy=Path("/tmp/copy"),
+        files={SCRIPT: after},
     )
-    patch = FilePatch(path=SCRIPT, before=before, after=after)
-    return ProgressCheck(report, relaunch, Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch]))
+    return ProgressCheck(report, relaunch)
 
 
 def at(*frames: tuple[str, int]) -> list[StackFrame]:

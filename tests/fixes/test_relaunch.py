@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.fixes.relaunch import prepare_relaunch
+from ddpwizard.app.fixes.relaunch import Relaunch, move_to_copy, plan_relaunch
 from ddpwizard.app.fixes.types import FilePatch, Fix
 from ddpwizard.app.jobs.types import Job, Process
 
@@ -46,6 +46,10 @@ def place(tmp_path: Path) -> Path:
 def fix(path: Path, before: str = "old\n", after: str = "new\n") -> Fix:
     patch = FilePatch(path=str(path), before=before, after=after)
     return Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
+
+
+def prepare_relaunch(job: Job, fix: Fix, copy: Path) -> Relaunch:
+    return move_to_copy(plan_relaunch(job, fix), copy)
 
 
 RUN = ["python", "-m", "torch.distributed.run"]
@@ -143,11 +147,32 @@ def test_large_directory_is_reduced_to_code(place: Path, tmp_path: Path, monkeyp
 
 def test_relaunch_that_is_refused(place: Path, tmp_path: Path) -> None:
     good = job(place, [*RUN, "train.py", "--lr", "1"], RANK)
-    with pytest.raises(UserError, match="changed since"):
-        prepare_relaunch(good, fix(place / "train.py", before="other\n"), tmp_path / "a")
     with pytest.raises(UserError, match="2 ranks, 1 of them on this host"):
         prepare_relaunch(job(place, [], RANK, LOCAL_WORLD_SIZE="1"), fix(place / "train.py"), tmp_path / "b")
     with pytest.raises(UserError, match="not known"):
         prepare_relaunch(job(place, [], ["python", "-c", "code"]), fix(place / "train.py"), tmp_path / "c")
+    (tmp_path / "other.py").write_text("old\n")
     with pytest.raises(UserError, match="outside"):
-        prepare_relaunch(good, fix(Path("/etc/hostname")), tmp_path / "d")
+        prepare_relaunch(good, fix(tmp_path / "other.py"), tmp_path / "d")
+
+
+def test_a_file_that_was_corrected_by_hand_runs_as_it_is_now(place: Path) -> None:
+    command = [*RUN, "train.py", "--lr", "1"]
+    assert plan_relaunch(job(place, command, RANK), fix(place / "train.py", before="other\n")).files == {}
+
+
+def test_in_a_private_file_system_the_job_keeps_its_paths_and_nothing_is_written_yet(place: Path) -> None:
+    script = str(place / "train.py")
+    relaunch = plan_relaunch(
+        job(place, [*RUN, "--nproc-per-node=2", script], ["python", "-u", script]), fix(Path(script))
+    )
+    assert relaunch.command[-1] == script
+    assert (relaunch.cwd, relaunch.root, relaunch.copy) == (place, place, place)
+    assert relaunch.files == {script: "new\n"}
+    assert (place / "train.py").read_text() == "old\n"
+
+
+def test_absolute_paths_of_the_code_into_its_own_directory_point_to_the_copy(place: Path, tmp_path: Path) -> None:
+    (place / "parts" / "model.py").write_text(f'BEST = "{place}/best.pt"\n')
+    prepare_relaunch(job(place, [*RUN, "train.py", "--lr", "1"], RANK), fix(place / "train.py"), tmp_path / "copy")
+    assert (tmp_path / "copy" / "parts" / "model.py").read_text() == f'BEST = "{tmp_path}/copy/best.pt"\n'

@@ -91,6 +91,11 @@ class Terminal:
             self._master = -1
 
     @property
+    def descriptor(self) -> int:
+        """Our end, on which the attributes of the terminal can be read."""
+        return self._master
+
+    @property
     def text(self) -> str:
         """Return the text of the screen, lines joined."""
         return "\n".join(line.rstrip() for line in self.screen.display)

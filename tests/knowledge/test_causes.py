@@ -16,6 +16,7 @@ from ddpwizard.app.diagnosis.case import SKIPPED, Case
 from ddpwizard.app.diagnosis.intake import read_sources
 from ddpwizard.app.evidence import Evidence, RankedCause
 from ddpwizard.app.fixes.build import GENERATORS
+from ddpwizard.app.fixes.recipes.table import RECIPES
 from ddpwizard.app.logs.read import clean_text, find_sources, source_of_text
 from ddpwizard.app.review import review
 from ddpwizard.knowledge.loader import read_knowledge
@@ -129,7 +130,10 @@ def test_an_entry_is_whole(cause: Cause):
 def test_every_fix_can_be_made_or_read(cause: Cause):
     assert len({fix.id for fix in cause.fixes}) == len(cause.fixes)
     for fix in cause.fixes:
-        if fix.kind == "patch":
+        assert not fix.recipe or fix.recipe in RECIPES
+        if fix.kind == "patch" and not fix.rule:
+            assert fix.text and (fix.recipe or fix.set) and fix.safety != "display"
+        elif fix.kind == "patch":
             rule = KNOWLEDGE.rules[fix.rule]
             assert (rule.cause, rule.safety, rule.why_unsafe) == (cause.id, fix.safety, fix.why_unsafe)
         elif fix.kind == "text":

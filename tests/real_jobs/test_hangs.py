@@ -13,7 +13,7 @@ from ddpwizard.app.system.procfs import Proc
 from ddpwizard.app.triage.triage import triage_jobs
 from ddpwizard.app.triage.types import JobReport
 from helpers.hang_cases import HANGS, Hang
-from helpers.hang_jobs import Truth, judged, named, standing, wrong
+from helpers.hang_jobs import Truth, judged, standing, wrong
 from helpers.jobs import SCRIPTS, running, torchrun, wait_for
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
@@ -71,23 +71,6 @@ class TestControls:
             with pytest.raises(UserError, match=f"no process has the pid {launcher}"):
                 asyncio.run(triage_jobs(pid=launcher))
             assert launcher not in {report.job.launcher_pid for report in asyncio.run(triage_jobs())}
-
-    def test_two_jobs_at_once(self, tmp_path: Path) -> None:
-        (tmp_path / "one").mkdir()
-        (tmp_path / "two").mkdir()
-        with (
-            standing(named("moving"), tmp_path / "one") as moving,
-            standing(named("segmentation"), tmp_path / "two") as stuck,
-        ):
-            reports = asyncio.run(triage_jobs())
-            mine = {}
-            for index, report in enumerate(reports):
-                pids = {process.pid for process in report.job.processes} | {report.job.launcher_pid}
-                for there in (moving, stuck):
-                    if there.pid in pids:
-                        mine[there.truth.name] = index
-                        assert not wrong(there.truth, report)
-            assert mine["segmentation"] < mine["moving"]
 
 
 def _launcher(processes: list[Proc]) -> int | None:

@@ -227,8 +227,8 @@ class TestContainers:
             assert all(process.pid != process.pid_inside for process in found.processes)
             assert (found.launcher, found.world_size, found.launcher_gone) == ("torchrun", 2, False)
             assert not (inside / "train.py").exists()
-            text = procfs.source_text(found.processes[0].pid, str(inside / "train.py"))
-            assert text == (SCRIPTS / "discovery_environ.py").read_text()
+            file = procfs.source_file(found.processes[0].pid, str(inside / "train.py"))
+            assert file and file.text == (SCRIPTS / "discovery_environ.py").read_text()
             code = (
                 "from ddpwizard.app.jobs import discover\n"
                 "print([(p.rank, p.pid, p.pid_inside) for j in discover.find_jobs() for p in j.processes])"

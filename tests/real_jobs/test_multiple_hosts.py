@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from helpers.jobs import SCRIPTS, RunningJob, free_port, line_of, running, wait_for
+from helpers.jobs import SCRIPTS, RunningJob, free_port, line_of, running, wait_for, wait_until_idle
 
 pytestmark = [
     pytest.mark.jobs,
@@ -76,6 +76,7 @@ def both_wait(job: RunningJob) -> bool:
 def test_snapshots_of_two_hosts_give_one_verdict(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as jobs:
         for host in HOSTS:
+            wait_until_idle(jobs[host])
             wait_for(lambda job=jobs[host]: both_wait(job), f"{host} hangs")
         files = {host: tmp_path / f"triage-{host}.json" for host in HOSTS}
         for host, file in files.items():

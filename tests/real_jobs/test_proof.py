@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.fixes.proof import ProofResult, prove_job, prove_probe
+from ddpwizard.app.fixes.proof import ProofResult, prove_by_run, prove_probe
+from ddpwizard.app.fixes.proof_plan import plan_job_proof, question_lines
 from ddpwizard.app.fixes.types import FilePatch, Fix
 from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.system import procfs
 from ddpwizard.app.triage.types import JobReport
 from ddpwizard.knowledge.loader import read_knowledge
 from helpers.jobs import RunningJob, hung_report, launched
+from msgspec.structs import replace
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 LIMIT_S = 150.0
@@ -36,6 +38,10 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
         yield job, hung_report(job)
 
 
+def by_hand() -> Fix:
+    return Fix(id="f", cause="rank-conditional-collective", title="t", safety="display")
+
+
 def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -> tuple[ProofResult, list[str]]:
     """Prove the change of ``old`` into ``new`` in the job's script; return the proof and its progress messages."""
     before = job.script.read_text()
@@ -43,7 +49,8 @@ def prove(report: JobReport, job: RunningJob, place: Path, old: str, new: str) -
     patch = FilePatch(path=str(job.script), before=before, after=before.replace(old, new))
     fix = Fix(id="f", cause="rank-conditional-collective", title="t", safety="unsafe", patches=[patch])
     messages: list[str] = []
-    proof = asyncio.run(prove_job(report, fix, limit_s=LIMIT_S, progress=messages.append))
+    plan = plan_job_proof(report, fix, {})
+    proof = asyncio.run(prove_by_run(plan, report, limit_s=LIMIT_S, progress=messages.append))
     assert job.script.read_text() == before
     assert not [p for p in procfs.all_processes().values() if p.cwd.startswith(str(place))]
     assert not list(place.iterdir())
@@ -57,6 +64,37 @@ def test_fixed_job_ends_with_0(hung: Hung, place: Path) -> None:
     assert (proof.what, proof.findings) == ("the job ran to its end with code 0", ["job.all-ranks-moved"])
     assert "loss 3.0" in proof.detail or "loss 9.0" in proof.detail
     assert any(line.startswith("starting it again:") for line in messages)
+
+
+def test_checkpoint_outside_of_the_job_is_not_overwritten(tmp_path: Path, place: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "best.pt").write_text("my precious checkpoint")
+    with launched("checkpoint.py", tmp_path / "job", 2, str(tmp_path / "job" / "best.pt")) as job:
+        report = hung_report(job)
+        lines = question_lines(plan_job_proof(report, by_hand(), {}))
+        proof, _ = prove(report, job, place, "    if rank == 0:  # BRANCH\n        dist", "    dist")
+    assert (proof.outcome, proof.before) == ("proved", "the job was hung"), proof
+    assert any(line.startswith("Runs: ") and "--nproc-per-node=2" in line for line in lines)
+    assert any(f"torch.save → {tmp_path}/job/best.pt" in line for line in lines)
+    assert any(line.startswith("The old job still holds: port") for line in lines)
+    assert (tmp_path / "job" / "best.pt").read_text() == "my precious checkpoint"
+
+
+def test_a_correction_by_hand_is_proved_and_a_run_without_a_change_is_not(tmp_path: Path, place: Path) -> None:
+    with launched("metrics.py", tmp_path, 2) as job:
+        report = hung_report(job)
+        script = job.script.read_text()
+        plan = plan_job_proof(report, by_hand(), {})
+        assert plan.changed == []
+        assert any("none has changed" in line for line in question_lines(plan))
+        job.script.write_text(script.replace("    if rank == 0:  # BRANCH", "    if True:"))
+        plan = plan_job_proof(report, by_hand(), {})
+        assert plan.changed == [str(job.script)]
+        proof = asyncio.run(prove_by_run(plan, report, limit_s=LIMIT_S))
+        assert (proof.outcome, proof.what) == ("proved", "the job ran to its end with code 0"), proof
+        unchanged = asyncio.run(prove_by_run(replace(plan, changed=[]), report, limit_s=LIMIT_S))
+        assert unchanged.outcome == "not shown here"
+        assert "no file has changed" in unchanged.what
 
 
 def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, place: Path) -> None:
@@ -88,7 +126,7 @@ def test_limit_ends_a_job_that_neither_ends_nor_passes(hung: Hung) -> None:
     job, report = hung
     patch = FilePatch(path=str(job.script), before=job.script.read_text(), after="while True:\n    pass\n")
     fix = Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
-    proof = asyncio.run(prove_job(report, fix, limit_s=12))
+    proof = asyncio.run(prove_by_run(plan_job_proof(report, fix, {}), report, limit_s=12))
     assert proof.outcome == "not shown here"
     assert proof.what.startswith("not finished within 1")
 

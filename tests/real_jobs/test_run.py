@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.session import all_sessions
 from ddpwizard.app.system import procfs, run_directory
+from ddpwizard.screens.shell.state import last_screen_name
 from helpers.command import ddpwizard, refused
 from helpers.jobs import MARK, SCRIPTS, free_port, line_of, torchrun, wait_for
 from helpers.pseudo_terminal import Terminal, marked
@@ -125,18 +127,20 @@ class TestNothingChanges:
         around = json.loads(next(line for line in run.err.splitlines() if line.startswith("{")))
         file = str(theirs / "sitecustomize.py")
         assert around == {"path": [], "theirs": "ran", "file": file, "helper": 7}
-        assert "ddpwizard" not in run.err and "WorkerServer" not in run.err
+        assert run.err.count("ddpwizard") == 1 and "WorkerServer" not in run.err
         assert not private.exists()
 
     @pytest.mark.parametrize("option", ["-S", "-I", "-E"])
     def test_python_that_takes_no_start_up_module(self, option: str, tmp_path: Path) -> None:
         with wizard("--", sys.executable, option, "-c", "print('it runs')", cwd=tmp_path) as run:
-            assert (run.code(), run.out, run.err) == (0, b"it runs\n", "")
+            assert (run.code(), run.out, run.err.count("\n")) == (0, b"it runs\n", 1)
 
     @pytest.mark.parametrize(("ends", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)])
     def test_ends_at_once_with_the_jobs_code(self, ends: str, code: int, tmp_path: Path) -> None:
         with wizard("--", "sh", "-c", ends, cwd=tmp_path) as run:
-            assert (run.code(), run.out, run.err) == (code, b"", "")
+            assert (run.code(), run.out) == (code, b"")
+            start = f"ddpwizard: watching; diagnoses after 5 min without progress, or on kill -USR1 {run.process.pid}\n"
+            assert run.err == start
 
     def test_no_such_command(self) -> None:
         before = set(run_directory.RUNS_DIRECTORY.glob(f"{run_directory.RUN_PREFIX}*"))
@@ -235,6 +239,22 @@ class TestHang:
     def test_mp_spawn_under_plain_python(self, tmp_path: Path) -> None:
         job = script("run_totals.py", tmp_path)
         self.check(self.stopped(tmp_path, [sys.executable, str(job), "spawn"]), job)
+        (session,) = all_sessions()
+        assert [event.kind for event in session.events].count("triage") == 1
+        assert last_screen_name(session) == "diagnosis"
+
+    def test_verdict_outlasts_a_broken_team_entry_and_an_unwritable_session(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        team = tmp_path / "ddpwizard" / "knowledge"
+        team.mkdir(parents=True)
+        (team / "bad.yaml").write_text("id: x\n")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+        job = script("run_totals.py", tmp_path)
+        self.check(self.stopped(tmp_path, [sys.executable, str(job), "spawn"]), job)
+        printed = (tmp_path / "stderr").read_text()
+        assert f"{team}/bad.yaml:1: " in printed and "cannot write the session file" in printed
 
     def test_accelerate(self, tmp_path: Path) -> None:
         job = script("run_totals.py", tmp_path)
@@ -300,6 +320,12 @@ class TestDeath:
         with wizard("--", *torchrun(job, 2, how), cwd=tmp_path) as run:
             assert run.code() == 1
             assert re.search(rf"ddpwizard: rank 1 \(pid \d+\) died.*{told}", run.err), run.err
+            (session,) = all_sessions()
+            assert f"ddpwizard sessions resume {session.id}" in run.err
+            if how == "raise":
+                assert f"raised at {line_of(job, 'ERROR')} in <module>" in run.err
+                ranked = next(event.data["causes"] for event in session.events if event.kind == "diagnosis")
+                assert ranked[0][0] == "script-error"
             private = kept(run)
             assert any("rank 1 is about to end" in path.read_text() for path in private.glob("*.log"))
             shutil.rmtree(private)

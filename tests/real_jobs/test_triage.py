@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.errors import InspectionError, UserError
-from ddpwizard.app.system import procfs
-from ddpwizard.app.triage.triage import evidence_of_report, triage_jobs
+from ddpwizard.app.triage.triage import triage_jobs
 from ddpwizard.app.triage.types import JobReport, RankRow
 from ddpwizard.app.watchdog.demo_job import DemoJob
 from helpers.jobs import SCRIPTS, RunningJob, by_hand, hung_report, launched, running, triage_until, wait_for
@@ -125,9 +124,11 @@ class TestWhatIsNotHung:
             report = triage_until(moving.pid, "progressing")
             assert (report.verdict.culprits, report.verdict.cause) == ([], None)
             assert report.verdict.findings == ["job.progressing"]
-            found = {report.job.launcher_pid: index for index, report in enumerate(asyncio.run(triage_jobs()))}
-            assert {moving.pid, stuck.pid} <= set(found)
-            assert found[stuck.pid] < found[moving.pid]
+            found = {report.job.launcher_pid: report.verdict for report in asyncio.run(triage_jobs())}
+            order = list(found)
+            assert order.index(stuck.pid) < order.index(moving.pid)
+            assert found[moving.pid].state == "progressing"
+            assert (found[stuck.pid].culprits, found[stuck.pid].where) == ([0], stuck.line("HANG"))
 
     def test_process_of_no_job_is_a_job_of_one(self, tmp_path: Path) -> None:
         script = SCRIPTS / "alone.py"
@@ -218,27 +219,6 @@ class TestCommand:
 
 
 class TestDemo:
-    def test_demo_job_hangs_and_leaves_nothing(self) -> None:
-        async def play() -> tuple[Path, list[int]]:
-            async with DemoJob(sys.executable) as demo:
-                (report,) = await triage_jobs(pid=demo.pid)
-                script = demo.script
-                text = script.read_text().splitlines()
-                verdict = report.verdict
-                assert (verdict.state, verdict.culprits, verdict.cause) == ("hung", [0], "rank-conditional-collective")
-                assert verdict.where and verdict.branch
-                assert "dist.all_reduce(" in text[int(verdict.where.rpartition(":")[2]) - 1]
-                assert text[int(verdict.branch.rpartition(":")[2]) - 1].strip() == "if rank == 0:"
-                evidence = {item.id for item in evidence_of_report(report)}
-                assert evidence == {"job.ranks-in-different-collectives", "job.culprit-line-under-rank-test"}
-                pids = [row.pid for row in report.ranks if row.pid]
-            return script, pids
-
-        script, pids = asyncio.run(play())
-        assert len(pids) == 4
-        assert not [pid for pid in pids if procfs.process_of(pid)]
-        assert not script.parent.exists()
-
     def test_interpreter_without_torch(self, tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True, timeout=300)
 

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,8 @@ def test_patch_that_fails_its_trial_is_not_offered(name: str, monkeypatch: pytes
         moved = [Edit(edit.start + shift, edit.end + shift, edit.text) for edit in edits]
         patch = Patch(id="x", safety="safe", edits=moved)
         return [
-            Violation(line=n.lineno, column=1, end_line=n.lineno, message="m", confidence=1.0, patch=patch) for n in at
+            Violation(line=n.lineno, column=1, end_line=n.lineno, message="m", confidence=1.0, patch=lambda: patch)
+            for n in at
         ]
 
     monkeypatch.setitem(review.RULES, "DW101", check)
@@ -112,3 +114,47 @@ def test_pipe_instead_of_a_file_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.py")
     with pytest.raises(UserError, match="not a regular file"):
         review.review_file(tmp_path / "t.py", KNOWLEDGE)
+
+
+def timed_review(text: str) -> float:
+    """Return the processor time of a review."""
+    began = time.process_time()
+    review.review_text(text, "t.py", KNOWLEDGE)
+    return time.process_time() - began
+
+
+ASSIGNED_FROM_EACH_OTHER = "".join(f"{x} = {y}\n" for x in "abcdef" for y in "abcdef" if x != y)
+CALLING_EACH_OTHER = "".join(
+    f"def f{i}(a):\n    return {' or '.join(f'f{j}(a)' for j in range(7) if j != i)}\n" for i in range(7)
+)
+CHAIN = "".join(f"def f{i}(v):\n    return f{i + 1}(v) or f{i + 1}(v)\n" for i in range(14))
+WRAP = "model = torch.nn.parallel.DistributedDataParallel(model)\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{ASSIGNED_FROM_EACH_OTHER}model = a\n{WRAP}",
+        f"{CALLING_EACH_OTHER}model = f0(net)\n{WRAP}for epoch in range(9):\n    for x in f1(d):\n        model(x)\n",
+        f"{CHAIN}if f0(r):\n    dist.barrier()\n",
+    ],
+    ids=["names", "functions", "chain"],
+)
+def test_names_that_refer_to_each_other_are_followed_once(text: str) -> None:
+    assert timed_review(script(text)) < 3
+
+
+def test_review_of_many_findings_in_one_function_is_bounded() -> None:
+    branches = "".join(f"    if rank == 0:\n        dist.all_reduce(x[{at}])\n" for at in range(100))
+    assert timed_review(script(f"def main(rank, x):\n{branches}")) < 8
+
+
+def test_chain_of_thousands_of_functions_is_reviewed() -> None:
+    chain = "".join(f"def f{at}():\n    f{at - 1}()\n" for at in range(1, 3000))
+    assert timed_review(script(f"def f0():\n    dist.barrier()\n{chain}if rank == 0:\n    f2999()\n")) < 8
+
+
+@pytest.mark.parametrize("terms", [2000, 50_000])
+def test_expression_nested_too_deeply_is_a_user_error(terms: int) -> None:
+    with pytest.raises(UserError, match=r"cannot be parsed|nested too deeply"):
+        review.review_text(script(f"x = {'1+' * terms}1\n"), "t.py", KNOWLEDGE)

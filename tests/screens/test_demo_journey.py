@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.options import Options
+from ddpwizard.app.system import procfs
+from ddpwizard.app.triage.triage import evidence_of_report
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.shell.state import WizardState
 from ddpwizard.screens.triage.triage import TriageScreen
@@ -29,7 +31,11 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         assert report is not None
         script = Path((report.verdict.where or "").rpartition(":")[0])
         before = text_of(script)
-        assert report.verdict.culprits == [0]
+        assert (report.verdict.culprits, report.verdict.cause) == ([0], "rank-conditional-collective")
+        evidence = {item.id for item in evidence_of_report(report)}
+        assert {"job.ranks-in-different-collectives", "job.culprit-line-under-rank-test"} <= evidence
+        pids = [row.pid for row in report.ranks if row.pid]
+        assert len(pids) == 4
         await pilot.press("f")
         await shows(pilot, "Proof:", "a apply", limit_s=30)
         await pilot.press("a")
@@ -38,6 +44,8 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         await shows(pilot, "applied, u undoes it")
         assert text_of(script) != before
         await pilot.press("v")
+        await shows(pilot, "Start this job to prove the fix?", "Runs: ", "train.py", limit_s=30)
+        await pilot.press("2")
         await shows(pilot, "✓ proved in", limit_s=120)
         await pilot.press("u")
         await shows(pilot, "Undone in")
@@ -54,3 +62,4 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
     ]
     assert not script.parent.exists()
     await asyncio.to_thread(check_left, str(script.parent))
+    assert not [pid for pid in pids if procfs.process_of(pid)]

@@ -406,7 +406,7 @@ class TestCheck:
             await pilot.press("a")
             await shows(pilot, "✓ 2 more passed")
             await pilot.press("o", "end")
-            await shows(pilot, "2 ranks, gloo", "up to 2.00 GB/s", "64 MiB       4.00     2.00")
+            await shows(pilot, "2 ranks, gloo", "up to 2 GB/s", "64 MiB       4.00     2.00")
 
 
 class TestBrowser:

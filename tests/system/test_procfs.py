@@ -38,4 +38,4 @@ def test_source_is_read_by_owner_group_and_everybody_rights(
     file.write_text("x = 1\n")
     os.chown(file, owner, group)
     file.chmod(mode)
-    assert (procfs.source_text(theirs, str(file)) is not None) is read
+    assert (procfs.source_file(theirs, str(file)) is not None) is read

@@ -173,6 +173,49 @@ def test_killed_wizard_leaves_no_process(mark: str, births: Path) -> None:
     wait_until(lambda: not marked(mark))
 
 
+def supervisor_of(wizard: int) -> int:
+    return next(pid for pid in supervisor.descendants(wizard) if b"supervisor.py" in cmdline(pid))
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_killed_supervisor_leaves_no_process_and_the_wizard_goes_on(mark: str, births: Path) -> None:
+    wizard = subprocess.Popen([sys.executable, "-c", WIZARD, FAMILY, str(births)])
+    wait_until(lambda: count(births) == 3)
+    os.kill(supervisor_of(wizard.pid), signal.SIGKILL)
+    assert wizard.wait(GONE_WITHIN_S) == 0
+    wait_until(lambda: not marked(mark))
+
+
+def test_killed_wizard_and_supervisor_end_the_command(mark: str, births: Path) -> None:
+    polite = "import os, sys, time; open(os.path.join(sys.argv[1], '1'), 'w'); time.sleep(120)"
+    wizard = subprocess.Popen([sys.executable, "-c", WIZARD, polite, str(births)])
+    wait_until(lambda: count(births) == 1)
+    keeper = supervisor_of(wizard.pid)
+    os.kill(wizard.pid, signal.SIGSTOP)
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(wizard.pid, signal.SIGKILL)
+    wizard.wait()
+    wait_until(lambda: not marked(mark))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to hide /proc")
+def test_nothing_is_left_where_proc_is_not_mounted(mark: str, births: Path) -> None:
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace can be made here")
+    wizard = subprocess.Popen([*hidden, sys.executable, "-c", WIZARD, FAMILY, str(births)])
+    wait_until(lambda: count(births) == 3)
+    wizard.kill()
+    wizard.wait()
+    wait_until(lambda: not marked(mark))
+
+
 def test_closed_terminal_leaves_no_process(mark: str, births: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

@@ -3,9 +3,12 @@ from ddpwizard.app.text.units import (
     GIB,
     MIB,
     bytes_text,
+    gbps_text,
     gib_number,
     gib_text,
     percent_text,
+    probability_text,
+    ratio_text,
     round_seconds,
     seconds_text,
     signed_text,
@@ -37,6 +40,8 @@ def test_bytes_in_the_fitting_unit(size_bytes: float, expected: str) -> None:
         (0.5 * GIB, 2, "0.50 GiB"),
         (0.05 * GIB, 1, "51.2 MiB"),
         (1536 * GIB, 2, "1,536 GiB"),
+        (2.4 * GIB, 0, "2 GiB"),
+        (0.3 * GIB, 0, "307.2 MiB"),
     ],
 )
 def test_gib(size_bytes: float, decimals: int, expected: str) -> None:
@@ -106,3 +111,18 @@ def test_percent_claims_no_false_certainty(share: float, expected: str) -> None:
 def test_difference_has_a_sign() -> None:
     assert signed_text(-12.34 * GIB, gib_text) == "-12.3 GiB"
     assert signed_text(0.0042, seconds_text) == "+4.2 ms"
+
+
+def test_probability_is_never_certain() -> None:
+    assert [probability_text(share) for share in (0, 0.004, 0.62, 0.996, 1)] == ["<1%", "<1%", "62%", ">99%", ">99%"]
+
+
+def test_ratio_and_bandwidth_have_three_digits() -> None:
+    assert [ratio_text(ratio) for ratio in (2.44, 12.34, 314.2)] == ["2.4", "12.3", "310"]
+    assert [gbps_text(gbps) for gbps in (0.0001, 0.3279, 12.5, 360, 1800)] == [
+        "<0.001 GB/s",
+        "0.328 GB/s",
+        "12.5 GB/s",
+        "360 GB/s",
+        "1,800 GB/s",
+    ]

@@ -1,7 +1,8 @@
 """Successive reports of a job: time without progress adds up, progress resets it."""
 
 import msgspec
-from ddpwizard.app.triage.merge_samples import extend_with_earlier_samples
+from ddpwizard.app.triage.job_text import problems
+from ddpwizard.app.triage.merge_samples import extend_with_earlier_samples, keep_first_sources
 from ddpwizard.app.triage.types import JobReport, Sample
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.synthetic_job import SCRIPT, job, observation, sample_at, stack
@@ -58,3 +59,27 @@ def test_the_first_and_an_equal_report_are_unchanged() -> None:
     found = report(1000.0)
     assert extend_with_earlier_samples(None, found) is found
     assert extend_with_earlier_samples(found, found) is found
+
+
+def edited(found: JobReport, text: str) -> JobReport:
+    """Return the report as it is after somebody wrote another text to the script."""
+    return judge_job(msgspec.structs.replace(found.observed, sources={SCRIPT: text}, changed_sources={SCRIPT: 1003.0}))
+
+
+FIXED = "def main():\n    dist.all_reduce(x)\n    if rank == 0:\n        print(x)\n    dist.barrier()\nmain()\n"
+
+
+def test_a_running_job_keeps_the_code_and_the_verdict_it_started_with() -> None:
+    before = report(1000.0)
+    after = edited(report(1006.0), FIXED)
+    assert after.verdict.branch != before.verdict.branch, "the line of the condition has moved in the new file"
+    kept = keep_first_sources(before, after)
+    assert kept.sources == before.sources
+    assert (kept.verdict.cause, kept.verdict.branch) == (before.verdict.cause, before.verdict.branch)
+    assert any("train.py was changed at" in line and "still runs the old code" in line for line in problems(kept))
+
+
+def test_a_restarted_job_has_the_code_of_its_file() -> None:
+    before = started(report(1000.0), 900.0)
+    after = started(edited(report(1006.0), FIXED), 1005.0)
+    assert keep_first_sources(before, after) is after

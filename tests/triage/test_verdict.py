@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from ddpwizard.app.jobs.types import Job
-from ddpwizard.app.triage.types import RankRow, Sample, Verdict
+from ddpwizard.app.launchers.arguments import LaunchRequest
+from ddpwizard.app.training_script.frame import StackFrame
+from ddpwizard.app.triage.types import Launcher, RankRow, Sample, Verdict
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, sample_at, stack, still, verdict_of
 
@@ -245,6 +247,24 @@ class TestMissingRanks:
             young, processes=[msgspec.structs.replace(p, started_at=1001.0 - age_s) for p in young.processes]
         )
         assert judge_job(observation(young, {100: still(self.INIT), 101: still(self.INIT)}, {})).verdict.state == state
+
+    @pytest.mark.parametrize(
+        ("function", "age_s", "state"),
+        [
+            ("next_rendezvous", 20.0, "starting"),
+            ("next_rendezvous", 61.0, "hung"),
+            ("_create_tcp_store", 7.0, "starting"),
+            ("_create_tcp_store", 20.0, "hung"),
+        ],
+    )
+    def test_only_node_of_a_busy_machine_is_starting_for_a_minute(
+        self, function: str, age_s: float, state: str
+    ) -> None:
+        frame = StackFrame(function, "/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", 10)
+        launcher = Launcher(host="here", age_s=age_s, stack=[frame])
+        waiting = msgspec.structs.replace(job(2, []), asked=LaunchRequest(least_nodes=1, most_nodes=1))
+        observed = msgspec.structs.replace(observation(waiting, {}, {}), launchers=[launcher])
+        assert judge_job(observed).verdict.state == state
 
     def test_ranks_on_other_hosts_are_not_culprits(self) -> None:
         here = job(4, [0, 1], LOCAL_WORLD_SIZE="2")

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.system.run_directory import RankRecordFile
+from ddpwizard.app.watchdog.ended_ranks import EndedRank, first_failed
+from ddpwizard.app.watchdog.exit_events import ProcessExit
 from ddpwizard.app.watchdog.watchdog import Report, WatchdogOptions, run_watchdog
 
 NOBODY = 2**22 - 1  # above every pid, like a rank that has ended
@@ -18,6 +20,16 @@ for number, record in enumerate(records):
     pathlib.Path(folder, f"{number}.json").write_text(record)
 sys.exit(1)
 """
+
+
+class NoDiagnosis:
+    """Diagnoses nothing."""
+
+    def diagnose_job(self, pid: int, why: str) -> Report:
+        return Report("unknown", [f"{pid}: {why}"])
+
+    def diagnose_crash(self, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
+        return [f"{len(ended)} ended, first {first.record.rank}"]
 
 
 def rank(number: int, ended: str, ended_at: float | None) -> RankRecordFile:
@@ -33,11 +45,12 @@ def reported(folder: Path, records: Sequence[RankRecordFile]) -> list[str]:
         os.environ,
         folder,
         WatchdogOptions(hang_after_s=0),
-        lambda pid, why: Report("unknown", []),
+        NoDiagnosis(),
         lines.append,
     )
     assert code == 1
-    return lines
+    assert lines[0] == f"watching; diagnoses on kill -USR1 {os.getpid()}"
+    return lines[1:]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -45,14 +58,26 @@ def test_rank_that_ended_before_the_first_sample_is_reported_from_its_record(fir
     lines = reported(
         tmp_path, [rank(number, f"ValueError: of {number}", 90.0 + (number != first)) for number in (0, 1)]
     )
-    assert lines == [f"rank {first} (pid {NOBODY - first}) died first: ValueError: of {first}"]
+    death = f"rank {first} (pid {NOBODY - first}) died first: ValueError: of {first}"
+    assert lines == [death, f"2 ended, first {first}"]
 
 
 def test_normal_exit_is_not_reported_as_failure(tmp_path: Path) -> None:
     assert reported(tmp_path, [rank(0, "exit", 90.0), rank(1, "OSError: stale", 91.0)]) == [
-        f"rank 1 (pid {NOBODY - 1}) died first: OSError: stale"
+        f"rank 1 (pid {NOBODY - 1}) died first: OSError: stale",
+        "2 ended, first 1",
     ]
 
 
 def test_killed_rank_without_a_sample_is_not_reported(tmp_path: Path) -> None:
     assert reported(tmp_path, [rank(0, "", None), rank(1, "", None)]) == []
+
+
+def test_killed_rank_comes_before_the_error_of_a_rank_that_lost_it() -> None:
+    lost = EndedRank(rank(0, "RuntimeError: Connection closed by peer", 90.0), ProcessExit(90.2, 256))
+    killed = EndedRank(rank(1, "", None), ProcessExit(90.4, 9))
+    ended_by_launcher = EndedRank(rank(2, "", None), ProcessExit(91.0, 15))
+    killed_by_launcher = EndedRank(rank(3, "", None), ProcessExit(121.0, 9))
+    assert first_failed([lost, killed, ended_by_launcher]) is killed
+    assert first_failed([lost, ended_by_launcher, killed_by_launcher]) is lost
+    assert first_failed([EndedRank(rank(4, "exit", 90.0), ProcessExit(90.0, 0))]) is None

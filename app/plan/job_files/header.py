@@ -1,5 +1,6 @@
 """The docstring of a plan's setup script: its strategy, its requirements, and what of the plan it leaves to you."""
 
+from ...text.units import percent_text
 from ..batch_scaling import BatchScaling
 from ..types import TrainingSetup
 from .manifest import learning_rate
@@ -15,7 +16,9 @@ def learning_rate_line(setting: TrainingSetup, batch: BatchScaling | None) -> st
         return f"{EXAMPLE_RATE:g}  # an example: put in your own"
     if rate == batch.lr:
         return f"{rate:g}"
-    warm_up = f"; warm up to it over the first {batch.warm_up_share:.0%} of the run" if batch.warm_up_share else ""
+    warm_up = (
+        f"; warm up to it over the first {percent_text(batch.warm_up_share)} of the run" if batch.warm_up_share else ""
+    )
     return f"{rate:g}  # {batch.lr:g} of the reference run, scaled to this batch{warm_up}"
 
 

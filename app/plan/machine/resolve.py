@@ -12,7 +12,7 @@ from ...hardware import gpu_catalog, server_catalog
 from ...hardware.machine import Machine, machine_from_snapshot
 from ...snapshot import AllreduceSection, BenchRow, Snapshot
 from ...system.files import read_regular_file
-from ...text.units import GIB
+from ...text.units import GIB, gbps_text, seconds_text
 from .. import spec
 from ..timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
 from . import detected
@@ -173,7 +173,9 @@ def links_from_bench(section: AllreduceSection, when: str) -> MeasuredLinks | No
     best = max(rows, key=lambda row: row.bytes).busbw_gbps
     hop_s = _hop_s(min(rows, key=lambda row: row.bytes))
     source = f"measured {when} over {section.backend} with {section.ranks} ranks"
-    return MeasuredLinks(best, hop_s, f"link within a node: {best:.3g} GB/s and {hop_s * 1e6:.3g} µs per hop, {source}")
+    return MeasuredLinks(
+        best, hop_s, f"link within a node: {gbps_text(best)} and {seconds_text(hop_s)} per hop, {source}"
+    )
 
 
 def _hop_s(smallest: BenchRow) -> float:
@@ -208,16 +210,16 @@ def _with_links(found: ClusterShape, given: Mapping[str, Any]) -> ClusterShape:
         links = links._replace(intra_gbps=given["intra_gbps"])
     elif found.gpus > found.nodes and not links.measured:
         guessed = "" if gpu else f", assumed: {f'{found.gpu} is not known' if found.gpu else 'no GPU is named'}"
-        notes.append(f"link within a node: {links.intra_gbps:g} GB/s{guessed}")
+        notes.append(f"link within a node: {gbps_text(links.intra_gbps)}{guessed}")
     if given.get("inter_gbps") is not None:
         links = links._replace(inter_gbps=given["inter_gbps"])
     elif given.get("machine"):
-        notes += [f"link between nodes: {links.inter_gbps:g} GB/s"] if found.nodes > 1 else []
+        notes += [f"link between nodes: {gbps_text(links.inter_gbps)}"] if found.nodes > 1 else []
     else:
         network = server_catalog.assume_network(found.gpu, found.gpu_memory_gib, found.gpus // found.nodes or 1)
         links = links._replace(inter_gbps=network.gbps)
         after = "; times across nodes depend on it: give --inter-gbps or --machine"
-        notes += [f"link between nodes: {network.gbps:g} GB/s{network.after}{after}"] if found.nodes > 1 else []
+        notes += [f"link between nodes: {gbps_text(network.gbps)}{network.after}{after}"] if found.nodes > 1 else []
     return found._replace(links=links, notes=notes)
 
 

@@ -15,6 +15,7 @@ from ..types import Candidate, TrainingSetup
 
 HOST_ROOM = 0.9  # of a host's memory
 NOT_IN_PRACTICE = 100.0  # times the ideal step
+SHORT_STEP_S = 0.1  # a shorter step is usable whatever its ratio: in a small model latencies are longer than the work
 SHORT_SHARE = 0.1  # of a step: a longer wait is the bottleneck
 
 
@@ -57,7 +58,7 @@ def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContex
     return msgspec.structs.replace(
         found,
         slower_than_ideal=slower,
-        in_practice=slower is None or 1 + slower < NOT_IN_PRACTICE,
+        in_practice=slower is None or 1 + slower < NOT_IN_PRACTICE or found.step_seconds < SHORT_STEP_S,
         mfu=model_flops(setting) / (found.step_seconds * peak_flops_per_s(setting, gpu)),
     )
 

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...text.units import GIB, gib_number, gib_text, percent_text
+from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text
 from ..memory.activations import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
 from . import beyond_sharding
 from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu
 from .largest_micro_batch import largest_micro_batch
-from .what_if import best_what_if, ratio_text, throughput_headroom, worthwhile_changes
+from .what_if import best_what_if, throughput_headroom, worthwhile_changes
 
 HELD_BACK = 0.05  # of the tokens per second: a larger gain of a larger micro-batch makes memory the bottleneck
+MOSTLY_WAITING = 0.9  # share of a step in which DDP waits: further GPUs add little
 
 
 def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) -> PlanRow:
@@ -96,7 +97,7 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
             return f"does not fit: {_short_of_host(found, setting, host_bytes)}"
         return f"does not fit: {gib_text(-room)} of GPU memory are missing"
     if not has_known_shape(setting.model):
-        least = f"at least {gib_number(found.device_used_bytes_per_gpu)} of {setting.gpu_memory_gib:.1f} GiB"
+        least = f"at least {gib_number(found.device_used_bytes_per_gpu)} of {gib_text(setting.gpu_memory_gib * GIB)}"
         return f"{least}; activations come in addition, and are counted from layers and hidden size"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
     reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
@@ -138,5 +139,7 @@ def _pace(found: Candidate, setting: TrainingSetup) -> str:
     if waits >= 0.01:
         whom = "the network" if setting.nodes > 1 else "other GPUs"
         slower += f" ({percent_text(waits)} of a step waits for {whom})"
+    if waits >= MOSTLY_WAITING and setting.layout.kind == "ddp":
+        slower += "; fewer GPUs may be as fast"
     words = {"NVMe": "the NVMe drive", "host memory": "the optimizer on the host", "host link": "the link to the host"}
     return slower + (f"; the bottleneck is {words[found.binds]}" if found.binds in words else "")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...hardware.server_catalog import AssumedHost, assume_host
-from ...text.units import GIB, gib_text
+from ...text.units import GIB, gbps_text, gib_text
 from ..memory.activations import has_known_shape
 from ..model.parameter_counts import trained_params
 from ..timing import step_time
@@ -140,7 +140,7 @@ def planning_assumptions(
     drive = any("nvme" in (row.setting.layout.offload_optimizer, row.setting.layout.offload_param) for row in rows)
     if links is None or not drive or links.nvme_gbps:
         return found
-    return [*found, f"NVMe on each node: {step_time.NVME_GBPS:g} GB/s, one drive"]
+    return [*found, f"NVMe on each node: {gbps_text(step_time.NVME_GBPS)}, one drive"]
 
 
 def _host_assumption(rows: Sequence[PlanRow], host_bytes: float | None) -> list[str]:

@@ -2,13 +2,12 @@
 
 from ...errors import UserError
 from ...text.suggestions import closest, did_you_mean, normalise
-from ...text.units import gib_number, percent_text, seconds_text
+from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text, seconds_text
 from ..memory.peak import SPARE, peak_parts_text
 from ..model.parameter_counts import parameter_count_text
 from ..types import Candidate, PlanRow, TrainingSetup
 from .evaluate import NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
 from .largest_micro_batch import MOST_SEQUENCES
-from .what_if import ratio_text
 
 SHOWN = 12
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}
@@ -62,7 +61,7 @@ def render_table(
     """Return the table of the candidates and the memory of the best one, as lines."""
     signs = ASCII_SIGNS if ascii_only else SIGNS
     model = setting.model
-    memory = f" of {setting.gpu_memory_gib:.0f} GiB" if setting.gpu_memory_gib else ""
+    memory = f" of {gib_text(setting.gpu_memory_gib * GIB, 0)}" if setting.gpu_memory_gib else ""
     gpus = f"{setting.gpus} GPU{'s' if setting.gpus > 1 else ''}"
     lines = [f"{model.name or 'model'} · {parameter_count_text(model.params, '.2f')} parameters · {gpus}{memory}", ""]
     best = candidates[0]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...text.units import GIB, gib_text, percent_text, seconds_text, signed_text
+from ...text.units import GIB, gib_text, percent_text, ratio_text, seconds_text, signed_text
 from ..memory.activations import has_known_shape, recomputes_activations
 from ..memory.model_states import shard_counts
 from ..spec import PER_NODE, nodes_for
@@ -121,17 +121,16 @@ def what_if_text(change: WhatIfResult, now: Candidate) -> str:
         elif change.change == TWICE_THE_LINK:
             parts.append(signed_text(change.step_seconds, seconds_text))
         else:
-            parts.append(f"{ratio_text(1 + share)} times the step" if share >= 1 else f"{share:+.0%} of a step")
+            parts.append(
+                f"{ratio_text(1 + share)} times the step"
+                if share >= 1
+                else f"{signed_text(share, percent_text)} of a step"
+            )
     elif gain >= 1:
         parts.append(f"{ratio_text(1 + gain)} times the tokens per second")
     elif abs(gain) >= WORTH_SHOWN:
         parts.append(f"{percent_text(abs(gain))} {'more' if gain > 0 else 'fewer'} tokens per second")
     return f"{change.change}: {', '.join(parts)}" if parts else change.change
-
-
-def ratio_text(ratio: float) -> str:
-    """Return a ratio of 2 or more with at most three digits: ``2.4``, ``310``."""
-    return f"{ratio:,.1f}" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}"
 
 
 def largest_part(found: Candidate) -> str:

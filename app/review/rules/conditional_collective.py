@@ -80,7 +80,7 @@ def _finding(script: Script, guard: ast.stmt, place: str, events: list[Collectiv
         confidence=(0.7 if leaves else 0.95) - (0.1 if first.through else 0),
         severity="warning" if leaves and further else None,
         branch=guard.lineno,
-        patch=_patch(script, guard, place, events),
+        patch=lambda: _patch(script, guard, place, events),
     )
 
 
@@ -140,7 +140,8 @@ def _unpaired(script: Script, suspects: list[CollectiveCall]) -> list[Collective
     by_kind: dict[str, list[CollectiveCall]] = defaultdict(list)
     for event in suspects:
         by_kind[event.kind].append(event)
-    return [event for event in suspects if not _paired(script, by_kind[event.kind])]
+    paired = {kind for kind, events in by_kind.items() if _paired(script, events)}
+    return [event for event in suspects if event.kind not in paired]
 
 
 def _answered(script: Script, events: CollectiveCalls, event: CollectiveCall) -> bool:

@@ -52,7 +52,7 @@ def _finding(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Violat
         end_line=first.end_lineno or first.lineno,
         message=f"`{ast.unparse(first)}` is the global rank and is used as the number of a GPU{also}",
         confidence=0.9,
-        patch=_patch(script, places),
+        patch=lambda: _patch(script, places),
     )
 
 

@@ -56,7 +56,7 @@ def _finding(script: Script, sampler: ast.Call, use: EpochLoop) -> Violation:
         message=f"set_epoch of this sampler is not called in the epoch loop at line {use.epochs.lineno}: "
         "every epoch has the same order",
         confidence=0.9,
-        patch=_patch(script, sampler, use),
+        patch=lambda: _patch(script, sampler, use),
     )
 
 

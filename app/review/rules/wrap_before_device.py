@@ -51,7 +51,7 @@ def _found(script: Script, wrap: ast.Call, message: str, place: Placement, patch
         message=message,
         confidence=0.95 if place == "cpu" else 0.7,
         severity=None if place == "cpu" else "warning",
-        patch=patch,
+        patch=lambda: patch,
     )
 
 

@@ -12,7 +12,7 @@ from .parse import parse_dump
 from .safe_unpickle import DumpError
 
 MOST_BYTES = 1_000_000_000
-RANK_AT_END = re.compile(r"(?<!\d)(\d{1,6})(?:\.(?:json|pkl|pickle|bin|dump))?$")
+RANK_AT_END = re.compile(r"(?<!\d)(\d{1,5})(?:\.(?:json|pkl|pickle|bin|dump))?$")
 # Common parts of a dump's file name other than the host.
 NAME_WORDS = re.compile(
     r"(?:nccl|comm|lib|trace|rank|dump|fr|flight|recorder|debug|info|gloo|torch|tmp|r)?", re.IGNORECASE

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from ...text.numbers import MOST_RANKS
 from ...training_script.frame import StackFrame
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.frames import user_frames
@@ -40,7 +41,6 @@ ENCODE = msgspec.msgpack.Encoder().encode
 MOST_FRAMES = 200
 OLDEST, NEWEST_MAJOR = (2, 0), 2
 MOST_ENTRIES = 1_000_000
-MOST_RANKS = 1_000_000
 MOST_TEXT = 4000
 RANKS = re.compile(r"\d+")
 PAIR = re.compile(r" \d+(?:->|<-)\d+$")

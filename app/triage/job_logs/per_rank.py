@@ -1,6 +1,7 @@
 """Facts about one rank in the logs: how it ended, its line in the user's code, and its collective."""
 
 from ...logs.timeline import ENDED_BY_LAUNCHER
+from ...text.numbers import MOST_RANKS
 from .. import phrases
 from ..types import JobLog, LogEvent, Observation
 
@@ -79,7 +80,7 @@ def is_alive(observed: Observation, rank: int) -> bool:
 def known_world_size(log: JobLog, observed: Observation) -> int:
     """Return the number of ranks known from the log or the observation of the job."""
     known = [row.rank for row in log.ranks] + [event.rank for event in log.facts if event.rank is not None]
-    return max(log.world_size or 0, observed.job.world_size, max(known, default=0) + 1)
+    return min(max(log.world_size or 0, observed.job.world_size, max(known, default=0) + 1), MOST_RANKS)
 
 
 def call_text(operation: str, shape: str, dtype: str) -> str:

@@ -20,6 +20,7 @@ from ...logs.patterns import build_patterns
 from ...logs.read import find_sources
 from ...logs.timeline import RankResolver
 from ...logs.types import Attempt, Timeline, TimelineEvent
+from ...text.numbers import MOST_RANKS
 from ..types import JobLog, JobReport, LogEvent, LogEventKind, Observation, ProcessDeath, RankLog, RankRow, Verdict
 from .judge import verdict_from_log
 from .patterns import KIND_OF, LOG_PATTERNS
@@ -94,7 +95,7 @@ def report_from_logs(files: Sequence[Path]) -> JobReport:
         names = ", ".join(str(file) for file in files)
         raise UserError(f"no output of distributed ranks found in {names}", "use ddpwizard diagnose for any other text")
     known = [row.rank for row in log.ranks] + [event.rank for event in log.facts if event.rank is not None]
-    world_size = log.world_size or max(known, default=0) + 1
+    world_size = min(log.world_size or max(known, default=0) + 1, MOST_RANKS)
     hosts = sorted({row.host for row in log.ranks if row.host})
     job = Job(
         launcher="torchrun" if log.of("root-cause") else "log",

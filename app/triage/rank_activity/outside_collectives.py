@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from ...text.units import seconds_text
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import LineQueries, ScriptFiles
 from ..types import Child, ProcessSamples, Sample
@@ -52,7 +53,7 @@ def _sleep_reason(source: LineQueries, line: int, found: WaitReason) -> tuple[Wa
         return polled_value(poll) or POLLING, True
     lasts_s = sleeps_for_s(source.statement(line))
     if lasts_s is not None and lasts_s > LONG_SLEEP_S:
-        return WaitReason("dormant", f"until its sleep of {lasts_s:.0f} s is over"), False
+        return WaitReason("dormant", f"until its sleep of {seconds_text(lasts_s, whole=True)} is over"), False
     return found, False
 
 

@@ -12,6 +12,9 @@ from .context import INIT, PATIENCE_S, JobContext, hang_verdict, make_verdict, r
 LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 UNANSWERED = ", which does not answer yet"
 MOST_NAMED_NODES = 8
+# A rendezvous of nodes that are all here is slow only on a busy machine; torch gives up after this time (torch 2.13,
+# read_timeout of the c10d rendezvous).
+COMPLETE_PATIENCE_S = 60.0
 
 
 def nothing_started(context: JobContext) -> Verdict | None:
@@ -25,7 +28,7 @@ def nothing_started(context: JobContext) -> Verdict | None:
     unreadable = not any(launcher.stack for launcher in launchers)
     if asked is None or not (at_rendezvous or (unreadable and asked.most_nodes > 1)):
         return make_verdict("starting", f"{name} has started no rank yet.", 0.6)
-    young = bool(launchers) and min(launcher.age_s for launcher in launchers) < PATIENCE_S
+    age_s = min((launcher.age_s for launcher in launchers), default=COMPLETE_PATIENCE_S)
     address = f" at {asked.endpoint}" if asked.endpoint else ""
     arrived, advice = max(len(launchers), 1), _advice(asked, job.launcher)
     unanswered = any(function_name(frame) == "_create_tcp_store" for launcher in launchers for frame in launcher.stack)
@@ -35,12 +38,12 @@ def nothing_started(context: JobContext) -> Verdict | None:
             return make_verdict(
                 "starting", f"{text} It waits half a minute for more nodes, then it starts the ranks.", 0.6
             )
-        return make_verdict("starting" if young else "hung", f"{text} {advice}", 0.5, ["job.waiting-at-init"])
+        state = "starting" if age_s < (PATIENCE_S if unanswered else COMPLETE_PATIENCE_S) else "hung"
+        return make_verdict(state, f"{text} {advice}", 0.5, ["job.waiting-at-init"])
     confidence = 0.6 if unreadable else 0.85
     findings = ["job.waiting-at-init", "job.rank-missing"]
-    return make_verdict(
-        "starting" if young else "hung", f"{text} {advice}", confidence, findings, cause="ranks-missing-at-init"
-    )
+    state = "starting" if age_s < PATIENCE_S else "hung"
+    return make_verdict(state, f"{text} {advice}", confidence, findings, cause="ranks-missing-at-init")
 
 
 def _at_rendezvous(stack: Sequence[StackFrame]) -> bool:

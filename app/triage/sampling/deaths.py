@@ -240,7 +240,7 @@ def deaths_in_error_files(files: Iterable[ErrorFile], job: Job) -> list[ProcessD
     for file in files:
         try:
             content = msgspec.json.decode(file.text.encode())
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         message = content.get("message") if isinstance(content, dict) else None
         extra = message.get("extraInfo") if isinstance(message, dict) else None
@@ -264,9 +264,9 @@ def read_error_files(job: Job) -> list[ErrorFile]:
     for process in job.processes:
         own = process.environ.get("TORCHELASTIC_ERROR_FILE", "")
         for path, rank in _sibling_error_files(own, process, job.world_size).items():
-            text = procfs.source_text(process.pid, path) if path not in found else None
-            if text and len(text) <= ERROR_FILE_MOST_BYTES:
-                found[path] = ErrorFile(path, rank, pids.get(rank), text)
+            file = procfs.source_file(process.pid, path) if path not in found else None
+            if file and 0 < len(file.text) <= ERROR_FILE_MOST_BYTES:
+                found[path] = ErrorFile(path, rank, pids.get(rank), file.text)
     return list(found.values())
 
 

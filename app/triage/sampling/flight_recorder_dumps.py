@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import stat
 import time
 from pathlib import Path
@@ -80,7 +81,7 @@ def how_to_enable(job: Job) -> str:
     """Return how to get Flight Recorder records of this job."""
     pipes = {process.environ.get(PIPE_VARIABLE, "") for process in job.processes} - {""}
     if pipes:
-        by_hand = f"echo 1 > {min(pipes)}RANK.pipe"
+        by_hand = f"echo 1 > {shlex.quote(min(pipes))}RANK.pipe"
         return f"the Flight Recorder: --allow perturbs requests dumps from the ranks (by hand: {by_hand})"
     return "the Flight Recorder of this job: available if started with ddpwizard run, or if the job writes dumps"
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from ...errors import UserError
 from ...jobs.types import Job, Process
 from ...system import proc_files, run_directory
+from ...system.files import open_regular_file
 from ...text import redact
 from ...text.terminal import strip_sequences_bytes
 
@@ -75,11 +77,11 @@ def log_files(job: Job) -> list[Path]:
 def tail_lines(path: Path) -> list[str]:
     """Return the last lines of a file without terminal sequences and secrets; of progress bars the last state."""
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path, "") as file:
             start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
             file.seek(start)
             text = strip_sequences_bytes(file.read(TAIL_BYTES)).decode(errors="replace")
-    except OSError:
+    except UserError:
         return []
     lines = text.split("\n")[1 if start else 0 :]
     shown = (_shown(line.rstrip("\r").rpartition("\r")[2]) for line in lines)

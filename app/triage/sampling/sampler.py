@@ -31,6 +31,7 @@ MAY_BE_SLOW = {  # and so are verdicts with these findings
 }
 LONGER_GAPS = 2  # the third sample is taken after this many gaps: all must fit into five seconds
 SOURCES_LIMIT_S = 3.0
+START_SLACK_S = 1.0  # start times are computed from the age of a process and vary slightly
 SOURCES_LIMIT_BYTES = 4_000_000  # of all source files in total
 
 
@@ -84,10 +85,12 @@ def build_observation(
     """
     around = around or SampleContext()
     seen = context.process_samples(job, samples, around)
+    files = _source_files(seen) if with_sources else {}
     return Observation(
         job=job,
         seen=seen,
-        sources=_sources(seen) if with_sources else {},
+        sources={path: file.text for path, file in files.items()},
+        changed_sources=_changed(seen, files),
         records=around.records,
         log=around.log,
         deaths=around.deaths,
@@ -117,9 +120,9 @@ async def _until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
-def _sources(seen: Sequence[ProcessSamples]) -> dict[str, str]:
-    """Return the text of the source files in the stacks of the ranks, by path."""
-    found: dict[str, str] = {}
+def _source_files(seen: Sequence[ProcessSamples]) -> dict[str, procfs.SourceFile]:
+    """Return the source files in the stacks of the ranks, by path."""
+    found: dict[str, procfs.SourceFile] = {}
     read: set[str] = set()
     left_bytes = SOURCES_LIMIT_BYTES
     for each in seen:
@@ -127,11 +130,17 @@ def _sources(seen: Sequence[ProcessSamples]) -> dict[str, str]:
             if frame.path in read or left_bytes <= 0:
                 continue
             read.add(frame.path)
-            text = procfs.source_text(each.process.pid, frame.path)
-            if text is not None and len(text) <= left_bytes:
-                found[frame.path] = text
-                left_bytes -= len(text)
+            file = procfs.source_file(each.process.pid, frame.path)
+            if file is not None and len(file.text) <= left_bytes:
+                found[frame.path] = file
+                left_bytes -= len(file.text)
     return found
+
+
+def _changed(seen: Sequence[ProcessSamples], files: Mapping[str, procfs.SourceFile]) -> dict[str, float]:
+    """Return the files that were changed after the last of the processes had started, with the time of the change."""
+    started_at = max((each.process.started_at for each in seen), default=0.0)
+    return {path: file.modified_at for path, file in files.items() if file.modified_at > started_at + START_SLACK_S}
 
 
 def _user_frames(seen: ProcessSamples) -> Iterator[StackFrame]:

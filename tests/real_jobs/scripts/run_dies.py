@@ -13,7 +13,7 @@ if dist.get_rank() == 1:
     print("rank 1 is about to end", flush=True)
     if sys.argv[1] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    raise ValueError("no batch left")
+    raise ValueError("no batch left")  # ERROR
 if sys.argv[1] == "kill" and "WAIT_ON" in os.environ:
     signal.pause()
 dist.barrier()

@@ -105,7 +105,9 @@ def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
     done = plain_wizard(stdin=talk + "y\nq\n", cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["find_unused.py"], done.stdout
     fix = Session.load("last").last("fix")
-    assert fix and fix.data["action"] == "applied"
+    assert fix and fix.data["action"] == "written"
+    assert "Example written: " in done.stdout
+    assert "your script is unchanged" in done.stdout
     undone = ddpwizard("undo", fix.data["backup"])
     assert undone.returncode == 0, undone.stderr
     assert list(tmp_path.iterdir()) == []
@@ -160,7 +162,7 @@ def test_ctrl_c_exits_with_130_and_names_the_session() -> None:
         [sys.executable, "-m", "ddpwizard", *QUICK, "--allow", "reads"], env=SHELL, columns=120, rows=60
     ) as terminal:
         terminal.wait_for("describe what you see:")
-        terminal.send("4\r")
+        terminal.send("6\r")
         terminal.wait_for("Path of your training script")
         terminal.send("ctrl+c")
         assert terminal.wait_exit() == 130
@@ -234,11 +236,12 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
 
 
 @pytest.mark.jobs
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_hanging_job_is_found_fixed_and_proved() -> None:
     async def talk() -> subprocess.CompletedProcess[str]:
         async with DemoJob(sys.executable):
-            answers = "1\n1\n1\n2\nq\n"  # it hangs, fixes of the cause, the first fix, prove it, quit
+            answers = "1\n1\n1\n2\ny\nq\n"  # it hangs, fixes of the cause, the first fix, prove it, yes, quit
             return await asyncio.to_thread(ddpwizard, "--plain", stdin=answers, limit_s=300)
 
     done = asyncio.run(talk())

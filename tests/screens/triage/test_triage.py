@@ -246,7 +246,7 @@ class TestNews:
         state = LiveState(lambda count: [moving(later(found, count)) if state.switched else later(found, count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await until(pilot, lambda: state.samples > 2)
-            ids = [item.id for item in state.case.evidence if item.source == "job"]
+            ids = [item.id for item in state.case.evidence if item.id.startswith("job.")]
             assert ids == ["job.ranks-in-different-collectives"]
             triages = [event for event in state.case.session.events if event.kind == "triage"]  # type: ignore[union-attr]
             assert len(triages) == 1, "a sample without news is not kept"
@@ -411,6 +411,15 @@ class TestJobs:
             await shows(pilot, "Jobs of this machine", "torchrun (pid 4713)")
             await pilot.press("3")
             await shows(pilot, "torchrun (pid 4713)", "starting 97%")
+
+    @walk
+    async def test_ctrl_k_asks_before_the_job_is_stopped(self, tmp_path: Path) -> None:
+        async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "97%")
+            await pilot.press("ctrl+k")
+            await shows(pilot, "Stop train.py?", "▸ 1  No, let it run", "Stop it: train.py · 4 ranks")
+            await pilot.press("enter")
+            await shows(pilot, "torchrun (pid 4711)", "97%")
 
     @walk
     async def test_n_switches_between_two_jobs(self, tmp_path: Path) -> None:

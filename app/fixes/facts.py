@@ -1,0 +1,325 @@
+"""The facts of a case that fixes name: the user's files and command line, the failing rank, the port, the time-out.
+
+The names of the values and of the conditions are declared in ``knowledge/facts.yaml``.
+"""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from ...knowledge.schema import Cause
+from ..evidence import Evidence
+from ..jobs.types import Process
+from ..launchers.arguments import parse_launcher
+from ..launchers.rank_variables import local_world_size
+from ..launchers.recognise import parse_python
+from ..logs.types import Timeline, TimelineEvent, Track
+from ..review.types import ReviewFinding
+from ..snapshot import Snapshot
+from ..system.paths import relative_to_cwd
+from ..text.units import rank_ranges, seconds_text
+from ..training_script.syntax import call_argument
+from ..triage.rank_activity.frames import user_frames
+from ..triage.types import JobReport
+from .types import Place
+from .user_code import UserFile, read_user_files, variable_names
+
+LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
+HOLDER = re.compile(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ [GM]iB) memory in use")
+ROOMY_SHM_BYTES = 4 << 30
+LONGER = 4  # a time-out that ran out is raised to this multiple
+SHOWN_SEEN = 2
+TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deepspeed": ["deepspeed"]}
+
+
+class FixContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The material that a fix is built from. Any of it may be missing. ``script`` is a path."""
+
+    snapshot: Snapshot | None = None
+    script: str | None = None
+    report: JobReport | None = None
+    findings: list[ReviewFinding] = []
+    evidence: list[Evidence] = []
+    timeline: Timeline | None = None
+
+
+class CaseFacts:
+    """The facts of one case, read from its context when they are needed."""
+
+    def __init__(self, context: FixContext) -> None:
+        self.context = context
+
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """The named values for the templates of entries; only those that are known."""
+        found: dict[str, str] = {}
+        for name, value in (*self._from_evidence(), *self._from_machine(), *self._from_log(), *self._from_job()):
+            if value:
+                found[name] = value
+        if self.target:
+            found.setdefault("target", shlex.join(self.target))
+            found.setdefault("script", next((word for word in self.target if not word.startswith("-")), ""))
+        if timeout := self._timeout_s:
+            found["timeout"] = seconds_text(timeout, whole=True)
+            found["longer_minutes"] = str(max(1, round(timeout * LONGER / 60)))
+        return found
+
+    @cached_property
+    def holds(self) -> frozenset[str]:
+        """The ids of the findings and of the conditions that hold in this case."""
+        return frozenset({*(item.id for item in self.context.evidence), *self._verdict_findings(), *self._conditions()})
+
+    @cached_property
+    def target(self) -> list[str]:
+        """The script and its arguments in a launcher's form: from the running job, else the script alone."""
+        for process in self._processes:
+            if python := parse_python(process.command):
+                return python.script_words
+        script = self.context.script or (self.error_place.path if self.error_place else "")
+        if not script:
+            return []
+        script = relative_to_cwd(script)
+        return [f"./{script}" if script.startswith("-") else script]
+
+    @cached_property
+    def command(self) -> str:
+        """The command line that starts the job again, as a person types it, or ""."""
+        report = self.context.report
+        words = report.job.launcher_command if report else []
+        if line := parse_launcher(words):
+            options = [word for option in line.options for word in option.words]
+            return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
+        python = parse_python(words) if words else None
+        return shlex.join(["python", *python.script_words]) if python else ""
+
+    @cached_property
+    def files(self) -> list[UserFile]:
+        """The files of the user's code, those that the case points at first."""
+        return read_user_files(self._paths())
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The user's names of the variables that entries use in code."""
+        return variable_names(self.files)
+
+    def places(self, cause: str) -> list[Place]:
+        """Return the lines of the verdict on this cause, the condition first; of a log, that of the first error."""
+        report = self.context.report if self._is_verdict(cause) else None
+        found: list[Place] = []
+        if report:
+            verdict = report.verdict
+            who = f"rank {rank_ranges(verdict.culprits)}" if verdict.culprits else "the ranks"
+            for where, label in ((verdict.branch, "the condition"), (verdict.where, who)):
+                if where and (place := self.place(where, label)):
+                    found.append(place)
+        if not found and self.error_place:
+            found.append(self.error_place)
+        return list({(place.path, place.line): place for place in found}.values())
+
+    @cached_property
+    def error_place(self) -> Place | None:
+        """The line of the user's code with the first error of a log, or None."""
+        event = self.first_error[1]
+        return self.place(event.values.get("location", ""), "the first error") if event else None
+
+    @cached_property
+    def first_error(self) -> tuple[Track | None, TimelineEvent | None]:
+        """The first error of a log with the rank that it is of: that of the culprit, if there is one."""
+        timeline = self.context.timeline
+        if timeline is None:
+            return None, None
+        found: list[tuple[bool, float, Track | None, TimelineEvent]] = []
+        for attempt in timeline.attempts[-1:]:
+            pairs = [(track, event) for track in attempt.tracks for event in track.events]
+            for track, event in [*pairs, *((None, event) for event in attempt.shared)]:
+                if event.kind in ("error", "consequence") and event.values.get("location"):
+                    is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
+                    found.append((not is_culprit, event.place, track, event))
+        if not found:
+            return None, None
+        _, _, track, event = min(found, key=lambda each: (each[0], each[3].kind != "error", each[1]))
+        return track, event
+
+    def place(self, where: str, label: str = "") -> Place | None:
+        """Return the place of ``path:line`` with the text of its line, or None if it names no line."""
+        match = LOCATION.match(where)
+        if not match or match["path"].startswith("<"):
+            return None
+        path, line = match["path"], int(match["line"])
+        return Place(path=path, line=line, text=self.line_text(path, line), label=label)
+
+    def line_text(self, path: str, line: int) -> str:
+        """Return a line of one of the user's files without its indentation, or ""."""
+        wanted = Path(path).absolute()
+        return next((file.line(line) for file in self.files if Path(file.path).absolute() == wanted), "")
+
+    def calls(self, wanted: Iterable[str]) -> Iterator[tuple[UserFile, ast.Call]]:
+        """Yield the calls of these functions and methods in the user's files."""
+        names = list(wanted)
+        for file in self.files:
+            for call in file.calls(names):
+                yield file, call
+
+    def seen(self, cause: Cause) -> list[Place]:
+        """Return the places of the observations that speak for a cause: lines of a log or of a script."""
+        own = {*(id_ for id_, weight in cause.findings.items() if weight != "against")}
+        found: list[Place] = []
+        for item in self.context.evidence:
+            if item.id in own or item.id.startswith(f"log:{cause.id}/"):
+                place = self.place(item.where, _who(item) + item.what)
+                found += [place] if place else []
+        return found[:SHOWN_SEEN]
+
+    # -- the sources
+
+    @property
+    def _processes(self) -> list[Process]:
+        return self.context.report.job.processes if self.context.report else []
+
+    def _paths(self) -> Iterator[str]:
+        context = self.context
+        report = context.report
+        if report:
+            for where in (report.verdict.branch, report.verdict.where):
+                yield (where or "").rpartition(":")[0]
+            culprits = set(report.verdict.culprits)
+            for seen in sorted(report.observed.seen, key=lambda each: each.process.rank not in culprits):
+                for sample in seen.samples[-1:]:
+                    yield from (frame.path for frame in reversed(user_frames(sample.stack)))
+            for process in self._processes[:1]:
+                python = parse_python(process.command)
+                if python and not python.is_module and python.target.endswith(".py"):
+                    yield str(Path(process.cwd) / python.target)
+        if context.script:
+            yield context.script
+        yield from (finding.path for finding in context.findings)
+        for attempt in context.timeline.attempts[-1:] if context.timeline else []:
+            for event in [*(event for track in attempt.tracks for event in track.events), *attempt.shared]:
+                if match := LOCATION.match(event.values.get("location", "")):
+                    yield match["path"]
+
+    def _from_job(self) -> Iterator[tuple[str, str]]:
+        report = self.context.report
+        if report is None:
+            return
+        verdict, job = report.verdict, report.job
+        culprits = [each for each in self._processes if each.rank in verdict.culprits]
+        others = sorted({each.rank for each in self._processes if each.rank is not None} - set(verdict.culprits))
+        environ = self._processes[0].environ if self._processes else {}
+        address, _, port = job.master.rpartition(":")
+        yield "command", self.command
+        yield "ranks", str(report.world_size)
+        yield "ranks_per_node", str(local_world_size(environ) or len(self._processes) or report.world_size)
+        yield "rank", rank_ranges(verdict.culprits) if verdict.culprits else ""
+        yield "other_ranks", rank_ranges(others) if others and verdict.culprits else ""
+        yield "pid", next((str(each.pid) for each in culprits or self._processes), "")
+        yield "collective", verdict.collective or ""
+        yield "where", relative_to_cwd(verdict.where or "")
+        yield "condition", relative_to_cwd(verdict.branch or "")
+        yield "host", next((row.host for row in report.ranks if row.rank in verdict.culprits), job.host)
+        yield "master_addr", "" if address.startswith("127.") else address
+        yield "port", port
+        yield "nodes", str(len(report.nodes)) if len(report.nodes) > 1 else ""
+        yield "directory", self._processes[0].cwd if self._processes else ""
+
+    def _from_log(self) -> Iterator[tuple[str, str]]:
+        timeline = self.context.timeline
+        if timeline is None:
+            return
+        track, event = self.first_error
+        tracks = timeline.attempts[-1].tracks
+        ranks = {track.rank for track in tracks if track.rank is not None}
+        yield "ranks", str(max(ranks) + 1) if ranks else ""
+        yield "ranks_per_node", str(max(ranks) + 1) if ranks and len({track.host for track in tracks}) <= 1 else ""
+        if timeline.culprit is not None:
+            yield "rank", str(timeline.culprit)
+            yield "other_ranks", rank_ranges(sorted(ranks - {timeline.culprit}))
+        elif track and track.rank is not None:
+            yield "rank", str(track.rank)
+        yield "host", timeline.culprit_host or (track.host if track else "")
+        if event:
+            yield "error", event.text.partition("   at ")[0]
+            yield "where", relative_to_cwd(event.values["location"].partition(" in ")[0])
+
+    def _from_evidence(self) -> Iterator[tuple[str, str]]:
+        for item in reversed(self.context.evidence):  # the first one counts
+            yield from ((name, item.values.get(name, "")) for name in ("port", "host", "parameters"))
+            yield "rank", str(item.rank) if item.rank is not None and item.source == "log" else ""
+            if holder := HOLDER.search(item.what):
+                yield from (("holder_pid", holder["pid"]), ("holder_size", holder["size"]))
+            if item.source == "log" and item.where:
+                yield "log", relative_to_cwd(item.where.rpartition(":")[0])
+
+    def _from_machine(self) -> Iterator[tuple[str, str]]:
+        snapshot = self.context.snapshot
+        if snapshot is None:
+            return
+        from ..hardware.machine import machine_from_snapshot
+
+        machine = machine_from_snapshot(snapshot)
+        yield "interface", machine.interface
+        yield "master_addr", machine.head
+        yield "gpus", str(machine.gpu_count or "")
+        yield "host", snapshot.host
+        yield "cpus", str(machine.cpus or "")
+        if machine.cpus:
+            ranks = self.context.report.world_size if self.context.report else machine.ranks
+            yield "workers", str(max(1, machine.cpus // max(1, ranks) - 1))
+
+    @cached_property
+    def _timeout_s(self) -> float | None:
+        values = (item.values.get("timeout_ms", "") for item in self.context.evidence)
+        return next((int(value) / 1000 for value in values if value.isdigit()), None)
+
+    def _is_verdict(self, cause: str) -> bool:
+        return self.context.report is not None and self.context.report.verdict.cause == cause
+
+    def _verdict_findings(self) -> list[str]:
+        return self.context.report.verdict.findings if self.context.report else []
+
+    def _conditions(self) -> Iterator[str]:
+        limits = self.context.snapshot.limits if self.context.snapshot else None
+        if limits and (limits.shm_free_bytes or 0) >= ROOMY_SHM_BYTES:
+            yield "case.shm-roomy"
+        loaders = [call for _, call in self.calls(["DataLoader"])]
+        if loaders:
+            yield "case.loader-has-workers" if any(map(_has_workers, loaders)) else "case.loader-has-no-workers"
+        if self.context.report and not loaders:
+            children = [child for seen in self.context.report.observed.seen for child in seen.children]
+            if any(child.kind == "loader" for child in children):
+                yield "case.loader-has-workers"
+        if self.first_error[1] or (self.context.report and self.context.report.observed.deaths):
+            yield "case.first-error-known"
+        elif self.context.report and self.context.report.verdict.culprits:
+            yield "case.failed-rank-known"
+        if "holder_pid" in self.values:
+            yield "case.holder-known"
+        if self._error_is_in_load():
+            yield "case.error-while-loading"
+        elif self.error_place:
+            yield "case.error-in-step"
+        if self.context.report and len(self.context.report.nodes) == 1:
+            yield "case.one-host"
+        if self.context.report and len(self.context.report.nodes) > 1:
+            yield "case.several-hosts"
+
+    def _error_is_in_load(self) -> bool:
+        place, event = self.error_place, self.first_error[1]
+        function = event.values.get("location", "").partition(" in ")[2] if event else ""
+        return bool(place) and ("load" in function or "load" in place.text)
+
+
+def _has_workers(call: ast.Call) -> bool:
+    given = call_argument(call, "num_workers", 5)
+    return given is not None and not (isinstance(given, ast.Constant) and given.value == 0)
+
+
+def _who(item: Evidence) -> str:
+    rank = f"rank {item.rank}" if item.rank is not None else ""
+    host = f"on {item.host}" if item.host else ""
+    return f"{' '.join(part for part in (rank, host) if part)}: " if rank or host else ""

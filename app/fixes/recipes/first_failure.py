@@ -1,0 +1,32 @@
+"""``first-failure``: the first error of the first failing rank, and where it was raised."""
+
+from ...text.units import rank_ranges
+from ...triage.phrases import DEATH_TEXT
+from ..facts import CaseFacts
+from .types import RecipeResult
+
+
+def first_failure(facts: CaseFacts) -> RecipeResult:
+    """Return the error to fix, with its line; of a running job, the rank that the others wait for."""
+    track, event = facts.first_error
+    if event:
+        who = f"Rank {track.rank}" if track and track.rank is not None else "The job"
+        place = facts.error_place
+        at = f" at {place.shown}" if place else ""
+        error = event.text.partition("   at ")[0].rstrip(".")
+        return RecipeResult(
+            text=f"{who} failed first{at}: {error}. Fix this line; the other ranks show only what followed from it.",
+            places=[place] if place else [],
+        )
+    report = facts.context.report
+    if report is None:
+        return RecipeResult()
+    death = next((each for each in report.observed.deaths), None)
+    if death:
+        who = f"Rank {death.rank}" if death.rank is not None else f"Process {death.pid}"
+        text = f"{who} was {DEATH_TEXT[death.how]}: {death.what.rstrip('.')} ({death.where}). Fix that first."
+        return RecipeResult(text=text, places=facts.places(report.verdict.cause or ""))
+    if report.verdict.culprits:
+        text = f"The others wait for rank {rank_ranges(report.verdict.culprits)}: {report.verdict.why}"
+        return RecipeResult(text=text, places=facts.places(report.verdict.cause or ""))
+    return RecipeResult()

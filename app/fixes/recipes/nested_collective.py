@@ -1,0 +1,99 @@
+"""``nested-collective``: which line to move out of which condition, by the stacks of the ranks."""
+
+import ast
+from collections.abc import Sequence
+
+from ...system.paths import relative_to_cwd
+from ...text.units import rank_ranges
+from ...training_script.control_flow import Guard
+from ...training_script.frame import StackFrame
+from ...training_script.line_queries import LineQueries, ScriptFiles
+from ...training_script.rank_conditions import depends_on_rank
+from ...triage.rank_activity.frames import user_frames
+from ...triage.types import JobReport
+from ..facts import CaseFacts
+from ..types import Place
+from .types import RecipeResult
+
+
+def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
+    """Return the statement to move, and the calls that lead from it to the collective."""
+    report = facts.context.report
+    branch = facts.place(report.verdict.branch or "", "the condition") if report else None
+    if report is None or branch is None:
+        return RecipeResult()
+    frames = _frames_through(report, branch)
+    files = ScriptFiles(_texts(facts, report))
+    inner = next((at for at, frame in enumerate(frames) if _guard(files, branch, frame)), -1)
+    if inner < 0:
+        return RecipeResult(places=facts.places(report.verdict.cause or ""))
+    file, frame = files[branch.path], frames[inner]
+    statement = " ".join(file.statement(frame.line).split())
+    condition = file.line(branch.line).strip().rstrip(":")
+    collective = report.verdict.collective or "the collective"
+    calls = [_place(each, files) for each in frames[inner + 1 :]]
+    chain = f" It calls {collective} at {calls[-1].shown}." if calls else ""
+    ranks = rank_ranges(report.verdict.culprits) if report.verdict.culprits else ""
+    guard = _guard(files, branch, frame)
+    exits = guard is not None and guard.exits
+    way = "above" if exits else "out of"
+    text = (
+        f"Move line {frame.line} `{statement}` {way} `{condition}` of line {branch.line} in "
+        f"{relative_to_cwd(branch.path)}, so that every rank runs it; today only {_only(ranks)}.{chain} "
+        "What only prints, logs or writes a file stays under the condition, after it."
+    )
+    moved = Place(path=frame.path, line=frame.line, text=file.line(frame.line).strip(), label="move this line")
+    code = "" if exits or guard is None else _example(file, guard, frame.line)
+    return RecipeResult(text=text, code=code, places=[branch, moved, *calls])
+
+
+def _only(ranks: str) -> str:
+    return f"rank {ranks} does" if ranks.isdigit() else "some ranks do"
+
+
+def _example(file: LineQueries, guard: Guard, line: int) -> str:
+    """Return the statements as they should be: the call first, then the test of the rank for what is only output.
+
+    A part of the condition that is the same on every rank (``step % 10 == 0 and rank == 0``) stays around both.
+    """
+    inner = file.source.indent(line)
+    call = [each.removeprefix(inner) for each in file.statement(line).split("\n")]
+    terms = guard.test.values if isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.And) else []
+    shared = [term for term in terms if not depends_on_rank(term, guard.scope)]
+    own = [term for term in terms if term not in shared] or [guard.test]
+    test = " and ".join(map(ast.unparse, own))
+    lines = [f"{call[0]}    # every rank", *call[1:], f"if {test if guard.needs else f'not ({test})'}:"]
+    lines += ["    ...    # only what prints, logs or writes"]
+    if not shared or not guard.needs:
+        return "\n".join(lines)
+    return "\n".join([f"if {' and '.join(map(ast.unparse, shared))}:", *(f"    {each}" for each in lines)])
+
+
+def _frames_through(report: JobReport, branch: Place) -> list[StackFrame]:
+    """Return the user's frames, outermost first, of the first rank that went through the condition."""
+    culprits = set(report.verdict.culprits)
+    ordered = sorted(report.observed.seen, key=lambda each: each.process.rank not in culprits)
+    for seen in ordered:
+        for sample in reversed(seen.samples):
+            frames = user_frames(sample.stack)
+            if any(_guard(ScriptFiles(report.sources), branch, frame) for frame in frames):
+                return frames
+    return []
+
+
+def _guard(files: ScriptFiles, branch: Place, frame: StackFrame) -> Guard | None:
+    """Return the condition if it decides whether the line of a frame is reached, else None."""
+    if frame.path != branch.path:
+        return None
+    file = files[frame.path]
+    guards: Sequence[Guard] = file.guards(frame.line, file.scope(frame.line, frame.function))
+    return next((guard for guard in guards if guard.line == branch.line), None)
+
+
+def _texts(facts: CaseFacts, report: JobReport) -> dict[str, str]:
+    return {file.path: file.text for file in facts.files} | report.sources
+
+
+def _place(frame: StackFrame, files: ScriptFiles) -> Place:
+    text = files[frame.path].line(frame.line).strip()
+    return Place(path=frame.path, line=frame.line, text=text, label=f"called in {frame.function}")

@@ -1,0 +1,148 @@
+"""Watch a job that was started again: its ranks pass the line, hang again, or the run ends."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..jobs import discover
+from ..jobs.types import Job
+from ..session import Outcome
+from ..system import procfs
+from ..system.subprocesses import ProcessOutcome
+from ..text.units import seconds_text
+from ..triage import phrases
+from ..triage.rank_activity.frames import user_frames
+from ..triage.sampling import stacks
+from ..triage.sampling.sampler import build_observation
+from ..triage.types import Sample
+from ..triage.verdict import judge_job
+from .progress_check import ProgressCheck
+
+Progress = Callable[[str], None]
+MARK = "DDPWIZARD_PROOF"  # in the environment of the relaunched job, to recognise its processes
+SAMPLE_INTERVAL_S = 1.0
+# A new hang is reported after this time without progress (seconds) at this confidence: ranks that contradict
+# each other will not recover, a rank that only waits may still continue.
+HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
+END_TIMEOUT_S = 10.0
+TORCHRUN_SUMMARY = "torch/distributed/elastic/"
+# Messages of torch's libraries that are no error, perhaps behind the name of a rank ("[W1122 17:03:11.1 socket.cpp:2]",
+# "W1122 17:03:11.123000 4711 torch/…"), and Python's warnings.
+LIBRARY_LINE = re.compile(r"^(?:\[?(?:rank)?\d*\]?:? ?)?\[?[IW]\d{4} \d\d:\d\d:\d\d|^\S+:\d+: \w*Warning: |^\*{5,}")
+LAST_LINES = 6
+
+
+class RunResult(NamedTuple):
+    """The end of a watched run: its outcome for a job that was wrong before, one line, and the last lines printed."""
+
+    outcome: Outcome
+    what: str
+    detail: str
+    failed_code: int | None = None
+
+
+async def watch(
+    task: "asyncio.Task[ProcessOutcome]", check: ProgressCheck | None, mark: str, ranks: int, steady_s: float,
+    report_progress: Progress,
+) -> RunResult:  # fmt: skip
+    """Sample the relaunched ranks until they have passed, hang again, or the run is over.
+
+    Without a ``check`` only the end of the run counts. ``steady_s``: the ranks have to keep moving for this long.
+    """
+    began = time.monotonic()
+    samples: list[tuple[Job, dict[int, Sample]]] = []
+    while not task.done():
+        await asyncio.wait([task], timeout=SAMPLE_INTERVAL_S)
+        job = _marked(mark)
+        if task.done() or job is None:
+            continue
+        look = await stacks.sample_stacks(job.processes)
+        samples = [(j, s) for j, s in samples if s.keys() == look.keys()] + [(job, look)]
+        if hung := _hung(samples):
+            return RunResult("still there", f"it hangs again: {hung}", "")
+        if check is None:
+            report_progress(f"{_count(len(job.processes), ranks)} started")
+            continue
+        check.see({p.rank: user_frames(look[p.pid].stack) for p in job.processes if p.rank is not None})
+        ran_s = time.monotonic() - began
+        report_progress(_progress_text(check, job, ranks, ran_s, steady_s))
+        if len(check.passed) == ranks and (not check.in_loop or ran_s >= steady_s):
+            what = f"every rank got past {phrases.short_place(check.line)}"
+            longer = f" and kept moving for {seconds_text(ran_s, whole=True)}" if check.in_loop and steady_s else ""
+            return RunResult("proved", what + longer, "the job was ended after that")
+    return _result_of(task.result(), check, ranks)
+
+
+async def wait_until_gone(mark: str) -> None:
+    """Wait until no process of the run is left."""
+    until = time.monotonic() + END_TIMEOUT_S
+    while _alive(mark) and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+def last_lines(log: str) -> str:
+    """Return the last own lines of the ranks, without messages of torch's libraries and torchrun's summary."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    summary = next((i for i, line in enumerate(lines) if TORCHRUN_SUMMARY in line), len(lines))
+    own = [line for line in lines[:summary] if not LIBRARY_LINE.match(line)]
+    return "\n".join((own or lines[:summary] or lines)[-LAST_LINES:])
+
+
+def _result_of(outcome: ProcessOutcome, check: ProgressCheck | None, ranks: int) -> RunResult:
+    printed = last_lines(outcome.log)
+    if outcome.status == "ok":
+        return RunResult("proved", "the job ran to its end with code 0", printed)
+    if outcome.status == "timed_out":
+        seen = "it neither failed nor hung"
+        if check:
+            place = phrases.short_place(check.line)
+            seen += f"; {len(check.passed)} of {ranks} ranks were seen past {place}"
+        limit = seconds_text(outcome.elapsed_s, whole=True)
+        return RunResult("not shown here", f"not finished within {limit}", seen)
+    return RunResult("not shown here", f"the job ended with code {outcome.code}", printed, outcome.code)
+
+
+def _progress_text(check: ProgressCheck, job: Job, ranks: int, ran_s: float, steady_s: float) -> str:
+    """Return a line such as ``ranks 1–3 past train.py:38, waiting for rank 0``."""
+    here = {process.rank for process in job.processes if process.rank is not None}
+    if not check.line:
+        return f"{_count(len(here), ranks)} started"
+    place = phrases.short_place(check.line)
+    if not check.passed:
+        return f"{_count(len(here), ranks)} started, none past {place} yet"
+    left = sorted(set(range(ranks)) - check.passed)
+    if left:
+        return f"{phrases.ranks_phrase(sorted(check.passed))} past {place}, waiting for {phrases.ranks_phrase(left)}"
+    return f"all ranks past {place}; watching until {seconds_text(steady_s, whole=True)} ({ran_s:.0f} s now)"
+
+
+def _count(number: int, ranks: int) -> str:
+    return f"{number} of {ranks} ranks" if ranks else f"{number} ranks"
+
+
+def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
+    """Return why the relaunched job hangs, or "" while it does not."""
+    job, last = samples[-1]
+    for still_s, sure in HUNG_AFTER:
+        first = next((look for _, look in reversed(samples) if _at(last) - _at(look) >= still_s), None)
+        if first is None:
+            return ""
+        verdict = judge_job(build_observation(job, [first, last])).verdict
+        if verdict.state == "hung" and verdict.confidence >= sure:
+            return verdict.why
+    return ""
+
+
+def _at(look: dict[int, Sample]) -> float:
+    return next(iter(look.values())).at if look else 0.0
+
+
+def _marked(mark: str) -> Job | None:
+    found = discover.find_jobs()
+    return next((job for job in found if any(p.environ.get(MARK) == mark for p in job.processes)), None)
+
+
+def _alive(mark: str) -> bool:
+    return any(proc.environ.get(MARK) == mark for proc in procfs.all_processes().values())

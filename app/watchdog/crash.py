@@ -1,0 +1,86 @@
+"""Diagnose a job that ended with an error, as ``diagnose`` does: from the copies of its ranks' output and their exit
+statuses."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..diagnosis.case import Case
+from ..diagnosis.intake import add_to_case
+from ..evidence import Evidence, RankedCause
+from ..logs.first_failure import first_error
+from ..logs.path_hints import PathHint
+from ..logs.read import LogInput, source_of_text
+from ..logs.types import LOCATION_MARK, Speaker, Timeline
+from ..system import run_directory
+from ..text.units import percent_text
+from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
+from .ended_ranks import EndedRank
+
+LIKELY = 0.5  # with less confidence several causes are possible
+
+
+def diagnose_crash(case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
+    """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first error was raised,
+    and the likely cause with its first fix. ``first`` is the rank that failed first.
+
+    Raises:
+        UserError: The copies of the output cannot be read.
+    """
+    case.add(_killed_for_memory(ended))
+    sources = [*_output_copies(private, ended), *_signal(first)]
+    found = add_to_case(case, sources) if sources else None
+    diagnosis = case.diagnosis(in_scope=True)
+    location = _first_location(found.timeline) if found and found.timeline else ""
+    lines = [f"  raised at {location}"] if location else []
+    named = diagnosis.named(1)
+    return lines + (_cause_lines(case, named[0]) if named else ["  No known cause matches the output of the ranks."])
+
+
+def _output_copies(private: Path, ended: Iterable[EndedRank]) -> list[LogInput]:
+    """Return the copies of the output, older parts first."""
+    found: list[LogInput] = []
+    for rank in sorted(ended, key=lambda rank: (rank.record.rank is None, rank.record.rank or 0, rank.record.pid)):
+        for path in run_directory.output_copies(private, rank.record.pid):
+            size_bytes = path.stat().st_size
+            if size_bytes:
+                place = PathHint(Speaker(rank.record.rank))
+                found.append(LogInput(str(path), path=str(path), size_bytes=size_bytes, place=place))
+    return found
+
+
+def _signal(first: EndedRank) -> list[LogInput]:
+    """Return the end by a signal in the words of torchrun, which are in no rank's output."""
+    if not first.killed_by:
+        return []
+    name = first.reason.rpartition(" ")[2]
+    text = (
+        f"exitcode  : -{first.killed_by} (pid: {first.record.pid})\nSignal {first.killed_by} ({name}) received by PID"
+    )
+    return [source_of_text(f"{text} {first.record.pid}\n", f"exit status of {first.name}")]
+
+
+def _killed_for_memory(ended: Iterable[EndedRank]) -> list[Evidence]:
+    killed = {kill.pid for kill in parse_oom_kills(read_kernel_log()[0])}
+    return [
+        Evidence(
+            "job.killed-for-memory",
+            "job",
+            "the kernel's OOM killer ended it: out of memory",
+            rank=rank.record.rank,
+            pid=rank.record.pid,
+        )
+        for rank in ended
+        if rank.failed and rank.record.pid in killed
+    ]
+
+
+def _first_location(timeline: Timeline) -> str:
+    found = first_error(timeline)
+    return found.event.text.partition(LOCATION_MARK)[2] if found else ""
+
+
+def _cause_lines(case: Case, cause: RankedCause) -> list[str]:
+    entry = case.knowledge.causes[cause.id]
+    head = "Most likely cause" if cause.confidence >= LIKELY else "Several causes are possible; the first"
+    lines = [f"  {head}, {percent_text(cause.confidence)} sure: {cause.title}", f"    {entry.summary}"]
+    return lines + [f"    Fix: {fix.title}" for fix in entry.fixes[:1]]

@@ -1,0 +1,45 @@
+"""A run for proof in the background: it goes on, and its result is kept, when the screen of the fix is left."""
+
+import time
+from typing import TYPE_CHECKING
+
+from ...app.errors import UserError
+from ...app.fixes.types import Fix
+from ..shell.state import WizardState
+
+if TYPE_CHECKING:
+    from textual.worker import Worker
+
+    from ...app.fixes.flow import FixFlow
+    from ...app.fixes.proof import ProofResult
+    from ...app.fixes.proof_plan import ProofPlan
+
+PROBE_LIMIT_S = 60.0
+
+
+class ProofRun:
+    """The proof of one fix: ``text`` is what happens now; ``result`` or ``error`` is set when it has ended."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.text = "proving"
+        self.limit_s = limit_s
+        self.since = time.monotonic()
+        self.result: ProofResult | None = None
+        self.error: UserError | None = None
+        self.worker: Worker[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.worker is not None and not self.worker.is_finished
+
+    async def prove(self, state: WizardState, flow: "FixFlow", fix: Fix, plan: "ProofPlan | None") -> None:
+        """Run the proof and keep its result."""
+        try:
+            self.result = await flow.prove(
+                fix, state.context(self._show), state.granted, plan=plan, limit_s=self.limit_s, progress=self._show
+            )
+        except UserError as error:
+            self.error = error
+
+    def _show(self, text: str) -> None:
+        self.text = f"proving: {text}"

@@ -1,0 +1,59 @@
+"""Stop the job of a verdict, or stop it and start it again, after a question."""
+
+import asyncio
+import shlex
+
+from ...app.errors import UserError
+from ...app.jobs import control
+from ...app.triage.job_text import job_line, job_name
+from ...app.triage.types import JobReport
+from ..dialogs.pick import PickDialog
+from ..shell.base import WizardScreen
+from ..widgets.choices import Choice
+from ..widgets.formatting import safe_content
+from ..widgets.progress_line import ProgressLine
+
+KEEP, STOP, RESTART = "keep", "stop", "restart"
+
+
+class StopJobMixin(WizardScreen):
+    """A screen with a job that can be stopped. It implements ``report``."""
+
+    @property
+    def report(self) -> JobReport | None:
+        """The job that is shown, or None."""
+        raise NotImplementedError
+
+    def action_stop_job(self) -> None:
+        report = self.report
+        if report is None:
+            return
+        rows = [Choice(KEEP, "No, let it run"), Choice(STOP, f"Stop it: {job_line(report)}")]
+        try:
+            start = control.plan_start(report.job)
+            again = "Stop it and start it again with its files as they are now:\n"
+            again += f"{shlex.join(start.command)}\nin {start.cwd}, output to {start.output}"
+            rows.append(Choice(RESTART, safe_content(again)))
+        except UserError as error:
+            self.show_status(f"It cannot be started again from here: {error.message}.")
+        self.app.push_screen(
+            PickDialog(f"Stop {job_name(report)}?", rows), callback=lambda choice: self._stop(report, choice)
+        )
+
+    def _stop(self, report: JobReport, choice: str | None) -> None:
+        if choice in (STOP, RESTART):
+            self.query_one(ProgressLine).begin("stopping the job", control.GRACE_S + control.LAST_S)
+            self.run_worker(self._stop_and_start(report, again=choice == RESTART), group="stop", exclusive=True)
+
+    async def _stop_and_start(self, report: JobReport, *, again: bool) -> None:
+        try:
+            start = control.plan_start(report.job) if again else None
+            ended = await asyncio.to_thread(control.stop_job, report.job)
+            text = f"The job was stopped ({ended} processes)."
+            if start:
+                text += f" Started again as pid {control.start_job(start)}; output: {start.output}"
+            self.show_status(text)
+        except UserError as error:
+            self.wizard.show_error(error)
+        finally:
+            self.query_one(ProgressLine).end()

@@ -1,0 +1,327 @@
+"""Fixes name what was seen in the case: the user's lines, variables and command line, ranks, ports and parameters."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.diagnosis.case import Case
+from ddpwizard.app.diagnosis.intake import add_to_case
+from ddpwizard.app.evidence import Evidence
+from ddpwizard.app.fixes.build import build_fixes
+from ddpwizard.app.fixes.facts import FixContext
+from ddpwizard.app.fixes.types import Fix
+from ddpwizard.app.fixes.user_code import rename_variables
+from ddpwizard.app.jobs.types import Job, Process
+from ddpwizard.app.logs.read import source_of_text
+from ddpwizard.app.snapshot import PortSection
+from ddpwizard.app.training_script.frame import StackFrame
+from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Sample, Verdict
+from ddpwizard.knowledge.templates import fill_template
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.machines import snapshot
+
+KNOWLEDGE = built_in_knowledge()
+
+NESTED = """\
+import torch.distributed as dist
+
+def world_mean(value):
+    dist.all_reduce(value)
+    return value
+
+def log_metrics(step, loss):
+    print(step, world_mean(loss))
+
+def main(rank, loss):
+    for step in range(10):
+        if step % 5 == 4 and rank == 0:
+            log_metrics(step, loss)
+        dist.barrier()
+"""
+TRAIN = """\
+import torch
+from torch import nn
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.head_a = nn.Linear(8, 1, bias=False)
+        self.head_b = nn.Linear(8, 1)
+
+
+def main(dataset):
+    dist.init_process_group("gloo")
+    net = DDP(Net())
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    batches = DataLoader(dataset, batch_size=4, num_workers=2)
+    net.load_state_dict(torch.load("last.pt"))
+    for epoch in range(3):
+        for x in batches:
+            out = net(x).mean()
+            out.backward()
+            opt.step()
+        torch.save(net.state_dict(), "last.pt")
+"""
+
+
+def fixes(cause: str, context: FixContext) -> dict[str, Fix]:
+    """The fixes of a cause by their id, in the order in which they are offered."""
+    return {fix.id: fix for fix in build_fixes(KNOWLEDGE.causes[cause], context, KNOWLEDGE)}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return str(path)
+
+
+def changed(fix: Fix) -> list[str]:
+    """The lines that the patch of a fix adds; what it makes is valid Python."""
+    (patch,) = fix.patches
+    compile(patch.after, "train.py", "exec")
+    return [line[1:].strip() for line in fix.diff().splitlines() if line.startswith("+") and not line.startswith("+++")]
+
+
+def nested_report(tmp_path: Path) -> JobReport:
+    path = str(tmp_path / "train.py")
+    stack = [("world_mean", 4), ("log_metrics", 8), ("main", 13)]  # innermost first
+    sample = Sample(
+        at=0.0, process_state="S", cpu_s=0.0, switches=0, stack=[StackFrame(name, path, line) for name, line in stack]
+    )
+    process = Process(
+        pid=41, rank=0, local_rank=0, command=["python", path], cwd=str(tmp_path), python="python", environ={}
+    )
+    job = Job(
+        launcher="torchrun",
+        launcher_pid=40,
+        launcher_command=["/venv/bin/python", "/venv/bin/torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"],
+        world_size=2,
+        master="127.0.0.1:29511",
+        host="here",
+        processes=[process],
+    )
+    verdict = Verdict(
+        state="hung",
+        cause="rank-conditional-collective",
+        culprits=[0],
+        collective="all_reduce",
+        where=f"{path}:4",
+        branch=f"{path}:12",
+        why="",
+        confidence=0.9,
+        findings=["job.culprit-line-under-rank-test"],
+    )
+    return JobReport(
+        launcher="torchrun",
+        world_size=2,
+        nodes=["here"],
+        ranks=[],
+        verdict=verdict,
+        observed=Observation(
+            job=job, seen=[ProcessSamples(process=process, host="here", samples=[sample])], sources={path: NESTED}
+        ),
+    )
+
+
+class TestRecipes:
+    """A fix for the user's own lines."""
+
+    def test_nested_collective_names_the_line_to_move(self, tmp_path: Path):
+        (tmp_path / "train.py").write_text(NESTED)
+        fix = next(iter(fixes("rank-conditional-collective", FixContext(report=nested_report(tmp_path))).values()))
+        assert fix.id == "move-out"
+        assert "line 13 `log_metrics(step, loss)` out of `if step % 5 == 4 and rank == 0` of line 12" in fix.text
+        assert "train.py:4" in fix.text
+        assert [(place.line, place.text) for place in fix.places[:2]] == [
+            (12, "if step % 5 == 4 and rank == 0:"),
+            (13, "log_metrics(step, loss)"),
+        ]
+        assert fix.code.splitlines()[:3] == [
+            "if step % 5 == 4:",
+            "    log_metrics(step, loss)    # every rank",
+            "    if rank == 0:",
+        ]
+        assert fix.again == "torchrun --nproc-per-node 2 train.py --lr 1"
+
+    def test_unused_parameters_are_named_and_the_wrap_is_patched(self, script: str):
+        listed = Evidence("log:unused-parameters/4", "log", "indices", values={"parameters": "2 4"})
+        fix = fixes("unused-parameters", FixContext(script=script, evidence=[listed]))["find-unused-parameters"]
+        assert changed(fix) == ["net = DDP(Net(), find_unused_parameters=True)"]
+        assert "head_a.weight, head_b.bias" in fix.text
+        assert [place.line for place in fix.places] == [12, 13, 18]
+
+    def test_names_of_an_unknown_module_are_left_to_a_line_of_code(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN.replace("nn.ReLU()", "Unknown()"))
+        listed = Evidence("log:unused-parameters/4", "log", "indices", values={"parameters": "4 5"})
+        fix = fixes("unused-parameters", FixContext(script=str(path), evidence=[listed]))["find-unused-parameters"]
+        assert "net.named_parameters()" in fix.code
+        assert "(4, 5)" in fix.code
+        assert fix.patches
+
+    def test_join_goes_around_the_loop_over_the_batches(self, script: str):
+        assert changed(fixes("uneven-inputs", FixContext(script=script))["join-the-loop"]) == [
+            "with net.join():",
+            "for x in batches:",
+            "out = net(x).mean()",
+            "out.backward()",
+            "opt.step()",
+        ]
+
+    def test_join_is_left_to_a_person_if_the_loop_communicates(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN.replace("            opt.step()", "            dist.all_reduce(out)"))
+        fix = fixes("uneven-inputs", FixContext(script=str(path)))["join-the-loop"]
+        assert not fix.patches
+        assert "all_reduce" in fix.text
+        assert "`with net.join():`" in fix.text
+
+    def test_prefixes_are_removed_while_loading(self, script: str):
+        assert changed(fixes("module-prefix-state-dict", FixContext(script=script))["strip-while-loading"]) == [
+            'state = torch.load("last.pt")',
+            'torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "_orig_mod.")',
+            'torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")',
+            "net.load_state_dict(state)",
+        ]
+        saved = fixes("module-prefix-state-dict", FixContext(script=script))["save-the-module"]
+        assert changed(saved) == ['torch.save(net.module.state_dict(), "last.pt")']
+
+
+class TestArguments:
+    """Arguments that a patch gives to a call."""
+
+    @pytest.mark.parametrize(
+        ("cause", "fix", "line"),
+        [
+            ("one-rank-oom", "set-map-location", 'net.load_state_dict(torch.load("last.pt", map_location="cpu"))'),
+            ("dataloader-stall", "loader-timeout", "num_workers=2, timeout=120)"),
+            ("inplace-buffer-modified", "set-no-buffer-sync", "net = DDP(Net(), broadcast_buffers=False)"),
+            ("backend-mismatch", "set-both-backends", 'dist.init_process_group("cpu:gloo,cuda:nccl")'),
+        ],
+    )
+    def test_argument_is_set(self, script: str, cause: str, fix: str, line: str):
+        assert any(line in each for each in changed(fixes(cause, FixContext(script=script))[fix]))
+
+    def test_value_seen_is_used_and_its_module_imported(self, script: str):
+        ran_out = Evidence("log.same-collective-timeout", "log", "", values={"timeout_ms": "600000"})
+        fix = fixes("timeout-masks-cause", FixContext(script=script, evidence=[ran_out]))["longer-timeout"]
+        assert changed(fix) == [
+            "import datetime",
+            'dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=40))',
+        ]
+        assert "10 min" in fix.text
+
+    def test_import_of_the_name_itself_is_used(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text("from datetime import timedelta as span\n" + TRAIN)
+        fix = fixes("timeout-masks-cause", FixContext(script=str(path)))["longer-timeout"]
+        assert changed(fix) == ['dist.init_process_group("gloo", timeout=span(minutes=60))']
+
+    def test_call_that_has_the_argument_is_left_alone(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN.replace('torch.load("last.pt")', 'torch.load("last.pt", map_location=None)'))
+        assert not fixes("one-rank-oom", FixContext(script=str(path)))["set-map-location"].patches
+
+
+class TestOrder:
+    """A fix that does not fit what was seen is not offered first."""
+
+    def first(self, cause: str, context: FixContext) -> str:
+        return next(iter(fixes(cause, context)))
+
+    def test_loader_without_workers_gets_no_loader_timeout(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN.replace(", num_workers=2", ""))
+        ordered = list(fixes("dataloader-stall", FixContext(script=str(path))))
+        assert ordered[0] == "limit-the-read"
+        after = ordered[ordered.index("fewer-and-lighter") :]
+        assert {"loader-timeout", "safe-workers", "find-the-worker"} < set(after)
+
+    def test_loader_with_workers_gets_one_as_a_patch(self, script: str):
+        assert self.first("dataloader-stall", FixContext(script=script)) == "loader-timeout"
+
+    def test_roomy_shm_is_not_enlarged(self):
+        case = FixContext(evidence=[Evidence("limits.shm-roomy", "probe", "23 GiB free")])
+        assert self.first("shm-too-small", FixContext()) == "give-more"
+        assert list(fixes("shm-too-small", case))[-2:] == ["give-more", "enlarge-now"]
+
+    def test_the_process_that_holds_the_memory_comes_first(self):
+        what = "GPU 0 has 40 GiB. Process 48112 has 6.40 GiB memory in use."
+        fix = next(iter(fixes("oom-at-step", FixContext(evidence=[Evidence("log:x/0", "log", what)])).values()))
+        assert "48112 holds 6.40 GiB" in fix.text
+        assert "kill 48112" in fix.code
+
+    def test_another_port_than_the_busy_one(self):
+        ports = PortSection(port=29500, from_variable=False, free=True, holder_pid=None, holder="", free_alternative=0)
+        busy = Evidence("log:port-in-use/0", "log", "", values={"port": "29500"})
+        case = FixContext(snapshot=snapshot(ports=ports), evidence=[busy], script="train.py")
+        fix = next(iter(fixes("port-in-use", case).values()))
+        assert not [line for line in fix.commands if "--master-port=29500" in line]
+        assert any("--master-port=" in line for line in fix.commands)
+
+
+LOG = """\
+[rank0]: step 1
+[rank1]: step 1
+[rank2]: step 1
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "/data/run/train.py", line 12, in step
+[rank2]:     image = row["image_path"]
+[rank2]: KeyError: 'image_path'
+[rank0]: RuntimeError: Connection closed by peer [10.0.0.1]:5012
+[rank1]: RuntimeError: Connection closed by peer [10.0.0.1]:5012
+"""
+
+
+def test_first_failure_of_a_log_is_named():
+    case = Case(KNOWLEDGE)
+    found = add_to_case(case, [source_of_text(LOG, "/data/run/out.log")])
+    context = FixContext(evidence=case.evidence, timeline=found.timeline)
+    fix = next(iter(fixes("rank-died-survivors-wait", context).values()))
+    assert fix.id == "fix-the-error-seen"
+    assert "Rank 2 failed first at /data/run/train.py:12: KeyError: 'image_path'" in fix.text
+    assert [(place.path, place.line) for place in fix.places] == [("/data/run/train.py", 12)]
+
+
+def test_code_gets_the_names_of_the_users_variables(script: str):
+    fix = fixes("accumulate-without-no-sync", FixContext(script=script))["no-sync"]
+    assert "for i, (x, y) in enumerate(batches):" in fix.code
+    assert "net.no_sync()" in fix.code
+    assert "opt.step()" in fix.code
+    assert 25 in [place.line for place in fix.places]
+
+
+@pytest.mark.parametrize(
+    ("code", "renamed"),
+    [
+        ("DataLoader(x, sampler=sampler)", "DataLoader(x, sampler=own)"),
+        ("model.sampler = sampler", "model.sampler = own"),
+        ("torchrun --sampler sampler", "torchrun --sampler sampler"),  # no Python
+    ],
+)
+def test_only_variables_are_renamed(code: str, renamed: str):
+    assert rename_variables(code, {"sampler": "own"}) == renamed
+
+
+def test_templates_fall_back():
+    assert fill_template("{port|29500} {f'{x}'} {a: b}", {}) == "29500 {f'{x}'} {a: b}"
+    assert fill_template("{port|29500}", {"port": "4711"}) == "4711"
+
+
+def test_entry_with_an_undeclared_condition_is_refused(tmp_path: Path):
+    from ddpwizard.knowledge.loader import KnowledgeError, read_knowledge
+    from ddpwizard.knowledge.schema import BUILT_IN
+
+    text = (BUILT_IN / "causes" / "launch" / "port-in-use.yaml").read_text()
+    entry = tmp_path / "port-in-use.yaml"
+    entry.write_text(text.replace("    kind: command\n", "    kind: command\n    when: [case.no-such]\n", 1))
+    with pytest.raises(KnowledgeError, match=r"case\.no-such"):
+        read_knowledge(tmp_path)
+    entry.write_text(text.replace("    text: |\n", "    text: |\n      {no_such|x}\n", 1))
+    with pytest.raises(KnowledgeError, match="no_such"):
+        read_knowledge(tmp_path)
