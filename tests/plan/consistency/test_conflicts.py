@@ -294,3 +294,16 @@ class TestCommand:
             find_conflicts(read_job_files([where]))
         os.mkfifo(tmp_path / "0" / "pipe.json")
         find_conflicts(read_job_files([tmp_path / "0"]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"zero_optimization": [1]}, "zero_optimization is not an object"),
+        ({"fp16": 5}, "fp16 is not an object"),
+        ({"train_batch_size": [32]}, "train_batch_size is not a number"),
+    ],
+)
+def test_value_of_another_type_is_refused(changed: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        parse_job_file("zero.json", zero(**changed))
