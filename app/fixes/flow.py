@@ -19,12 +19,14 @@ from ..snapshot import Snapshot, plain_snapshot
 from ..system.files import write_new_file
 from ..system.paths import relative_to_cwd
 from ..triage.types import JobReport
-from .apply import AppliedFix, apply_fix, undo_fix
+from .apply import apply_fix
 from .build import FixContext, build_fixes
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
+from .records import AppliedFix
 from .state_before import FAILED, failure_before, wrong_before
 from .types import Fix
+from .undo import undo_fix
 from .watch_relaunch import Progress
 
 ProofKind = Literal["job", "probe", "command"]

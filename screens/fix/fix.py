@@ -31,9 +31,9 @@ from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
-    from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof_plan import ProofPlan
+    from ...app.fixes.records import AppliedFix
 
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
