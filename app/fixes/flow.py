@@ -4,7 +4,6 @@ Each step that changes or proves something leaves its event in the session here.
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -129,16 +128,18 @@ class FixFlow:
                 return "your job's own command again with this fix, kept apart from your files; it asks first"
             case "job":
                 return "after you have changed it: your job's own command again, kept apart from your files; asks first"
+            case "command" if fix.patches:
+                return "the command that you give, with this fix, kept apart from your files; it asks first"
             case "command":
                 return "after you have changed it: the command that you give, kept apart from your files; asks first"
             case "probe":
                 return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
         return ""
 
-    async def plan_proof(self, fix: Fix, command: str = "") -> ProofPlan | None:
+    async def plan_proof(self, fix: Fix, command: str = "", python: str = "") -> ProofPlan | None:
         """Plan the run that proves a fix, to be shown and confirmed; None for a probe, which needs no question.
 
-        ``command``: the user's command line, where the job is not known.
+        ``command``: the user's command line, where the job is not known; ``python``: the user's interpreter.
 
         Raises:
             UserError: As ``plan_job_proof`` and ``plan_command_proof``.
@@ -149,7 +150,7 @@ class FixFlow:
             memory = {gpu.index: gpu.memory_total_bytes for gpu in gpus}
             return await asyncio.to_thread(plan_job_proof, self.report, fix, memory)
         if kind == "command":
-            return await asyncio.to_thread(plan_command_proof, command, self._session, Path.cwd(), os.environ)
+            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, Path.cwd(), python)
         return None
 
     async def prove(

@@ -249,6 +249,7 @@ class FixScreen(WizardScreen):
             question = AskLineDialog(
                 "Which command starts it?",
                 details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
+                value=fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
@@ -258,7 +259,7 @@ class FixScreen(WizardScreen):
     def _plan_proof(self, fix: Fix, command: str) -> None:
         async def plan() -> None:
             try:
-                planned = await self._flow().plan_proof(fix, command)
+                planned = await self._flow().plan_proof(fix, command, self.state.context().python)
             except UserError as error:
                 self.post_message(self.FixFailed(error))
             else:
