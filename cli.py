@@ -149,12 +149,15 @@ def _report_exception(error: Exception, wants_json: bool) -> int:
 
 
 def _report_error(message: str, next_step: str, code: int, wants_json: bool) -> int:
+    from .app.text.terminal import print_progress, strip_control
+
+    message, next_step = strip_control(message), strip_control(next_step)
     if wants_json:
         from .app.text.json_output import print_json
 
         with suppress(OSError):  # main reports that it cannot be written
             print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
-    sys.stderr.write(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else "") + "\n")
+    print_progress(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else ""))
     return code
 
 

@@ -234,7 +234,7 @@ def read_snapshot(text: bytes, origin: str) -> Snapshot:
         if isinstance(head, dict) and head.get("schema", SCHEMA) != SCHEMA:
             raise UserError(f"{origin}: {head['schema']!r} is no snapshot this ddpwizard knows", "update ddpwizard")
         return snapshot_from_plain(head)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
             f"{origin}: not a snapshot ({error})", "give a file written by ddpwizard doctor --save"
         ) from error

@@ -29,6 +29,7 @@ from ..text.terminal import print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
 
+REDRAW_S, LOG_LINE_S = 0.2, 5.0
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
 SHOWN_CHARACTERS = 160
@@ -95,19 +96,19 @@ def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bo
     return in_scope, timeline
 
 
-def _progress() -> Progress | None:
-    """Show a progress line for work that takes longer than a second."""
-    if not sys.stderr.isatty():
-        return None
+def _progress() -> Progress:
+    """Show a progress line for work that takes longer than a second; in a log, a few lines."""
+    in_place = sys.stderr.isatty()
     started, shown_at = time.monotonic(), [0.0]
 
     def show(done_bytes: int, all_bytes: int) -> None:
         now = time.monotonic()
-        if now - started > 1 and now - shown_at[0] > 0.2:
+        if now - started > 1 and now - shown_at[0] > (REDRAW_S if in_place else LOG_LINE_S):
             shown_at[0] = now
             of = f" of {bytes_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
-            end = "\n" if all_bytes and done_bytes >= all_bytes else ""
-            sys.stderr.write(f"\rread {bytes_text(done_bytes)}{of} {end}")
+            begin = "\r" if in_place else ""
+            end = "\n" if not in_place or (all_bytes and done_bytes >= all_bytes) else ""
+            sys.stderr.write(f"{begin}read {bytes_text(done_bytes)}{of} {end}")
             sys.stderr.flush()
 
     return show

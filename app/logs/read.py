@@ -28,6 +28,7 @@ BINARY_PROBE_BYTES = 8192
 BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
+SHOWN_PATHS = 3
 SILENT_LIMIT_S = 10.0
 CHUNK_BYTES = 8 << 20
 STREAM_LIMIT_BYTES = 16 << 30  # a pipe or a gzip file may be endless
@@ -52,6 +53,8 @@ def find_sources(paths: Sequence[str]) -> list[LogInput]:
     Raises:
         UserError: A path is missing, or a directory has no text file.
     """
+    if "" in paths:
+        raise UserError("an empty path was given", "pass a log, a directory of logs, or - for standard input")
     files = [file for given in paths for file in ([Path(STDIN)] if given == "-" else _files(Path(given)))]
     names = [STDIN if str(file) == STDIN else str(file.absolute()) for file in files]
     return [
@@ -96,7 +99,10 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
 
 def empty_input_error(paths: Sequence[str]) -> UserError:
     """Build the error for texts that are all empty."""
-    return UserError(f"{', '.join(paths)}: nothing in it", "pass a log, an error text or a description")
+    more = f" and {len(paths) - SHOWN_PATHS} more files" if len(paths) > SHOWN_PATHS else ""
+    return UserError(
+        f"{', '.join(paths[:SHOWN_PATHS])}{more}: nothing in it", "pass a log, an error text or a description"
+    )
 
 
 def clean_text(content: bytes) -> str:

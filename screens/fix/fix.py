@@ -31,9 +31,9 @@ from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
-    from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof_plan import ProofPlan
+    from ...app.fixes.records import AppliedFix
 
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
@@ -252,6 +252,7 @@ class FixScreen(WizardScreen):
             question = AskLineDialog(
                 "Which command starts it?",
                 details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
+                value=fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
@@ -261,7 +262,7 @@ class FixScreen(WizardScreen):
     def _plan_proof(self, fix: Fix, command: str) -> None:
         async def plan() -> None:
             try:
-                planned = await self._flow().plan_proof(fix, command)
+                planned = await self._flow().plan_proof(fix, command, self.state.context().python)
             except UserError as error:
                 self.post_message(self.FixFailed(error))
             else:

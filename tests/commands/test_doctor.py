@@ -222,3 +222,8 @@ def test_colour_only_on_a_terminal_without_no_color(tmp_path: Path):
 
     assert "\x1b[31m" in page()
     assert "\x1b" not in page(NO_COLOR="1")
+
+
+def test_replay_of_a_nested_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"snapshot":' + "[" * 200_000)
+    assert "not a snapshot" in refused(ddpwizard("doctor", "--replay", str(tmp_path / "s.json")), 2)
