@@ -149,12 +149,15 @@ def _report_exception(error: Exception, wants_json: bool) -> int:
 
 
 def _report_error(message: str, next_step: str, code: int, wants_json: bool) -> int:
+    from .app.text.terminal import print_progress, strip_control
+
+    message, next_step = strip_control(message), strip_control(next_step)
     if wants_json:
         from .app.text.json_output import print_json
 
         with suppress(OSError):  # main reports that it cannot be written
             print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
-    sys.stderr.write(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else "") + "\n")
+    print_progress(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else ""))
     return code
 
 
@@ -163,12 +166,14 @@ def _log_traceback() -> str:
     import traceback
 
     from .app.system import paths
+    from .app.text.redact import redact_text
 
     path = paths.log_file()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as log:
-            log.write(traceback.format_exc() + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as log:
+            os.fchmod(log.fileno(), 0o600)
+            log.write(redact_text(traceback.format_exc()) + "\n")
     except OSError as error:
         logging.getLogger(__name__).debug("no log file: %s", error)
         return "no file: the state directory cannot be written"

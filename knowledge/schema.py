@@ -151,7 +151,7 @@ class Question(StrictStruct, frozen=True):
     ``heard``: for an answer, the clues (lists of terms, all close together) by which a text implies it. It is asked
     only if no better source is in the case: ``fits`` holds, for other questions, the answers with which it makes
     sense; ``answered_by`` the sources of evidence that answer it; ``pointless_after`` ids of evidence after which it
-    need not be asked.
+    need not be asked. ``asked_first``: it comes before questions that tell more about the cause.
     """
 
     ask: str
@@ -161,6 +161,7 @@ class Question(StrictStruct, frozen=True):
     fits: dict[str, list[str]] = {}
     answered_by: list[Literal["log", "probe", "job", "review"]] = []
     pointless_after: list[str] = []
+    asked_first: bool = False
     cost_s: float = 5.0
 
 

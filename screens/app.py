@@ -32,6 +32,7 @@ SCREEN_CLASSES = {
     "check": ("doctor.doctor", "DoctorScreen"),
     "triage": ("triage.triage", "TriageScreen"),
     "fix": ("fix.fix", "FixScreen"),
+    "review": ("diagnosis.review", "ReviewScreen"),
     "plan": ("planner.screen", "PlanScreen"),
     "demo": ("triage.demo", "DemoScreen"),
 }

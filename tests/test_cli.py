@@ -124,7 +124,7 @@ def test_traceback_is_written_to_the_log_file_only(
     from ddpwizard import cli
 
     def broken(*_args: object, **_kwargs: object) -> None:
-        raise RuntimeError("broken on purpose")
+        raise RuntimeError("broken on purpose, with HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345")
 
     monkeypatch.setattr(cli.group, "main", broken)
     assert cli.run(["kb", "list"]) == 2
@@ -132,7 +132,9 @@ def test_traceback_is_written_to_the_log_file_only(
     assert error.count("\n") == 1
     assert "broken on purpose" in error
     assert str(state / "ddpwizard.log") in error
-    assert "Traceback" in (state / "ddpwizard.log").read_text()
+    log = state / "ddpwizard.log"
+    assert "Traceback" in log.read_text() and "hf_abcdef" not in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("words", [["kb", "list", "--json"], ["plan", "--model", "gpt2", "--gpus", "2"], ["--help"]])

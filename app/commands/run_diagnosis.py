@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from ... import __version__
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -154,7 +156,8 @@ class RunDiagnosis:
 
         if not self.report_file:
             return []
-        document = json_bytes(public_document("diagnosis", self.knowledge, case.diagnosis()))
+        body = msgspec.to_builtins(case.diagnosis()) | {"why": why}
+        document = json_bytes(public_document("diagnosis", self.knowledge, body))
         return [notify.write_report(self.report_file, document, [why, "", *lines])]
 
 

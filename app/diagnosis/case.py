@@ -25,6 +25,7 @@ from .ranking import rank_causes, weight_table
 from .scope import scale_by_scope
 
 SKIPPED = "skipped"
+SCRIPT_PATH = "script-path"  # the question for the path of the training script; its answer is the path
 FRONT_DOOR = "symptom"  # the question the wizard begins with
 
 
@@ -69,6 +70,12 @@ class Case:
         self._record("truth", cause=cause, was=was)
 
     @property
+    def script(self) -> str:
+        """The path of the training script that the user gave, or ""."""
+        given = self.answers.get(SCRIPT_PATH, "")
+        return "" if given == SKIPPED else given
+
+    @property
     def rejected(self) -> set[str]:
         """Causes that the user has rejected."""
         return {id_ for item in self.evidence if (id_ := item.id.removeprefix("rejected:")) != item.id}
@@ -97,7 +104,8 @@ class Case:
     def known_answers(self) -> set[str]:
         """Return the questions that need no asking: answered by the user or by other evidence, or out of place."""
         implied = {answer_parts(item.id)[0] for item in self.evidence if item.id.startswith("answer:")}
-        seen, sources = {item.id for item in self.evidence}, {item.source for item in self.evidence}
+        seen = {item.id for item in self.evidence}
+        sources = {*(item.source for item in self.evidence), *self.probed}
         needless = {
             id_
             for id_, question in self.knowledge.questions.items()

@@ -1,11 +1,18 @@
 """Rules of the dialogue of a diagnosis, and its wording: all faces of the wizard use them."""
 
 from ..evidence import Diagnosis
-from .case import FRONT_DOOR, Case
+from .case import FRONT_DOOR, SCRIPT_PATH, Case
 
-OUT_OF_SCOPE = "This does not look like a problem of distributed training."
+OUT_OF_SCOPE = "Nothing in it is known here as a problem of distributed training. A log, or more words, would help."
 NO_CAUSE = "No known cause matched yet. A longer log or a few answers would help."
-SURE = 0.9  # from this share on the wizard stops asking and shows the diagnosis
+NOT_DECIDED = "Your answers do not decide it. This experiment would:"
+CLEAR_ENOUGH = "The cause is clear; more answers would not change it."
+NO_MORE_QUESTIONS = "I have no more questions. This experiment tells more:"
+SCRIPT_ASKED = "Path of your training script?"
+SCRIPT_WHY = "Reading it answers several questions at once. It is only read, not run."
+SURE = 0.9  # from this share on the wizard shows the diagnosis
+CLEAR = 0.97  # from this share on it asks nothing more
+MOST_QUESTIONS = 8
 
 
 def likelihood(confidence: float) -> str:
@@ -14,17 +21,41 @@ def likelihood(confidence: float) -> str:
 
 
 def is_sure(diagnosis: Diagnosis) -> bool:
-    """Return whether the first cause is likely enough to stop asking."""
-    return bool(diagnosis.causes) and diagnosis.causes[0].confidence >= SURE
+    """Return whether the first cause is likely enough to show the diagnosis."""
+    return _first_share(diagnosis) >= SURE
 
 
 def next_question(case: Case, diagnosis: Diagnosis) -> str:
-    """Return the id of the question to ask: the symptom first, then the most useful one; "" if none is left."""
-    if FRONT_DOOR not in case.known_answers():
+    """Return the id of the question to ask; "" if the cause is clear, or if further answers would not decide it.
+
+    The symptom comes first, then the questions that are asked first, the script, and the most useful one.
+    """
+    known = case.known_answers()
+    if FRONT_DOOR not in known:
         return FRONT_DOOR
+    if _first_share(diagnosis) >= CLEAR or questions_left(case) <= 0:
+        return ""
+    first = [id_ for id_, spec in case.knowledge.questions.items() if spec.asked_first and id_ not in known]
+    if first:
+        return first[0]
+    if SCRIPT_PATH not in known and not _script_is_known(case):
+        return SCRIPT_PATH
     return next((step.id for step in diagnosis.next if step.kind == "question"), "")
+
+
+def questions_left(case: Case) -> int:
+    """Return how many more questions may be asked."""
+    return MOST_QUESTIONS - sum(question != FRONT_DOOR for question in case.answers)
 
 
 def next_probe(diagnosis: Diagnosis) -> str:
     """Return the id of the most useful probe that may run, or ""."""
     return next((step.id for step in diagnosis.next if step.kind == "probe"), "")
+
+
+def _script_is_known(case: Case) -> bool:
+    return any(item.source in ("job", "review") for item in case.evidence)
+
+
+def _first_share(diagnosis: Diagnosis) -> float:
+    return diagnosis.causes[0].confidence if diagnosis.causes else 0.0

@@ -1,5 +1,6 @@
 """Turn logs and free-text descriptions into evidence of a case."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -45,7 +46,7 @@ def read_sources(sources: Sequence[LogInput], knowledge: Knowledge, progress: Pr
         analysis.timeline,
         several or (analysis.in_scope and not shows_unrelated(knowledge, analysis.evidence)),
         dict(analysis.prose),
-        {source.origin: _errors(source.origin, analysis) for source in sources},
+        _errors(sources, analysis),
     )
 
 
@@ -68,12 +69,18 @@ def add_to_case(case: Case, sources: Sequence[LogInput], progress: Progress | No
     return found
 
 
-def _errors(origin: str, analysis: LogAnalysis) -> list[tuple[str, str]]:
-    """Return the error lines of a short text, or the exceptions of a long one."""
-    short = dict(analysis.prose).get(origin)
-    if short is not None:
-        return error_lines(short, origin)
-    return [found for found in analysis.errors if found[0].startswith(f"{origin}:")][:MOST_LINES]
+def _errors(sources: Sequence[LogInput], analysis: LogAnalysis) -> dict[str, list[tuple[str, str]]]:
+    """Return by origin the error lines of a short text, or the exceptions of a long one."""
+    short = dict(analysis.prose)
+    raised: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for where, line in analysis.errors:
+        raised[where.rpartition(":")[0]].append((where, line))
+    return {
+        source.origin: error_lines(short[source.origin], source.origin)
+        if source.origin in short
+        else raised[source.origin][:MOST_LINES]
+        for source in sources
+    }
 
 
 def _words(text: str, errors: list[tuple[str, str]]) -> str:

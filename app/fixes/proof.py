@@ -3,9 +3,7 @@
 import asyncio
 import re
 import secrets
-import tempfile
 import time
-from os.path import realpath
 from pathlib import Path
 
 import msgspec
@@ -18,6 +16,7 @@ from ..probes.run_probes import judge_snapshot, run_probes
 from ..session import OUTCOME_STATUS, Outcome
 from ..snapshot import Snapshot
 from ..system.subprocesses import ProcessOutcome, run_process
+from ..system.temporary_directories import make_temporary_directory
 from ..text.units import seconds_text
 from ..triage.types import JobReport
 from .progress_check import ProgressCheck
@@ -36,7 +35,6 @@ from .sandbox import (
 from .state_before import FAILED, CheckResult, check_result
 from .watch_relaunch import MARK, Progress, RunResult, wait_until_gone, watch
 
-TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
 NOT_PROBES = ("job", "review")  # values of a cause's ``verify`` that are not probes of this machine
 EXCEPTION = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
 
@@ -87,7 +85,7 @@ async def prove_by_run(
     """
     report_progress = progress or (lambda _line: None)
     started = time.monotonic()
-    directory = Path(tempfile.mkdtemp(prefix="ddpwizard-proof-", dir=TEMP))
+    directory = make_temporary_directory("ddpwizard-proof-")
     mark = secrets.token_hex(8)
     task: asyncio.Task[ProcessOutcome] | None = None
     try:

@@ -65,6 +65,14 @@ def place_lines(fix: Fix) -> list[str]:
     ]
 
 
+def done_text(fix: Fix, paths: str) -> str:
+    """Return what applying a fix did: a file of the user's was changed, or a new file was written."""
+    if fix.patches:
+        return f"Applied to {paths}"
+    kind = "Example" if all(name.endswith(".py") for name in fix.files) else "File"
+    return f"{kind} written: {paths}; your script is unchanged"
+
+
 def safety_text(fix: Fix) -> tuple[Status | None, str]:
     """Return how far a fix can be trusted, with its status mark, or None if nothing can be applied."""
     if fix.safety == "safe":

@@ -20,6 +20,7 @@ from .timeline import RankResolver, ScannedText, build_timeline, normalise_messa
 from .types import LOCATION_MARK, LogAnalysis, Speaker, Timeline, TimelineEvent, Traceback
 
 PROSE_CHARACTERS = 8000  # longer texts are logs, not descriptions by a user
+MOST_DESCRIPTIONS = 50
 FOLLOWER_STRENGTH = 0.4
 OTHER_VERSION_STRENGTH = 0.5
 SCOPE_BYTES = 64 << 10  # at both ends of a text, searched for terms of distributed training
@@ -45,7 +46,7 @@ def analyse_logs(sources: Sequence[LogInput], knowledge: Knowledge, progress: Pr
         *_evidence(hits, RankResolver(texts, hits), timeline, foreign),
         *(findings_of(timeline) if timeline else []),
     ]
-    prose = [(end.origin, shown) for end in read.ends if (shown := end.prose()) is not None]
+    prose = _descriptions(read.ends)
     scope = any(not item.id.startswith("message:") for item in evidence) or any(
         end.is_about(knowledge) for end in read.ends
     )
@@ -99,6 +100,17 @@ def scan_sources(
     hits = list(matcher.matches.values())
     timeline = build_timeline(texts, hits)
     return ScanResult(texts, hits, mark_first_failure(timeline) if timeline else None, ends)
+
+
+def _descriptions(ends: Iterable["_TextEnds"]) -> list[tuple[str, str]]:
+    """Return the short texts with their origins, each text once: a person writes few, a job may write thousands."""
+    found: dict[str, str] = {}
+    for end in ends:
+        if len(found) == MOST_DESCRIPTIONS:
+            break
+        if (shown := end.prose()) is not None:
+            found.setdefault(shown, end.origin)
+    return [(origin, text) for text, origin in found.items()]
 
 
 def _event(traceback: Traceback, tracker: SpeakerTracker, offset: int) -> TimelineEvent:

@@ -36,12 +36,11 @@ class PathHint(msgspec.Struct, frozen=True):
 
 def path_hints(paths: Sequence[str]) -> list[PathHint]:
     """Return the hint of each path. A number in which the files of a folder differ is taken as the rank."""
-    found = [_by_words(path) for path in paths]
-    for group in _siblings([path for path, hint in zip(paths, found, strict=True) if not hint.speaker.known]):
+    found = {path: _by_words(path) for path in paths}
+    for group in _siblings([path for path, hint in found.items() if not hint.speaker.known]):
         for path, number in group.items():
-            index = paths.index(path)
-            found[index] = PathHint(Speaker(number), found[index].attempt)
-    return found
+            found[path] = PathHint(Speaker(number), found[path].attempt)
+    return [found[path] for path in paths]
 
 
 def _by_words(path: str) -> PathHint:

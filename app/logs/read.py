@@ -4,13 +4,14 @@ A text is read in chunks, so that a log of any size fits: gzip is unpacked, term
 """
 
 import os
+import re
 import select
 import stat
 import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -19,10 +20,15 @@ from ..text.terminal import split_at_sequence, strip_sequences_bytes
 from .path_hints import PathHint, path_hints
 
 STDIN = "<stdin>"
+LOG_ENDINGS = ("", ".log", ".out", ".err", ".txt", ".stdout", ".stderr", ".jsonl")
+LOG_WORD = re.compile(r"\.log\b|stdout|stderr|slurm-|\.[oe]\d+$|^(?:log|error)\b.*\.json$")
+ROTATED = re.compile(r"\.\d+$|\.old$|[-.]\d{4}-?\d\d-?\d\d.*$")
+NO_LOG = re.compile(r"\.|requirements|license|licence|readme|makefile|dockerfile|notice|authors|changelog")
 BINARY_PROBE_BYTES = 8192
 BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
+SHOWN_PATHS = 3
 SILENT_LIMIT_S = 10.0
 CHUNK_BYTES = 8 << 20
 STREAM_LIMIT_BYTES = 16 << 30  # a pipe or a gzip file may be endless
@@ -47,6 +53,8 @@ def find_sources(paths: Sequence[str]) -> list[LogInput]:
     Raises:
         UserError: A path is missing, or a directory has no text file.
     """
+    if "" in paths:
+        raise UserError("an empty path was given", "pass a log, a directory of logs, or - for standard input")
     files = [file for given in paths for file in ([Path(STDIN)] if given == "-" else _files(Path(given)))]
     names = [STDIN if str(file) == STDIN else str(file.absolute()) for file in files]
     return [
@@ -91,7 +99,10 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
 
 def empty_input_error(paths: Sequence[str]) -> UserError:
     """Build the error for texts that are all empty."""
-    return UserError(f"{', '.join(paths)}: nothing in it", "pass a log, an error text or a description")
+    more = f" and {len(paths) - SHOWN_PATHS} more files" if len(paths) > SHOWN_PATHS else ""
+    return UserError(
+        f"{', '.join(paths[:SHOWN_PATHS])}{more}: nothing in it", "pass a log, an error text or a description"
+    )
 
 
 def clean_text(content: bytes) -> str:
@@ -129,12 +140,21 @@ def _files(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        found = sorted(p for p in path.rglob("*") if p.is_file() and not _is_binary(_head(p)))
+        found = sorted(p for p in path.rglob("*") if is_log_name(p.name) and p.is_file() and not _is_binary(_head(p)))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
     if not found:
-        raise UserError(f"{path}: no text file in the directory", "pass the directory to which the job writes its logs")
+        raise UserError(
+            f"{path}: no log in the directory", "pass the directory to which the job writes its logs, or files"
+        )
     return found
+
+
+def is_log_name(name: str) -> bool:
+    """Return whether a file of a directory is taken for a log: by its ending or by a word in its name."""
+    name = name.lower().removesuffix(".gz")
+    plain = ROTATED.sub("", name)
+    return not NO_LOG.match(name) and (PurePath(plain).suffix in LOG_ENDINGS or bool(LOG_WORD.search(name)))
 
 
 def _is_binary(content: bytes) -> bool:

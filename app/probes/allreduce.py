@@ -7,7 +7,7 @@ write into a private directory, because torchrun passes no file descriptors to t
 import asyncio
 import json
 import re
-import tempfile
+import shutil
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from ..launchers.rank_variables import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
 from ..system import proc_files
 from ..system.subprocesses import run_process
+from ..system.temporary_directories import make_temporary_directory
 from ..text.units import bytes_text, gbps_text, ranks_text, seconds_text
 from . import software
 from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
@@ -77,10 +78,13 @@ async def collect(context: ProbeContext) -> AllreduceSection:
         reason = facts.problem or "its torch has neither gloo nor NCCL"
         raise InspectionError(f"no all-reduce in {context.python}: {reason}", "choose another one with --python")
     left_s = limit_s - (time.monotonic() - started)
-    with tempfile.TemporaryDirectory(prefix="ddpwizard-", ignore_cleanup_errors=True) as name:
-        test = _Test(Path(name), backend, ranks, context)
+    directory = make_temporary_directory("ddpwizard-allreduce-")
+    try:
+        test = _Test(directory, backend, ranks, context)
         await test.run(left_s, min(COLLECTIVE_LIMIT_S, limit_s * COLLECTIVE_SHARE))
         return test.section(time.monotonic() - started)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def choose_backend(backends: list[str], gpus: int, ranks: int | None) -> tuple[str, int]:

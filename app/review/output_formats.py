@@ -1,5 +1,6 @@
 """Output formats of findings: public JSON, SARIF 2.1.0, GitHub workflow commands, plain lines."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -53,7 +54,7 @@ def _sarif_rule(id_: str, knowledge: Knowledge) -> dict[str, Any]:
 
 def _sarif_result(finding: ReviewFinding, rules: list[str]) -> dict[str, Any]:
     path = relative_to_cwd(finding.path)
-    uri = ("file://" if path.startswith("/") else "") + quote(path)
+    uri = ("file://" if path.startswith("/") else "") + quote(os.fsencode(path))
     region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
     return {
         "ruleId": finding.rule,

@@ -6,7 +6,7 @@ is rewritten. Public names stay: system folders, everything below ``site-package
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 HOST_FIELDS = {"host", "hostname", "nodes", "hosts", "master_addr"}
 USER_FIELDS = {"user", "username"}
@@ -55,6 +55,10 @@ LIBRARIES = {"torch", "numpy", "accelerate", "deepspeed", "transformers", "light
 OWN_WORDS = {"id", "kind", "cause", "question", "answer", "source", "state", "status", "action", "schema", "probed"}
 OWN_WORDS |= {"since_from"}
 MOST_NODES = 4096
+PIECE_LETTERS = 2000
+PIECE = re.compile(
+    rf".{{1,{PIECE_LETTERS}}}(?=\s|\Z)|.{{1,{PIECE_LETTERS}}}(?=[,;\"'<>/])|.{{{PIECE_LETTERS}}}", re.DOTALL
+)
 NO_NAMES = {"root", "nobody", "localhost", "none", "host", "user", "python", "torchrun", "rank", "default", "node"}
 
 
@@ -88,6 +92,9 @@ class Anonymizer:
 
     def text(self, value: str) -> str:
         """Return ``value`` with hosts, addresses, users and paths renamed; links to public sites stay."""
+        return "".join(map(self._text, _pieces(value)))
+
+    def _text(self, value: str) -> str:
         parts: list[str] = []
         at = 0
         for url in URL.finditer(value):
@@ -162,6 +169,12 @@ class Anonymizer:
         return self._alias("dir", part)
 
 
+def _pieces(value: str) -> Iterable[str]:
+    """Return ``value`` in pieces: the time for a hostile text grows with the square of its length. None holds a part of
+    a name, as long as names are shorter than a piece."""
+    return [value] if len(value) <= PIECE_LETTERS else (piece[0] for piece in PIECE.finditer(value))
+
+
 def _names(value: object, field: str) -> Iterator[tuple[str, str]]:
     """Yield (kind, name) of every host and user that the data names."""
     if isinstance(value, Mapping):
@@ -175,7 +188,8 @@ def _names(value: object, field: str) -> Iterator[tuple[str, str]]:
             yield from (("host", name) for name in _hosts(value))
         elif field in USER_FIELDS or USER_VARIABLES.match(field):
             yield "user", value
-        yield from _names_in_text(value)
+        for piece in _pieces(value):
+            yield from _names_in_text(piece)
 
 
 def _hosts(value: str) -> Iterator[str]:

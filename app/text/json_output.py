@@ -1,5 +1,6 @@
 """JSON documents of the public interface."""
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,10 @@ from ... import __version__
 
 if TYPE_CHECKING:
     from ...knowledge.schema import Knowledge
+
+
+# Control characters of 8 bits (C1), and characters that change the direction of the text around them.
+INVISIBLE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def public_document(kind: str, knowledge: "Knowledge | None", body: Any) -> dict[str, Any]:
@@ -25,7 +30,8 @@ def public_document(kind: str, knowledge: "Knowledge | None", body: Any) -> dict
 
 def json_bytes(doc: dict[str, Any]) -> bytes:
     """Return a JSON document as it is printed and saved: in UTF-8, whatever the terminal's encoding."""
-    return msgspec.json.format(msgspec.json.encode(doc), indent=2) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(doc), indent=2).decode()
+    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n"
 
 
 def print_json(doc: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .secret_names import Rule, is_phrase, rule_for
 from .secret_shapes import KNOWN, looks_random
+from .terminal import encodable_text
 
 HIDDEN = "‹redacted›"
 PRIVATE_KEY = re.compile(
@@ -83,6 +84,7 @@ PATH = re.compile(
     r"(?:~|\.{1,2})?/[\w.-]+(?:/[\w.-]+)+/?\Z|(?:~|\.{1,2})?/?[\w/-]+\.(?:json|pem|key|txt|ya?ml|env|cfg)\Z"
 )
 LONGEST_NAME = 80
+JUDGED_LETTERS = 500  # of a value
 
 
 def is_secret_name(name: str) -> bool:
@@ -182,12 +184,15 @@ def redact_record(row: Mapping[str, Any]) -> dict[str, Any]:
 def redact_data(value: object) -> object:
     """Return a JSON value cleaned at all levels; no text is left under a key with a secret name."""
     if isinstance(value, str):
-        return redact_text(value)
+        return redact_text(encodable_text(value))
     if isinstance(value, Mapping):
-        return {key: _redact_item(str(key), item) for key, item in value.items()}
+        return {
+            encodable_text(key) if isinstance(key, str) else key: _redact_item(str(key), item)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(item, str) for item in value):
-            return redact_command(value)
+            return redact_command([encodable_text(item) for item in value])
         return [redact_data(item) for item in value]
     return value
 
@@ -202,7 +207,7 @@ def _literal(literal: str, *, hide: bool) -> str:
 
 def _redact_item(name: str, value: object) -> object:
     if isinstance(value, str):
-        return HIDDEN if is_secret(name, value) else redact_text(value)
+        return HIDDEN if is_secret(name, value) else redact_text(encodable_text(value))
     return _hide(value) if is_secret_name(name) else redact_data(value)
 
 
@@ -219,15 +224,19 @@ def _hide(value: object) -> object:
 def _assigned(value: str) -> str:
     """Hide the values of names that mean a secret."""
     parts: list[str] = []
-    at = 0
+    at, run_end = 0, 0
     for match in NAMED.finditer(value):
         if match.start() < at or rule_for(match["name"][-LONGEST_NAME:]) is Rule.NONE:
             continue
-        given = VALUE.match(value, match.end())
-        if given and _takes_value(match, given[0]) and is_secret(match["name"], given[0]):
-            parts += [value[at : given.start()], HIDDEN]
-            at = given.end()
-            if is_phrase(match["name"]) and given[0][0] not in "\\\"'" and any(map(str.isspace, match["between"])):
+        begin = match.end()
+        if begin >= run_end:  # else the value ends where that of the name before it does
+            found = VALUE.match(value, begin)
+            run_end = found.end() if found else begin
+        given = value[begin : min(run_end, begin + JUDGED_LETTERS)]
+        if given and _takes_value(match, given) and is_secret(match["name"], given):
+            parts += [value[at:begin], HIDDEN]
+            at = run_end
+            if is_phrase(match["name"]) and given[0] not in "\\\"'" and any(map(str.isspace, match["between"])):
                 at = _end_of_phrase(value, at)
     return "".join([*parts, value[at:]])
 

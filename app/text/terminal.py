@@ -20,6 +20,7 @@ CSI_8_BIT_BYTES = re.compile(rb"\xc2\x9b" + CSI.encode())
 CSI_LATIN_1_BYTES = re.compile(rb"\x9b(?<![\x80-\xff]\x9b)" + CSI.encode())
 STRING_STARTS = (b"\x1b]", b"\x1bP", b"\x1bX", b"\x1b^", b"\x1b_")
 LONGEST_SEQUENCE = 512
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def strip_sequences(text: str) -> str:
@@ -72,7 +73,9 @@ def strip_control(text: str) -> str:
     """Return ``text`` without control sequences and control characters; newlines and tabs stay."""
     if text.isprintable():
         return text
-    return "".join(c for c in strip_sequences(text) if c in "\n\t" or (c.isprintable() or c == "\u00a0"))
+    return "".join(
+        c for c in strip_sequences(encodable_text(text)) if c in "\n\t" or (c.isprintable() or c == "\u00a0")
+    )
 
 
 def wrap_message(lines: Sequence[str], width: int) -> list[str]:
@@ -82,6 +85,11 @@ def wrap_message(lines: Sequence[str], width: int) -> list[str]:
         inner = " " * (len(line) - len(line.lstrip()) + 2)
         wrapped += textwrap.wrap(line, width, subsequent_indent=inner, break_on_hyphens=False) or [""]
     return wrapped
+
+
+def encodable_text(text: str) -> str:
+    """Return text that can be written in UTF-8: bytes of file names that are none become replacement characters."""
+    return text if text.isascii() else SURROGATE.sub("\ufffd", text)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """The names of one stack frame: what they were assigned, what the caller passed, what a helper returned."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .rank_expressions import (
@@ -19,6 +19,7 @@ from .syntax import Function, as_expression, parameters
 RANK = ast.parse('os.environ["RANK"]', mode="eval").body
 LOCAL_RANK = ast.parse('os.environ["LOCAL_RANK"]', mode="eval").body
 DEPTH = 6  # functions and modules that are followed from a frame
+MOST_LOOKUPS = 500  # of names, from one frame: each scope has its own names, and scopes branch
 
 
 class FrameScope:
@@ -30,8 +31,10 @@ class FrameScope:
         function: ast.AST,
         caller: "tuple[FrameScope, ast.Call] | None" = None,
         depth: int = 0,
+        lookups: Iterator[int] | None = None,
     ) -> None:
         self.module, self.function, self.caller, self.depth = module, function, caller, depth
+        self._lookups = lookups or iter(range(MOST_LOOKUPS))
         self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
         self.known_values: dict[tuple[ast.AST, RankContext, int], Any] = {}
         self._ranks = RankCache()
@@ -73,11 +76,14 @@ class FrameScope:
     def lookup(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
         """Return the one expression that ``name`` refers to, with the scope to read it in, or None."""
         if name not in self._known:
-            self._known[name] = self._find(name) if self.depth <= DEPTH else None
+            self._known[name] = self._find(name) if self._may_look() else None
         return self._known[name]
 
     def _inner(self, function: ast.AST, caller: "tuple[FrameScope, ast.Call] | None" = None) -> "FrameScope":
-        return FrameScope(self.module, function, caller, self.depth + 1)
+        return FrameScope(self.module, function, caller, self.depth + 1, self._lookups)
+
+    def _may_look(self) -> bool:
+        return self.depth <= DEPTH and next(self._lookups, None) is not None
 
     def _find(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
         if value := assigned_value(self.function, name):
@@ -98,7 +104,7 @@ class FrameScope:
     def helper(self, call: ast.Call) -> "tuple[ast.expr, FrameScope] | None":
         """Return what a function or method of this module returns, as one expression, or None."""
         if call not in self._helpers:
-            self._helpers[call] = self._helper(call) if self.depth <= DEPTH else None
+            self._helpers[call] = self._helper(call) if self._may_look() else None
         return self._helpers[call]
 
     def _helper(self, call: ast.Call) -> "tuple[ast.expr, FrameScope] | None":
@@ -118,7 +124,7 @@ class FrameScope:
         """Return what ``self.name`` refers to: its one assignment, that of the class, or what a property returns."""
         key = f"self.{name}"
         if key not in self._known:
-            self._known[key] = self._attribute(name) if self.depth <= DEPTH else None
+            self._known[key] = self._attribute(name) if self._may_look() else None
         return self._known[key]
 
     def _attribute(self, name: str) -> "tuple[ast.expr, FrameScope] | None":

@@ -47,6 +47,12 @@ def hung_job_note(reports: Sequence[JobReport]) -> str:
     return f"{job_name(hung)} looks hung" if hung else ""
 
 
+def slow_job_note(reports: Sequence[JobReport]) -> str:
+    """Return a note that names the rank that sets the pace of a progressing job, or ""."""
+    slow = next((report for report in reports if report.verdict.cause and report.verdict.state == "progressing"), None)
+    return f"{job_name(slow)}: {rank_groups.ranks_label(slow.verdict.culprits)} sets the pace" if slow else ""
+
+
 def sample_time(report: JobReport) -> str:
     """Return the time of the last sample, ``17:34:05``, or "" if no process was sampled."""
     times = [sample.at for seen in report.observed.seen for sample in seen.samples[-1:]]

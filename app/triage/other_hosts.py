@@ -5,6 +5,8 @@ import shlex
 
 from .types import JobReport
 
+SAVE_FROM_HOST = "ssh HOST ddpwizard triage --save - > triage-HOST.json   # for each host of the job"
+MERGE = "ddpwizard triage --merge triage-*.json*"
 SLURM_JOB_ID = re.compile(r"[0-9][0-9_]{0,30}")
 SAVE = 'ddpwizard triage --save "triage-$(hostname).json.gz"'
 
@@ -26,5 +28,5 @@ def commands_for_other_hosts(report: JobReport) -> list[str]:
     if "KUBERNETES_SERVICE_HOST" in environ:
         lines.append("kubectl exec POD -- ddpwizard triage --save - > triage-POD.json   # for each pod of the job")
     if not lines:
-        lines.append("ssh HOST ddpwizard triage --save - > triage-HOST.json   # for each host of the job")
-    return [*lines, "ddpwizard triage --merge triage-*.json*"]
+        lines.append(SAVE_FROM_HOST)
+    return [*lines, MERGE]

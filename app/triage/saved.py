@@ -22,6 +22,7 @@ from ..launchers.known_variables import is_launch_variable
 from ..system.files import read_regular_file
 from ..text import redact
 from ..text.numbers import MOST_RANKS
+from ..text.terminal import encodable_text
 from .types import Observation, ProcessSamples
 
 SCHEMA = "ddpwizard.triage-bundle/1"
@@ -131,7 +132,7 @@ def _redact(observed: Observation) -> Observation:
         redacted,
         job=_redact_job(redacted.job),
         seen=[_redact_seen(seen) for seen in redacted.seen],
-        sources={path: redact.redact_source(text) for path, text in observed.sources.items()},
+        sources={encodable_text(path): redact.redact_source(text) for path, text in observed.sources.items()},
     )
 
 

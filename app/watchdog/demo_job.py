@@ -3,9 +3,7 @@
 import asyncio
 import os
 import shutil
-import tempfile
 from collections import deque
-from os.path import realpath
 from pathlib import Path
 from types import TracebackType
 
@@ -15,11 +13,11 @@ from ..jobs.types import Job
 from ..launchers.rank_variables import without_launch_variables
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
+from ..system.temporary_directories import make_temporary_directory
 from ..system.timeouts import wait_for
 from ..triage.sampling.sampler import sample_job
 
 SCRIPT = Path(__file__).parents[2] / "assets" / "demo" / "train.py"
-TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
 RANKS = 4
 READY_WITHIN_S = 120.0  # importing torch four times on a slow disk
 LIVES_AT_MOST_S = 3600.0
@@ -49,7 +47,7 @@ class DemoJob:
             UserError: The interpreter has no torch.
             InspectionError: The job ended, or did not hang in time.
         """
-        self.directory = Path(tempfile.mkdtemp(prefix="ddpwizard-demo-", dir=TEMP))
+        self.directory = make_temporary_directory("ddpwizard-demo-")
         self.script = self.directory / SCRIPT.name
         try:
             shutil.copyfile(SCRIPT, self.script)

@@ -1,6 +1,7 @@
 """The diagnosis: ranked causes, the evidence for and against the marked one, and what to do next."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,9 +47,10 @@ class DiagnosisScreen(WizardScreen):
         Binding("r", "report", "report", id="diagnosis.report", tooltip="Save this case as a page to send on"),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, status: str = "") -> None:
         super().__init__()
         self._diagnosis: Diagnosis | None = None
+        self._status = status
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="verdict")
@@ -60,6 +62,7 @@ class DiagnosisScreen(WizardScreen):
 
     def on_mount(self) -> None:
         self._show()
+        self.show_status(self._status)
 
     def on_resize(self, event: events.Resize) -> None:
         super().on_resize(event)
@@ -165,18 +168,22 @@ class DiagnosisScreen(WizardScreen):
 
     def action_reject(self) -> None:
         if cause := self._cause():
-            self.state.case.settle(cause.id, was=False)
-            self._show()
             others = [
                 Choice(each.id, safe_content(each.title))
                 for each in self.state.diagnosis().causes
                 if each.id != cause.id
             ]
             rows = [Choice(UNKNOWN, "I do not know yet"), Choice(UNLISTED, "None of these: something else"), *others]
-            self.app.push_screen(PickDialog("It was not that. What was it?", rows), callback=self._settled)
+            dialog = PickDialog("It was not that. What was it?", rows)
+            self.app.push_screen(dialog, callback=partial(self._settled, cause.id))
 
-    def _settled(self, id_: str | None) -> None:
-        if id_ in (None, UNKNOWN):
+    def _settled(self, rejected: str, id_: str | None) -> None:
+        """Record the rejection, and the right cause if it was given; nothing if the dialog was left."""
+        if id_ is None:
+            return
+        self.state.case.settle(rejected, was=False)
+        self._show()
+        if id_ == UNKNOWN:
             self.show_status("Recorded. n asks what distinguishes the other causes.")
         elif id_ == UNLISTED:
             session = self.state.case.session

@@ -10,10 +10,13 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from ...app.diagnosis import dialogue
-from ...app.diagnosis.case import FRONT_DOOR, SKIPPED
+from ...app.diagnosis.case import SCRIPT_PATH, SKIPPED
+from ...app.diagnosis.experiment import ELSEWHERE, INSPECT_THERE, WHERE_IS_JOB, Experiment, choose_experiment
+from ...app.diagnosis.symptoms import symptom_of
+from ...app.errors import UserError
 from ...app.evidence import Diagnosis, NextStep
 from ...app.snapshot import Snapshot
 from ...app.text.units import count_text
@@ -22,9 +25,11 @@ from ..shell.base import WizardScreen
 from ..widgets.cause_ranking import CauseRanking
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content, status_sign
+from ..widgets.line_input import LineInput
 from ..widgets.progress_line import ProgressLine
 
-NO_QUESTION = "no-more"  # id of the row that is shown if no question is left
+NO_QUESTION, GO_ON = "no-more", "go-on"  # ids of rows below the commands of an experiment
+COMMAND = "command:"  # prefix of the id of such a command
 
 
 class QuestionScreen(WizardScreen):
@@ -34,11 +39,14 @@ class QuestionScreen(WizardScreen):
     TITLE = "One question at a time"
     ABOUT = (
         "Answer by number. The list on the right shows which causes your answers and the probes support. Probes that "
-        "only read run in the background; nothing is changed. You can go back, skip, or stop asking at any time."
+        "only read run in the background; nothing is changed. You can go back, skip, or stop asking at any time. After "
+        f"{dialogue.MOST_QUESTIONS} questions at most, it shows the experiment that decides."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "skip", "skip", id="step.skip", tooltip="Skip this question"),
         Binding("b", "take_back", "back", id="step.back", tooltip="Take the last answer back and ask again"),
+        Binding("f", "fix", "fix", id="step.fix", tooltip="Show the fixes of the most likely cause"),
+        Binding("tab", "complete", "complete", show=False, id="step.complete", tooltip="Complete the path"),
         Binding("d", "diagnosis", "diagnosis", id="step.diagnosis", tooltip="Show the diagnosis so far"),
         Binding("p", "probes", "probes", id="step.probes", tooltip="Show which probes ran, and run another"),
         Binding("w", "why", "why this order", id="step.why", tooltip="Show the expected gain of each next step"),
@@ -56,11 +64,13 @@ class QuestionScreen(WizardScreen):
         self.question = ""
         self._probing = ""
         self._offered = False
+        self._experiment: Experiment | None = None
 
     def body(self) -> Iterable[Widget]:
         with Container(id="sides"):
             with Vertical(id="asked"):
                 yield Static(id="question")
+                yield LineInput(placeholder="train.py; enter alone skips", closes=True, id="path")
                 yield Choices(id="answers", verb="answer")
                 yield Static(id="reason")
             yield CauseRanking()
@@ -75,9 +85,44 @@ class QuestionScreen(WizardScreen):
     async def _answered(self, event: Choices.Picked) -> None:
         if event.id == NO_QUESTION:
             await self.action_diagnosis()
+        elif event.id == GO_ON:
+            await self._go_on()
+        elif event.id.startswith(COMMAND):
+            await self._copy(event.id.removeprefix(COMMAND))
+        else:
+            self.state.case.answer(self.question, event.id)
+            if self.question == WHERE_IS_JOB and event.id in ELSEWHERE:
+                self._show_experiment(INSPECT_THERE, goes_on=True)
+            else:
+                await self._go_on()
+
+    @on(Input.Submitted, "#path")
+    async def _path_given(self, event: Input.Submitted) -> None:
+        from ..shell.take_text import take_script_path
+
+        if not event.value.strip():
+            await self.action_skip()
             return
-        self.state.case.answer(self.question, event.id)
+        try:
+            line = take_script_path(self.state, event.value)
+        except UserError as error:
+            self.wizard.show_error(error)
+            return
         await self._go_on()
+        self.show_status(line)
+
+    async def _copy(self, command: str) -> None:
+        from ..shell.clipboard import copy_to_clipboard
+
+        try:
+            self.show_status(await copy_to_clipboard(self.app, "experiment.txt", command))
+        except UserError as error:
+            self.wizard.show_error(error)
+
+    def action_complete(self) -> None:
+        path = self.query_one("#path", LineInput)
+        if path.has_focus and not path.complete_path():
+            self.query_one("#answers", Choices).focus()
 
     async def action_skip(self) -> None:
         if self.question:
@@ -96,7 +141,7 @@ class QuestionScreen(WizardScreen):
     async def _go_on(self) -> None:
         """Ask the next question, or show the diagnosis, once, if it is sure."""
         diagnosis = self._next()
-        if not self._offered and not self._probing and (dialogue.is_sure(diagnosis) or not self.question):
+        if not self._offered and not self._probing and dialogue.is_sure(diagnosis):
             self._offered = True
             await self.action_diagnosis()
 
@@ -152,24 +197,52 @@ class QuestionScreen(WizardScreen):
 
     def _show_question(self) -> None:
         spec = self.state.knowledge.questions.get(self.question)
-        answers = self.query_one("#answers", Choices)
-        if spec is None:
-            self.query_one("#question", Static).update(Content.styled("I have no more questions.", "bold"))
-            answers.set_items([Choice(NO_QUESTION, "Show the diagnosis")])
-            self.query_one("#reason", Static).update("")
-            return
-        self.query_one("#question", Static).update(safe_content(spec.ask, "bold"))
-        answers.set_items([Choice(id_, safe_content(label)) for id_, label in spec.answers.items()])
-        self.query_one("#reason", Static).update(safe_content(f"Why I ask: {spec.why}", "$muted"))
+        self._show_path_input(self.question == SCRIPT_PATH)
+        if self.question == SCRIPT_PATH:
+            self._show_asked(dialogue.SCRIPT_ASKED, [], dialogue.SCRIPT_WHY)
+        elif spec:
+            rows = [Choice(id_, safe_content(label)) for id_, label in spec.answers.items()]
+            self._show_asked(spec.ask, rows, spec.why)
+        elif dialogue.is_sure(self.state.diagnosis()):
+            self._show_asked(dialogue.CLEAR_ENOUGH, [Choice(NO_QUESTION, "Show the diagnosis")], "")
+        else:
+            self._show_experiment(dialogue.NOT_DECIDED)
+
+    def _show_experiment(self, title: str, *, goes_on: bool = False) -> None:
+        """Show what to run; a command is copied when it is chosen."""
+        found = choose_experiment(self.state.case, self.state.launch_command)
+        rows = [Choice(f"{COMMAND}{command}", safe_content(command)) for command in found.commands]
+        rows += [Choice(GO_ON, "Continue with questions")] if goes_on else []
+        self._show_asked(title, [*rows, Choice(NO_QUESTION, "Show the diagnosis so far")], found.shows, why="")
+
+    def _show_asked(self, asked: str, rows: list[Choice], reason: str, why: str = "Why I ask: ") -> None:
+        self.query_one("#question", Static).update(safe_content(asked, "bold"))
+        self.query_one("#answers", Choices).set_items(rows, first=True)
+        self.query_one("#reason", Static).update(safe_content(f"{why if reason else ''}{reason}", "$muted"))
+
+    def _show_path_input(self, shown: bool) -> None:
+        path, answers = self.query_one("#path", LineInput), self.query_one("#answers", Choices)
+        path.display, answers.display = shown, not shown
+        if shown:
+            path.clear()
+        (path if shown else answers).focus()
 
     def _show(self, diagnosis: Diagnosis) -> None:
         self.query_one(CauseRanking).show(diagnosis)
         case = self.state.case
-        symptom = self.state.knowledge.questions[FRONT_DOOR].answers.get(case.answers.get(FRONT_DOOR, ""), "")
+        symptom = symptom_of(case.answers)
         probes = count_text(len(case.probed), "probe")
-        self.show_header(symptom or self.TITLE, f"step {len(case.answers) + 1} · {probes} ran")
+        asked = dialogue.MOST_QUESTIONS - dialogue.questions_left(case)
+        step = f"question {asked + 1} of {dialogue.MOST_QUESTIONS} at most" if self.question else f"{asked} answers"
+        self.show_header(symptom.label if symptom else self.TITLE, f"{step} · {probes} ran")
 
     # -- other pages
+
+    async def action_fix(self) -> None:
+        if named := self.state.diagnosis().named(1):
+            await self.wizard.open("fix", cause=named[0].id)
+        else:
+            self.show_status("No cause is known yet; an answer or a log is needed.")
 
     async def action_diagnosis(self) -> None:
         await self.wizard.open("diagnosis")

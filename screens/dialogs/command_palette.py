@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
+from ...app.diagnosis.symptoms import TASKS
 from ..shell.base import WizardScreen
-from ..shell.menu import TASKS
 from ..widgets.choices import Choice, Choices
 from ..widgets.header_footer import KEY_NAMES
 from ..widgets.line_input import LineInput

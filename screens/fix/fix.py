@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix
+from ...app.fixes.types import Fix, done_text
 from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
@@ -24,15 +24,16 @@ from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
+from ..shell.editor import open_in_editor
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import TICK_S, ProgressLine
 from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
-    from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof_plan import ProofPlan
+    from ...app.fixes.records import AppliedFix
 
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
@@ -50,10 +51,12 @@ class FixScreen(WizardScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "apply", "apply", id="fix.apply", tooltip="Write it to the files named; asks first"),
         Binding("v", "prove", "prove", id="fix.prove", tooltip="Run the check that failed again, with this fix"),
+        Binding("e", "edit", "edit", id="fix.edit", tooltip="Open the file at the line in your editor ($EDITOR)"),
         Binding("y", "copy", "copy", id="fix.copy", tooltip="Copy this part, and save it to a file"),
         Binding("o", "write", "write files", id="fix.write", tooltip="Write the patch and new files to this directory"),
         Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo what was applied"),
         Binding("n", "next_fix", "next fix", id="fix.next", tooltip="Show another way to fix it"),
+        Binding("p", "plan", "planner", id="fix.plan", tooltip="Open the planner with the GPUs of this case"),
         Binding("left", "tab(-1)", "part", show=False, id="fix.left", tooltip="Show the part to the left"),
         Binding("right", "tab(1)", "part", show=False, id="fix.right", tooltip="Show the part to the right"),
     ]
@@ -134,7 +137,9 @@ class FixScreen(WizardScreen):
 
     @on(FixesBuilt)
     def _fixes_built(self, event: FixesBuilt) -> None:
-        self._fixes, self._at = event.fixes, 0
+        shown = self.fix.id if self.fix else ""
+        self._fixes = event.fixes
+        self._at = next((at for at, fix in enumerate(event.fixes) if fix.id == shown), 0)
         self._part = ""
         self._show()
 
@@ -171,7 +176,8 @@ class FixScreen(WizardScreen):
             return Content.assemble(sign, safe_content(f" {run.result.summary}. {detail}"))
         how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
         sign = status_sign("ok", self.ascii_only)
-        applied = Content.assemble("  ", sign, " applied, u undoes it") if self._applied else ""
+        done = "applied" if fix.patches else "written"
+        applied = Content.assemble("  ", sign, f" {done}, u undoes it") if self._applied else ""
         return Content.assemble(("Proof: ", "$muted"), how, applied)
 
     # -- actions
@@ -180,6 +186,10 @@ class FixScreen(WizardScreen):
         fix = self.fix
         if action in ("apply", "write"):
             return bool(fix and (fix.patches or fix.files))
+        if action == "edit":
+            return bool(fix and fix.places)
+        if action == "plan":
+            return self._entry.family == "memory"
         if action == "next_fix":
             return len(self._fixes) > 1
         if action == "undo":
@@ -209,7 +219,7 @@ class FixScreen(WizardScreen):
         warning = f"\n{fix.why_unsafe}" if fix.why_unsafe else ""
         question = ConfirmDialog(
             f"Write {count_text(len(paths), 'file')}?",
-            yes="Yes, apply it",
+            yes="Yes, apply it" if fix.patches else "Yes, write it",
             details="\n".join(paths) + warning,
         )
         self.app.push_screen(question, callback=lambda yes: self._apply(fix) if yes else None)
@@ -227,9 +237,9 @@ class FixScreen(WizardScreen):
     def _files_changed(self, event: FilesChanged) -> None:
         self._applied = event.record.id if event.action == "applied" else ""
         self._show()
-        done = "Applied to" if event.action == "applied" else "Undone in"
         paths = ", ".join(map(relative_to_cwd, event.record.paths))
-        self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done} {paths}")))
+        done = done_text(self.fix, paths) if self.fix and event.action == "applied" else f"Undone in {paths}"
+        self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
     def action_prove(self) -> None:
         fix = self.fix
@@ -242,6 +252,7 @@ class FixScreen(WizardScreen):
             question = AskLineDialog(
                 "Which command starts it?",
                 details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
+                value=fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
@@ -251,7 +262,7 @@ class FixScreen(WizardScreen):
     def _plan_proof(self, fix: Fix, command: str) -> None:
         async def plan() -> None:
             try:
-                planned = await self._flow().plan_proof(fix, command)
+                planned = await self._flow().plan_proof(fix, command, self.state.context().python)
             except UserError as error:
                 self.post_message(self.FixFailed(error))
             else:
@@ -304,6 +315,18 @@ class FixScreen(WizardScreen):
         if cancelled:
             self.query_one(ProgressLine).end()
         return cancelled
+
+    async def action_plan(self) -> None:
+        self.state.plan_form |= self._flow().planner_fields()
+        await self.wizard.open("plan")
+
+    def action_edit(self) -> None:
+        if self.fix and self.fix.places:
+            try:
+                open_in_editor(self.app, self.fix.places[0])
+            except UserError as error:
+                self.wizard.show_error(error)
+            self.run_worker(self._build(), group="make", exclusive=True)
 
     async def action_copy(self) -> None:
         if self.fix:

@@ -9,28 +9,29 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ...app.diagnosis.case import FRONT_DOOR
-from ...app.diagnosis.symptoms import SYMPTOMS
+from ...app.diagnosis.symptoms import OF_A_RUNNING_JOB, SYMPTOMS, TASKS, WITH_LOG, Symptom
 from ...app.errors import UserError
 from ...app.session import Session
 from ...app.snapshot import Snapshot
 from ...app.text.units import count_text, seconds_text
-from ...app.triage.job_text import hung_job_note
+from ...app.triage.job_text import hung_job_note, slow_job_note
 from ...app.triage.types import JobReport
 from ..shell.base import WizardScreen
-from ..shell.menu import TASKS
 from ..shell.state import unfinished_session
 from ..widgets.base import BaseWidget
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.line_input import LineInput
-from .status_cells import machine_line, status_cell, status_cells
+from .status_cells import machine_line, most_important, status_cell, status_cells
 
-NOTE_COLUMN = 40
-TWO_COLUMNS = 76  # from this width the cells are shown in two columns
+NOTE_COLUMN = 34
+JOBS_EVERY_S = 5.0  # between the end of a sample of the jobs and the next
+TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
+CELLS = 3  # rows of cells
 
 
 class StatusCells(BaseWidget):
@@ -60,13 +61,13 @@ class StatusCells(BaseWidget):
         half = width // 2
         facts = status_cells(screen.state)
         if width < TWO_COLUMNS:
-            return [status_cell(fact, screen.ascii_only, width) for fact in facts]
+            return [status_cell(fact, screen.ascii_only, width) for fact in most_important(facts, CELLS)]
         left = [status_cell(fact, screen.ascii_only, half - 1) for fact in facts[::2]]
         right = [status_cell(fact, screen.ascii_only, width - half) for fact in facts[1::2]]
         return [Content.assemble(a, " " * (half - a.cell_length), b) for a, b in zip(left, right, strict=True)]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return 3 if width >= TWO_COLUMNS else 6
+        return CELLS
 
 
 class HomeScreen(WizardScreen):
@@ -75,8 +76,9 @@ class HomeScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("home.tcss")
     TITLE = "ddpwizard"
     ABOUT = (
-        "Choose what is wrong by its number, or press tab and describe it: an error line, the path of a log, a "
-        "sentence. The machine is inspected in the background; nothing is changed."
+        "Choose what is wrong by its number, or press tab and describe it: an error line, the path of a log or of a "
+        "script (tab completes it), a sentence. The machine is inspected in the background, its jobs every few "
+        "seconds; nothing is changed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "write", "describe", id="home.write", tooltip="Describe what you see in your own words"),
@@ -104,6 +106,7 @@ class HomeScreen(WizardScreen):
         self._pending: set[str] = set()  # probes that have not finished
         self._unfinished: Session | None = None
         self._begun = False
+        self._next_sample: Timer | None = None
 
     def body(self) -> Iterable[Widget]:
         yield StatusCells()
@@ -155,13 +158,34 @@ class HomeScreen(WizardScreen):
         self._show()
         if event.problem:
             self.show_status(event.problem)
+        self._stop_sampling()
+        self._next_sample = self.set_timer(JOBS_EVERY_S, self._sample_again)
+
+    def _sample_again(self) -> None:
+        if self.app.screen is self:
+            self.run_worker(self._sample_jobs(), group="jobs", exclusive=True)
+
+    def _stop_sampling(self) -> None:
+        if self._next_sample:
+            self._next_sample.stop()
+
+    def on_screen_suspend(self) -> None:
+        self._stop_sampling()
+
+    def on_screen_resume(self) -> None:
+        if self._begun:
+            self._unfinished = unfinished_session()
+            self._show()
+            self._sample_again()
 
     # -- showing
 
     def _show(self) -> None:
         self.query_one(StatusCells).show_changes()
         self.show_header(facts=machine_line(self.state))
-        self.query_one("#wrong", Choices).set_items(self._rows())
+        choices = self.query_one("#wrong", Choices)
+        choices.note_column = NOTE_COLUMN if self.size.width >= TWO_COLUMNS else 0
+        choices.set_items(self._rows())
         self._show_running()
 
     def cancel_running(self) -> bool:
@@ -182,6 +206,8 @@ class HomeScreen(WizardScreen):
     def _note(self, id_: str) -> Content:
         if id_ == "hangs":
             return safe_content(hung_job_note(self.state.reports or []), "$warning")
+        if id_ == "slow":
+            return safe_content(slow_job_note(self.state.reports or []), "$warning")
         bad = sum(check.status in ("warn", "fail") for check in self.state.checks)
         return safe_content(count_text(bad, "problem"), "$warning") if id_ == "check" and bad else Content("")
 
@@ -189,23 +215,25 @@ class HomeScreen(WizardScreen):
 
     @on(Choices.Picked)
     async def _picked(self, event: Choices.Picked) -> None:
-        answer = next((symptom.answer for symptom in SYMPTOMS if symptom.id == event.id), "")
+        symptom = next((symptom for symptom in SYMPTOMS if symptom.id == event.id), None)
         try:
             if event.id == "resume" and self._unfinished:
                 screen, arguments = self.state.resume(self._unfinished.id)
                 await self.wizard.open(screen, **arguments)
-            elif answer:
-                await self._begin_case(answer)
+            elif symptom:
+                await self._begin_case(symptom)
             else:
                 await self.wizard.open(event.id)
         except UserError as error:
             self.wizard.show_error(error)
 
-    async def _begin_case(self, symptom: str) -> None:
-        self.state.begin().answer(FRONT_DOOR, symptom)
-        if symptom == "crashes":
+    async def _begin_case(self, symptom: Symptom) -> None:
+        case = self.state.begin()
+        for question, answer in symptom.answers.items():
+            case.answer(question, answer)
+        if symptom.id in WITH_LOG:
             await self.wizard.open("paste")
-        elif symptom == "hangs" and self.state.reports:
+        elif symptom.id in OF_A_RUNNING_JOB and self.state.reports:
             await self.wizard.open("triage", reports=self.state.reports)
         else:
             await self.wizard.open("step")
@@ -221,17 +249,25 @@ class HomeScreen(WizardScreen):
         await self._take(event.text)
 
     async def _take(self, given: str) -> None:
+        from ...app.diagnosis.given_text import classify_given
         from ..shell.take_text import take_text
 
         try:
+            what = classify_given(given)
+            if what.kind == "term":
+                await self.wizard.open("browse", words=what.value)
+                return
             self.state.begin()
-            take_text(self.state, given, "your words")
-            await self.wizard.open("diagnosis")
+            line = take_text(self.state, what, "your words")
+            await self.wizard.open("diagnosis", status=line)
         except UserError as error:
             self.wizard.show_error(error)
 
     def action_write(self) -> None:
-        words, choices = self.query_one("#words"), self.query_one("#wrong")
+        """Enter the line of text, complete a path in it, or leave it."""
+        words, choices = self.query_one("#words", LineInput), self.query_one("#wrong")
+        if words.has_focus and words.complete_path():
+            return
         (choices if words.has_focus else words).focus()
 
     async def action_browse(self) -> None:

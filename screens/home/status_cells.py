@@ -11,6 +11,7 @@ from ..widgets.formatting import safe_content, status_sign
 
 NAMES = ("GPUs", "network", "memory", "torch", "port")  # subjects of the machine summary, in reading order
 NAME_WIDTH = 8
+LEAST_TEXT = 10  # columns of a text that is cut to make room for its problem
 
 
 def status_cells(state: WizardState) -> list[SubjectSummary]:
@@ -19,16 +20,24 @@ def status_cells(state: WizardState) -> list[SubjectSummary]:
     return [*(found.get(name, SubjectSummary(name, "")) for name in NAMES), _job(state.reports)]
 
 
+def most_important(facts: list[SubjectSummary], most: int) -> list[SubjectSummary]:
+    """Return at most ``most`` cells in reading order: the job, then those with a problem, then the first ones."""
+    ranked = sorted(facts, key=lambda fact: (fact.name != "job", not fact.status, facts.index(fact)))
+    return sorted(ranked[:most], key=facts.index)
+
+
 def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
-    """Render a cell on one line; if it is too long, only its problem is shown."""
+    """Render a cell on one line; if it is too long, its text is cut, or only its problem is shown."""
     name = safe_content(fact.name.ljust(NAME_WIDTH), "$muted")
     if not fact.text:
         return Content.assemble(name, ("…", "$muted"))
     if not fact.status:
         return Content.assemble(name, safe_content(fact.text)).truncate(width, ellipsis=True)
     problem = Content.assemble(status_sign(fact.status, ascii_only), safe_content(f" {fact.problem}"))
-    whole = Content.assemble(name, safe_content(fact.text), " ", problem)
-    return whole if whole.cell_length <= width else Content.assemble(name, problem).truncate(width, ellipsis=True)
+    room = width - NAME_WIDTH - 1 - problem.cell_length
+    if room < min(LEAST_TEXT, len(fact.text)):
+        return Content.assemble(name, problem).truncate(width, ellipsis=True)
+    return Content.assemble(name, safe_content(fact.text).truncate(room, ellipsis=True), " ", problem)
 
 
 def machine_line(state: WizardState) -> str:

@@ -46,9 +46,9 @@ class BrowserScreen(WizardScreen):
             super().__init__()
             self.cause, self.related = cause, related
 
-    def __init__(self, cause: str = "", searching: bool = False) -> None:
+    def __init__(self, cause: str = "", searching: bool = False, words: str = "") -> None:
         super().__init__()
-        self._first, self._searching = cause, searching
+        self._first, self._searching, self._words = cause, searching, words
 
     @property
     def _causes(self) -> dict[str, Cause]:
@@ -69,6 +69,9 @@ class BrowserScreen(WizardScreen):
         if self._searching:
             self.query_one("#search").focus()
         self.show_header(facts=f"{len(found.items)} causes")
+        if self._words:
+            self.query_one("#search", LineInput).value = self._words
+            found.focus()
 
     # -- searching
 

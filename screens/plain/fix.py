@@ -1,12 +1,17 @@
 """The fix flow of the plain wizard: show the fixes of a cause, apply and prove them."""
 
 import asyncio
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix, place_lines, safety_text
+from ...app.fixes.fix_text import fix_lines
+from ...app.fixes.types import Fix, done_text
+from ...app.system.editor import editor_command
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
@@ -43,13 +48,18 @@ def _offer_fix(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) ->
         options["apply"] = f"write it to {', '.join(paths)}"
     if proof := flow.proof_text(fix):
         options["prove"] = f"prove it: {proof}"
+    if fix.places:
+        options["edit"] = f"open {fix.places[0].shown} in your editor"
     given = prompt.choose(list(options.values()), {"b": "back", "h": "home", "q": "quit"}, "What next? ")
     if given in ("h", "q"):
         raise Quit(home=given == "h")
     if given == "b":
         return
-    if list(options)[int(given) - 1] == "prove":
+    chosen = list(options)[int(given) - 1]
+    if chosen == "prove":
         _prove(state, prompt, flow, fix)
+    elif chosen == "edit":
+        _edit(prompt, fix)
     elif prompt.confirm(f"Write {', '.join(paths)}? It can be undone."):
         _apply(prompt, flow, fix)
 
@@ -60,8 +70,21 @@ def _apply(prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
     except UserError as error:
         prompt.write(f"  {prompt.status_sign('fail')} {error}")
         return
-    prompt.write(f"  {prompt.status_sign('ok')} written: {', '.join(applied.paths)}")
+    prompt.write(f"  {prompt.status_sign('ok')} {done_text(fix, ', '.join(applied.paths))}")
     prompt.write(f"  undo with: ddpwizard undo {applied.id}")
+
+
+def _edit(prompt: Prompt, fix: Fix) -> None:
+    """Run the editor at the first place; without a terminal, name its command line."""
+    place = fix.places[0]
+    try:
+        command = editor_command(place.path, place.line)
+        if not sys.stdin.isatty():
+            prompt.write(f"  {shlex.join(command)}")
+            return
+        subprocess.run(command, check=False)
+    except (UserError, OSError) as error:
+        prompt.write(f"  {prompt.status_sign('unknown')} {error}")
 
 
 def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
@@ -69,8 +92,8 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
 
     progress = Changes(prompt.show_progress)
     try:
-        command = _ask_command(prompt) if flow.proof_kind(fix) == "command" else ""
-        plan = asyncio.run(flow.plan_proof(fix, command))
+        command = _ask_command(prompt, fix.again) if flow.proof_kind(fix) == "command" else ""
+        plan = asyncio.run(flow.plan_proof(fix, command, state.context().python))
         if plan:
             prompt.write("", *question_lines(plan))
             if not prompt.confirm("Start it?", default=False):
@@ -82,8 +105,10 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
     show_proof(prompt, proof, "  ")
 
 
-def _ask_command(prompt: Prompt) -> str:
-    return prompt.ask(f"Which command starts it, in {Path.cwd()}? (torchrun --nproc-per-node=2 train.py) ").strip()
+def _ask_command(prompt: Prompt, known: str) -> str:
+    """Ask for the command line that starts the job; an empty answer takes the ``known`` one."""
+    example = known or "such as torchrun --nproc-per-node=2 train.py"
+    return prompt.ask(f"Which command starts it, in {Path.cwd()}? ({example}) ").strip() or known
 
 
 class Changes:
@@ -101,17 +126,3 @@ class Changes:
 def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
     prompt.write(f"{label}{prompt.status_sign(proof.status)} {proof.summary}")
     prompt.write(*(f"{'':<{len(label)}}{line}" for line in proof.detail.splitlines()))
-
-
-def fix_lines(fix: Fix) -> list[str]:
-    """Return a fix without its patches as lines: title, safety, text, places, code, commands, new files."""
-    lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
-    lines += ["", *(f"  {line}" for line in place_lines(fix))] if fix.places else []
-    if fix.code:
-        lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
-    lines += fix.note.splitlines()
-    lines += ["Then start it again:", f"  {fix.again}"] if fix.again else []
-    lines += [f"  $ {command}" for command in fix.commands]
-    for name, content in fix.files.items():
-        lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
-    return lines

@@ -3,12 +3,15 @@
 import asyncio
 
 from ...app.diagnosis import dialogue
-from ...app.diagnosis.case import SKIPPED
+from ...app.diagnosis.case import SCRIPT_PATH, SKIPPED
+from ...app.diagnosis.experiment import ELSEWHERE, INSPECT_THERE, WHERE_IS_JOB, choose_experiment
+from ...app.errors import UserError
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
 from ...app.text.units import probability_text
 from ..shell.state import WizardState
+from ..shell.take_text import take_script_path
 from .fix import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
@@ -37,18 +40,58 @@ class Interview:
             given = self._ask(question)
             if given == "d":
                 break
-            if given == "b":
+            if given == "f":
+                self._fix(diagnosis)
+            elif given == "b":
                 question = self._take_back()
             else:
-                case.answer(question, SKIPPED if given == "s" else given)
+                self._record(question, given)
                 question = ""
+        if not dialogue.is_sure(diagnosis) and not question:
+            self._show_experiment()
         self.diagnose()
 
+    def _record(self, question: str, given: str) -> None:
+        """Take an answer into the case; a job that runs elsewhere can be inspected at once."""
+        case = self.state.case
+        case.answer(question, SKIPPED if given == "s" else given)
+        if question == WHERE_IS_JOB and case.answer_to(question) in ELSEWHERE:
+            self._show_experiment(title=INSPECT_THERE)
+
+    def _show_experiment(self, title: str = dialogue.NOT_DECIDED) -> None:
+        """Show what to run, since answers do not decide the case."""
+        found = choose_experiment(self.state.case, self.state.launch_command)
+        self.prompt.write("", title, *(f"  $ {command}" for command in found.commands), f"  {found.shows}")
+
+    def _fix(self, diagnosis: Diagnosis) -> None:
+        named = diagnosis.named(1)
+        if named:
+            offer_fixes(self.state, self.prompt, named[0].id)
+        else:
+            self.prompt.write("  No cause is known yet.")
+
+    def _ask_script(self) -> str:
+        """Ask for the path of the script and review it; return "s", or the letter given."""
+        while True:
+            given = self.prompt.ask(f"{dialogue.SCRIPT_ASKED} (enter skips) ").strip()
+            self._leave_if(given)
+            if given in ("", "s", "b", "d", "f"):
+                return given or "s"
+            try:
+                self.prompt.write(f"  {take_script_path(self.state, given)}")
+            except UserError as error:
+                self.prompt.write(f"  {error}")
+            else:
+                return self.state.case.script
+
     def _ask(self, question: str) -> str:
-        """Return the id of the answer given, or s, b or d."""
+        """Return the id of the answer given, or s, b, d or f."""
+        if question == SCRIPT_PATH:
+            self.prompt.write("", f"  ({dialogue.SCRIPT_WHY})")
+            return self._ask_script()
         spec = self.state.knowledge.questions[question]
         self.prompt.write("", spec.ask, f"  (why I ask: {spec.why})")
-        letters = {"s": "skip", "b": "back", "d": "diagnosis so far", "h": "home", "q": "quit"}
+        letters = {"s": "skip", "b": "back", "d": "diagnosis so far", "f": "fix", "h": "home", "q": "quit"}
         given = self.prompt.choose(list(spec.answers.values()), letters, "Your answer: ")
         self._leave_if(given)
         return given if given in letters else list(spec.answers)[int(given) - 1]
@@ -119,14 +162,16 @@ class Interview:
         diagnosis = self._probe(diagnosis)
         question = dialogue.next_question(self.state.case, diagnosis)
         if not question:
-            self.prompt.write("  I have no more questions.")
+            self._show_experiment(title=dialogue.NO_MORE_QUESTIONS)
             return
         self.state.record_navigation("step", question)
         given = self._ask(question)
         if given == "b":
             self._take_back()
+        elif given == "f":
+            self._fix(diagnosis)
         elif given != "d":
-            self.state.case.answer(question, SKIPPED if given == "s" else given)
+            self._record(question, given)
 
     async def _run_probe(self, probe: str) -> Snapshot:
         context = self.state.context(self.prompt.show_progress)

@@ -3,7 +3,7 @@
 import os
 import select
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...app.text.ascii import to_ascii
 from ...app.text.numbers import parse_count
@@ -99,12 +99,14 @@ class Prompt:
             self.write(line)  # so that a transcript can be read
         return line
 
-    def paste(self) -> str:
-        """Read lines up to one that holds only a dot, or to the end of the input."""
+    def paste(self, is_whole: Callable[[str], bool]) -> str:
+        """Read lines up to one that holds only a dot, or to the end of the input; only the first if it ``is_whole``."""
         lines: list[str] = []
         try:
             while (line := self._line()) != PASTE_END:
                 lines.append(line)
+                if len(lines) == 1 and is_whole(line):
+                    break
         except EndOfInput:
             if not lines:
                 raise

@@ -8,19 +8,19 @@ import os
 import sys
 from typing import Any
 
-from ...app.diagnosis.case import FRONT_DOOR
-from ...app.diagnosis.symptoms import SYMPTOMS
+from ...app.diagnosis.given_text import classify_given
+from ...app.diagnosis.symptoms import OF_A_RUNNING_JOB, SYMPTOMS, TASKS, WITH_LOG, Symptom
 from ...app.errors import UserError
 from ...app.exit_codes import ExitCode
 from ...app.probes import summary
 from ...app.session import Session
 from ...app.snapshot import Snapshot, snapshot_from_plain
-from ...app.triage.job_text import hung_job_note, job_line
+from ...app.system.files import expand_user
+from ...app.triage.job_text import hung_job_note, job_line, slow_job_note
 from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
-from ..shell.menu import TASKS
 from ..shell.state import WizardState, is_navigation_event, unfinished_session
-from ..shell.take_text import take_text
+from ..shell.take_text import take_script_path, take_text
 from .fix import offer_fixes
 from .interview import Interview
 from .prompt import PASTE_END, EndOfInput, Prompt, Quit
@@ -121,7 +121,8 @@ class PlainWizard:
         self._show_machine()
         unfinished = unfinished_session()
         hung = hung_job_note(self.state.reports or [])
-        notes = {"hangs": f"   ({hung})"} if hung else {}
+        slow = slow_job_note(self.state.reports or [])
+        notes = {id_: f"   ({note})" for id_, note in (("hangs", hung), ("slow", slow)) if note}
         rows = [symptom.label + notes.get(symptom.id, "") for symptom in SYMPTOMS]
         rows += TASKS.values()
         rows += [f"Resume the last session, {unfinished.id}"] if unfinished else []
@@ -130,14 +131,12 @@ class PlainWizard:
         if given == "q":
             raise Quit
         if not given.isdecimal():
-            self.state.begin()
-            take_text(self.state, given, "your words")
-            self.interview.diagnose()
+            self._take(given, "your words")
             return
         chosen = int(given) - 1
-        tasks = {"check": self._check, "browse": self._search, "plan": self._plan}
+        tasks = {"plan": self._plan, "check": self._check, "review": self._review, "browse": self._search}
         if chosen < len(SYMPTOMS):
-            self._begin_case(SYMPTOMS[chosen].answer)
+            self._begin_case(SYMPTOMS[chosen])
         elif chosen < len(SYMPTOMS) + len(TASKS):
             tasks[list(TASKS)[chosen - len(SYMPTOMS)]]()
         elif unfinished:
@@ -156,11 +155,24 @@ class PlainWizard:
             status, text = JOB_STATE_TEXT[report.verdict.state]
             self.prompt.write(f"  job      {job_line(report)}   {self.prompt.status_sign(status)} {text}")
 
-    def _begin_case(self, symptom: str) -> None:
-        self.state.begin().answer(FRONT_DOOR, symptom)
-        if symptom == "crashes":
+    def _take(self, text: str, origin: str) -> None:
+        """Read a script, a log, a description or a question about a term."""
+        given = classify_given(text)
+        if given.kind == "term":
+            self._search(given.value)
+            return
+        self.state.begin()
+        if line := take_text(self.state, given, origin):
+            self.prompt.write("", line)
+        self.interview.diagnose()
+
+    def _begin_case(self, symptom: Symptom) -> None:
+        case = self.state.begin()
+        for question, answer in symptom.answers.items():
+            case.answer(question, answer)
+        if symptom.id in WITH_LOG:
             self._paste()
-        elif symptom == "hangs" and self.state.reports:
+        elif symptom.id in OF_A_RUNNING_JOB and self.state.reports:
             from .job import show_triage
 
             show_triage(self.state, self.prompt)
@@ -180,10 +192,17 @@ class PlainWizard:
         sign = self.prompt.status_sign("ok")
         self.prompt.write(f"  {sign} {len(good)} more in order", *(f"      {check.title}" for check in good))
 
-    def _search(self) -> None:
+    def _review(self) -> None:
+        """Review a script, and show the causes that it supports."""
+        self.state.begin()
+        line = take_script_path(self.state, self.prompt.ask("Path of your training script: "))
+        self.prompt.write("", line)
+        self.interview.diagnose()
+
+    def _search(self, words: str = "") -> None:
         from ...app.diagnosis.cause_text import cause_lines, matching_causes
 
-        found = matching_causes(self.state.knowledge, self.prompt.ask("Search for: "))
+        found = matching_causes(self.state.knowledge, words or self.prompt.ask("Search for: "))
         if not found:
             self.prompt.write("  No known cause has these words.")
             return
@@ -222,18 +241,35 @@ class PlainWizard:
 
     def _paste(self) -> None:
         self.state.record_navigation("paste")
-        self.prompt.write("", f"Paste the error or the log, or give its path. A line with only {PASTE_END!r} ends it.")
-        text = self.prompt.paste()
-        try:
-            take_text(self.state, text, "the pasted text")
-        except UserError as error:
-            self._show_error(error)
-            self._paste()
+        self.prompt.write(
+            "",
+            f"Paste the error or the log; a line with only {PASTE_END!r} ends it. Or give the path of a log or script.",
+            *(f"  recent: {path}" for path in self.state.recent_logs()),
+            f"Without any of these, {PASTE_END!r} alone continues with questions.",
+        )
+        while True:
+            text = self.prompt.paste(is_whole=_names_a_file)
+            if not text.strip():
+                self.interview.ask()
+                return
+            try:
+                line = take_text(self.state, classify_given(text), "the pasted text")
+            except UserError as error:
+                self._show_error(error)
+                continue
+            self.prompt.write(*(["", line] if line else []))
+            self.interview.diagnose()
             return
-        self.interview.diagnose()
 
     def _show_error(self, error: UserError) -> None:
         self.prompt.write(f"{error.message} → {error.next_step}" if error.next_step else error.message)
+
+
+def _names_a_file(line: str) -> bool:
+    try:
+        return bool(line.strip()) and expand_user(line.strip()).is_file()
+    except (OSError, ValueError, UserError):
+        return False
 
 
 def _last_snapshot(session: Session) -> Snapshot | None:

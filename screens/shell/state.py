@@ -95,6 +95,18 @@ class WizardState:
             self.take_snapshot(self.snapshot)
         return self._case
 
+    @property
+    def launch_command(self) -> list[str]:
+        """The command line that started the first job of this machine, or []."""
+        return self.reports[0].job.launcher_command if self.reports else []
+
+    def recent_logs(self) -> list[Path]:
+        """Return the logs that the ranks of this machine's jobs write, and recent ones of the current directory."""
+        from ...app.logs.recent import recent_logs
+
+        seen = [seen.output_from for report in self.reports or [] for seen in report.observed.seen]
+        return recent_logs(seen, Path.cwd())
+
     def resume(self, id_: str) -> tuple[str, dict[str, str]]:
         """Resume the session with this id, and return the name of its last screen with its arguments.
 

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.diagnosis.case import FRONT_DOOR
+from ...app.diagnosis.symptoms import symptom_of
 from ...app.errors import UserError
 from ...app.review.types import ReviewFinding
 from ...app.text.units import count_text
@@ -190,7 +191,8 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         else:
             how = "sampling…" if self.outdated else f"every {self.wait_s:.0f} s"
         facts = ", ".join(filter(None, [sample_time(report), how]))
-        self.query_one(Header).show(f"{self.TITLE} › {job_title(report)}", facts)
+        symptom = symptom_of(self.state.case.answers)
+        self.query_one(Header).show(f"{symptom.label if symptom else self.TITLE} › {job_title(report)}", facts)
 
     def _show_ranks(self, report: JobReport) -> None:
         choices = self.query_one("#ranks", Choices)

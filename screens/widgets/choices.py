@@ -20,6 +20,7 @@ from .base import BaseWidget
 from .segments import segments
 
 NOTE_GAP = 2
+DIGITS = 10  # rows that a digit picks: 1 to 9, and 0 for the tenth
 
 
 class Choice:
@@ -58,9 +59,14 @@ class Choices(BaseWidget, can_focus=True):
         Binding("enter", "pick", "Choose", show=False, id="list.pick", tooltip="Choose the marked row"),
         *(
             Binding(
-                str(n), f"digit({n})", f"Choose {n}", show=False, id=f"list.pick-{n}", tooltip=f"Choose row {n} at once"
+                str(n % 10),
+                f"digit({n})",
+                f"Choose {n}",
+                show=False,
+                id=f"list.pick-{n}",
+                tooltip=f"Choose row {n} at once",
             )
-            for n in range(1, 10)
+            for n in range(1, DIGITS + 1)
         ),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"choices--marker", "choices--number", "choices--marked"}
@@ -207,13 +213,26 @@ class Choices(BaseWidget, can_focus=True):
         if marked and self.has_focus:
             base = base + self.get_visual_style("choices--marked", partial=True)
         pieces = [*lead, *segments(self._wrapped(item)[line], base, self.app.theme_variables)]
-        return Strip(pieces).extend_cell_length(width, base.rich_style).crop(0, width).simplify()
+        strip = Strip(pieces).extend_cell_length(width, base.rich_style).crop(0, width)
+        if hidden := self._hidden_beyond(y):
+            covered = strip.crop(max(0, width - len(hidden) - 1), width).text
+            text = f" {hidden}" if not covered.strip() else hidden[0]
+            sign = Segment(text, (base + self.get_visual_style("choices--number", partial=True)).rich_style)
+            strip = Strip.join([strip.crop(0, width - sign.cell_length), Strip([sign])])
+        return strip.simplify()
+
+    def _hidden_beyond(self, y: int) -> str:
+        """Return the sign at the end of the first or last row in view: how many rows are hidden beyond it, or ""."""
+        above, below = self.top, len(self._all_rows()) - self.top - self.size.height
+        if y == self.size.height - 1 and below > 0:
+            return f"↓ {below} more"
+        return f"↑ {above} more" if y == 0 and above > 0 else ""
 
     def _lead(self, item: int, first: bool, marked: bool, base: Style) -> list[Segment]:
         def styled(name: str) -> RichStyle:
             return (base + self.get_visual_style(name, partial=True)).rich_style
 
-        number = "" if not self.numbered else f"{item + 1}  " if first and item < 9 else "   "
+        number = "" if not self.numbered else f"{(item + 1) % 10}  " if first and item < DIGITS else "   "
         if not (first and marked):
             return [Segment("  " + number, styled("choices--number"))]  # one piece: fewer bytes
         lead = [Segment("▸ ", styled("choices--marker" if self.has_focus else "choices--number"))]

@@ -57,6 +57,17 @@ class LineInput(Input):
             return
         event.text = lines  # Textual passes the event on to Input, which takes the first line
 
+    def complete_path(self) -> bool:
+        """Complete a path that is typed, and return whether it grew."""
+        from ...app.system.path_completion import complete_path
+
+        longer = complete_path(self.value) if self.value.strip() else self.value
+        if longer == self.value:
+            return False
+        self.value = longer
+        self.cursor_position = len(longer)
+        return True
+
     async def action_leave(self) -> None:
         if self._closes:
             await self.screen.run_action("back")

@@ -2,8 +2,12 @@
 
 import gzip
 import json
+import os
+import re
+import shlex
 from pathlib import Path
 
+import pytest
 from helpers.command import ddpwizard, refused
 
 PORT_TAKEN = (
@@ -20,6 +24,7 @@ FIELDS = {
     "several",
     "next",
     "evidence",
+    "fix",
 }
 
 
@@ -106,3 +111,75 @@ def test_control_sequences_of_a_log_are_not_printed():
 
 def test_ascii_output_is_ascii():
     assert ddpwizard("diagnose", "-", "--ascii", stdin=PORT_TAKEN).stdout.isascii()
+
+
+def test_text_ends_with_the_fix_and_next_lines_can_be_pasted(tmp_path: Path):
+    (tmp_path / "my run.log").write_text("[rank0]: step 1\n" + PORT_TAKEN)
+    done = ddpwizard("diagnose", "my run.log", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("Fix: ") for line in lines[-12:])
+    assert lines[-1].endswith("ddpwizard explain port-in-use")
+    fix = json.loads(ddpwizard("diagnose", "my run.log", "--json", cwd=tmp_path).stdout)["fix"]
+    assert fix["cause"] == "port-in-use"
+    assert not any("--master-port=29500" in command for command in fix["commands"])
+    (tmp_path / "vague.log").write_text("it hangs on 4 gpus in nccl\n")
+    vague = ddpwizard("diagnose", "vague.log", cwd=tmp_path).stdout
+    (probe,) = [line for line in vague.splitlines() if line.endswith("--probe")]
+    assert probe.strip() == "ddpwizard diagnose vague.log --probe"
+    answer = next(line for line in vague.splitlines() if " --answer " in line)
+    done = ddpwizard(*shlex.split(answer)[1:], cwd=tmp_path)
+    assert done.returncode in (0, 1), done.stderr
+
+
+def test_directory_means_its_logs(tmp_path: Path):
+    (tmp_path / "train.py").write_text("# EADDRINUSE\n")
+    (tmp_path / "config.yaml").write_text("address: already in use\n")
+    (tmp_path / "README.md").write_text(PORT_TAKEN)
+    assert "no log in the directory" in refused(ddpwizard("diagnose", str(tmp_path)), 2)
+    for name in ("out.log", "slurm-12.out", "rank0.log.1", "stderr"):
+        (tmp_path / name).write_text(PORT_TAKEN)
+    found = json.loads(ddpwizard("diagnose", str(tmp_path), "--json").stdout)
+    assert found["causes"][0]["id"] == "port-in-use"
+    assert not {"train.py", "config.yaml", "README.md"} & set(re.split(r"[/:\"]", json.dumps(found)))
+
+
+def test_empty_path_is_refused(tmp_path: Path):
+    assert "empty path" in refused(ddpwizard("diagnose", "", cwd=tmp_path), 2)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_names_that_are_not_utf_8_are_shown_with_replacement_characters(options: list[str], tmp_path: Path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run\xff"))
+    folder.mkdir()
+    (folder / os.fsdecode(b"rank\xff.log")).write_text(PORT_TAKEN)
+    done = ddpwizard("diagnose", str(folder), *options)
+    assert done.returncode == 1, done.stderr
+    assert "run\ufffd/rank\ufffd.log:1" in done.stdout
+
+
+def test_error_line_holds_no_control_sequence(tmp_path: Path):
+    line = refused(ddpwizard("diagnose", "x\x1b]52;c;aGk=\x07\x1b[31m\x9b2J", cwd=tmp_path), 2)
+    assert "\x1b" not in line
+    assert "\x9b" not in line
+
+
+def test_json_escapes_eight_bit_controls_and_direction_marks(tmp_path: Path):
+    (tmp_path / "a.log").write_text("RuntimeError: \u202e\u2066NCCL error\n" + PORT_TAKEN)
+    done = ddpwizard("diagnose", "x\u202e\u200f.log", "--json", cwd=tmp_path)
+    assert not set("\u202e\u200f\u009b") & set(done.stdout)
+    assert "No such file" in json.loads(done.stdout)["message"]
+
+
+def test_directory_of_many_small_files_is_read_in_time(tmp_path: Path):
+    for number in range(2000):
+        (tmp_path / f"worker-{number}.log").write_text("RuntimeError: the worker hangs and the GPU is idle\n")
+    began = os.times().children_user
+    done = ddpwizard("diagnose", str(tmp_path), "--json")
+    assert done.returncode in (0, 1), done.stderr
+    assert os.times().children_user - began < 8
+
+
+def test_directory_of_empty_files_is_refused_in_a_short_line(tmp_path: Path):
+    for number in range(3000):
+        (tmp_path / f"{number}.log").touch()
+    assert len(refused(ddpwizard("diagnose", str(tmp_path)), 2)) < 500

@@ -27,7 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Directory for the copies, separate from those of other tests."""
     directory = tmp_path / "copies"
     directory.mkdir()
-    monkeypatch.setattr("ddpwizard.app.fixes.proof.TEMP", str(directory))
+    monkeypatch.setattr("ddpwizard.app.system.temporary_directories.TEMP", str(directory))
     return directory
 
 

@@ -17,13 +17,15 @@ Walk = Callable[[Pilot[int], Path], Awaitable[None]]
 
 
 async def home(pilot: Pilot[int], _: Path) -> None:
-    await shows(pilot, "ens3", "looks hung", "problems")
+    await shows(pilot, "looks hung", "problems")
     await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
 
 
 async def step(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
-    await pilot.press("4")
+    await pilot.press("6")
+    await shows(pilot, "Path of your training script?")
+    await pilot.press("enter")
     await shows(pilot, "Does it stop", "2 probes ran")
 
 
@@ -41,13 +43,13 @@ async def diagnosis(pilot: Pilot[int], directory: Path) -> None:
 
 async def browser(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
-    await pilot.press("6")
+    await pilot.press("0")
     await shows(pilot, "3 causes", "How it shows")
 
 
 async def checks(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
-    await pilot.press("5")
+    await pilot.press("8")
     await shows(pilot, "1 more passed")
 
 

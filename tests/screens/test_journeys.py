@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.fixes.apply import AppliedFix
+from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.session import Session, all_sessions
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen
@@ -14,6 +14,14 @@ from textual import events
 from textual.pilot import Pilot
 
 SIZE = (80, 24)
+
+
+async def begin_questions(pilot: Pilot[int], row: str = "6") -> None:
+    """Begin with a symptom, without a script."""
+    await pilot.press(row)
+    await shows(pilot, "Path of your training script?")
+    await pilot.press("enter")
+    await shows(pilot, "Does it stop at the same step each time?")
 
 
 def line_with(pilot: Pilot[int], text: str) -> int:
@@ -43,7 +51,7 @@ class TestHome:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", "q", "2")
             await shows(pilot, "q2")
-            await pilot.press("escape", "6")
+            await pilot.press("escape", "0")
             await shows(pilot, "Knowledge base")
 
     @walk
@@ -96,6 +104,55 @@ RANKS = """\
 """
 
 
+class TestScript:
+    @walk
+    async def test_a_script_typed_on_home_is_reviewed_and_completed_by_tab(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "train_long.py").write_text(TRAIN)
+        monkeypatch.chdir(tmp_path)
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"./train", "tab")
+            await shows(pilot, "./train_long.py")
+            await pilot.press("enter")
+            await shows(pilot, "Diagnosis", "train_long.py: ")
+            assert state.case.script.endswith("train_long.py")
+            assert not [item for item in state.case.evidence if item.source in ("log", "description")]
+
+    @walk
+    async def test_review_my_script_lists_findings_with_their_lines(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "train.py").write_text(TRAIN)
+        monkeypatch.chdir(tmp_path)
+        async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
+            await pilot.press(*"train.py", "enter")
+            await shows(pilot, "train.py: ", "Review my script")
+            await pilot.press("tab", *"missing.py", "enter")
+            await shows(pilot, "missing.py")
+
+
+class TestLive:
+    @walk
+    async def test_home_follows_a_job_that_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ddpwizard.screens.home.home.JOBS_EVERY_S", 0.05)
+        state = RecordedState([report(tmp_path)])
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
+            await shows(pilot, "train.py looks hung")
+            state.recorded_reports = []
+            await shows(pilot, "none of yours runs here")
+            assert "looks hung" not in frame(pilot)
+
+    @walk
+    async def test_a_slow_job_is_inspected_before_questions(self, tmp_path: Path) -> None:
+        state = RecordedState([report(tmp_path)])
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
+            await shows(pilot, "looks hung")
+            await pilot.press("3")
+            await shows(pilot, "It is too slow", "rank 0", "every 5 s")
+
+
 class TestLog:
     @walk
     async def test_t_shows_the_timeline_of_the_ranks(self, tmp_path: Path) -> None:
@@ -132,6 +189,20 @@ class TestLog:
         truth = [event.data for event in Session.load("last").events if event.kind == "truth"]
         assert truth == [{"cause": "port-in-use", "was": False}]
 
+    @walk
+    async def test_leaving_the_question_after_x_rejects_nothing(self) -> None:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
+            await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
+            await shows(pilot, "Diagnosis")
+            before = len(state.case.evidence)
+            await pilot.press("x")
+            await shows(pilot, "It was not that. What was it?")
+            await pilot.press("escape")
+            await shows(pilot, "Diagnosis", "For it")
+        assert state.case.rejected == set()
+        assert len(state.case.evidence) == before
+
 
 class TestStep:
     @walk
@@ -139,15 +210,15 @@ class TestStep:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
-            await pilot.press("1")
-            await shows(pilot, "Does it stop at the same step each time?", "step 2", "2 probes ran")
+            await begin_questions(pilot, "1")
+            await shows(pilot, "question 2 of 8 at most", "2 probes ran")
             before = frame(pilot)
             await pilot.press("2")
-            await shows(pilot, "Diagnosis")
-            assert state.case.answers == {"symptom": "hangs", "same-place": "differs"}
-            await pilot.press("escape", "b")
+            await shows(pilot, "Your answers do not decide it", "ddpwizard run -- torchrun")
+            assert state.case.answers == {"symptom": "hangs", "script-path": "skipped", "same-place": "differs"}
+            await pilot.press("b")
             await shows(pilot, "Does it stop at the same step each time?")
-            assert state.case.answers == {"symptom": "hangs"}
+            assert "same-place" not in state.case.answers
             assert frame(pilot) == before
 
     @walk
@@ -155,26 +226,27 @@ class TestStep:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
-            await pilot.press("4", "s")
-            await shows(pilot, "Diagnosis")
+            await begin_questions(pilot)
+            await pilot.press("s")
+            await shows(pilot, "Your answers do not decide it", "ddpwizard doctor", "Show the diagnosis so far")
             assert state.case.answers["same-place"] == "skipped"
-            await pilot.press("escape")
-            await shows(pilot, "I have no more questions.")
+            await pilot.press("f")
+            await shows(pilot, "Proof:")
 
     @walk
     async def test_resume_returns_to_the_last_step(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
-            await pilot.press("3")
-            await shows(pilot, "Does it stop at the same step each time?")
+            await begin_questions(pilot, "3")
             saved = Session.load("last")
-            assert [e.data["answer"] for e in saved.events if e.kind == "answer"] == ["wrong-or-slow"]
+            given = [e.data["answer"] for e in saved.events if e.kind == "answer"]
+            assert given == ["wrong-or-slow", "speed", "skipped"]
             steps = [event.data for event in saved.events if is_navigation_event(event)]
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
         again = RecordedState()
         async with WizardApp(again).run_test(size=SIZE) as pilot:
             await shows(pilot, "Resume the last session")
-            await pilot.press("8")
+            await pilot.press("end", "enter")
             await shows(pilot, "Does it stop at the same step each time?")
             assert again.case.session is not None
             assert again.case.session.id == saved.id
@@ -196,7 +268,8 @@ class TestStep:
     @walk
     async def test_why_this_order_lists_every_step(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
-            await pilot.press("3", "w")
+            await begin_questions(pilot)
+            await pilot.press("w")
             await shows(pilot, "bit", "Does it stop at the same step each time?")
 
     @walk
@@ -204,7 +277,8 @@ class TestStep:
         state = RecordedState([report(tmp_path)])
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "looks hung")
-            await pilot.press("3", "p")
+            await begin_questions(pilot)
+            await pilot.press("p")
             await shows(pilot, "allocates, 5 s at most")
             await pilot.press("3")
             await shows(pilot, "this uses GPU memory", "processes. Run it?")
@@ -235,7 +309,7 @@ class TestPaste:
     async def test_an_unrelated_text_is_out_of_scope(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"my cat is ill", "enter")
-            await shows(pilot, "does not look like a problem of distributed training")
+            await shows(pilot, "Nothing in it is known here")
 
 
 class TestTriageAndFix:
@@ -313,7 +387,7 @@ class TestCheck:
     async def test_failures_come_first_and_passed_checks_are_folded(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await shows(pilot, "node-07")
-            await pilot.press("5")
+            await pilot.press("8")
             await shows(pilot, "✓ 1 more passed", "→ start the container with")
             order = [line_with(pilot, text) for text in ("✗ /dev/shm", "! port", "? could not", "✓ 1 more")]
             assert order == sorted(order)
@@ -326,7 +400,7 @@ class TestCheck:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "none of yours runs here")
-            await pilot.press("5")
+            await pilot.press("8")
             await shows(pilot, "✓ 1 more passed")
             assert "allreduce" not in state.looked
             await pilot.press("a")
@@ -380,8 +454,7 @@ class TestLeaving:
     @walk
     async def test_quitting_closes_a_case_only_at_its_diagnosis(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
-            await pilot.press("3")
-            await shows(pilot, "Does it stop")
+            await begin_questions(pilot)
             await pilot.press("q")
         assert Session.load("last").last("closed") is None
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:

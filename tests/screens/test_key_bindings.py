@@ -69,7 +69,7 @@ async def test_palette_and_help_list_every_action(place: str, arguments: dict[st
         moves = {id_ for id_ in live if id_.startswith("list.")}
         assert set(live) - moves <= in_palette
         told = {what for _, _, what in active_keys(screen)}
-        numbered = {f"Choose row {n} at once" for n in range(1, 10)}
+        numbered = {f"Choose row {n} at once" for n in range(1, 11)}
         assert {binding.tooltip for binding in live.values()} - numbered <= told
 
 

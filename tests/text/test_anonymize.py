@@ -1,5 +1,7 @@
 """Renaming of private names: none is left, and each has the same alias everywhere."""
 
+import time
+
 import pytest
 from ddpwizard.app.text.anonymize import Anonymizer
 
@@ -81,3 +83,21 @@ def test_public_names_stay(renamed: dict[str, object]) -> None:
     assert lines[7] == "/dev/shm is 64 MB, /proc/meminfo, 371 GB/s"
     assert lines[11] == CASE["lines"][11]
     assert lines[10] == "torch/distributed/distributed_c10d.py:4100"
+
+
+@pytest.mark.parametrize("part", ["a@", "a-", "-a", "%"])
+def test_time_is_linear_in_a_text_of_one_word(part: str) -> None:
+    text = part * (80_000 // len(part))
+    began = time.process_time()
+    anonymizer = Anonymizer()
+    anonymizer.learn({"text": text})
+    anonymizer.text(text)
+    assert time.process_time() - began < 3
+
+
+def test_long_text_is_renamed_like_a_short_one() -> None:
+    line = "node-7:1:1 [0] NCCL INFO /home/alice/secret-project/train.py from http://gpu-box.corp/x\n"
+    short, long = Anonymizer(), Anonymizer()
+    for each in (short, long):
+        each.learn({"text": line, "hostname": "gpu-box"})
+    assert long.text(line * 100) == short.text(line) * 100

@@ -3,6 +3,7 @@
 import ast
 import time
 
+import msgspec
 import pytest
 from ddpwizard.app.text import redact
 
@@ -134,6 +135,14 @@ def test_knowledge_entry_is_unchanged() -> None:
     assert redact.redact_data(entry) == entry
 
 
+@pytest.mark.parametrize("text", ["key=" * 10_000, "-eyJaaaaaaaaaa" * 6000])
+def test_names_and_keys_one_after_the_other_take_linear_time(text: str) -> None:
+    started = time.thread_time()
+    redact.redact_text(text)
+    redact.redact_source(f"x = '{text}'\n")
+    assert time.thread_time() - started < 2
+
+
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a b " * 250_000, " " * 1_000_000, "x=" * 500_000, '"' * 500_000])
 def test_time_is_linear_in_the_length(text: str) -> None:
     started = time.thread_time()
@@ -175,3 +184,13 @@ def test_source_without_secrets_is_unchanged(code: str) -> None:
 
 def test_source_with_a_syntax_error_is_cleaned_line_by_line() -> None:
     assert "hunter2" not in redact.redact_source("if (\npassword=hunter2\n")
+
+
+def test_bytes_of_a_name_that_are_not_utf_8_become_replacement_characters() -> None:
+    name = "run\udcff.log"
+    cleaned = redact.redact_record({name: name, "command": ["cat", name], "more": {"path": [1, name]}})
+    assert msgspec.json.decode(msgspec.json.encode(cleaned)) == {
+        "run\ufffd.log": "run\ufffd.log",
+        "command": ["cat", "run\ufffd.log"],
+        "more": {"path": [1, "run\ufffd.log"]},
+    }

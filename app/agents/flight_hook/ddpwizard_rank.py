@@ -23,9 +23,11 @@ SECRET = ("JWT", "TOKEN", "KEY", "SECRET", "PASSWORD")
 LOG_LIMIT_BYTES = 8 * 1024 * 1024  # then a new copy begins; one older part is kept
 ERROR_LIMIT = 16384  # of the message of the error that ends a rank
 LINE_LIMIT = 4096  # of a line without an end so far
+PARTS_LIMIT = 64  # of such a line, until they are joined and cut
 SHOWN_AS = "<ddpwizard run>"  # the file of our frames in a stack, to tell them from the user's code
 
 note = {}
+log_file = []  # descriptor, pid and inode of the copy of the output
 started = []  # pids in which everything was started; a forked child has none of it
 
 
@@ -146,13 +148,15 @@ def copy_stream(stream):
     def write(text):
         result = original(text)
         if "\n" in text:
-            whole, _, rest = ("".join(unfinished) + text).rpartition("\n")
-            unfinished[:] = [rest]
-            append_to_log(whole)
+            whole, _, rest = text.rpartition("\n")
+            append_to_log("".join(unfinished) + whole if unfinished else whole)
+            unfinished[:] = [rest] if rest else []
         elif "\r" in text:
             unfinished[:] = [text.rpartition("\r")[2]]  # as on a terminal: a progress bar overwrites itself
         else:
-            unfinished[:] = [("".join(unfinished) + text)[-LINE_LIMIT:]]
+            unfinished.append(text)  # print writes each of its arguments
+            if len(unfinished) > PARTS_LIMIT:
+                unfinished[:] = ["".join(unfinished)[-LINE_LIMIT:]]
         return result
 
     write.__code__ = write.__code__.replace(co_filename=SHOWN_AS)
@@ -162,17 +166,38 @@ def copy_stream(stream):
 @log_errors
 def append_to_log(text):
     now = time.time()
-    head = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now)) + ".%03d " % (now % 1 * 1000)
-    lines = "".join("%s%s\n" % (head, line) for line in text.split("\n"))
-    name = file_path(".log")
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(file, lines.encode(errors="backslashreplace"))
-        full = os.fstat(file).st_size > LOG_LIMIT_BYTES
-    finally:
-        os.close(file)
-    if full:
+    head = "%s.%03d " % (clock_text(int(now)), now % 1 * 1000)
+    lines = head + text.replace("\n", "\n" + head) + "\n"
+    file, size = open_log()
+    os.write(file, lines.encode(errors="backslashreplace"))
+    if size > LOG_LIMIT_BYTES:
+        name = file_path(".log")
         os.replace(name, name + ".1")
+        log_file.clear()
+        os.close(file)
+
+
+def open_log():
+    """Return the open file of the copy and its size.
+
+    A forked child has its own file; the job may have closed ours and reused its number.
+    """
+    file, pid, inode = log_file or (-1, 0, 0)
+    try:
+        status = os.fstat(file)
+        if pid == os.getpid() and status.st_ino == inode:
+            return file, status.st_size
+    except OSError:
+        pass
+    file = os.open(file_path(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    status = os.fstat(file)
+    log_file[:] = [file, os.getpid(), status.st_ino]
+    return file, status.st_size
+
+
+@functools.lru_cache(maxsize=1)
+def clock_text(second):
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
 
 
 @log_errors

@@ -128,6 +128,9 @@ def _json(path: str, text: str) -> JobFile | None:
         "accumulation": "gradient_accumulation_steps",
     }
     statements = [_statement(name, plain.get(key), key, path, text) for name, key in names.items()]
+    for key in ("zero_optimization", "bf16", "fp16"):
+        if not isinstance(plain.get(key), (dict, bool, type(None))):
+            raise UserError(f"{path}:{_line(text, key)}: {key} is not an object", "correct it")
     zero = plain.get("zero_optimization")
     statements.append(_statement("stage", zero.get("stage") if isinstance(zero, dict) else None, "stage", path, text))
     widths = [width for width in ("bf16", "fp16") if _enabled(plain.get(width))]
@@ -215,6 +218,8 @@ def _kubernetes(path: str, text: str, plain: dict[str, Any]) -> JobFile:
 
 
 def _statement(name: str, value: Any, key: str, path: str, text: str) -> Statement | None:
+    if not isinstance(value, (int, float, str, type(None))):
+        raise UserError(f"{path}:{_line(text, key)}: {key} is not a number", "correct it")
     number = _number(value)
     return None if number is None else Statement(name, number, f"{key} {number}", f"{path}:{_line(text, key)}")
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.diagnosis.symptoms import SYMPTOMS
+from ddpwizard.app.diagnosis.symptoms import SYMPTOMS, TASKS
 from ddpwizard.app.session import Session
 from ddpwizard.app.watchdog.demo_job import DemoJob
-from ddpwizard.screens.shell.menu import TASKS
 from helpers.command import ddpwizard, loaded_modules
 from helpers.jobs import wait_for
 from helpers.pseudo_terminal import Terminal, marked
@@ -27,7 +26,7 @@ def test_home_shows_the_machine_and_the_tasks() -> None:
     done = ddpwizard(*PLAIN)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  memory   /dev/shm ", done.stdout, re.MULTILINE)
-    for option in ("My job hangs", "It crashed", "Check this machine", "Search the knowledge base"):
+    for option in ("My job hangs", "It crashed", "Check this machine", "Browse the knowledge base"):
         assert option in done.stdout
     assert "inspecting this machine" in done.stderr and "looking at" not in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
@@ -49,28 +48,29 @@ def test_invalid_answers_are_asked_again_with_a_hint() -> None:
 
 
 def test_a_resumed_session_continues_at_the_same_question() -> None:
-    done = plain_wizard(allow="reads", stdin="4\n7\n")
+    done = plain_wizard(allow="reads", stdin="6\n\n7\n")
     assert done.returncode == 0, done.stderr
     assert "Most likely so far" in done.stdout
     asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
     assert len(asked) == 2, "one answered, one put when the input ended"
+    assert "Path of your training script?" in done.stdout
     session = Session.load("last")
     assert f"session {session.id} is kept" in done.stderr
     assert session.last("closed") is None
     answered = [event.data for event in session.events if event.kind == "answer"]
-    assert answered[0] == {"question": "symptom", "answer": "does-not-start"} and len(answered) == 2
+    assert answered[0] == {"question": "symptom", "answer": "does-not-start"} and len(answered) == 3
     again = plain_wizard("resume", id=session.id, allow="reads")
     assert again.returncode == 0, again.stderr
-    assert "2 answers so far" in again.stdout
+    assert "3 answers so far" in again.stdout
     assert re.findall(r"^(.*\?)\n  \(why I ask", again.stdout, re.MULTILINE) == asked[1:]
 
 
 def test_an_answer_can_be_taken_back_and_skipped() -> None:
-    done = plain_wizard(allow="reads", stdin="4\n7\nb\ns\nq\n")
+    done = plain_wizard(allow="reads", stdin="6\n\n7\nb\ns\nq\n")
     asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
     assert asked[0] == asked[2] and asked[3] != asked[0]
     session = Session.load("last")
-    answers = [event.data["answer"] for event in session.events if event.kind == "answer"][1:]
+    answers = [event.data["answer"] for event in session.events if event.kind == "answer"][2:]
     assert answers[1:] == [None, "skipped"]
 
 
@@ -105,14 +105,16 @@ def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
     done = plain_wizard(stdin=talk + "y\nq\n", cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["find_unused.py"], done.stdout
     fix = Session.load("last").last("fix")
-    assert fix and fix.data["action"] == "applied"
+    assert fix and fix.data["action"] == "written"
+    assert "Example written: " in done.stdout
+    assert "your script is unchanged" in done.stdout
     undone = ddpwizard("undo", fix.data["backup"])
     assert undone.returncode == 0, undone.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_checks_and_search() -> None:
-    done = plain_wizard(stdin="5\n6\nunused gradient\nh\n6\nxyzzy\nq\n")
+    done = plain_wizard(stdin="8\n10\nunused gradient\nh\n10\nxyzzy\nq\n")
     assert done.returncode == 0, done.stderr
     assert "more in order" in done.stdout
     assert "No known cause has these words." in done.stdout
@@ -160,8 +162,8 @@ def test_ctrl_c_exits_with_130_and_names_the_session() -> None:
         [sys.executable, "-m", "ddpwizard", *QUICK, "--allow", "reads"], env=SHELL, columns=120, rows=60
     ) as terminal:
         terminal.wait_for("describe what you see:")
-        terminal.send("4\r")
-        terminal.wait_for("why I ask")
+        terminal.send("6\r")
+        terminal.wait_for("Path of your training script")
         terminal.send("ctrl+c")
         assert terminal.wait_exit() == 130
         assert f"session {Session.load('last').id} is kept".encode() in terminal.output

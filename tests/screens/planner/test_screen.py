@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def opened(pilot: Pilot[int]) -> PlanScreen:
-    await shows(pilot, "DDP, FSDP or ZeRO", "ens3")
+    await shows(pilot, "Plan a run", "ens3")
     await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
     await pilot.press("7")
     await shows(pilot, "on a GPU", "ZeRO-3")
@@ -283,7 +283,7 @@ async def test_form_is_kept_and_an_invalid_one_writes_nothing(here: Path) -> Non
         field(screen, "gpus").value = "16"
         await shows(pilot, "16 × 80 GiB on 2 nodes")
         await pilot.press("escape")
-        await shows(pilot, "DDP, FSDP or ZeRO")
+        await shows(pilot, "Plan a run")
         await pilot.press("7")
         await shows(pilot, "16 × 80 GiB on 2 nodes", "Fits: ")
         screen = pilot.app.screen

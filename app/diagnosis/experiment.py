@@ -1,0 +1,89 @@
+"""The experiment that decides a case when answers do not: what to run, and what it shows."""
+
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..triage.other_hosts import MERGE, SAVE_FROM_HOST
+from .case import Case
+from .symptoms import symptom_of
+
+SCRIPT = "train.py"  # stands for the script where its path is not known
+WHERE_IS_JOB = "where-is-job"
+ELSEWHERE = ("other-host", "container", "other-user")  # answers after which the job can be inspected elsewhere
+INSPECT_THERE = "Inspect it where it runs:"
+LAUNCH_LINES = {
+    "plain-python": "python {script}",
+    "accelerate": "accelerate launch {script}",
+    "deepspeed": "deepspeed {script}",
+    "scheduler": "srun python {script}",
+}
+TORCHRUN = "torchrun --nproc-per-node=2 {script}"
+RUN = "ddpwizard run -- {launch}"
+
+
+class Experiment(NamedTuple):
+    """Commands to run, and what they show."""
+
+    shows: str
+    commands: list[str]
+
+
+def choose_experiment(case: Case, launch_command: Sequence[str] = ()) -> Experiment:
+    """Return the experiment for the symptom of a case. ``launch_command``: that of its job, if it is known."""
+    script = shlex.quote(case.script or SCRIPT)
+    launched = LAUNCH_LINES.get(case.answer_to("how-launched"), TORCHRUN)
+    launch = shlex.join(launch_command) if launch_command else launched.format(script=script)
+    run = RUN.format(launch=launch)
+    if where := _where_it_runs(case.answer_to(WHERE_IS_JOB)):
+        return where
+    symptom = symptom_of(case.answers)
+    match symptom.id if symptom else "":
+        case "slow":
+            return Experiment(
+                "The inspection names the rank that sets the pace and shows where its time goes; the measurement "
+                "compares the links with what they can do.",
+                [f"{launch} &", "ddpwizard triage", "ddpwizard doctor --bench"],
+            )
+        case "wrong":
+            return Experiment(
+                "The review finds what makes ranks train on wrong data or step differently. If one rank with the same "
+                "total batch gives right numbers, the error is between the ranks.",
+                [f"ddpwizard review {script}", f"torchrun --nproc-per-node=1 {script}"],
+            )
+        case "memory":
+            return Experiment(
+                "The plan shows what fills the memory, and which strategy fits; the watched run keeps the message of "
+                "the rank that ran out first.",
+                [f"ddpwizard plan --script {script}", run],
+            )
+        case "dead-start":
+            return Experiment(
+                "The check names what this machine lacks; the watched run shows which rank does not come.",
+                ["ddpwizard doctor", run],
+            )
+        case "crashed":
+            return Experiment("A watched run keeps the first error of the first rank that fails.", [run])
+        case _:
+            return Experiment(
+                "A watched run is inspected as soon as it stands still: the rank that is missing, its line, and why.",
+                [run],
+            )
+
+
+def _where_it_runs(where: str) -> Experiment | None:
+    """Return how to inspect a job that runs, but not as a process of this user on this host."""
+    match where:
+        case "other-host":
+            return Experiment(
+                "The job can be inspected where it runs, and the hosts compared here.", [SAVE_FROM_HOST, MERGE]
+            )
+        case "container":
+            return Experiment(
+                "The job can be inspected inside its container or pod.",
+                ["docker exec CONTAINER ddpwizard triage", "kubectl exec POD -- ddpwizard triage"],
+            )
+        case "other-user":
+            return Experiment("The job can be inspected as its user or as root.", ["sudo ddpwizard triage"])
+        case _:
+            return None

@@ -1,0 +1,89 @@
+"""Questions of the plain wizard: they end, in an experiment if the answers do not decide the case."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.diagnosis import dialogue
+from ddpwizard.app.diagnosis.symptoms import SYMPTOMS
+from ddpwizard.app.options import Options
+from ddpwizard.screens.plain.interview import Interview
+from ddpwizard.screens.plain.prompt import EndOfInput, Prompt
+from helpers.recorded_plain import plain_wizard
+from helpers.recorded_state import RecordedMachine
+
+UNSURE = re.compile(r"cannot tell|not sure|None of these|Not tried|don't know", re.IGNORECASE)
+STARTS = [pytest.param(symptom.answers, id=symptom.id) for symptom in SYMPTOMS]
+STARTS.append(pytest.param({"symptom": "unsure"}, id="unsure"))
+
+
+class Unsure(Prompt):
+    """A person who answers every question with "I cannot tell", and skips those without such an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+        self.questions = 0
+
+    def write(self, *lines: str) -> None:
+        self.written += lines
+
+    def ask(self, prompt: str) -> str:
+        self.questions += 1
+        return ""
+
+    def choose(self, options: Sequence[str], letters: Mapping[str, str], prompt: str, words: bool = False) -> str:
+        if "s" not in letters or letters["s"] != "skip":
+            raise EndOfInput
+        self.questions += 1
+        return next((str(n) for n, option in enumerate(options, 1) if UNSURE.search(option)), "s")
+
+
+@pytest.mark.parametrize("answers", STARTS)
+def test_without_any_knowledge_the_questions_end_in_an_experiment(answers: Mapping[str, str]) -> None:
+    state, prompt = RecordedMachine(Options(plain=True, allow="reads")), Unsure()
+    case = state.begin()
+    for question, answer in answers.items():
+        case.answer(question, answer)
+    with pytest.raises(EndOfInput):
+        Interview(state, prompt).ask()
+    assert 1 <= prompt.questions <= dialogue.MOST_QUESTIONS
+    commands = [line for line in prompt.written if line.startswith("  $ ")]
+    assert dialogue.NOT_DECIDED in prompt.written and commands
+    assert any("ddpwizard" in command for command in commands)
+
+
+def test_the_first_question_of_a_hang_without_a_job_is_where_the_job_is() -> None:
+    done = plain_wizard(allow="reads", stdin="1\n1\nq\n")
+    asked = re.findall(r"^(.*\?)\n  \(why I ask", done.stdout, re.MULTILINE)
+    assert asked[0].endswith("Where is it?")
+    assert "ssh HOST ddpwizard triage --save -" in done.stdout and "--merge triage-*.json*" in done.stdout
+
+
+def test_a_script_is_reviewed_and_never_read_as_a_log(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 0:\n    dist.barrier()\n"
+    )
+    for talk in (f"{script}\nh\n9\n{script}\nh\n2\n{script}\nq\n", f"1\n5\n{script}\nd\nq\n"):
+        done = plain_wizard(allow="reads", stdin=talk)
+        assert done.returncode == 0, done.stderr
+        assert "train.py: DW401 at line 5" in done.stdout and "A collective that only some ranks reach" in done.stdout
+        assert "the text" not in done.stdout
+
+
+def test_a_shell_script_is_refused_as_a_log(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun train.py\n")
+    assert "a shell script, not a log" in plain_wizard(stdin=f"{tmp_path / 'run.sh'}\nq\n").stdout
+
+
+def test_a_question_about_a_term_shows_the_entries_on_it() -> None:
+    done = plain_wizard(stdin="what is FSDP?\nh\nq\n")
+    assert "FSDP" in done.stdout and "Which one?" in done.stdout
+
+
+def test_an_empty_paste_continues_with_questions() -> None:
+    done = plain_wizard(allow="reads", stdin="2\n.\n\nq\n")
+    assert "Path of your training script?" in done.stdout and "why I ask" in done.stdout
