@@ -20,7 +20,9 @@ from ..system.files import write_new_file
 from ..system.paths import relative_to_cwd
 from ..triage.types import JobReport
 from .apply import apply_fix
-from .build import FixContext, build_fixes
+from .build import build_fixes
+from .facts import CaseFacts, FixContext
+from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
 from .records import AppliedFix
@@ -58,8 +60,15 @@ class FixFlow:
 
     def build(self) -> list[Fix]:
         """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
+        return build_fixes(self.cause, self._context(), self._knowledge)
+
+    def planner_fields(self) -> dict[str, str]:
+        """Return the fields of the planner's form that the case determines, if the cause is a matter of memory."""
+        return planner_fields(CaseFacts(self._context())) if self.cause.family == "memory" else {}
+
+    def _context(self) -> FixContext:
         script = script_of_verdict(self.report) or script_of_session(self._session)
-        context = FixContext(
+        return FixContext(
             snapshot=self._snapshot,
             script=str(script) if script else None,
             report=self._job,
@@ -67,7 +76,6 @@ class FixFlow:
             evidence=self._evidence,
             timeline=self._timeline,
         )
-        return build_fixes(self.cause, context, self._knowledge)
 
     @property
     def directory(self) -> Path:

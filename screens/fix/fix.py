@@ -56,6 +56,7 @@ class FixScreen(WizardScreen):
         Binding("o", "write", "write files", id="fix.write", tooltip="Write the patch and new files to this directory"),
         Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo what was applied"),
         Binding("n", "next_fix", "next fix", id="fix.next", tooltip="Show another way to fix it"),
+        Binding("p", "plan", "planner", id="fix.plan", tooltip="Open the planner with the GPUs of this case"),
         Binding("left", "tab(-1)", "part", show=False, id="fix.left", tooltip="Show the part to the left"),
         Binding("right", "tab(1)", "part", show=False, id="fix.right", tooltip="Show the part to the right"),
     ]
@@ -187,6 +188,8 @@ class FixScreen(WizardScreen):
             return bool(fix and (fix.patches or fix.files))
         if action == "edit":
             return bool(fix and fix.places)
+        if action == "plan":
+            return self._entry.family == "memory"
         if action == "next_fix":
             return len(self._fixes) > 1
         if action == "undo":
@@ -314,6 +317,10 @@ class FixScreen(WizardScreen):
         if cancelled:
             self.query_one(ProgressLine).end()
         return cancelled
+
+    async def action_plan(self) -> None:
+        self.state.plan_form |= self._flow().planner_fields()
+        await self.wizard.open("plan")
 
     def action_edit(self) -> None:
         if self.fix and self.fix.places:
