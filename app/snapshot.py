@@ -65,6 +65,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pci_id: str
     memory_total_bytes: int
     memory_used_bytes: int
+    shares_host_memory: bool = False  # it has no memory of its own (GB10): total and used are those of the host
     processes: list[GpuProcess] = []
     mig: bool = False
     mig_uuids: list[str] = []
@@ -84,6 +85,9 @@ class GpuSection(SnapshotSection, frozen=True):
     local_world_size: int | None = None
     problem: str = ""
     on_pci_bus: int = 0  # NVIDIA GPUs on the PCI bus, whether or not a driver answers
+    never_returned: bool = False  # a call of the driver did not return
+    lost: int = 0  # GPUs that the driver lists and that do not answer
+    assigned: bool = False  # a scheduler or a container may show this process only some of the GPUs
     sees_all_pids: bool = (
         True  # False in a container with pids of its own: the processes that hold memory are not visible
     )

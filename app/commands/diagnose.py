@@ -1,11 +1,13 @@
 """``ddpwizard diagnose``: rank causes from logs, an error or a description."""
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
@@ -13,6 +15,10 @@ from ..diagnosis.intake import add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
+from ..fixes.build import build_fixes
+from ..fixes.facts import FixContext
+from ..fixes.fix_text import fix_document, short_fix_lines
+from ..fixes.types import Fix
 from ..logs import timeline_chart
 from ..logs.analyse import Progress
 from ..logs.read import find_sources
@@ -57,12 +63,22 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         case.add(_look(knowledge, options))
     scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
+    context = FixContext(evidence=case.evidence, timeline=timeline, script=script)
+    fixes = [
+        fix
+        for cause in (diagnosis.named(1) if diagnosis.in_scope else [])
+        for fix in build_fixes(knowledge.causes[cause.id], context, knowledge)
+    ]
     if options.json:
-        print_json(public_document("diagnosis", knowledge, diagnosis))
+        body = msgspec.to_builtins(diagnosis) | {"fix": fix_document(fixes[0]) if fixes else None}
+        print_json(public_document("diagnosis", knowledge, body))
     else:
         for line in [*timeline_chart.chart_lines(timeline), ""] if timeline else []:
             print_line(line)
-        print_diagnosis(diagnosis, knowledge)
+        line = ["ddpwizard", "diagnose", *paths, *(["--script", script] if script else [])]
+        line += [word for answer in answers for word in ("--answer", answer)] + ["--probe"] * probe
+        print_diagnosis(diagnosis, knowledge, line)
+        print_fixes(fixes)
     return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
 
 
@@ -137,8 +153,21 @@ def _reason(line: ReasonLine) -> str:
     return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
-def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
-    """Print the ranking: the best causes with their reasons, other observations, and the next step."""
+def print_fixes(fixes: Sequence[Fix]) -> None:
+    """Print the first fix of a cause, and where the others are."""
+    for line in ["", *short_fix_lines(fixes[0])] if fixes else []:
+        print_line(line)
+    if fixes:
+        others = len(fixes) - 1
+        more = f"{others} other {'fix' if others == 1 else 'fixes'}: " if others else ""
+        print_line(f"  {more}ddpwizard explain {fixes[0].cause}")
+
+
+def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Sequence[str] = ()) -> None:
+    """Print the ranking: the best causes with their reasons, other observations, and the next step.
+
+    ``command_line`` is that of this run, to which the next step is added.
+    """
     if not diagnosis.in_scope:
         print_line("This does not look like a problem of distributed training: no known message was found.")
         return
@@ -154,7 +183,6 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
             print_line(_reason(line))
         if place == 1:
             print_line(f"     {knowledge.causes[cause.id].summary}")
-            print_line(f"     → ddpwizard explain {cause.id}")
     if named:
         print_line(f"–  something else   {probability_text(diagnosis.other)}")
     for item in diagnosis.evidence:
@@ -163,9 +191,12 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge) -> None:
             print_line(f"   also found, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
+    again = shlex.join(command_line)
     if probe:
-        print_line(f"next: probe {probe.text}   --probe")
+        print_line(f"next: probe {probe.text}")
+        print_line(f"  {again} --probe")
     if question:
-        print_line(
-            f"next: {question.text}   --answer {question.id}=({' | '.join(knowledge.questions[question.id].answers)})"
-        )
+        answers = list(knowledge.questions[question.id].answers)
+        print_line(f"next: {question.text}")
+        print_line(f"  {again} --answer {question.id}={answers[0]}")
+        print_line(f"  or {', '.join(answers[1:])} in place of {answers[0]}")

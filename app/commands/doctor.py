@@ -27,6 +27,7 @@ from .common import common_options, force_option
 from .doctor_text import print_checks
 
 WORST = ("fail", "warn", "unknown", "skip", "ok")
+STRICT = ("fail", "warn", "unknown")
 BENCH = "allreduce"
 
 
@@ -36,11 +37,15 @@ BENCH = "allreduce"
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Save the snapshot as JSON.")
 @force_option("--save")
 @click.option("--replay", metavar="FILE", type=click.Path(path_type=Path), help="Analyse a saved snapshot instead.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also for warnings and for what could not be inspected.")
 @common_options
-def command(full: bool, bench: bool, save: Path | None, force: bool, replay: Path | None, options: Options) -> int:
+def command(
+    full: bool, bench: bool, save: Path | None, force: bool, replay: Path | None, strict: bool, options: Options
+) -> int:
     """Check this machine: launch environment, torch, GPUs, port, network, limits, MASTER_ADDR.
 
-    Exit code 0: no problem found; 1: a check failed; 3: nothing could be inspected.
+    Exit code 0: no check failed; 1: a check failed (with --strict also a warning or an unknown); 3: nothing could be
+    inspected.
 
     \b
     Examples:
@@ -69,7 +74,7 @@ def command(full: bool, bench: bool, save: Path | None, force: bool, replay: Pat
         print_json(public_document("doctor", knowledge, _body(snapshot, checks, knowledge)))
     else:
         print_checks(snapshot, checks, full=full, ascii_only=options.ascii)
-    return ExitCode.FOUND if any(check.status in ("fail", "warn") for check in checks) else ExitCode.OK
+    return ExitCode.FOUND if any(check.status in (STRICT if strict else ("fail",)) for check in checks) else ExitCode.OK
 
 
 def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:

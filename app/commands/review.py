@@ -13,7 +13,8 @@ from ... import __version__
 from ...knowledge.schema import Knowledge, Safety
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..fixes.apply import AppliedFix, apply_fix
+from ..fixes.apply import apply_fix
+from ..fixes.records import AppliedFix
 from ..fixes.types import FilePatch, Fix
 from ..options import Options, knowledge_for
 from ..review import output_formats
@@ -42,7 +43,7 @@ class _Script(msgspec.Struct):
 @click.command(name="review")
 @click.argument("paths", nargs=-1, metavar="PATH…", required=True, type=click.Path(path_type=Path))
 @click.option("--diff", is_flag=True, help="Print one patch with every fix, safe and unsafe; write nothing.")
-@click.option("--fix", is_flag=True, help="Apply the safe fixes; ddpwizard undo reverts them.")
+@click.option("--fix", is_flag=True, help="Show the safe fixes and apply them; ddpwizard undo reverts them.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: also apply fixes that may change behaviour.")
 @click.option("--rule", "rules", metavar="ID", multiple=True, help="Only this rule. Repeatable.")
 @click.option(
@@ -73,6 +74,9 @@ def command(
     safeties: list[Safety] = ["safe", "unsafe"] if unsafe_fixes or diff else ["safe"]
     scripts, unread = _read(paths, knowledge, rules or None, safeties if fix or diff else [])
     if fix:
+        for script in scripts:
+            for line in unified_diff(script.text, script.after, relative_to_cwd(str(script.path))).splitlines():
+                print_progress(line)
         applied = _apply(scripts)
         for script in scripts if applied else []:
             script.text, script.findings = (
@@ -147,7 +151,7 @@ def _apply(scripts: list[_Script]) -> AppliedFix | None:
     fix = Fix(
         id="review",
         cause=causes.most_common(1)[0][0],
-        title="Patches of the review",
+        title=", ".join(dict.fromkeys(finding.fix.id for s in changed for finding in s.done if finding.fix)),
         safety="unsafe",
         patches=[FilePatch(path=str(s.path), before=s.text, after=s.after) for s in changed],
     )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from ... import __version__
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -154,7 +156,8 @@ class RunDiagnosis:
 
         if not self.report_file:
             return []
-        document = json_bytes(public_document("diagnosis", self.knowledge, case.diagnosis()))
+        body = msgspec.to_builtins(case.diagnosis()) | {"why": why}
+        document = json_bytes(public_document("diagnosis", self.knowledge, body))
         return [notify.write_report(self.report_file, document, [why, "", *lines])]
 
 
@@ -165,9 +168,9 @@ def _load_knowledge(options: Options, write: WriteText) -> Knowledge:
 
     try:
         knowledge = load_knowledge(*options.knowledge)
-    except UserError:
-        raise
     except Exception as error:
+        if not all(directory.is_dir() for directory in options.knowledge):
+            raise
         write(f"only the built-in knowledge is used: {type(error).__name__}: {error}")
         knowledge = read_knowledge()
     for line in left_out_lines(knowledge):

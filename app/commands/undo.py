@@ -1,31 +1,73 @@
 """``ddpwizard undo [ID]``: revert the last applied fix, or a named one."""
 
+import sys
 import time
 
 import click
 
+from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..fixes.apply import undo_fix
+from ..fixes.records import AppliedFix
+from ..fixes.undo import applied_fixes, preview_undo, undo_fix
 from ..options import Options
 from ..text.json_output import print_json, public_document
-from ..text.terminal import print_line
+from ..text.terminal import print_line, print_progress
 from .common import common_options
 
 
 @click.command(name="undo")
 @click.argument("id_", metavar="[ID]", required=False)
+@click.option("--list", "listed", is_flag=True, help="List the applied fixes, newest first; revert nothing.")
 @common_options
-def command(id_: str | None, options: Options) -> int:
+def command(id_: str | None, listed: bool, options: Options) -> int:
     """Revert the last applied fix, or the one with this ID (or a prefix of it).
 
-    Refused if a file has changed since, so that none of your changes is lost.
+    Shows the change, and asks first in a terminal. Refused if a file has changed since, so that none of your changes is
+    lost.
     """
-    taken = undo_fix(id_)
+    if listed and id_ is not None:
+        raise UserError("--list reverts nothing", "leave out the ID")
+    if listed:
+        return _list(options)
+    preview = preview_undo(id_)
+    if not options.json:
+        print_progress(f"Reverts {_name(preview.applied)}, applied {_time(preview.applied)}:")
+        for line in [*map(_indented, preview.applied.paths), *preview.diff.splitlines()]:
+            print_progress(line)
+        if sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Revert it?", err=True):
+            raise UserError("nothing was reverted", "ddpwizard undo --list shows other fixes and their ids")
+    taken = undo_fix(preview.applied.id)
     if options.json:
         print_json(public_document("undo", None, taken))
     else:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(taken.at))
-        print_line(f"Reverted {taken.fix}, applied {when}, id {taken.id}")
+        print_line(f"Reverted {_name(taken)}, applied {_time(taken)}, id {taken.id}")
         for path in taken.paths:
-            print_line(f"  {path}")
+            print_line(_indented(path))
     return ExitCode.OK
+
+
+def _list(options: Options) -> int:
+    fixes = applied_fixes()
+    if options.json:
+        print_json(public_document("undo-list", None, {"fixes": fixes}))
+        return ExitCode.OK
+    if not fixes:
+        print_progress("no fix was applied yet: ddpwizard review --fix applies some")
+    for each in fixes:
+        name = f"{_time(each.applied)}  {_name(each.applied)}" if each.applied else "its record cannot be read"
+        print_line(f"{each.id}  {each.state:<13}  {name}")
+        for path in each.applied.paths if each.applied else []:
+            print_line(_indented(path))
+    return ExitCode.OK
+
+
+def _name(applied: AppliedFix) -> str:
+    return f"{applied.fix} ({applied.title})" if applied.title else applied.fix
+
+
+def _time(applied: AppliedFix) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(applied.at))
+
+
+def _indented(path: str) -> str:
+    return f"  {path}"

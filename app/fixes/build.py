@@ -19,6 +19,7 @@ from ..triage.types import JobReport
 from . import code_templates
 from .call_options import patch_calls
 from .facts import CaseFacts, FixContext
+from .planner_link import planner_command
 from .recipes.table import RECIPES
 from .recipes.types import RecipeResult
 from .types import FilePatch, Fix, Place
@@ -114,7 +115,8 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         made = msgspec.structs.replace(made, places=[*made.places, *set_places])
         if patches:
             fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe)
-    text, code, note = (fill_template(part, facts.values).strip("\n") for part in (spec.text, spec.code, spec.note))
+    values = {"plan": planner_command(facts), **facts.values} if facts.values else {}
+    text, code, note = (fill_template(part, values).strip("\n") for part in (spec.text, spec.code, spec.note))
     is_new = bool(made.text or made.code)
     fix = msgspec.structs.replace(
         fix,

@@ -272,6 +272,14 @@ class CaseFacts:
             yield "workers", str(max(1, machine.cpus // max(1, ranks) - 1))
 
     @cached_property
+    def gpu_memory_bytes(self) -> int:
+        """The memory of the GPU in the first out-of-memory message of a log, or 0."""
+        attempts = self.context.timeline.attempts if self.context.timeline else []
+        events = (e for a in attempts for e in [*(e for t in a.tracks for e in t.events), *a.shared])
+        totals = (event.values.get("total", "") for event in events if event.id == "mark:oom")
+        return next((int(total) for total in totals if total.isdigit()), 0)
+
+    @cached_property
     def _timeout_s(self) -> float | None:
         values = (item.values.get("timeout_ms", "") for item in self.context.evidence)
         return next((int(value) / 1000 for value in values if value.isdigit()), None)

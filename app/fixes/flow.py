@@ -4,7 +4,6 @@ Each step that changes or proves something leaves its event in the session here.
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,12 +19,16 @@ from ..snapshot import Snapshot, plain_snapshot
 from ..system.files import write_new_file
 from ..system.paths import relative_to_cwd
 from ..triage.types import JobReport
-from .apply import AppliedFix, apply_fix, undo_fix
-from .build import FixContext, build_fixes
+from .apply import apply_fix
+from .build import build_fixes
+from .facts import CaseFacts, FixContext
+from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
+from .records import AppliedFix
 from .state_before import FAILED, failure_before, wrong_before
 from .types import Fix
+from .undo import undo_fix
 from .watch_relaunch import Progress
 
 ProofKind = Literal["job", "probe", "command"]
@@ -57,8 +60,15 @@ class FixFlow:
 
     def build(self) -> list[Fix]:
         """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
+        return build_fixes(self.cause, self._context(), self._knowledge)
+
+    def planner_fields(self) -> dict[str, str]:
+        """Return the fields of the planner's form that the case determines, if the cause is a matter of memory."""
+        return planner_fields(CaseFacts(self._context())) if self.cause.family == "memory" else {}
+
+    def _context(self) -> FixContext:
         script = script_of_verdict(self.report) or script_of_session(self._session)
-        context = FixContext(
+        return FixContext(
             snapshot=self._snapshot,
             script=str(script) if script else None,
             report=self._job,
@@ -66,7 +76,6 @@ class FixFlow:
             evidence=self._evidence,
             timeline=self._timeline,
         )
-        return build_fixes(self.cause, context, self._knowledge)
 
     @property
     def directory(self) -> Path:
@@ -127,16 +136,18 @@ class FixFlow:
                 return "your job's own command again with this fix, kept apart from your files; it asks first"
             case "job":
                 return "after you have changed it: your job's own command again, kept apart from your files; asks first"
+            case "command" if fix.patches:
+                return "the command that you give, with this fix, kept apart from your files; it asks first"
             case "command":
                 return "after you have changed it: the command that you give, kept apart from your files; asks first"
             case "probe":
                 return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
         return ""
 
-    async def plan_proof(self, fix: Fix, command: str = "") -> ProofPlan | None:
+    async def plan_proof(self, fix: Fix, command: str = "", python: str = "") -> ProofPlan | None:
         """Plan the run that proves a fix, to be shown and confirmed; None for a probe, which needs no question.
 
-        ``command``: the user's command line, where the job is not known.
+        ``command``: the user's command line, where the job is not known; ``python``: the user's interpreter.
 
         Raises:
             UserError: As ``plan_job_proof`` and ``plan_command_proof``.
@@ -147,7 +158,7 @@ class FixFlow:
             memory = {gpu.index: gpu.memory_total_bytes for gpu in gpus}
             return await asyncio.to_thread(plan_job_proof, self.report, fix, memory)
         if kind == "command":
-            return await asyncio.to_thread(plan_command_proof, command, self._session, Path.cwd(), os.environ)
+            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, Path.cwd(), python)
         return None
 
     async def prove(

@@ -20,7 +20,7 @@ from ..system.paths import relative_to_cwd
 from ..text.units import bytes_text, count_text, seconds_text
 from ..training_script.written_paths import WrittenPath, files_of_script
 from ..triage.types import JobReport
-from .relaunch import Relaunch, module_file, plan_relaunch
+from .relaunch import Relaunch, changed_files, module_file, plan_relaunch
 from .sandbox import gpus_in_use, refuse_held_gpus, written_paths
 from .state_before import failed_here, failure_before
 from .types import Fix
@@ -72,13 +72,15 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
     )
 
 
-def plan_command_proof(line: str, session: Session, cwd: Path, environ: Mapping[str, str]) -> ProofPlan:
-    """Plan to run a command line of the user, for a failure that is known from a log only.
+def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python: str) -> ProofPlan:
+    """Plan to run a command line of the user with the fix, for a failure that is known from a log only.
+
+    A launcher that is not on the PATH is that of the interpreter ``python``.
 
     Raises:
         UserError: It starts no script, or its program or script does not exist.
     """
-    words = _words(line)
+    words = _words(line, python)
     started, known = parse_launcher(words), parse_python(words)
     if started and started.launcher in REPLACED and started.script:
         head, rest, launcher = start_again(started), started.script_words, started.launcher
@@ -97,15 +99,16 @@ def plan_command_proof(line: str, session: Session, cwd: Path, environ: Mapping[
         script_index=len(head),
         script=script,
         cwd=cwd,
-        environ=environment_to_start_again(environ, launcher),
+        environ=environment_to_start_again(os.environ, launcher),
         root=cwd if script.is_relative_to(cwd) else script.parent,
         copy=cwd if script.is_relative_to(cwd) else script.parent,
+        files=changed_files(fix, cwd),
     )
     return ProofPlan(
         relaunch=relaunch,
         ranks=int(count) if count.isdecimal() else 0,
         limit_s=PROOF_LIMIT_S,
-        changed=[],
+        changed=sorted(relaunch.files),
         held=[],
         written=written_paths(relaunch),
         before=failure_before(session),
@@ -187,7 +190,7 @@ def _held(report: JobReport) -> list[str]:
     held = [f"GPU {index} ({bytes_text(used)})" for index, used in sorted(gpus_in_use(report).items())]
     port = report.job.master.rpartition(":")[2]
     held += [f"port {port}"] if port else []
-    return [*held, count_text(len(alive), "process")]
+    return [*held, f"{count_text(len(alive), 'rank')} that still run"]
 
 
 def _written_line(each: WrittenPath) -> str:
@@ -195,7 +198,7 @@ def _written_line(each: WrittenPath) -> str:
     return f"  {place} {each.call} → {each.path or f'{each.argument} (known only when it runs)'}"
 
 
-def _words(line: str) -> list[str]:
+def _words(line: str, python: str) -> list[str]:
     """Return the words of a command line, with the path of its program.
 
     Raises:
@@ -207,7 +210,7 @@ def _words(line: str) -> list[str]:
         raise UserError(f"{line!r}: {error}", "close the quotes") from error
     if not words:
         raise UserError("no command was given", "give the line that starts the job: torchrun … train.py")
-    program = shutil.which(words[0])
+    program = shutil.which(words[0]) or shutil.which(words[0], path=str(Path(python).parent))
     if program is None:
         raise UserError(f"{words[0]}: no such program", "activate the environment of the job, or give its path")
     return [program, *words[1:]]

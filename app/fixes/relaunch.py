@@ -87,7 +87,7 @@ def plan_relaunch(job: Job, fix: Fix) -> Relaunch:
         environ=environment_to_start_again(process.environ, job.launcher),
         root=root,
         copy=root,
-        files=_changed_files(fix, cwd),
+        files=changed_files(fix, cwd),
     )
 
 
@@ -124,7 +124,7 @@ def move_to_copy(relaunch: Relaunch, copy: Path) -> Relaunch:
     )
 
 
-def _changed_files(fix: Fix, cwd: Path) -> dict[str, str]:
+def changed_files(fix: Fix, cwd: Path) -> dict[str, str]:
     """Return the text of each file of a fix: patched ones as they will be, new ones in the working directory.
 
     A file that was edited since the fix was made is taken as it is now: the user corrected it by hand.

@@ -30,7 +30,8 @@ END_TIMEOUT_S = 10.0
 TORCHRUN_SUMMARY = "torch/distributed/elastic/"
 # Messages of torch's libraries that are no error, perhaps behind the name of a rank ("[W1122 17:03:11.1 socket.cpp:2]",
 # "W1122 17:03:11.123000 4711 torch/…"), and Python's warnings.
-LIBRARY_LINE = re.compile(r"^(?:\[?(?:rank)?\d*\]?:? ?)?\[?[IW]\d{4} \d\d:\d\d:\d\d|^\S+:\d+: \w*Warning: |^\*{5,}")
+LIBRARY_LINE = re.compile(r"^(?:\[?(?:rank)?\d*\]?:? ?)?\[?[IW]\d{4} \d\d:\d\d:\d\d|^\S+:\d+: \w*Warning: ")
+NOTICE = re.compile(r"^\*{5,}\s*$")
 LAST_LINES = 6
 
 
@@ -56,7 +57,10 @@ async def watch(
     while not task.done():
         await asyncio.wait([task], timeout=SAMPLE_INTERVAL_S)
         job = _marked(mark)
-        if task.done() or job is None:
+        if task.done():
+            continue
+        if job is None:
+            report_progress("started, no rank is there yet")
             continue
         look = await stacks.sample_stacks(job.processes)
         samples = [(j, s) for j, s in samples if s.keys() == look.keys()] + [(job, look)]
@@ -84,10 +88,16 @@ async def wait_until_gone(mark: str) -> None:
 
 def last_lines(log: str) -> str:
     """Return the last own lines of the ranks, without messages of torch's libraries and torchrun's summary."""
-    lines = [line for line in log.splitlines() if line.strip()]
-    summary = next((i for i, line in enumerate(lines) if TORCHRUN_SUMMARY in line), len(lines))
-    own = [line for line in lines[:summary] if not LIBRARY_LINE.match(line)]
-    return "\n".join((own or lines[:summary] or lines)[-LAST_LINES:])
+    own: list[str] = []
+    in_notice = False  # between two lines of asterisks
+    for line in log.splitlines():
+        if TORCHRUN_SUMMARY in line and not LIBRARY_LINE.match(line):
+            break
+        if NOTICE.match(line):
+            in_notice = not in_notice
+        elif line.strip() and not in_notice and not LIBRARY_LINE.match(line):
+            own.append(line)
+    return "\n".join(own[-LAST_LINES:])
 
 
 def _result_of(outcome: ProcessOutcome, check: ProgressCheck | None, ranks: int) -> RunResult:

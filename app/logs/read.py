@@ -4,13 +4,14 @@ A text is read in chunks, so that a log of any size fits: gzip is unpacked, term
 """
 
 import os
+import re
 import select
 import stat
 import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -19,6 +20,10 @@ from ..text.terminal import split_at_sequence, strip_sequences_bytes
 from .path_hints import PathHint, path_hints
 
 STDIN = "<stdin>"
+LOG_ENDINGS = ("", ".log", ".out", ".err", ".txt", ".stdout", ".stderr", ".jsonl")
+LOG_WORD = re.compile(r"\.log\b|stdout|stderr|slurm-|\.[oe]\d+$|^(?:log|error)\b.*\.json$")
+ROTATED = re.compile(r"\.\d+$|\.old$|[-.]\d{4}-?\d\d-?\d\d.*$")
+NO_LOG = re.compile(r"\.|requirements|license|licence|readme|makefile|dockerfile|notice|authors|changelog")
 BINARY_PROBE_BYTES = 8192
 BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
@@ -135,12 +140,21 @@ def _files(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        found = sorted(p for p in path.rglob("*") if p.is_file() and not _is_binary(_head(p)))
+        found = sorted(p for p in path.rglob("*") if is_log_name(p.name) and p.is_file() and not _is_binary(_head(p)))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
     if not found:
-        raise UserError(f"{path}: no text file in the directory", "pass the directory to which the job writes its logs")
+        raise UserError(
+            f"{path}: no log in the directory", "pass the directory to which the job writes its logs, or files"
+        )
     return found
+
+
+def is_log_name(name: str) -> bool:
+    """Return whether a file of a directory is taken for a log: by its ending or by a word in its name."""
+    name = name.lower().removesuffix(".gz")
+    plain = ROTATED.sub("", name)
+    return not NO_LOG.match(name) and (PurePath(plain).suffix in LOG_ENDINGS or bool(LOG_WORD.search(name)))
 
 
 def _is_binary(content: bytes) -> bool:

@@ -18,6 +18,7 @@ SIGNS: dict[EventKind, str] = {
     "consequence": "!",
     "error": "X",
 }
+MEANING = {"X": "error", "!": "consequence", "o": "start, restart or summary", "·": "step", "#": "end"}
 BY_SEVERITY = list(SIGNS)  # of two events in one cell the later one in this list is drawn
 
 
@@ -64,8 +65,15 @@ def chart_lines(timeline: Timeline) -> list[str]:
         ]
         if len(drawn) > SHOWN_ROWS:
             lines.append(f"  and {count_text(len(drawn) - SHOWN_ROWS, 'more row')}")
-        lines.append("  X error   ! consequence   · step   # end")
+        if marks := _legend(drawn[:SHOWN_ROWS]):
+            lines.append(f"  {marks}")
     return lines
+
+
+def _legend(rows: Sequence[ChartRow]) -> str:
+    """Return the meaning of the marks that are drawn."""
+    drawn = {cell for row in rows for cell in row.cells}
+    return "   ".join(f"{sign} {meaning}" for sign, meaning in MEANING.items() if sign in drawn)
 
 
 def first_failure_sentence(timeline: Timeline) -> str:

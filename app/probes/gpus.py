@@ -23,8 +23,11 @@ __all__ = ["build_gpu_section", "collect", "judge", "visible_devices"]
 
 LIMIT_S = 10.0
 NVIDIA_VENDOR = "0x10de"
+PASSED_THROUGH = "vfio-pci"  # the driver of a GPU that a virtual machine uses
 DISPLAY_CLASS = "0x03"  # PCI class of GPUs: 0x0300 VGA, 0x0302 3D controller
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # Linux: PROC_PID_INIT_INO, include/linux/proc_ns.h
+# Variables of schedulers and container runtimes, which may show a process only some of the GPUs of the machine.
+ASSIGNERS = frozenset({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "KUBERNETES_SERVICE_HOST", "NVIDIA_VISIBLE_DEVICES"})
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 # nvml.h, nvmlClocksEventReasons. Left out: idle, clocks set by hand, sync boost, and the software power cap, which
 # every GPU under full load reaches.
@@ -32,12 +35,21 @@ THROTTLE_BITS = {0x8: "hw-slowdown", 0x20: "sw-thermal", 0x40: "hw-thermal", 0x8
 
 
 async def collect(context: ProbeContext) -> GpuSection:
-    """Query NVML. A missing driver is not an error; the section reports it.
+    """Query NVML. A missing driver and a call that does not return are no errors; the section reports them.
 
     Raises:
-        InspectionError: NVML did not answer in time or failed.
+        InspectionError: NVML failed.
     """
-    return await run_isolated(read_gpu_section, GpuSection, context, limit_s=LIMIT_S, subject="the GPUs through NVML")
+    limit_s = context.limit_s or LIMIT_S
+    problem = f"NVML did not return within {limit_s:g} s"
+    return await run_isolated(
+        read_gpu_section,
+        GpuSection,
+        context,
+        limit_s=LIMIT_S,
+        subject="the GPUs through NVML",
+        on_timeout=lambda: GpuSection(problem=problem, on_pci_bus=_on_pci_bus(), never_returned=True),
+    )
 
 
 def read_gpu_section(request: ChildRequest) -> GpuSection:
@@ -52,8 +64,8 @@ def read_gpu_section(request: ChildRequest) -> GpuSection:
 def build_gpu_section(answer: dict[str, Any], request: ChildRequest) -> GpuSection:
     """Build the section from NVML's answer and the processes that it lists."""
     environ, ranks_on_host = _launch(request)
+    sees_all_pids = proc_files.read_link_of(os.getpid(), "ns/pid") == INITIAL_PID_NAMESPACE
     known = _processes({entry["pid"] for gpu in answer["gpus"] for entry in gpu["processes"]})
-    namespace = proc_files.read_link_of(os.getpid(), "ns/pid")
     return GpuSection(
         driver=answer["driver"],
         gpus=[_gpu(gpu, known) for gpu in answer["gpus"]],
@@ -61,7 +73,9 @@ def build_gpu_section(answer: dict[str, Any], request: ChildRequest) -> GpuSecti
         local_world_size=ranks_on_host,
         problem=answer["problem"],
         on_pci_bus=_on_pci_bus(),
-        sees_all_pids=namespace == INITIAL_PID_NAMESPACE,
+        sees_all_pids=sees_all_pids,
+        lost=answer["lost"],
+        assigned=not sees_all_pids or not ASSIGNERS.isdisjoint({*environ, *os.environ}),
     )
 
 
@@ -69,6 +83,15 @@ def _gpu(raw: dict[str, Any], known: dict[int, GpuProcess]) -> Gpu:
     bits = raw["throttle_bits"] or 0
     processes = [replace(known[entry["pid"]], used_bytes=entry["used_bytes"]) for entry in raw["processes"]]
     copied = {name: value for name, value in raw.items() if name != "throttle_bits"}
+    if raw["memory_total_bytes"] is None:
+        import psutil
+
+        host = psutil.virtual_memory()
+        copied |= {
+            "memory_total_bytes": host.total,
+            "memory_used_bytes": host.total - host.available,
+            "shares_host_memory": True,
+        }
     return Gpu(
         **copied
         | {
@@ -127,7 +150,9 @@ def _on_pci_bus() -> int:
     except OSError:
         return 0
     return sum(
-        _text(device / "vendor") == NVIDIA_VENDOR and _text(device / "class").startswith(DISPLAY_CLASS)
+        _text(device / "vendor") == NVIDIA_VENDOR
+        and _text(device / "class").startswith(DISPLAY_CLASS)
+        and (device / "driver").resolve().name != PASSED_THROUGH
         for device in devices
     )
 

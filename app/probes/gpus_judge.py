@@ -17,10 +17,15 @@ def judge(snapshot: Snapshot) -> list[Check]:
     section = snapshot.gpus
     if section is None:
         return []
+    if section.never_returned:
+        return [_never_returned(section)]
     if not section.gpus:
         return [_none(section)]
     job_pids = set(snapshot.env.ranks) if snapshot.env else set()
     checks = [_inventory(section), *_conditions(section), *_memory(section, job_pids)]
+    missing = section.on_pci_bus - len(section.gpus) - section.lost
+    if missing > 0 and not section.assigned:
+        checks.append(_missing(section, missing))
     if section.problem:
         checks.append(Check("gpus.lost", "fail", "a GPU does not answer", section.problem, fix="search dmesg for Xid"))
     return checks + list(_ranks(section, snapshot))
@@ -41,14 +46,42 @@ def _none(section: GpuSection) -> Check:
                  finding="gpus.none")  # fmt: skip
 
 
+def _never_returned(section: GpuSection) -> Check:
+    seen = f"; {count_text(section.on_pci_bus, 'NVIDIA GPU')} on the PCI bus" if section.on_pci_bus else ""
+    return Check(
+        "gpus.driver",
+        "fail",
+        "a call of the NVIDIA driver does not return",
+        section.problem + seen,
+        finding="gpus.no-answer",
+        fix="nvidia-smi hangs as well then: search dmesg for Xid and NVRM, drain the node and reboot it",
+    )
+
+
+def _missing(section: GpuSection, missing: int) -> Check:
+    return Check(
+        "gpus.missing",
+        "fail",
+        f"{count_text(missing, 'GPU')} of {section.on_pci_bus} on the PCI bus unknown to the driver",
+        f"NVML lists {len(section.gpus) + section.lost}: a GPU that failed to start or was lost is not among them",
+        finding="gpus.missing",
+        fix="search dmesg for NVRM and Xid; take the node out of service and reboot it",
+    )
+
+
 def _inventory(section: GpuSection) -> Check:
-    models = Counter(f"{gpu.name} {bytes_text(gpu.memory_total_bytes)}" for gpu in section.gpus)
+    models = Counter(f"{gpu.name} {_memory_text(gpu)}" for gpu in section.gpus)
     devices, _ = visible_devices(section)
     takes = ", ".join(f"{rank} → {_device(device)}" for rank, device in enumerate(devices))
     detail = f"driver {section.driver}; local rank → device: {takes}" if takes else f"driver {section.driver}"
     if len(models) > 1:
         detail += "; CUDA orders different models by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set"
     return Check("gpus", "ok", ", ".join(f"{count} × {model}" for model, count in models.items()), detail)
+
+
+def _memory_text(gpu: Gpu) -> str:
+    shared = " shared with the host" if gpu.shares_host_memory else ""
+    return bytes_text(gpu.memory_total_bytes) + shared
 
 
 def _device(device: VisibleDevice) -> str:
@@ -118,9 +151,9 @@ def _memory(section: GpuSection, job_pids: set[int]) -> Iterator[Check]:
             elif not process.alive and section.sees_all_pids:
                 gone.append((gpu, f"{used} by pid {process.pid}, which has ended"))
         unseen = not section.sees_all_pids and not any(process.alive for process in gpu.processes)
-        if unseen and gpu.memory_used_bytes > UNEXPLAINED_BYTES:
+        if unseen and not gpu.shares_host_memory and gpu.memory_used_bytes > UNEXPLAINED_BYTES:
             held.append((gpu, f"{used} by something outside this container"))
-        elif not gpu.processes and gpu.memory_used_bytes > UNEXPLAINED_BYTES:
+        elif not gpu.processes and not gpu.shares_host_memory and gpu.memory_used_bytes > UNEXPLAINED_BYTES:
             gone.append((gpu, f"{used} by no process that the driver lists"))
     if held:
         yield Check(

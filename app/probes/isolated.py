@@ -43,9 +43,17 @@ class ChildAnswer(msgspec.Struct, frozen=True):
 
 
 async def run_isolated(
-    read: Callable[[ChildRequest], T], section: type[T], context: ProbeContext, *, limit_s: float, subject: str
+    read: Callable[[ChildRequest], T],
+    section: type[T],
+    context: ProbeContext,
+    *,
+    limit_s: float,
+    subject: str,
+    on_timeout: Callable[[], T] | None = None,
 ) -> T:
     """Call ``read``, a function of a module, in a child, and return its section.
+
+    ``on_timeout`` makes the section of a ``read`` that takes too long.
 
     Raises:
         InspectionError: ``read`` raised it, failed, or did not answer within the limit. ``subject``: what was read.
@@ -55,6 +63,8 @@ async def run_isolated(
     path = json.dumps([entry for entry in sys.path if entry])
     command = [sys.executable, "-I", "-c", BOOT, path, __name__, read.__module__, read.__name__, request]
     outcome = await run_process(command, limit_s=context.limit_s or limit_s, answers=True)
+    if outcome.status == "timed_out" and on_timeout:
+        return on_timeout()
     if outcome.status != "ok":
         raise InspectionError(f"{subject}: reading it {outcome.why}", "try again; if it stays, see the log file")
     answer = msgspec.json.decode(outcome.answer, type=ChildAnswer)

@@ -7,14 +7,15 @@ can replace it.
 from typing import Any
 
 Answer = dict[str, Any]
+NOT_SUPPORTED = "Not Supported"  # nvmlErrorString of NVML_ERROR_NOT_SUPPORTED
 
 
 def read_nvml(nvml: Any) -> Answer:
-    """Return {driver, gpus, problem}. ``problem``: why no driver answers, or which GPU does not."""
+    """Return {driver, gpus, problem, lost}. ``problem``: why none answers, or which GPUs do not; ``lost``: how many."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return {"driver": "", "gpus": [], "problem": str(error)}
+        return {"driver": "", "gpus": [], "problem": str(error), "lost": 0}
     gpus: list[Answer] = []
     problems: list[str] = []
     try:
@@ -25,14 +26,14 @@ def read_nvml(nvml: Any) -> Answer:
             except nvml.NVMLError as error:  # a GPU that fell off the bus must not hide the others
                 problems.append(f"GPU {index}: {error}")
     except nvml.NVMLError as error:
-        return {"driver": "", "gpus": [], "problem": str(error)}
+        return {"driver": "", "gpus": [], "problem": str(error), "lost": 0}
     finally:
         nvml.nvmlShutdown()
-    return {"driver": driver, "gpus": gpus, "problem": "; ".join(problems)}
+    return {"driver": driver, "gpus": gpus, "problem": "; ".join(problems), "lost": len(problems)}
 
 
 def _gpu(nvml: Any, index: int) -> Answer:
-    """One GPU. Identity and memory are required; other values may be None."""
+    """One GPU. Its identity is required; other values may be None."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def ask(name: str, *arguments: Any) -> Any:
@@ -42,10 +43,7 @@ def _gpu(nvml: Any, index: int) -> Answer:
         except nvml.NVMLError:
             return None
 
-    try:  # since driver 510: without the memory that the driver reserves
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
-    except (nvml.NVMLError, AttributeError, TypeError):
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    memory = _memory(nvml, handle)
     mig = ask("nvmlDeviceGetMigMode")
     throttle = ask("nvmlDeviceGetCurrentClocksEventReasons")
     return {
@@ -53,8 +51,8 @@ def _gpu(nvml: Any, index: int) -> Answer:
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
         "name": _text(nvml.nvmlDeviceGetName(handle)),
         "pci_id": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-        "memory_total_bytes": memory.total,
-        "memory_used_bytes": memory.used,
+        "memory_total_bytes": memory.total if memory else None,
+        "memory_used_bytes": memory.used if memory else None,
         "processes": [
             {"pid": process.pid, "used_bytes": process.usedGpuMemory}
             for process in ask("nvmlDeviceGetComputeRunningProcesses") or []
@@ -69,6 +67,20 @@ def _gpu(nvml: Any, index: int) -> Answer:
         "compute_mode": ask("nvmlDeviceGetComputeMode"),
         "nvlinks": _nvlinks(nvml, handle),
     }
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """The memory of one GPU, or None if it has none of its own."""
+    try:  # since driver 510: without the memory that the driver reserves
+        return nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
+    except (nvml.NVMLError, AttributeError, TypeError):
+        pass
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError as error:
+        if str(error) == NOT_SUPPORTED:
+            return None
+        raise
 
 
 def _nvlinks(nvml: Any, handle: Any) -> int | None:

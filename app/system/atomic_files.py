@@ -1,8 +1,10 @@
 """Write files atomically: one file, or several of which all are written or none."""
 
+import errno
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +14,9 @@ import msgspec
 from ..errors import UserError
 from . import paths
 
+LOCK_LIMIT_S = 5.0
+LOCK_PAUSE_S = 0.05
+TEMPORARY = ".ddpwizard"  # the ending of temporary files
 APPLY_AGAIN = "review the fix again, then apply it"
 
 
@@ -40,10 +45,37 @@ def backup_lock() -> Iterator[Path]:
             "set XDG_STATE_HOME to a directory you can write",
         ) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        _lock(fd, home / "lock")
         yield home
     finally:
         os.close(fd)
+
+
+def _lock(fd: int, path: Path) -> None:
+    """Lock a file, with our pid as its content for those who wait.
+
+    Raises:
+        UserError: Another process keeps it locked.
+    """
+    until = time.monotonic() + LOCK_LIMIT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise UserError(
+                    f"{_holder(fd)} is applying or undoing a fix and holds {path}; nothing was changed",
+                    "wait until it has ended, or end it, then try again",
+                ) from None
+            time.sleep(LOCK_PAUSE_S)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+
+
+def _holder(fd: int) -> str:
+    pid = os.pread(fd, 20, 0).decode("ascii", errors="replace")
+    return f"ddpwizard, pid {pid}," if pid.isdigit() else "another ddpwizard"
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
@@ -107,6 +139,18 @@ def write_all(writes: Sequence[FileWrite]) -> None:
         _sync(folder)
 
 
+def remove_temporaries(path: Path) -> None:
+    """Remove the temporary files of writes to ``path`` that were killed. Needs the lock."""
+    with suppress(OSError):
+        for entry in list(path.parent.iterdir()):
+            if entry.name.startswith(_prefix(path)) and entry.name.endswith(TEMPORARY):
+                entry.unlink()
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:100]}."
+
+
 def _stage(write: FileWrite) -> Path | None:
     """Write the new content to a temporary file, with the mode and owner of the target."""
     if write.after is None:
@@ -114,6 +158,10 @@ def _stage(write: FileWrite) -> Path | None:
     if write.before is None:
         return _stage_file(write.path, write.after, 0o666 & ~_umask())
     status = write.path.stat()
+    if not status.st_mode & 0o222:
+        raise PermissionError(errno.EACCES, "the file is read-only")
+    if not os.access(write.path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return _stage_file(write.path, write.after, status.st_mode & 0o7777, owner=(status.st_uid, status.st_gid))
 
 
@@ -121,14 +169,13 @@ def _stage_file(
     path: Path, content: bytes, mode: int, *, owner: tuple[int, int] | None = None, sync: bool = True
 ) -> Path:
     """Write ``content`` to a temporary file in the directory of ``path``, which a rename puts in its place."""
-    fd, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".ddpwizard", dir=path.parent)
+    fd, name = tempfile.mkstemp(prefix=_prefix(path), suffix=TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             file.flush()
             if owner:
-                with suppress(PermissionError):
-                    os.fchown(fd, *owner)
+                _keep_owner(fd, *owner)
             os.fchmod(fd, mode)
             if sync:
                 os.fsync(fd)
@@ -137,6 +184,15 @@ def _stage_file(
             Path(name).unlink(missing_ok=True)
         raise
     return Path(name)
+
+
+def _keep_owner(fd: int, user: int, group: int) -> None:
+    status = os.fstat(fd)
+    if (status.st_uid, status.st_gid) != (user, group):
+        try:
+            os.fchown(fd, user, group)
+        except PermissionError as error:
+            raise PermissionError(errno.EPERM, "its owner or group could not be kept") from error
 
 
 def _put(write: FileWrite, temporary: Path | None) -> None:

@@ -20,15 +20,16 @@ class AskLineDialog(WizardScreen):
     ABOUT = "Type the line and press enter, or leave with escape: nothing is done then."
     AUTO_FOCUS = "#line"
 
-    def __init__(self, question: str, *, details: str = "", placeholder: str = "") -> None:
+    def __init__(self, question: str, *, details: str = "", value: str = "", placeholder: str = "") -> None:
         super().__init__()
-        self._question, self._details, self._placeholder = question, details, placeholder
+        self._question, self._details = question, details
+        self._value, self._placeholder = value, placeholder
 
     def body(self) -> Iterable[Widget]:
         yield Static(safe_content(self._question, "bold"), classes="asked")
         if self._details:
             yield Static(safe_content(self._details), classes="asked")
-        yield LineInput(placeholder=self._placeholder, closes=True, id="line")
+        yield LineInput(value=self._value, placeholder=self._placeholder, closes=True, id="line")
 
     @on(Input.Submitted, "#line")
     def _given(self, event: Input.Submitted) -> None:

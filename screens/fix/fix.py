@@ -31,9 +31,9 @@ from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
-    from ...app.fixes.apply import AppliedFix
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof_plan import ProofPlan
+    from ...app.fixes.records import AppliedFix
 
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
@@ -56,6 +56,7 @@ class FixScreen(WizardScreen):
         Binding("o", "write", "write files", id="fix.write", tooltip="Write the patch and new files to this directory"),
         Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo what was applied"),
         Binding("n", "next_fix", "next fix", id="fix.next", tooltip="Show another way to fix it"),
+        Binding("p", "plan", "planner", id="fix.plan", tooltip="Open the planner with the GPUs of this case"),
         Binding("left", "tab(-1)", "part", show=False, id="fix.left", tooltip="Show the part to the left"),
         Binding("right", "tab(1)", "part", show=False, id="fix.right", tooltip="Show the part to the right"),
     ]
@@ -187,6 +188,8 @@ class FixScreen(WizardScreen):
             return bool(fix and (fix.patches or fix.files))
         if action == "edit":
             return bool(fix and fix.places)
+        if action == "plan":
+            return self._entry.family == "memory"
         if action == "next_fix":
             return len(self._fixes) > 1
         if action == "undo":
@@ -249,6 +252,7 @@ class FixScreen(WizardScreen):
             question = AskLineDialog(
                 "Which command starts it?",
                 details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
+                value=fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
@@ -258,7 +262,7 @@ class FixScreen(WizardScreen):
     def _plan_proof(self, fix: Fix, command: str) -> None:
         async def plan() -> None:
             try:
-                planned = await self._flow().plan_proof(fix, command)
+                planned = await self._flow().plan_proof(fix, command, self.state.context().python)
             except UserError as error:
                 self.post_message(self.FixFailed(error))
             else:
@@ -281,6 +285,8 @@ class FixScreen(WizardScreen):
         self.state.proof_runs[self._cause, fix.id] = run
         # A worker of the app: it goes on when this screen is left.
         run.worker = self.app.run_worker(run.prove(self.state, self._flow(), fix, plan), group="prove")
+        self._proof_shown = False
+        self.query_one("#proof", Static).update("")
         self._show_proof()
 
     @property
@@ -311,6 +317,10 @@ class FixScreen(WizardScreen):
         if cancelled:
             self.query_one(ProgressLine).end()
         return cancelled
+
+    async def action_plan(self) -> None:
+        self.state.plan_form |= self._flow().planner_fields()
+        await self.wizard.open("plan")
 
     def action_edit(self) -> None:
         if self.fix and self.fix.places:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix, done_text, place_lines, safety_text
+from ...app.fixes.fix_text import fix_lines
+from ...app.fixes.types import Fix, done_text
 from ...app.system.editor import editor_command
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
@@ -91,8 +92,8 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
 
     progress = Changes(prompt.show_progress)
     try:
-        command = _ask_command(prompt) if flow.proof_kind(fix) == "command" else ""
-        plan = asyncio.run(flow.plan_proof(fix, command))
+        command = _ask_command(prompt, fix.again) if flow.proof_kind(fix) == "command" else ""
+        plan = asyncio.run(flow.plan_proof(fix, command, state.context().python))
         if plan:
             prompt.write("", *question_lines(plan))
             if not prompt.confirm("Start it?", default=False):
@@ -104,8 +105,10 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
     show_proof(prompt, proof, "  ")
 
 
-def _ask_command(prompt: Prompt) -> str:
-    return prompt.ask(f"Which command starts it, in {Path.cwd()}? (torchrun --nproc-per-node=2 train.py) ").strip()
+def _ask_command(prompt: Prompt, known: str) -> str:
+    """Ask for the command line that starts the job; an empty answer takes the ``known`` one."""
+    example = known or "such as torchrun --nproc-per-node=2 train.py"
+    return prompt.ask(f"Which command starts it, in {Path.cwd()}? ({example}) ").strip() or known
 
 
 class Changes:
@@ -123,17 +126,3 @@ class Changes:
 def show_proof(prompt: Prompt, proof: "ProofResult", label: str) -> None:
     prompt.write(f"{label}{prompt.status_sign(proof.status)} {proof.summary}")
     prompt.write(*(f"{'':<{len(label)}}{line}" for line in proof.detail.splitlines()))
-
-
-def fix_lines(fix: Fix) -> list[str]:
-    """Return a fix without its patches as lines: title, safety, text, places, code, commands, new files."""
-    lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
-    lines += ["", *(f"  {line}" for line in place_lines(fix))] if fix.places else []
-    if fix.code:
-        lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
-    lines += fix.note.splitlines()
-    lines += ["Then start it again:", f"  {fix.again}"] if fix.again else []
-    lines += [f"  $ {command}" for command in fix.commands]
-    for name, content in fix.files.items():
-        lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
-    return lines

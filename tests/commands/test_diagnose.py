@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ FIELDS = {
     "several",
     "next",
     "evidence",
+    "fix",
 }
 
 
@@ -108,6 +111,36 @@ def test_control_sequences_of_a_log_are_not_printed():
 
 def test_ascii_output_is_ascii():
     assert ddpwizard("diagnose", "-", "--ascii", stdin=PORT_TAKEN).stdout.isascii()
+
+
+def test_text_ends_with_the_fix_and_next_lines_can_be_pasted(tmp_path: Path):
+    (tmp_path / "my run.log").write_text("[rank0]: step 1\n" + PORT_TAKEN)
+    done = ddpwizard("diagnose", "my run.log", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("Fix: ") for line in lines[-12:])
+    assert lines[-1].endswith("ddpwizard explain port-in-use")
+    fix = json.loads(ddpwizard("diagnose", "my run.log", "--json", cwd=tmp_path).stdout)["fix"]
+    assert fix["cause"] == "port-in-use"
+    assert not any("--master-port=29500" in command for command in fix["commands"])
+    (tmp_path / "vague.log").write_text("it hangs on 4 gpus in nccl\n")
+    vague = ddpwizard("diagnose", "vague.log", cwd=tmp_path).stdout
+    (probe,) = [line for line in vague.splitlines() if line.endswith("--probe")]
+    assert probe.strip() == "ddpwizard diagnose vague.log --probe"
+    answer = next(line for line in vague.splitlines() if " --answer " in line)
+    done = ddpwizard(*shlex.split(answer)[1:], cwd=tmp_path)
+    assert done.returncode in (0, 1), done.stderr
+
+
+def test_directory_means_its_logs(tmp_path: Path):
+    (tmp_path / "train.py").write_text("# EADDRINUSE\n")
+    (tmp_path / "config.yaml").write_text("address: already in use\n")
+    (tmp_path / "README.md").write_text(PORT_TAKEN)
+    assert "no log in the directory" in refused(ddpwizard("diagnose", str(tmp_path)), 2)
+    for name in ("out.log", "slurm-12.out", "rank0.log.1", "stderr"):
+        (tmp_path / name).write_text(PORT_TAKEN)
+    found = json.loads(ddpwizard("diagnose", str(tmp_path), "--json").stdout)
+    assert found["causes"][0]["id"] == "port-in-use"
+    assert not {"train.py", "config.yaml", "README.md"} & set(re.split(r"[/:\"]", json.dumps(found)))
 
 
 def test_empty_path_is_refused(tmp_path: Path):

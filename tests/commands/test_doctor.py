@@ -77,6 +77,12 @@ class TestReplay:
         assert "→ install an official build of torch" in done.stdout
         assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
+    def test_only_a_failed_check_is_exit_code_1_unless_strict(self, tmp_path: Path):
+        unknown = saved(tmp_path, msgspec.structs.replace(HEALTHY, failed={"network": "no /sys here"}))
+        assert ddpwizard("doctor", "--replay", unknown).returncode == 0
+        assert ddpwizard("doctor", "--strict", "--replay", unknown).returncode == 1
+        assert ddpwizard("doctor", "--strict", "--replay", saved(tmp_path, HEALTHY)).returncode == 0
+
     def test_json_is_one_document(self, tmp_path: Path):
         done = ddpwizard("doctor", "--json", "--replay", saved(tmp_path, SICK))
         doc = json.loads(done.stdout)

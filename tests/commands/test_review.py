@@ -136,6 +136,7 @@ class TestPatching:
         assert done.returncode == 1
         assert "4 found in 1 file" in done.stdout
         assert "applied move-before-wrap (DW201) to train.py" in done.stderr
+        assert "\n+++ b/train.py\n" in done.stderr, "what is written is shown"
         assert script.read_text() == BUGGY_SCRIPT.replace("DDP(Net())\n    model.cuda()", "DDP(Net().cuda())")
 
     def test_unsafe_fixes_remove_all_findings_and_undo_restores_the_file(self, script: Path) -> None:

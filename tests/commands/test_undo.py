@@ -1,12 +1,15 @@
 """``ddpwizard undo``: revert the last apply or the one with an id, or report why not in one line."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.fixes.apply import AppliedFix, apply_fix
+from ddpwizard.app.fixes.apply import apply_fix
+from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import FilePatch, Fix
 from helpers.command import ddpwizard, refused
+from helpers.pseudo_terminal import Terminal
 
 
 @pytest.fixture
@@ -20,9 +23,34 @@ def applied(tmp_path: Path) -> AppliedFix:
 def test_undo_reverts_the_last_apply(applied: AppliedFix) -> None:
     done = ddpwizard("undo")
     assert done.returncode == 0
-    assert done.stdout.startswith("Reverted patch, applied ")
+    assert done.stdout.startswith("Reverted patch (t), applied ")
     assert done.stdout.endswith(f"id {applied.id}\n  {applied.paths[0]}\n")
     assert Path(applied.paths[0]).read_text() == "x = 1\n"
+
+
+def test_undo_shows_the_change_first(applied: AppliedFix) -> None:
+    shown = ddpwizard("undo").stderr
+    assert shown.startswith("Reverts patch (t), applied ")
+    assert "\n-x = 2\n+x = 1\n" in shown
+
+
+def test_undo_asks_in_a_terminal(applied: AppliedFix) -> None:
+    path = Path(applied.paths[0])
+    with Terminal([sys.executable, "-m", "ddpwizard", "undo"]) as terminal:
+        terminal.wait_for("Revert it?")
+        terminal.send("n", "enter")
+        terminal.wait_for("nothing was reverted")
+    assert path.read_text() == "x = 2\n"
+
+
+def test_list_shows_each_fix_with_its_state(applied: AppliedFix) -> None:
+    row = f"{applied.id}  applied  "
+    done = ddpwizard("undo", "--list")
+    assert row in done.stdout and "patch (t)" in done.stdout and applied.paths[0] in done.stdout
+    ddpwizard("undo")
+    document = json.loads(ddpwizard("undo", "--list", "--json").stdout)
+    assert document["schema"] == "ddpwizard.undo-list/1"
+    assert [(each["id"], each["state"]) for each in document["fixes"]] == [(applied.id, "taken back")]
 
 
 def test_undo_by_id_as_json(applied: AppliedFix) -> None:

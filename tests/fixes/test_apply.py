@@ -3,17 +3,22 @@
 import hashlib
 import json
 import os
+import shutil
+import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.fixes.apply import apply_fix, undo_fix
+from ddpwizard.app.fixes.apply import apply_fix
 from ddpwizard.app.fixes.types import FilePatch, Fix
-from ddpwizard.app.system import paths
+from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
+from ddpwizard.app.system import atomic_files, paths
 from ddpwizard.app.training_script.source import read_source
 
 
@@ -159,8 +164,6 @@ class TestRefusals:
         other = tmp_path / "b.py"
         other.write_text("y = 1\n")
         wanted = fix([patch_of(script, "1", "2"), patch_of(other, "1", "2")])
-        from ddpwizard.app.system import atomic_files
-
         stage = atomic_files._stage
 
         def meanwhile(write: atomic_files.FileWrite) -> Path | None:
@@ -244,7 +247,13 @@ class TestUndo:
             undo_fix()
         assert script.read_text() == "x = 2\n"
         (tmp_path / "new.yaml").unlink()
-        with pytest.raises(UserError, match=r"new\.yaml was removed since"):
+        assert undo_fix().id == applied.id, "a file that is as before the fix is left so"
+        assert script.read_text() == "x = 1\n"
+
+    def test_removed_file_is_not_written_again(self, script: Path) -> None:
+        applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
+        script.unlink()
+        with pytest.raises(UserError, match=r"train\.py was removed since"):
             undo_fix(applied.id)
 
     @pytest.mark.parametrize("id_", ["", "1", "nowhere", "../../etc"])
@@ -256,11 +265,140 @@ class TestUndo:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         assert undo_fix(applied.id[:-2]).id == applied.id
 
-    def test_undo_ignores_an_incomplete_record(self, script: Path, state: Path) -> None:
+    def test_damaged_newest_record_is_named_and_the_older_can_be_taken_back_by_id(
+        self, script: Path, state: Path
+    ) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
-        (state / "backups" / "torn").mkdir()
-        (state / "backups" / "torn" / "record.json").write_text('{"applied": ')
+        newer = state / "backups" / "99991231-000000-ffff"
+        newer.mkdir()
+        (newer / "record.json").write_text('{"applied": ')
+        with pytest.raises(UserError, match=r"99991231-000000-ffff, is damaged") as error:
+            undo_fix()
+        assert f"ddpwizard undo {applied.id}" in str(error.value.next_step)
+        assert [each.state for each in applied_fixes()] == ["damaged", "applied"]
+        assert undo_fix(applied.id).id == applied.id
+
+    def test_changed_newer_fix_does_not_block_the_older_one(self, script: Path, tmp_path: Path) -> None:
+        other = tmp_path / "b.py"
+        other.write_text("y = 1\n")
+        older = apply_fix(fix([patch_of(other, "1", "2")]), tmp_path)
+        apply_fix(fix([patch_of(script, "1", "2")]), tmp_path)
+        script.write_text("x = 3\n")
+        with pytest.raises(UserError) as error:
+            undo_fix()
+        assert f"ddpwizard undo {older.id} takes back the fix before it" in str(error.value.next_step)
+        assert [each.state for each in applied_fixes()] == ["changed since", "applied"]
+        assert undo_fix(older.id).id == older.id
+
+    def test_order_is_that_of_applying_whatever_the_clock_says(
+        self, script: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
+        an_hour_ago = time.time() - 3600
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", lambda: an_hour_ago)
+            second = apply_fix(fix([patch_of(script, "2", "3")]), script.parent)
+        assert undo_fix().id == second.id
+
+    def test_record_of_a_removed_directory_does_not_block_others(self, script: Path, tmp_path: Path) -> None:
+        applied = apply_fix(fix([patch_of(script, "1", "2")]), tmp_path)
+        demo = tmp_path / "demo"
+        demo.mkdir()
+        (demo / "train.py").write_text("x = 1\n")
+        apply_fix(fix([patch_of(demo / "train.py", "1", "2")]), demo)
+        shutil.rmtree(demo)
+        assert [each.state for each in applied_fixes()] == ["removed", "applied"]
         assert undo_fix().id == applied.id
+
+
+# Before each of these calls the process is killed once.
+STEPS = ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir")
+
+
+def killed_at(number: int, action: Callable[[], object]) -> bool:
+    """Run an action in a child that is killed before its step of this number; return whether it came to that."""
+    pid = os.fork()
+    if not pid:
+        left = [number]
+
+        def watch(event: str, _: object) -> None:
+            if event in STEPS:
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(watch)
+            action()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def test_kill_at_any_step_of_an_apply_leaves_files_that_undo_restores(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    before = {"a.py": b"x = 1\n", "b.py": b"x = 1\n"}
+    after = {"a.py": b"x = 2\n", "b.py": b"x = 2\n", "conf/new.yaml": b"n: 1\n"}
+    for name, content in before.items():
+        (folder / name).write_bytes(content)
+    wanted = fix([patch_of(folder / name, "1", "2") for name in before], {"conf/new.yaml": "n: 1\n"})
+    number, seen = 1, set[int]()
+    while killed_at(number, lambda: apply_fix(wanted, folder)):
+        kept = {name: content for name, content in tree(folder).items() if not name.endswith(".ddpwizard")}
+        assert all(content in (before.get(name), after[name]) for name, content in kept.items())
+        seen.add(sum(kept.get(name) == content for name, content in after.items()))
+        try:
+            undo_fix()
+        except UserError as error:
+            assert "nothing to take back" in str(error), "no record was written yet"
+        assert tree(folder) == before, f"after step {number}"
+        shutil.rmtree(paths.backups_dir())
+        number += 1
+    assert seen == {0, 1, 2, 3}, "it was killed before, between and after the files"
+    assert tree(folder) == after
+    step = 1
+    while killed_at(step, undo_fix):
+        if any(each.state in ("applied", "unfinished") for each in applied_fixes()):
+            undo_fix()
+        assert tree(folder) == before, f"after step {step}"
+        shutil.rmtree(paths.backups_dir())
+        apply_fix(wanted, folder)
+        step += 1
+    assert tree(folder) == before
+
+
+def test_lock_that_another_process_holds_is_refused_with_its_pid(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = fix([patch_of(script, "1", "2")])
+    monkeypatch.setattr(atomic_files, "LOCK_LIMIT_S", 0.2)
+    code = (
+        "from ddpwizard.app.system.atomic_files import backup_lock\n"
+        "with backup_lock(): print('locked', flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline() == b"locked\n"
+        with pytest.raises(UserError, match=f"pid {holder.pid}, is applying or undoing"):
+            apply_fix(wanted, script.parent)
+        holder.communicate(b"\n")
+    assert apply_fix(wanted, script.parent).paths == [str(script)]
+
+
+def test_read_only_file_is_refused(script: Path) -> None:
+    wanted = fix([patch_of(script, "1", "2")])
+    script.chmod(0o444)
+    with pytest.raises(UserError, match="read-only; nothing was changed"):
+        apply_fix(wanted, script.parent)
+    assert (script.read_text(), [path.name for path in script.parent.iterdir()]) == ("x = 1\n", ["train.py"])
+
+
+@NO_ROOT
+def test_file_of_another_user_keeps_its_owner(script: Path) -> None:
+    wanted = fix([patch_of(script, "1", "2")])
+    os.chown(script, 65534, 65534)
+    script.chmod(0o664)
+    apply_fix(wanted, script.parent)
+    status = script.stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (65534, 65534, 0o664)
 
 
 def test_only_one_of_many_concurrent_applies_succeeds(script: Path) -> None:

@@ -325,3 +325,21 @@ def test_entry_with_an_undeclared_condition_is_refused(tmp_path: Path):
     entry.write_text(text.replace("    text: |\n", "    text: |\n      {no_such|x}\n", 1))
     with pytest.raises(KnowledgeError, match="no_such"):
         read_knowledge(tmp_path)
+
+
+OOM = (
+    "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of "
+    "39.39 GiB of which 1.00 GiB is free. Process 4711 has 38.00 GiB memory in use. Of the allocated memory 37.00 GiB "
+    "is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n"
+)
+
+
+def test_out_of_memory_gives_the_line_of_the_planner():
+    case = Case(KNOWLEDGE)
+    text = "".join(f"[rank{rank}]: step 1\n" for rank in range(4)) + OOM
+    found = add_to_case(case, [source_of_text(text, "/data/run/out.log")])
+    context = FixContext(evidence=case.evidence, timeline=found.timeline, script="pretrain.py")
+    fix = fixes("model-does-not-fit", context)["plan-it"]
+    assert fix.code == "ddpwizard plan --script pretrain.py --gpus 4 --gpu-memory 39.4GiB"
+    generic = fixes("model-does-not-fit", FixContext())["plan-it"]
+    assert generic.code == "ddpwizard plan --model your-config.json --gpus 8 --gpu-memory 80GB"

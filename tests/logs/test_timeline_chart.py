@@ -65,3 +65,10 @@ def test_no_row_is_highlighted_without_a_culprit():
     timeline = Timeline([Attempt(0, WAITING)])
     assert not any(row.highlighted for row in timeline_chart.chart_rows(timeline, timeline.attempts[0], WIDTH))
     assert timeline_chart.first_failure_sentence(timeline) == ""
+
+
+def test_legend_explains_the_marks_that_are_drawn():
+    lines = timeline_chart.chart_lines(TIMELINE)
+    drawn = {cell for line in lines if "rank" in line for cell in line.split("rank", 1)[1] if cell in "X!o·#"}
+    legend = next(line for line in lines if "error" in line and line.startswith("  X"))
+    assert {part.strip()[0] for part in legend.split("   ") if part.strip()} == drawn

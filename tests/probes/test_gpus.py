@@ -104,8 +104,9 @@ class TestHere:
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "pynvml", raising=False)
         started = time.monotonic()
-        with pytest.raises(gpus.InspectionError, match="did not answer within"):
-            asyncio.run(gpus.collect(ProbeContext(python=sys.executable, limit_s=1.0)))
+        section = asyncio.run(gpus.collect(ProbeContext(python=sys.executable, limit_s=1.0)))
+        check = found(section)["gpus.no-answer"]
+        assert (check.status, check.detail[:30]) == ("fail", "NVML did not return within 1 s")
         assert time.monotonic() - started < 30
 
 
@@ -181,6 +182,24 @@ class TestJudge:
         assert found(GpuSection(problem="NVML Shared Library Not Found"))["gpus.none"].status == "skip"
         check = found(GpuSection(problem="Driver Not Loaded", on_pci_bus=8))["gpus.none"]
         assert check.status == "fail" and "8 NVIDIA GPUs on the PCI bus" in check.title
+
+    def test_gpu_without_memory_of_its_own(self):
+        section = look_at("gb10")
+        gpu = section.gpus[0]
+        assert (gpu.shares_host_memory, section.problem) == (True, "")
+        assert gpu.memory_total_bytes > 0
+        checks = found(section)
+        assert set(checks) == {"gpus"}
+        assert checks["gpus"].title.startswith("1 × NVIDIA GB10 ")
+        assert checks["gpus"].title.endswith(" shared with the host")
+
+    def test_gpu_that_the_driver_does_not_list(self):
+        seven = replace(look_at("h100x8"), on_pci_bus=8, lost=0, assigned=False)
+        seven = replace(seven, gpus=seven.gpus[:7])
+        check = found(seven)["gpus.missing"]
+        assert (check.status, check.title) == ("fail", "1 GPU of 8 on the PCI bus unknown to the driver")
+        assert "gpus.missing" not in found(replace(seven, assigned=True)), "a scheduler assigned seven of them"
+        assert "gpus.missing" not in found(replace(seven, lost=1)), "it is reported as one that does not answer"
 
     def test_ecc_throttle_and_mode_name_the_gpus(self):
         checks = found(look_at("ecc-and-throttled"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.session import all_sessions
 from ddpwizard.app.system import procfs, run_directory
-from ddpwizard.screens.shell.state import last_screen_name
+from ddpwizard.screens.shell.state import last_step
 from helpers.command import ddpwizard, refused
 from helpers.jobs import MARK, SCRIPTS, free_port, line_of, torchrun, wait_for
 from helpers.pseudo_terminal import Terminal, marked
@@ -241,7 +241,7 @@ class TestHang:
         self.check(self.stopped(tmp_path, [sys.executable, str(job), "spawn"]), job)
         (session,) = all_sessions()
         assert [event.kind for event in session.events].count("triage") == 1
-        assert last_screen_name(session) == "diagnosis"
+        assert last_step(session)["screen"] == "diagnosis"
 
     def test_verdict_outlasts_a_broken_team_entry_and_an_unwritable_session(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -317,8 +317,10 @@ class TestDeath:
     @pytest.mark.parametrize(("how", "told"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")])
     def test_the_first_to_die_under_torchrun(self, how: str, told: str, tmp_path: Path) -> None:
         job = script("run_dies.py", tmp_path)
-        with wizard("--", *torchrun(job, 2, how), cwd=tmp_path) as run:
+        report = tmp_path / "report.json"
+        with wizard("--report", str(report), "--", *torchrun(job, 2, how), cwd=tmp_path) as run:
             assert run.code() == 1
+            assert told in json.loads(report.read_text())["why"]
             assert re.search(rf"ddpwizard: rank 1 \(pid \d+\) died.*{told}", run.err), run.err
             (session,) = all_sessions()
             assert f"ddpwizard sessions resume {session.id}" in run.err

@@ -1,8 +1,8 @@
 """The parts of a fix as text: code is a block that is never reflowed, and is copied alone."""
 
 from ddpwizard.app.fixes.build import FixContext, build_fixes
+from ddpwizard.app.fixes.fix_text import fix_lines
 from ddpwizard.screens.fix.text import STEPS, fix_parts, part_as_text
-from ddpwizard.screens.plain.fix import fix_lines
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.fixes.apply import AppliedFix
+from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.session import Session, all_sessions
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen

@@ -9,7 +9,7 @@ from ..phrases import ranks_phrase as named
 from .collectives_by_seq import CollectiveTable, GroupKey, call_signature
 from .mismatches import Mismatch
 from .types import Finding, MismatchSide
-from .wait_graph import PendingCalls, WaitEdge
+from .wait_graph import PendingCalls, WaitEdge, stuck_call
 
 SURE, LIKELY, GUESS, TIED = 0.85, 0.7, 0.5, 0.45
 OTHERS_FINISHED = " It still waits in a collective that all others have finished: its GPU or process is at fault."
@@ -132,13 +132,26 @@ class FindingBuilder:
             return self.unfinished_finding([rank], key, seq)
         return self.together_finding(members if not call.p2p else [rank], key, seq, rank, at)
 
+    def stuck_findings(self, first: Iterable[Finding]) -> list[Finding]:
+        """Return the findings about ranks that are stuck in a call which most others have finished, if nobody waits for
+        them yet."""
+        named_already = {rank for finding in first for rank in finding.culprits}
+        stuck: dict[tuple[GroupKey, int], list[int]] = defaultdict(list)
+        for rank, pending in self.pending_by_rank.items():
+            call = stuck_call(self.table, pending, rank)
+            if call and rank not in named_already:
+                stuck[call].append(rank)
+        return [self.unfinished_finding(ranks, key, seq) for (key, seq), ranks in sorted(stuck.items())]
+
     def unfinished_finding(self, ranks: list[int], key: GroupKey, seq: int) -> Finding:
         """Return the finding about ranks that still wait in a collective that all others have finished."""
         entry = self.table.calls_by_rank[key][ranks[0]].entry(seq) or 0
         call = self.table.call(ranks[0], entry)
+        others = len(self.table.ranks_with_record(key)) - len(ranks)
+        share = "all" if len(self.table.finished(key, seq)) == others else "most"
         words = (
-            f"{named(ranks, 'wait')} in {call.collective} (number {seq} of {self.table.title(key)}), which all others "
-            "have finished: a GPU or the process itself is at fault there."
+            f"{named(ranks, 'wait')} in {call.collective} (number {seq} of {self.table.title(key)}), which {share} "
+            "others have finished: a GPU or the process itself is at fault there."
         )
         return Finding(
             kind="unfinished",

@@ -73,6 +73,8 @@ def wait_edges(
     found: list[WaitEdge] = []
     busy: dict[tuple[GroupKey, int], tuple[int, ...]] = {}
     for rank, pending in pending_by_rank.items():
+        if stuck_call(table, pending, rank):
+            continue  # its later calls are queued behind that one
         for key, (seq, at) in pending.in_groups.items():
             mismatch = differs.get(key)
             if mismatch and seq >= mismatch.seq:
@@ -83,6 +85,22 @@ def wait_edges(
                 found += _collective_edges(table, busy, pending.first, (rank, key, seq, at))
         found += _p2p_edges(table, pending_by_rank, rank)
     return found
+
+
+def stuck_call(table: CollectiveTable, pending: PendingCalls, rank: int) -> tuple[GroupKey, int] | None:
+    """Return the call (group, sequence number) in which a rank waits for nobody: all of the group have entered it, and
+    most have finished it.
+
+    Gloo records no calls that are done on the device.
+    """
+    record = table.records[rank]
+    if pending.first is None or record.backend == "gloo" or table.call(rank, pending.first).p2p:
+        return None
+    key, seq = table.keys[rank][table.call(rank, pending.first).group], record.seq[pending.first]
+    members = table.members[key]
+    if any(member not in table.records for member in members) or table.ranks_not_entered(key, seq):
+        return None
+    return (key, seq) if 2 * len(table.finished(key, seq)) > len(members) else None
 
 
 def _edges_of_mismatch(rank: int, key: GroupKey, seq: int, at: int, mismatch: Mismatch) -> list[WaitEdge]:

@@ -284,14 +284,15 @@ class TestCommand:
                 parse_job_file(name, text)
         assert time.thread_time() - started < 20
 
-    def test_strange_values_stay_data(self, tmp_path: Path) -> None:
+    def test_strange_values_are_data_or_refused(self, tmp_path: Path) -> None:
         for number, value in enumerate([None, [], {}, True, -1, 1e400, "x" * 1000, "9" * 400]):
             where = tmp_path / str(number)
             where.mkdir()
             (where / "ds.json").write_text(json.dumps(ZERO | dict.fromkeys(ZERO, value)))
             (where / "a.yaml").write_text(yaml.safe_dump(dict.fromkeys([*ACCELERATE, "deepspeed_config"], value)))
             (where / "k.yaml").write_text(yaml.safe_dump({"kind": "PyTorchJob", "spec": value}))
-            find_conflicts(read_job_files([where]))
+            with contextlib.suppress(UserError):
+                find_conflicts(read_job_files([where]))
         os.mkfifo(tmp_path / "0" / "pipe.json")
         find_conflicts(read_job_files([tmp_path / "0"]))
 

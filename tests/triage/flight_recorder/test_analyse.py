@@ -211,3 +211,25 @@ def test_parts_of_a_coalesced_call_are_done_with_it() -> None:
 def test_no_records_and_empty_records_have_no_culprit() -> None:
     assert analyse_records([]).culprits == []
     assert analysed({0: dump([], {"0": [0]})}).culprits == []
+
+
+def test_two_ranks_with_failed_gpus_are_both_named() -> None:
+    """Each still waits in a call of its group that the others have finished. The first one has gone on to enqueue a
+    call of all ranks, which the second has not entered: that wait is no reason to acquit it."""
+    low, high = {"group": ("a", "low"), "group_id": 1}, {"group": ("b", "high"), "group_id": 2}
+    entries = {
+        rank: [entry(2, seq=1, done=rank not in (1, 6), **(low if rank < 4 else high))]
+        + ([waiting(3, seq=3)] if rank != 6 else [])
+        for rank in range(8)
+    }
+    found = analysed(world(8, entries, ga=range(4), gb=range(4, 8)))
+    assert found.culprits == [1, 6]
+    assert {finding.kind for finding in first(found)} == {"wrong_group", "unfinished"}
+
+
+def test_ranks_missing_in_two_groups_are_both_named() -> None:
+    low, high = {"group": ("a", "low"), "group_id": 1}, {"group": ("b", "high"), "group_id": 2}
+    entries = {rank: [waiting(2, seq=1, **(low if rank < 4 else high))] for rank in range(8) if rank not in (2, 5)}
+    found = analysed(world(8, entries, ga=range(4), gb=range(4, 8)))
+    assert found.culprits == [2, 5]
+    assert {finding.group for finding in first(found)} == {"low", "high"}
