@@ -168,9 +168,9 @@ def _load_knowledge(options: Options, write: WriteText) -> Knowledge:
 
     try:
         knowledge = load_knowledge(*options.knowledge)
-    except UserError:
-        raise
     except Exception as error:
+        if not all(directory.is_dir() for directory in options.knowledge):
+            raise
         write(f"only the built-in knowledge is used: {type(error).__name__}: {error}")
         knowledge = read_knowledge()
     for line in left_out_lines(knowledge):

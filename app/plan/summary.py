@@ -1,11 +1,11 @@
-"""Three answers, a line each: does it fit, which strategy is fastest, what would more GPUs give."""
+"""Three answers, a line each: which strategy to use, how many fit, what more GPUs would give."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from ..text.units import GIB, gbps_text, gib_text, ratio_text, seconds_text
+from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, ratio_text, seconds_text
 from . import spec
 from .memory.activations import has_known_shape
 from .request import PlanRequest
@@ -125,14 +125,14 @@ def summary_lines(found: PlanSummary) -> list[SummaryLine]:
     """Return the three answers; the third is "…" until it is computed."""
     more_gpus = found.request.more_gpus
     return [
+        SummaryLine("Use", recommendation(found.rows)),
         SummaryLine("Fits", fit_answer(found.rows)),
-        SummaryLine("Fastest", fastest_answer(found.rows)),
         SummaryLine(f"With {more_gpus:,} more GPU{'s' * (more_gpus != 1)}", scaling_answer(found)),
     ]
 
 
 def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    """Return how many strategies fit and the simplest of them, in full and in shorter sentences."""
+    """Return how many strategies fit, or the nearest one if none does, in full and in a shorter sentence."""
     model = rows[0].setting.model
     names = {row.candidate.strategy for row in rows}
     fitting = [row for row in rows if row.candidate.fits is True and row.candidate.in_practice]
@@ -148,11 +148,7 @@ def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     if fitting:
         fits = {row.candidate.strategy for row in fitting}
         only_just = f" ({len(tight - fits)} more only just)" if tight - fits else ""
-        simplest = strategy_label(min(fitting, key=_complexity))
-        full = f"{len(fits)} of {len(names)} strategies{loss}{only_just}; the simplest is {simplest}."
-        if loss:
-            return full, f"{len(fits)} of {len(names)}{loss}{only_just}; {simplest}."
-        return full, f"{len(fits)} of {len(names)}{only_just}; simplest: {simplest}."
+        return f"{len(fits)} of {len(names)} strategies{loss}{only_just}.", f"{len(fits)} of {len(names)}{only_just}."
     if tight:
         nearest = strategy_label(
             next(row for row in rows if row.candidate.fits == "tight" and row.candidate.in_practice)
@@ -190,13 +186,13 @@ def missing_memory(model: Model) -> str:
     )
 
 
-def fastest_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    """Return the fastest strategy that fits, with its time, in full and in shorter sentences.
+def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
+    """Return the strategy to use, with its memory and time, in full and in shorter sentences.
 
     Of strategies that are about as fast it is the one ranked first; the sentence names the one that is a little faster.
     """
     if not has_known_shape(rows[0].setting.model):
-        return ("not known without them either.",)
+        return ("not known without layers and hidden size.",)
     fitting = [row for row in rows if row.candidate.fits is not False and row.candidate.step_seconds]
     if not fitting:
         return ("nothing fits.",)
@@ -206,7 +202,12 @@ def fastest_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     candidates = [row for row in practical if row.candidate.fits != "tight"] or practical
     first = min(candidates, key=_step_s)
     best = next(row for row in candidates if _step_s(row) <= ALIKE * _step_s(first))
+    used = gib_number(best.candidate.device_used_bytes_per_gpu)
+    memory = (
+        f", {used} of {gib_text((best.setting.gpu_memory_gib or 0) * GIB, 0)}" if best.setting.gpu_memory_gib else ""
+    )
     shorter = (
+        f"{strategy_label(best)}{memory}, {speed_text(best)}.",
         f"{strategy_label(best)}, {speed_text(best)}.",
         f"{strategy_label(best)}, {seconds_text(_step_s(best))} a step.",
         f"{strategy_label(best)}.",
@@ -214,12 +215,20 @@ def fastest_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     ahead = _step_s(best) / _step_s(first) - 1
     if seconds_text(_step_s(best)) == seconds_text(_step_s(first)):
         return shorter
-    label = f"{strategy_label(best)}, {speed_text(best)}"
+    label = f"{strategy_label(best)}{memory}, {speed_text(best)}"
     return (
-        f"{label} ({strategy_label(first)}, less simple, is {ahead:.1%} faster).",
-        f"{label} ({strategy_label(first)}: {ahead:.1%} faster).",
+        f"{label} ({strategy_label(first)}, less simple, is {percent_text(ahead)} faster).",
+        f"{label} ({strategy_label(first)}: {percent_text(ahead)} faster).",
         *shorter,
     )
+
+
+def _memory_text(row: PlanRow) -> str:
+    """Return ``, 8.7 of 79 GiB``, or "" if the memory of the GPU is not known."""
+    if row.setting.gpu_memory_gib is None:
+        return ""
+    used = gib_number(row.candidate.device_used_bytes_per_gpu)
+    return f", {used} of {gib_text(row.setting.gpu_memory_gib * GIB, 0)}"
 
 
 def _step_s(row: PlanRow) -> float:
@@ -279,15 +288,6 @@ def shortage_text(row: PlanRow) -> str:
 def strategy_label(row: PlanRow) -> str:
     """Return the name of a strategy, with its recomputation."""
     return row.candidate.full_name
-
-
-def _complexity(row: PlanRow) -> tuple[bool, bool, int, bool]:
-    """Return a sort key: the lower, the less has to be set up (offload, recomputation, kind of sharding, options)."""
-    strategy = row.setting.layout
-    kinds = ("single", "ddp", "zero-optimizer", "fsdp2", "hsdp", "deepspeed")
-    offloads = bool(strategy.cpu_offload or strategy.offload_optimizer or strategy.offload_param)
-    place = kinds.index(strategy.kind) if strategy.kind in kinds else len(kinds)
-    return offloads, row.candidate.recompute != "none", place, strategy.reshard_after_forward not in (None, True)
 
 
 def _where(setting: TrainingSetup, links: Links) -> str:

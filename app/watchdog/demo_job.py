@@ -36,7 +36,7 @@ class DemoJob:
         self.python = python
         self.pid = 0
         self.output: deque[str] = deque(maxlen=200)
-        self.directory = Path()
+        self.directory = self.scratch = Path()
         self.script = Path()
         self._run: asyncio.Task[ProcessOutcome] | None = None
 
@@ -48,6 +48,7 @@ class DemoJob:
             InspectionError: The job ended, or did not hang in time.
         """
         self.directory = make_temporary_directory("ddpwizard-demo-")
+        self.scratch = make_temporary_directory("ddpwizard-demo-tmp-")  # torchrun leaves files when it is killed
         self.script = self.directory / SCRIPT.name
         try:
             shutil.copyfile(SCRIPT, self.script)
@@ -56,7 +57,7 @@ class DemoJob:
                 run_process(
                     [self.python, *launch],
                     limit_s=LIVES_AT_MOST_S,
-                    env=without_launch_variables(os.environ),
+                    env=without_launch_variables(os.environ) | {"TMPDIR": str(self.scratch)},
                     cwd=self.directory,
                     on_output=self.output.append,
                 )
@@ -113,7 +114,8 @@ class DemoJob:
             until = asyncio.get_running_loop().time() + ENDS_WITHIN_S
             while self._alive() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        for directory in (self.directory, self.scratch):
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _alive(self) -> bool:
         here = str(self.directory)

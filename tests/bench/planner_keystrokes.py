@@ -44,7 +44,7 @@ def taken_ms(command: list[str], columns: int, lines: int) -> list[float]:
         terminal.wait_for(PLACE)
         terminal.wait_quiet(QUIET_S)
         terminal.send(next(line for line in terminal.text.split("\n") if PLACE in line).split()[0])
-        terminal.wait_for("Fastest: ")
+        terminal.wait_for("Use: ")
         taken = list[float]()
         for tabs, figures in FIGURES.values():
             terminal.send(*["tab"] * tabs)

@@ -32,3 +32,11 @@ def test_inherited_descriptors_reach_the_job_and_ours_do_not(tmp_path: Path) -> 
     os.close(read)
     listing = read + 1 if read == 3 else 3  # of os.listdir itself
     assert done.stdout == f"through the pipe {sorted([0, 1, 2, listing, read])}\n", done.stderr
+
+
+def test_messages_at_a_terminal_are_wrapped_below_their_first_line() -> None:
+    with Terminal([*RUN, "true"], columns=60) as terminal:
+        assert terminal.wait_exit(30) == 0
+        lines = [line for line in terminal.text.splitlines() if line]
+    assert lines[0].startswith("ddpwizard: watching; diagnoses after 5 min without")
+    assert lines[1].startswith("  ") and "kill -USR1" in " ".join(lines)

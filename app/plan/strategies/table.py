@@ -69,6 +69,8 @@ def render_table(
     if nothing_fits:
         nothing = "Nothing fits" if best.fits is False else "Nothing fits in practice"
         lines += [f"{nothing}. Closest: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
+    else:
+        lines += [f"Use {best.strategy}: {best.why}.", ""]
     listed = visible_candidates(candidates)
     rows = [HEAD, *(_row(each, setting, SLOW if _is_slow(each) else signs[each.fits], ascii_only) for each in listed)]
     used = [column for column in range(len(HEAD)) if column < 2 or any(row[column] for row in rows[1:])]
@@ -87,7 +89,7 @@ def render_table(
     if best.slower_than_ideal is not None:
         lines.append("  most: sequences per GPU that fit")
         lines.append("  slower: relative to compute only, with no recomputation and no waiting")
-    lines += ["", *([] if nothing_fits else [f"{best.strategy}: {best.why}."])]
+    lines += [""]
     lever, split, further = best.lever.partition(". ")  # the advice to split layers is a sentence of its own
     lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {lever}."]
     lines += [f"{further}."] if split else []

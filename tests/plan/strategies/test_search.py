@@ -14,7 +14,7 @@ from ddpwizard.app.plan.strategies.beyond_sharding import smallest_split, split_
 from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate
 from ddpwizard.app.plan.strategies.explain import slowdown_text
 from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batch
-from ddpwizard.app.plan.strategies.search import layouts_to_try, plan_candidates, planning_assumptions
+from ddpwizard.app.plan.strategies.search import ALIKE, layouts_to_try, plan_candidates, planning_assumptions
 from ddpwizard.app.plan.strategies.table import SHOWN, render_table, visible_candidates
 from ddpwizard.app.plan.strategies.what_if import what_if_text
 from ddpwizard.app.plan.timing.communication import Links
@@ -148,7 +148,7 @@ class TestOrder:
         fitting = [row for row in first if row.candidate.fits is True]
         for offloaded in (False, True):
             seconds = [row.candidate.step_seconds or 0 for row in fitting if row.setting.layout.offloads is offloaded]
-            rest = [each for each in seconds if each > 1.03 * min(seconds)]
+            rest = [each for each in seconds if each > ALIKE * min(seconds)]
             assert rest == sorted(rest)
             assert seconds[len(seconds) - len(rest) :] == rest
 
@@ -160,9 +160,9 @@ class TestOrder:
         assert found
         rows = plan_candidates(setting(found, gpus=gpus, nodes=spec.nodes_for(gpus), seq_len=512), LINKS)
         best = rows[0].candidate
-        alike = [row for row in rows if (row.candidate.step_seconds or 0) <= 1.03 * (best.step_seconds or 0)]
         fastest = min(row.candidate.step_seconds or 0 for row in rows if row.candidate.fits is True)
-        assert (best.step_seconds or 0) <= 1.03 * fastest
+        alike = [row for row in rows if (row.candidate.step_seconds or 0) <= ALIKE * fastest]
+        assert (best.step_seconds or 0) <= ALIKE * fastest
         kinds = ["ddp", "zero-optimizer", "fsdp2", "hsdp", "deepspeed"]
         places = [kinds.index(row.setting.layout.kind) for row in alike if row.candidate.fits is True]
         assert places[0] == min(places)

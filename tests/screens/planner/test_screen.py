@@ -82,7 +82,7 @@ async def test_fitting_strategies_come_first_with_the_parts_of_the_peak() -> Non
 async def test_summary_has_three_answers() -> None:
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         screen = await opened(pilot)
-        await shows(pilot, "strategies; the simplest is ", "Fastest: ", " a step, ", " tokens/s", "With 8 more GPUs: ")
+        await shows(pilot, " strategies", "Use: ", " a step, ", " tokens/s", "With 8 more GPUs: ")
         await pilot.press("plus")
         await shows(pilot, "With 24 more GPUs: ", "32 on 4 nodes")
         field(screen, "gpus").value = "4"  # those 24 were of other GPUs
@@ -103,7 +103,7 @@ async def test_summary_has_three_answers() -> None:
         field(screen, "nodes").value = ""
         await shows(pilot, "64 on 8 nodes, 360 GB/s")
         field(screen, "micro_batch").value = "999999"
-        await shows(pilot, "Fits: none of", "Fastest: nothing fits.")
+        await shows(pilot, "Fits: none of", "Use: nothing fits.")
 
 
 @walk
@@ -296,8 +296,8 @@ async def test_form_is_kept_and_an_invalid_one_writes_nothing(here: Path) -> Non
 
 
 def test_summary_names_memory_that_is_not_counted(here: Path) -> None:
-    assert "without the loss (no vocab given)" in answers(here, model="7b 32 4096")[0]
-    assert answers(here, model="7b")[1] == "Fastest: not known without them either."
+    assert "without the loss (no vocab given)" in answers(here, model="7b 32 4096")[1]
+    assert answers(here, model="7b")[0] == "Use: not known without layers and hidden size."
     assert answers(here, model="7b")[2].endswith("not known.")
 
 
@@ -455,7 +455,7 @@ async def test_breakdown_shows_formulas_of_each_strategy() -> None:
         await pilot.press("b", "end")
         await shows(pilot, "1 of ", "Changes to your script")
         await pilot.press("escape")
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
 
 
 @walk
@@ -478,7 +478,7 @@ async def test_two_strategies_side_by_side() -> None:
             "host memory",
         )
         await pilot.press("escape")
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
         assert "✓•" not in frame(pilot)
 
 
@@ -494,7 +494,7 @@ async def test_files_are_shown_before_they_are_written(here: Path) -> None:
         await pilot.press("enter")
         await shows(pilot, "not written yet")
         await pilot.press("escape", "w")
-        await shows(pilot, "into ddpwizard-plan.", "Fastest: ")
+        await shows(pilot, "into ddpwizard-plan.", "Use: ")
         assert (here / "ddpwizard-plan" / "launch.sh").is_file()
         await pilot.press("w")
         await shows(pilot, "ddpwizard-plan-2")
@@ -508,7 +508,7 @@ async def test_files_are_shown_before_they_are_written(here: Path) -> None:
         screen.query_one("#script", Input).value = ""
         await shows(pilot, "which script?")
         await pilot.press("w", "escape")
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
     assert not (here / "ddpwizard-plan-2").exists()
 
 
@@ -630,7 +630,7 @@ async def test_any_terminal_size() -> None:
         for size in ((60, 20), (40, 10), (200, 60), (20, 5), (80, 24)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
-        await shows(pilot, "Fits: ", "ZeRO-3", "Fastest: ")
+        await shows(pilot, "Fits: ", "ZeRO-3", "Use: ")
         await pilot.press("enter")
         await pilot.resize_terminal(40, 12)
         await shows(pilot, "1 of")
@@ -703,16 +703,16 @@ def answers(here: Path, **values: str) -> list[str]:
 
 
 def test_summary_when_nothing_fits(here: Path) -> None:
-    assert answers(here, model="7b")[0].startswith("Fits: not known without layers")
+    assert answers(here, model="7b")[1].startswith("Fits: not known without layers")
     nothing = answers(here, model="Llama-3.1-405B", host_memory="10GB", gpu="A100-40G", nodes="1")
-    assert nothing[0].startswith("Fits: none of ")
-    assert nothing[0].endswith(" GiB over.")
-    assert nothing[1] == "Fastest: nothing fits."
+    assert nothing[1].startswith("Fits: none of ")
+    assert nothing[1].endswith(" GiB over.")
+    assert nothing[0] == "Use: nothing fits."
     assert "nothing fits either" in nothing[2]
     slow = answers(here, model="DeepSeek-V3")
-    assert "strategies in practice; ZeRO-3 + NVMe" in slow[0]
-    assert slow[1] == "Fastest: nothing fits in practice."
+    assert "strategies in practice; ZeRO-3 + NVMe" in slow[1]
+    assert slow[0] == "Use: nothing fits in practice."
     then = answers(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more_gpus="120")
-    assert "nothing fits" in then[1]
+    assert "nothing fits" in then[0]
     assert "fits then (128 on 16 nodes" in then[2]
     assert answers(here, more_gpus="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."

@@ -27,7 +27,7 @@ def held(pilot: Pilot[int]) -> list[str]:
 @walk
 async def test_a_resized_list_is_repainted_and_filled(sizes: tuple[tuple[int, int], ...]) -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=sizes[0]) as pilot:
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         choices.focus()
         await pilot.press("end")
@@ -45,7 +45,7 @@ async def test_a_resized_list_is_repainted_and_filled(sizes: tuple[tuple[int, in
 @walk
 async def test_fewer_and_more_rows_with_the_last_row_marked() -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         choices.focus()
         await pilot.press("end")
@@ -64,7 +64,7 @@ async def test_a_label_function_is_called_when_its_row_comes_into_view() -> None
         return Content(f"row {n}")
 
     async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         height = choices.size.height
         choices.set_items([Choice(str(n), partial(label, n)) for n in range(3 * height)], first=True)
@@ -80,7 +80,7 @@ async def test_a_label_function_is_called_when_its_row_comes_into_view() -> None
 @walk
 async def test_only_changed_rows_are_repainted() -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "Fastest: ")
+        await shows(pilot, "Use: ")
         choices = pilot.app.screen.query_one("#strategies", Choices)
         choices.set_items([Choice(word, word) for word in ("one", "two", "three", "four")], first=True)
         await pilot.pause()
