@@ -56,7 +56,7 @@ class CaseFacts:
 
     @cached_property
     def values(self) -> dict[str, str]:
-        """The named values for the templates of entries; only those that are known."""
+        """The named values for the templates of entries; only those that are known, the command line apart."""
         found: dict[str, str] = {}
         for name, value in (*self._from_evidence(), *self._from_machine(), *self._from_log(), *self._from_job()):
             if value:
@@ -94,8 +94,11 @@ class CaseFacts:
         if line := parse_launcher(words):
             options = [word for option in line.options for word in option.words]
             return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
-        python = parse_python(words) if words else None
-        return shlex.join(["python", *python.script_words]) if python else ""
+        if python := parse_python(words) if words else None:
+            return shlex.join(["python", *python.script_words])
+        ranks = self.values.get("ranks_per_node") or self.values.get("gpus") or "auto"
+        start = ["torchrun", "--standalone", f"--nproc-per-node={ranks}"]
+        return shlex.join([*start, *self.target]) if self.target else ""
 
     @cached_property
     def files(self) -> list[UserFile]:
@@ -212,7 +215,6 @@ class CaseFacts:
         others = sorted({each.rank for each in self._processes if each.rank is not None} - set(verdict.culprits))
         environ = self._processes[0].environ if self._processes else {}
         address, _, port = job.master.rpartition(":")
-        yield "command", self.command
         yield "ranks", str(report.world_size)
         yield "ranks_per_node", str(local_world_size(environ) or len(self._processes) or report.world_size)
         yield "rank", rank_ranges(verdict.culprits) if verdict.culprits else ""

@@ -285,6 +285,8 @@ class FixScreen(WizardScreen):
         self.state.proof_runs[self._cause, fix.id] = run
         # A worker of the app: it goes on when this screen is left.
         run.worker = self.app.run_worker(run.prove(self.state, self._flow(), fix, plan), group="prove")
+        self._proof_shown = False
+        self.query_one("#proof", Static).update("")
         self._show_proof()
 
     @property

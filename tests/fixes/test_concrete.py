@@ -343,3 +343,23 @@ def test_out_of_memory_gives_the_line_of_the_planner():
     assert fix.code == "ddpwizard plan --script pretrain.py --gpus 4 --gpu-memory 39.4GiB"
     generic = fixes("model-does-not-fit", FixContext())["plan-it"]
     assert generic.code == "ddpwizard plan --model your-config.json --gpus 8 --gpu-memory 80GB"
+
+
+@pytest.mark.parametrize("kind", ["script", "log", "job"])
+def test_no_cause_ends_in_generic_text(kind: str, tmp_path: Path):
+    path = tmp_path / "run_it.py"
+    path.write_text(TRAIN)
+    if kind == "log":
+        case = Case(KNOWLEDGE)
+        found = add_to_case(case, [source_of_text(LOG.replace("/data/run/train.py", str(path)), "/data/run/out.log")])
+        context = FixContext(evidence=case.evidence, timeline=found.timeline, snapshot=snapshot())
+    elif kind == "job":
+        context = FixContext(report=nested_report(tmp_path), snapshot=snapshot())
+    else:
+        context = FixContext(script=str(path), snapshot=snapshot())
+    generic = []
+    for id_ in KNOWLEDGE.causes:
+        first = next(iter(fixes(id_, context).values()))
+        if first == fixes(id_, FixContext()).get(first.id):
+            generic.append(id_)
+    assert not generic

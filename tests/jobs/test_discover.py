@@ -1,5 +1,6 @@
 """Jobs among real processes; launchers by their command line."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
+from ddpwizard.app.commands import triage
 from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.jobs import discover, other_processes
 from ddpwizard.app.jobs.types import Job, Process
@@ -232,10 +235,16 @@ def test_jobs_of_other_users_are_counted_with_a_hint(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look as somebody else")
 def test_jobs_of_other_users_without_privileges() -> None:
+    def hints() -> list[str]:
+        """Return the hints of ``triage --json``, run in this process, whose user changes."""
+        result = CliRunner().invoke(triage.command, ["--json"], standalone_mode=False)
+        return json.loads(result.stdout)["hints"]
+
     launcher = ["mpirun", "-c", SLEEPER]
     process = subprocess.Popen(launcher, executable=sys.executable, stdout=subprocess.PIPE)
     try:
         assert process.stdout and process.stdout.readline() == b"up\n"
+        assert hints() == []
         os.seteuid(65534)
         try:
             found = procfs.all_processes()
@@ -244,6 +253,7 @@ def test_jobs_of_other_users_without_privileges() -> None:
                 r"^\d+ more jobs? of user root runs? here: needs sudo",
                 "\n".join(other_processes.jobs_of_other_users(found)),
             )
+            assert "user root" in hints()[0]
         finally:
             os.seteuid(0)
         assert other_processes.jobs_of_other_users(procfs.all_processes()) == []
