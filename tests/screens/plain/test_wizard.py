@@ -99,7 +99,7 @@ def test_home_accepts_a_log_path_or_a_description(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
-    talk = f"2\n{UNUSED}\n.\n1\n1\n1\n"
+    talk = f"2\n{UNUSED}\n.\n1\n3\n1\n"  # the example is the third fix
     plain_wizard(stdin=talk + "maybe\nn\nq\n", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
     done = plain_wizard(stdin=talk + "y\nq\n", cwd=tmp_path)
