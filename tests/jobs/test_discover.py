@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from ddpwizard.app.commands import triage
 from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.jobs import discover, other_processes
+from ddpwizard.app.jobs.shared_port import shared_port_note
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.launchers.recognise import is_wizard, launcher_name
 from ddpwizard.app.snapshot import Gpu, GpuProcess
@@ -108,6 +110,20 @@ def test_loopback_master_in_another_container_is_another_job(port: str) -> None:
     with processes(rank(0, 2, port), (["unshare", "--net", *command], environ)) as (here, elsewhere):
         assert [p.pid for p in job_of(here).processes] == [here]
         assert [p.pid for p in job_of(elsewhere).processes] == [elsewhere]
+
+
+def test_ranks_left_over_from_an_older_run_are_a_job_of_their_own(port: str) -> None:
+    with processes(rank(1, 3, port), rank(2, 3, port)) as old:
+        newest = max(procfs.all_processes()[pid].started_s for pid in old)
+        wait_for(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > newest + 1.0, "a pause between the runs")
+        with processes(rank(0, 3, port), rank(1, 3, port)) as new:
+            jobs = [job for job in discover.find_jobs() if job.master == f"127.0.0.1:{port}"]
+            found = sorted(sorted(process.pid for process in job.processes) for job in jobs)
+            assert found == sorted([sorted(old), sorted(new)])
+            older, newer = (job_of(run[0]) for run in (old, new))
+            note = shared_port_note(newer, [older, newer])
+            assert f"another run uses 127.0.0.1:{port} as well: 2 ranks, pid " in note and str(old[0]) in note
+            assert shared_port_note(older, [older, newer]) == ""
 
 
 def test_run_ids_separate_jobs_that_share_a_port(port: str) -> None:
