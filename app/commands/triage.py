@@ -20,6 +20,7 @@ from ..review.review import review_file
 from ..system import procfs
 from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
+from ..text.redact import redact_text
 from ..text.terminal import align_columns, print_line, print_progress
 from ..text.units import probability_text
 from ..triage import other_hosts, rank_groups
@@ -96,7 +97,8 @@ def command(
         print_json(public_document("triage", knowledge, body))
         return _exit_code(reports)
     for index, report in enumerate(reports):
-        for line in ([""] if index else []) + report_lines(report, knowledge):
+        text = redact_text("\n".join(([""] if index else []) + report_lines(report, knowledge)))
+        for line in text.split("\n"):
             print_line(line)
     if not reports:
         print_line("No distributed job of yours runs on this machine.")
