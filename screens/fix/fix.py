@@ -119,7 +119,7 @@ class FixScreen(WizardScreen):
         yield ProgressLine(self.ascii_only)
 
     def on_mount(self) -> None:
-        self.state.record_navigation("diagnosis")  # a resumed session builds the fix again from the diagnosis
+        self.state.record_navigation("fix", self._cause)
         self.show_header(self._entry.title)
         self.run_worker(self._build(), group="make", exclusive=True)
         self.set_interval(TICK_S, self._show_proof)
