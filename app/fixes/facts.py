@@ -31,6 +31,9 @@ from .user_code import UserFile, read_user_files, variable_names
 
 LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
 HOLDER = re.compile(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ [GM]iB) memory in use")
+# Values that other processes claim and that stand in commands to copy: anything but a plain word is left out.
+IN_COMMANDS = {"port", "host", "master_addr", "interface", "pid", "ranks", "ranks_per_node", "nodes", "workers"}
+PLAIN_WORD = re.compile(r"[\w.:%\[\]-]{1,255}", re.ASCII)
 ROOMY_SHM_BYTES = 4 << 30
 LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
@@ -59,11 +62,12 @@ class CaseFacts:
         """The named values for the templates of entries; only those that are known, the command line apart."""
         found: dict[str, str] = {}
         for name, value in (*self._from_evidence(), *self._from_machine(), *self._from_log(), *self._from_job()):
-            if value:
+            if value and (name not in IN_COMMANDS or PLAIN_WORD.fullmatch(value)):
                 found[name] = value
         if self.target:
             found.setdefault("target", shlex.join(self.target))
-            found.setdefault("script", next((word for word in self.target if not word.startswith("-")), ""))
+            script = next((word for word in self.target if not word.startswith("-")), "")
+            found.setdefault("script", shlex.quote(script) if script else "")
         if timeout := self._timeout_s:
             found["timeout"] = seconds_text(timeout, whole=True)
             found["longer_minutes"] = str(max(1, round(timeout * LONGER / 60)))

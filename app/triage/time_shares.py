@@ -76,7 +76,7 @@ def share_lines(history: History) -> list[str]:
     rows = time_shares(history)
     if not rows:
         return []
-    seen = [activity for activity in ACTIVITIES if any(row.shares.get(activity) for row in rows)]
+    seen: list[Activity] = [activity for activity in ACTIVITIES if any(row.shares.get(activity) for row in rows)]
     table = [["time in", *seen, "samples", ""]]
     for row in rows[:SHOWN_RANKS]:
         cells = [percent_text(row.shares[activity]) if row.shares.get(activity) else "-" for activity in seen]
