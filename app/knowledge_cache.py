@@ -81,7 +81,7 @@ def _cache_path(extra: list[Path]) -> Path:
 def _read_cache(path: Path, fingerprint: bytes) -> Knowledge | None:
     try:
         cached = msgspec.msgpack.decode(path.read_bytes(), type=CachedKnowledge)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
     return cached.knowledge if cached.fingerprint == fingerprint else None
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_origin
 
 import msgspec
 
+from .pattern_cost import has_nested_repeat
 from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
 from .stemming import clue_stems
 from .templates import names_in_template
@@ -259,6 +260,8 @@ def _check_pattern(path: Path, keys: list[Key], pattern: str, literal: str) -> N
     problem = ""
     try:
         re.compile(pattern)
+        if has_nested_repeat(pattern):
+            problem = "a repeat inside a repeat, as in (a+)+, may take for ever on a long line"
     except re.error as error:
         problem = f"invalid regular expression: {error}"
     if len(literal) < 4:

@@ -66,6 +66,7 @@ def test_damaged_cache_is_rebuilt():
         b"nonsense",
         cached.read_bytes()[:-10],
         msgspec.msgpack.encode({"fingerprint": b"", "knowledge": 1}),
+        b"\x81\xa1z" + b"\x91" * 5000,
     ):
         cached.write_bytes(content)
         assert load_knowledge() == expected

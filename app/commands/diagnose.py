@@ -11,6 +11,7 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
+from ..diagnosis.dialogue import OUT_OF_SCOPE
 from ..diagnosis.intake import add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
@@ -169,7 +170,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     ``command_line`` is that of this run, to which the next step is added.
     """
     if not diagnosis.in_scope:
-        print_line("This does not look like a problem of distributed training: no known message was found.")
+        print_line(OUT_OF_SCOPE)
         return
     named = diagnosis.named(SHOWN_CAUSES)
     if not named:

@@ -20,6 +20,7 @@ from ..review.review import review_file
 from ..system import procfs
 from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
+from ..text.redact import redact_text
 from ..text.terminal import align_columns, print_line, print_progress
 from ..text.units import probability_text
 from ..triage import other_hosts, rank_groups
@@ -90,19 +91,19 @@ def command(
         return _exit_code(reports)
     if pid is not None and all(row.state == "unreadable" for report in reports for row in report.ranks):
         raise InspectionError(f"pid {pid}: {reports[0].verdict.why}", "pass a Python process that you may read")
+    hints = other_processes.jobs_of_other_users(procfs.all_processes()) if pid is None and not used else []
     if options.json:
-        print_json(
-            public_document("triage", knowledge, {"jobs": [report_as_json(report, knowledge) for report in reports]})
-        )
+        body = {"jobs": [report_as_json(report, knowledge) for report in reports], "hints": hints}
+        print_json(public_document("triage", knowledge, body))
         return _exit_code(reports)
     for index, report in enumerate(reports):
-        for line in ([""] if index else []) + report_lines(report, knowledge):
+        text = redact_text("\n".join(([""] if index else []) + report_lines(report, knowledge)))
+        for line in text.split("\n"):
             print_line(line)
     if not reports:
         print_line("No distributed job of yours runs on this machine.")
-    if pid is None and not used:
-        for line in other_processes.jobs_of_other_users(procfs.all_processes()):
-            print_progress(line)
+    for line in hints:
+        print_progress(line)
     return _exit_code(reports)
 
 

@@ -8,7 +8,7 @@ from ..triage.other_hosts import MERGE, SAVE_FROM_HOST
 from .case import Case
 from .symptoms import symptom_of
 
-SCRIPT = "train.py"  # stands for the script where its path is not known
+SCRIPT = "train.py"  # in place of a script whose path is not known
 WHERE_IS_JOB = "where-is-job"
 ELSEWHERE = ("other-host", "container", "other-user")  # answers after which the job can be inspected elsewhere
 INSPECT_THERE = "Inspect it where it runs:"
@@ -66,7 +66,7 @@ def choose_experiment(case: Case, launch_command: Sequence[str] = ()) -> Experim
             return Experiment("A watched run keeps the first error of the first rank that fails.", [run])
         case _:
             return Experiment(
-                "A watched run is inspected as soon as it stands still: the rank that is missing, its line, and why.",
+                "A watched run is inspected as soon as it stops moving: the rank that is missing, its line, and why.",
                 [run],
             )
 

@@ -1,4 +1,4 @@
-"""What a person gave in one line or a paste: a script, a log, a question about a term, or a description."""
+"""The kind of a line or a paste: a script, a log, a question about a term, or a description."""
 
 import re
 from pathlib import Path

@@ -8,6 +8,10 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
+from ..evidence import Evidence
+from ..logs.analyse import analyse_logs
+from ..logs.read import source_of_text
+from ..logs.script_error import script_error_findings
 from ..review.types import ReviewFinding
 from ..session import Session
 from ..triage import rank_groups
@@ -21,14 +25,34 @@ def add_triage(case: Case, reports: Sequence[JobReport]) -> None:
     case.take_triage(**_event_data(reports))
     for report in reports[:1]:
         case.add(evidence_of_report(report))
+        _add_new(case, evidence_of_output(report, case.knowledge))
+
+
+def evidence_of_output(report: JobReport, knowledge: Knowledge) -> list[Evidence]:
+    """Return what the last output of the culprits shows: the errors that they printed before they stopped."""
+    found: list[Evidence] = []
+    for seen in report.observed.seen:
+        rank = seen.process.rank
+        if rank not in report.verdict.culprits or not seen.output:
+            continue
+        text = "\n".join(f"[rank{rank}]: {line}" for line in seen.output)
+        analysis = analyse_logs([source_of_text(text, seen.output_from or f"output of rank {rank}")], knowledge)
+        errors = script_error_findings(analysis.timeline, of_job=True) if analysis.timeline else ()
+        found += [item for item in (*analysis.evidence, *errors) if not item.id.startswith("message:")]
+    return found
 
 
 def add_review(case: Case, findings: Iterable[ReviewFinding]) -> None:
     """Add the review of a job's script as evidence; what is known already is not added twice."""
     from ..review.review import evidence_of_findings
 
+    _add_new(case, evidence_of_findings(findings))
+
+
+def _add_new(case: Case, evidence: Iterable[Evidence]) -> None:
+    """Add what the case does not have at this place."""
     known = {(item.id, item.where) for item in case.evidence}
-    case.add(item for item in evidence_of_findings(findings) if (item.id, item.where) not in known)
+    case.add(item for item in evidence if (item.id, item.where) not in known)
 
 
 def review_job_script(report: JobReport | None, knowledge: Knowledge) -> list[ReviewFinding]:

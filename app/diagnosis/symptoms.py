@@ -1,4 +1,4 @@
-"""What the wizard offers first: symptoms, and tasks. A module of its own, as it is shown before the knowledge base is
+"""The first list of the wizard: symptoms, and tasks. A module of its own, as it is shown before the knowledge base is
 loaded."""
 
 from collections.abc import Mapping

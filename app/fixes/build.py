@@ -61,16 +61,20 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
     """
     facts = CaseFacts(context)
     machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
-    built = [(_order(spec, facts), _build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
-    patches = {spec.id for spec in cause.fixes if spec.kind == "patch"}
-    return [fix for _, fix in sorted(built, key=lambda each: _preference(*each, needs_patch=each[1].id in patches))]
+    built = [(spec, _build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
+    return [fix for _, fix in sorted(built, key=lambda each: _preference(*each, facts))]
 
 
-def _preference(order: int, fix: Fix, *, needs_patch: bool) -> tuple[int, int]:
-    """Return the place of a fix: a patch before the others that fit as well, and one that cannot be made after them."""
+def _preference(spec: FixSpec, fix: Fix, facts: CaseFacts) -> tuple[int, int]:
+    """Return the place of a fix among those of its cause.
+
+    Those that fit what was seen come first, those that contradict it last. Among the others a patch comes first, an
+    example after the rest, and a patch that cannot be made after that.
+    """
+    order = _order(spec, facts)
     if fix.patches:
         return (0 if order == 1 else order), 0
-    return (max(order, 2) if needs_patch else order), 1
+    return (max(order, 2) if spec.kind == "patch" else order), (2 if spec.kind == "code" else 1)
 
 
 def target_of(context: FixContext) -> list[str]:
@@ -83,6 +87,8 @@ def seen_machine(machine: Machine, facts: CaseFacts) -> Machine:
     ranks, port = facts.values.get("ranks_per_node", ""), facts.values.get("port", "")
     if ranks.isdigit() and int(ranks) > 0:
         machine = msgspec.structs.replace(machine, job_ranks=int(ranks))
+    if not machine.head and (head := facts.values.get("master_addr")):
+        machine = msgspec.structs.replace(machine, head=head)
     if port.isdigit():
         busy = int(port)
         free = machine.free_port if machine.free_port != busy else find_free_port()
@@ -106,6 +112,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         fix = _generated(cause, spec, machine, facts.target)
     else:
         fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
+    against = next((id_ for id_ in spec.unless if id_ in facts.holds), "")
     made = RECIPES[spec.recipe](facts) if spec.recipe in RECIPES else RecipeResult()
     if spec.recipe and spec.recipe not in RECIPES:
         made = RecipeResult(text=f"This ddpwizard has no recipe {spec.recipe!r}.")
@@ -113,9 +120,9 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         set_, set_places = patch_calls(spec.set, facts)
         patches = set_ or made.patches
         made = msgspec.structs.replace(made, places=[*made.places, *set_places])
-        if patches:
+        if patches and not against:
             fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe)
-    values = {"plan": planner_command(facts), **facts.values} if facts.values else {}
+    values = {"plan": planner_command(facts), "command": facts.command, **facts.values} if facts.values else {}
     text, code, note = (fill_template(part, values).strip("\n") for part in (spec.text, spec.code, spec.note))
     is_new = bool(made.text or made.code)
     fix = msgspec.structs.replace(
@@ -123,12 +130,18 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         title=fill_template(spec.title, facts.values),
         text="\n\n".join(part for part in (made.text, text.strip(), fix.text) if part),
         code=made.code if is_new and made.code else rename_variables(code, facts.names),
-        note=note.strip(),
+        note="\n".join(part for part in (note.strip(), _reason_against(against, knowledge)) if part),
         places=_places(cause, spec, facts, made, fix),
     )
     starts_it = any(facts.values.get("target", "\0") in line for line in (*fix.commands, *fix.code.splitlines()))
     is_change = spec.kind in CHANGES and not starts_it
     return msgspec.structs.replace(fix, again=facts.command) if is_change else fix
+
+
+def _reason_against(id_: str, knowledge: Knowledge) -> str:
+    """Return why a fix does not fit what was seen, by the text of the condition or finding."""
+    text = (knowledge.facts | knowledge.findings()).get(id_, "") if id_ else ""
+    return f"It does not fit what was seen: {text}." if text else ""
 
 
 def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, fix: Fix) -> list[Place]:

@@ -31,6 +31,9 @@ from .user_code import UserFile, read_user_files, variable_names
 
 LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
 HOLDER = re.compile(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ [GM]iB) memory in use")
+# Values that other processes claim and that stand in commands to copy: anything but a plain word is left out.
+IN_COMMANDS = {"port", "host", "master_addr", "interface", "pid", "ranks", "ranks_per_node", "nodes", "workers"}
+PLAIN_WORD = re.compile(r"[\w.:%\[\]-]{1,255}", re.ASCII)
 ROOMY_SHM_BYTES = 4 << 30
 LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
@@ -56,14 +59,15 @@ class CaseFacts:
 
     @cached_property
     def values(self) -> dict[str, str]:
-        """The named values for the templates of entries; only those that are known."""
+        """The named values for the templates of entries; only those that are known, the command line apart."""
         found: dict[str, str] = {}
         for name, value in (*self._from_evidence(), *self._from_machine(), *self._from_log(), *self._from_job()):
-            if value:
+            if value and (name not in IN_COMMANDS or PLAIN_WORD.fullmatch(value)):
                 found[name] = value
         if self.target:
             found.setdefault("target", shlex.join(self.target))
-            found.setdefault("script", next((word for word in self.target if not word.startswith("-")), ""))
+            script = next((word for word in self.target if not word.startswith("-")), "")
+            found.setdefault("script", shlex.quote(script) if script else "")
         if timeout := self._timeout_s:
             found["timeout"] = seconds_text(timeout, whole=True)
             found["longer_minutes"] = str(max(1, round(timeout * LONGER / 60)))
@@ -94,8 +98,11 @@ class CaseFacts:
         if line := parse_launcher(words):
             options = [word for option in line.options for word in option.words]
             return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
-        python = parse_python(words) if words else None
-        return shlex.join(["python", *python.script_words]) if python else ""
+        if python := parse_python(words) if words else None:
+            return shlex.join(["python", *python.script_words])
+        ranks = self.values.get("ranks_per_node") or self.values.get("gpus") or "auto"
+        start = ["torchrun", "--standalone", f"--nproc-per-node={ranks}"]
+        return shlex.join([*start, *self.target]) if self.target else ""
 
     @cached_property
     def files(self) -> list[UserFile]:
@@ -212,7 +219,6 @@ class CaseFacts:
         others = sorted({each.rank for each in self._processes if each.rank is not None} - set(verdict.culprits))
         environ = self._processes[0].environ if self._processes else {}
         address, _, port = job.master.rpartition(":")
-        yield "command", self.command
         yield "ranks", str(report.world_size)
         yield "ranks_per_node", str(local_world_size(environ) or len(self._processes) or report.world_size)
         yield "rank", rank_ranges(verdict.culprits) if verdict.culprits else ""

@@ -21,7 +21,7 @@ def planner_fields(facts: CaseFacts) -> dict[str, str]:
 def planner_command(facts: CaseFacts) -> str:
     """Return the command line of ``ddpwizard plan`` for the case; what is not known is left to the user."""
     fields = planner_fields(facts)
-    script = facts.values.get("script", "")
+    script = next((word for word in facts.target if not word.startswith("-")), "")
     words = [
         "ddpwizard",
         "plan",

@@ -121,7 +121,7 @@ def question_lines(plan: ProofPlan) -> list[str]:
     """Return what is to be known before a run for proof is started, one fact a line."""
     relaunch = plan.relaunch
     ranks = f"{count_text(plan.ranks, 'rank')}, " if plan.ranks else ""
-    names = ", ".join(relative_to_cwd(path) for path in plan.changed)
+    names = ", ".join(_short(path, relaunch.cwd) for path in plan.changed)
     as_now = "the files as they are now" + ("; none has changed since it failed" if plan.from_job else "")
     lines = [
         f"Runs: {shlex.join(relaunch.command)}",
@@ -130,7 +130,7 @@ def question_lines(plan: ProofPlan) -> list[str]:
     ]
     if plan.held:
         lines.append(f"The old job still holds: {', '.join(plan.held)}")
-    written = [_written_line(each) for each in plan.written]
+    written = [_written_line(each, relaunch.cwd) for each in plan.written]
     if written:
         more = [f"and {len(written) - SHOWN} more"] if len(written) > SHOWN else []
         lines += ["It writes to (kept apart from your files, then removed):", *written[:SHOWN], *more]
@@ -193,8 +193,13 @@ def _held(report: JobReport) -> list[str]:
     return [*held, f"{count_text(len(alive), 'rank')} that still run"]
 
 
-def _written_line(each: WrittenPath) -> str:
-    place = f"{relative_to_cwd(each.file)}:{each.line}"
+def _short(path: str, directory: Path) -> str:
+    """Return a path as the job sees it: relative to its working directory if it is below."""
+    return str(Path(path).relative_to(directory)) if Path(path).is_relative_to(directory) else path
+
+
+def _written_line(each: WrittenPath, directory: Path) -> str:
+    place = f"{_short(each.file, directory)}:{each.line}"
     return f"  {place} {each.call} → {each.path or f'{each.argument} (known only when it runs)'}"
 
 

@@ -71,7 +71,7 @@ def load_record(folder: Path) -> Record | None:
     """Return the record in a directory, or None if it cannot be read."""
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=Record)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -156,3 +156,10 @@ def _marked(mark: str) -> Job | None:
 
 def _alive(mark: str) -> bool:
     return any(proc.environ.get(MARK) == mark for proc in procfs.all_processes().values())
+
+
+def is_relaunched(job: Job) -> bool:
+    """Return whether a job was started to prove a fix."""
+    launcher = procfs.process_of(job.launcher_pid) if job.launcher_pid else None
+    environs = [process.environ for process in job.processes] + ([dict(launcher.environ)] if launcher else [])
+    return any(MARK in environ for environ in environs)

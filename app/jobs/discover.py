@@ -10,6 +10,7 @@ import shutil
 import socket
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,17 +188,30 @@ def _is_job(members: list[_Rank]) -> bool:
 
 
 def _split(members: list[_Rank], processes: dict[int, Proc]) -> list[list[_Rank]]:
-    """Split by launcher if a rank occurs twice: then two jobs use the same port.
+    """Split by launcher if a rank occurs twice: then two jobs use the same port. Without launchers, by start time.
 
     Two launchers can also belong to one job: torchrun once per node, both started on one host.
     """
-    if len({member.assignment.rank for member in members}) == len(members):
+    if not _has_duplicates(members):
         return [members]
     parts: dict[int | None, list[_Rank]] = defaultdict(list)
     for member in members:
         launcher = _launcher(member.proc, processes)
         parts[launcher.pid if launcher else None].append(member)
-    return list(parts.values())
+    return [run for part in parts.values() for run in _split_by_start(sorted(part, key=lambda m: m.proc.started_s))]
+
+
+def _split_by_start(members: list[_Rank]) -> list[list[_Rank]]:
+    """Split ranks, the oldest first, at the longest pause between two starts, until no rank occurs twice."""
+    if not _has_duplicates(members):
+        return [members]
+    pauses = [after.proc.started_s - before.proc.started_s for before, after in pairwise(members)]
+    cut = max(range(len(pauses)), key=lambda place: pauses[place]) + 1
+    return _split_by_start(members[:cut]) + _split_by_start(members[cut:])
+
+
+def _has_duplicates(members: list[_Rank]) -> bool:
+    return len({member.assignment.rank for member in members}) < len(members)
 
 
 def _job(members: list[_Rank], processes: dict[int, Proc]) -> Job:

@@ -3,6 +3,7 @@
 A text is read in chunks, so that a log of any size fits: gzip is unpacked, terminal sequences are removed.
 """
 
+import codecs
 import os
 import re
 import select
@@ -26,6 +27,8 @@ ROTATED = re.compile(r"\.\d+$|\.old$|[-.]\d{4}-?\d\d-?\d\d.*$")
 NO_LOG = re.compile(r"\.|requirements|license|licence|readme|makefile|dockerfile|notice|authors|changelog")
 BINARY_PROBE_BYTES = 8192
 BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
+LATIN_SHARE = 0.7  # of the characters of a UTF-16 log without a byte order mark
+HOLE = re.compile(rb"\0{64,}")  # left in a log by a lost write, as on NFS
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
 SHOWN_PATHS = 3
@@ -83,12 +86,13 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
     else:
         raw = _file(Path(source.path))
     total, kept, first = 0, b"", True
-    for chunk in _unpacked(raw, source.origin):
+    for chunk in _as_utf8(_unpacked(raw, source.origin)):
         if first and _is_binary(chunk) and source.content is None:
             what = "binary data" if source.origin == STDIN else "a binary file"
             raise UserError(f"{source.origin}: looks like {what}, not a log", "pass the text that the job printed")
         first = False
         total += len(chunk)
+        chunk = HOLE.sub(b"\n", chunk)
         chunk, kept = split_at_sequence(kept + chunk)
         yield strip_sequences_bytes(chunk)
         if total >= max(STREAM_LIMIT_BYTES, source.size_bytes):
@@ -157,8 +161,30 @@ def is_log_name(name: str) -> bool:
     return not NO_LOG.match(name) and (PurePath(plain).suffix in LOG_ENDINGS or bool(LOG_WORD.search(name)))
 
 
-def _is_binary(content: bytes) -> bool:
+def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the chunks, those of a UTF-16 text (as PowerShell writes it) in UTF-8."""
+    decoder: codecs.IncrementalDecoder | None = None
+    for number, chunk in enumerate(chunks):
+        if number == 0 and (encoding := _utf16(chunk)):
+            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        yield decoder.decode(chunk).encode("utf-8", errors="replace") if decoder else chunk
+
+
+def _utf16(content: bytes) -> str:
+    """Return the encoding of a UTF-16 text, by its byte order mark or its zero bytes; "" of any other."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
     head = content[:BINARY_PROBE_BYTES]
+    for encoding, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if zeros.count(0) > LATIN_SHARE * len(zeros) and others.count(0) < BINARY_SHARE * len(others):
+            return encoding
+    return ""
+
+
+def _is_binary(content: bytes) -> bool:
+    if encoding := _utf16(content):
+        content = content[: 2 * BINARY_PROBE_BYTES].decode(encoding, errors="replace").encode()
+    head = HOLE.sub(b"", content)[:BINARY_PROBE_BYTES]
     return len(head) - len(head.translate(None, CONTROL_BYTES)) > BINARY_SHARE * len(head)
 
 

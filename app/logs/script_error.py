@@ -24,10 +24,13 @@ NOT_OF_A_SCRIPT = (
 GENERAL = ("RuntimeError", "OSError", "Exception", "DeepSpeedError")  # raised by libraries for any reason
 
 
-def script_error_findings(timeline: Timeline) -> Iterator[Evidence]:
-    """Yield the finding ``log.script-error`` if the first error of a job of several ranks is one of its script."""
+def script_error_findings(timeline: Timeline, *, of_job: bool = False) -> Iterator[Evidence]:
+    """Yield the finding ``log.script-error`` if the first error of a job of several ranks is one of its script.
+
+    ``of_job``: the log is known to be that of such a job.
+    """
     found = first_error(timeline)
-    if found is None or not is_exception(found.event) or not _started_by_launcher(found.attempt):
+    if found is None or not is_exception(found.event) or not (of_job or _started_by_launcher(found.attempt)):
         return
     strength = _strength(found.event)
     if strength and not _explained(found):

@@ -47,7 +47,7 @@ def build_software_section(outcome: ProcessOutcome, python: str) -> SoftwareSect
         if len(facts) == 1:
             facts.append({"problem": f"importing torch ended the interpreter {_end(outcome.code)}"})
         return msgspec.convert(facts[0] | facts[1], SoftwareSection)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InspectionError(f"{python} gave an answer that cannot be read: {error}", "check --python") from error
 
 

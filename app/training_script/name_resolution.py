@@ -16,7 +16,7 @@ from .syntax import FUNCTIONS, Function, dotted_name, is_generator, match_argume
 DEPTH = 12
 IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__class__", "__path__", "__annotations__"}
 
-_Seen = dict[tuple[ast.AST, int | None], int]  # expression and place in a tuple -> how far it was followed
+_Place = tuple[ast.expr, int | None]  # an expression, and the position in the tuple that it gives
 
 
 class Names(Scopes):
@@ -26,6 +26,8 @@ class Names(Scopes):
         super().__init__(source)
         self.arguments: dict[Function, list[tuple[ast.Call, dict[str, ast.expr]]]] = defaultdict(list)
         self.spawned: set[Function] = set()
+        self._returned: dict[Function, list[ast.expr]] = {}
+        self._is_generator: dict[Function, bool] = {}
         for node, scope in list(self.scope_of.items()):
             if isinstance(node, ast.Call):
                 self._record_call(node, scope)
@@ -125,7 +127,27 @@ class Names(Scopes):
         Followed through names, attributes of ``self``, tuples, functions of this file and their arguments. Leaves are
         calls to other files, constants, parameters that no call gives a value, and what cannot be followed.
         """
-        return list(dict.fromkeys(self._origins(expr, None, depth, {})))
+        leaves: dict[ast.AST, None] = {}
+        seen: set[_Place] = {(expr, None)}
+        level: list[_Place] = [(expr, None)]
+        for _ in range(depth):
+            following: list[_Place] = []
+            for at in level:
+                for step in self._steps(*at):
+                    if isinstance(step, ast.AST):
+                        leaves[step] = None
+                    elif step not in seen:
+                        seen.add(step)
+                        following.append(step)
+            level = following
+        return list(leaves)
+
+    def returned_values(self, function: Function) -> list[ast.expr]:
+        """Return the expressions that a function returns, in the order of the text."""
+        if function not in self._returned:
+            found = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
+            self._returned[function], self._is_generator[function] = found, is_generator(function)
+        return self._returned[function]
 
     def unresolved(self) -> set[str]:
         """Return the names that are read but bound nowhere."""
@@ -140,50 +162,42 @@ class Names(Scopes):
 
     # ---- origins of values
 
-    def _origins(self, expr: ast.expr, place: int | None, depth: int, seen: _Seen) -> Iterator[ast.AST]:
-        if depth <= seen.get((expr, place), 0):
-            return  # followed from here before, at least as far
-        seen[expr, place] = depth
+    def _steps(self, expr: ast.expr, place: int | None) -> "Iterator[ast.AST | _Place]":
+        """Yield the leaves and the further places that an expression stands for."""
         if isinstance(expr, ast.IfExp):
-            for part in (expr.body, expr.orelse):
-                yield from self._origins(part, place, depth - 1, seen)
+            yield from ((part, place) for part in (expr.body, expr.orelse))
         elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
-            for part in expr.values:
-                yield from self._origins(part, place, depth - 1, seen)
+            yield from ((part, place) for part in expr.values)
         elif isinstance(expr, ast.NamedExpr):
-            yield from self._origins(expr.value, place, depth - 1, seen)
+            yield expr.value, place
         elif place is not None and isinstance(expr, (ast.Tuple, ast.List)):
             if place < len(expr.elts) and not any(isinstance(item, ast.Starred) for item in expr.elts):
-                yield from self._origins(expr.elts[place], None, depth - 1, seen)
+                yield expr.elts[place], None
             else:
                 yield expr
         elif isinstance(expr, (ast.Name, ast.Attribute)):
-            yield from self._from_bindings(expr, place, depth, seen)
+            yield from self._steps_of_name(expr, place)
         elif isinstance(expr, ast.Call) and (function := self.function(expr)) and function.name != "__init__":
-            returned = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
-            if not returned or is_generator(function):
+            returned = self.returned_values(function)
+            if not returned or self._is_generator[function]:
                 yield expr
-            for value in returned:
-                yield from self._origins(value, place, depth - 1, seen)
+            yield from ((value, place) for value in returned)
         else:
             yield expr
 
-    def _from_bindings(
-        self, expr: ast.Name | ast.Attribute, place: int | None, depth: int, seen: _Seen
-    ) -> Iterator[ast.AST]:
+    def _steps_of_name(self, expr: ast.Name | ast.Attribute, place: int | None) -> "Iterator[ast.AST | _Place]":
         bindings = self.bindings(expr)
         if not bindings:
             yield expr
         for binding in bindings:
             if binding.kind == "param":
-                yield from self._from_callers(binding, place, depth, seen)
+                yield from self._steps_to_callers(binding, place)
             elif binding.kind == "assign" and binding.value and (place is None or binding.place is None):
-                taken = binding.place if place is None else place
-                yield from self._origins(binding.value, taken, depth - 1, seen)
+                yield binding.value, binding.place if place is None else place
             else:
                 yield expr
 
-    def _from_callers(self, binding: Binding, place: int | None, depth: int, seen: _Seen) -> Iterator[ast.AST]:
+    def _steps_to_callers(self, binding: Binding, place: int | None) -> "Iterator[ast.AST | _Place]":
         assert isinstance(binding.at, ast.arg)
         function = self.source.parents[self.source.parents[binding.at]]
         given = [
@@ -195,8 +209,7 @@ class Names(Scopes):
             given = [binding.value]
         if not given:
             yield binding.at
-        for value in given:
-            yield from self._origins(value, place, depth - 1, seen)
+        yield from ((value, place) for value in given)
 
     # ---- calls
 

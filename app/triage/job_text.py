@@ -47,6 +47,15 @@ def hung_job_note(reports: Sequence[JobReport]) -> str:
     return f"{job_name(hung)} looks hung" if hung else ""
 
 
+def slow_jobs_first(reports: Sequence[JobReport]) -> list[JobReport]:
+    """Return the reports, those of jobs that one rank slows down first, then all others that make progress."""
+
+    def order(report: JobReport) -> tuple[bool, bool]:
+        return report.verdict.state != "progressing", report.verdict.cause is None
+
+    return sorted(reports, key=order)
+
+
 def slow_job_note(reports: Sequence[JobReport]) -> str:
     """Return a note that names the rank that sets the pace of a progressing job, or ""."""
     slow = next((report for report in reports if report.verdict.cause and report.verdict.state == "progressing"), None)

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from ...knowledge.schema import Intrusiveness
 from ..errors import InspectionError, UserError
 from ..evidence import Evidence, answer_id, verdict_id
 from ..jobs import discover
+from ..jobs.shared_port import shared_port_note
 from ..jobs.types import Job
 from ..system.timeouts import run_in_thread
 from ..text.units import count_text
@@ -55,7 +58,8 @@ async def triage_jobs(
     async def inspect(job: Job) -> JobReport:
         """Any process can claim to be a rank: what cannot be inspected must not hide the other jobs."""
         try:
-            return await sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress)
+            report = await sample_job(job, logs=logs, allow=allow, gap_s=gap_s, progress=progress)
+            return _with_problem(report, shared_port_note(job, jobs))
         except Exception as error:
             if len(jobs) == 1:
                 raise
@@ -68,6 +72,13 @@ async def triage_jobs(
             "run ddpwizard as the job's user or as root, with the SYS_PTRACE capability",
         )
     return sort_by_severity(reports)
+
+
+def _with_problem(report: JobReport, problem: str) -> JobReport:
+    if not problem:
+        return report
+    observed = msgspec.structs.replace(report.observed, problems=[problem, *report.observed.problems])
+    return msgspec.structs.replace(report, observed=observed)
 
 
 def uninspected(job: Job, error: Exception) -> JobReport:

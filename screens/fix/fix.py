@@ -119,7 +119,7 @@ class FixScreen(WizardScreen):
         yield ProgressLine(self.ascii_only)
 
     def on_mount(self) -> None:
-        self.state.record_navigation("diagnosis")  # a resumed session builds the fix again from the diagnosis
+        self.state.record_navigation("fix", self._cause)
         self.show_header(self._entry.title)
         self.run_worker(self._build(), group="make", exclusive=True)
         self.set_interval(TICK_S, self._show_proof)
@@ -159,7 +159,8 @@ class FixScreen(WizardScreen):
         self.show_header(f"Fix {self._at + 1} of {len(self._fixes)} · {fix.title}")
         self.query_one("#safety", Static).update(safety_content(fix, self.ascii_only))
         tabs = [Content.styled(f" {name} ", "bold reverse" if name == self._part else "") for name in parts]
-        self.query_one("#parts", Static).update(Content.styled("│", "$muted").join(tabs))
+        hint = Content.styled(f"   {'<- ->' if self.ascii_only else '← →'}" if len(tabs) > 1 else "", "$muted")
+        self.query_one("#parts", Static).update(Content.styled("│", "$muted").join(tabs) + hint)
         self.query_one("#part", VerticalScroll).scroll_home(animate=False)
         self.query_one("#shown", Static).update(join_lines(*parts[self._part]))
         self._proof_shown = False
@@ -285,6 +286,8 @@ class FixScreen(WizardScreen):
         self.state.proof_runs[self._cause, fix.id] = run
         # A worker of the app: it goes on when this screen is left.
         run.worker = self.app.run_worker(run.prove(self.state, self._flow(), fix, plan), group="prove")
+        self._proof_shown = False
+        self.query_one("#proof", Static).update("")
         self._show_proof()
 
     @property

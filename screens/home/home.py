@@ -18,7 +18,7 @@ from ...app.errors import UserError
 from ...app.session import Session
 from ...app.snapshot import Snapshot
 from ...app.text.units import count_text, seconds_text
-from ...app.triage.job_text import hung_job_note, slow_job_note
+from ...app.triage.job_text import hung_job_note, slow_job_note, slow_jobs_first
 from ...app.triage.types import JobReport
 from ..shell.base import WizardScreen
 from ..shell.state import unfinished_session
@@ -234,7 +234,8 @@ class HomeScreen(WizardScreen):
         if symptom.id in WITH_LOG:
             await self.wizard.open("paste")
         elif symptom.id in OF_A_RUNNING_JOB and self.state.reports:
-            await self.wizard.open("triage", reports=self.state.reports)
+            reports = self.state.reports if symptom.id == "hangs" else slow_jobs_first(self.state.reports)
+            await self.wizard.open("triage", reports=reports)
         else:
             await self.wizard.open("step")
 

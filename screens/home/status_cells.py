@@ -11,7 +11,7 @@ from ..widgets.formatting import safe_content, status_sign
 
 NAMES = ("GPUs", "network", "memory", "torch", "port")  # subjects of the machine summary, in reading order
 NAME_WIDTH = 8
-LEAST_TEXT = 10  # columns of a text that is cut to make room for its problem
+LEAST_TEXT = 8  # columns of a text that is cut to make room for its problem
 
 
 def status_cells(state: WizardState) -> list[SubjectSummary]:
@@ -61,5 +61,5 @@ def _job(reports: list[JobReport] | None) -> SubjectSummary:
     if not reports:
         return SubjectSummary("job", "none of yours runs here")
     status, text = JOB_STATE_TEXT[reports[0].verdict.state]
-    more = f", and {len(reports) - 1} more" if len(reports) > 1 else ""
+    more = f", {len(reports) - 1} more" if len(reports) > 1 else ""
     return SubjectSummary("job", job_line(reports[0]), status, text + more)

@@ -6,6 +6,7 @@ from ...app.text.numbers import parse_count
 from ...app.text.terminal import align_columns
 from ...app.text.units import probability_text
 from ...app.triage import phrases, rank_details, rank_groups
+from ...app.triage.time_shares import extend_history, share_lines
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
@@ -24,6 +25,8 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
     prompt.write(*(f"  {note}" for note in rank_groups.long_notes(groups[:SHOWN_PLACES])))
     if len(groups) > SHOWN_PLACES:
         prompt.write(f"  … {len(groups) - SHOWN_PLACES} more places")
+    if verdict.state == "progressing" and (shares := share_lines(extend_history({}, report))):
+        prompt.write("", *(f"  {line}" for line in shares))
     prompt.write("", *(f"  {line}" for line in source_lines(report)), "")
 
 

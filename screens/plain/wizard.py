@@ -16,7 +16,7 @@ from ...app.probes import summary
 from ...app.session import Session
 from ...app.snapshot import Snapshot, snapshot_from_plain
 from ...app.system.files import expand_user
-from ...app.triage.job_text import hung_job_note, job_line, slow_job_note
+from ...app.triage.job_text import hung_job_note, job_line, slow_job_note, slow_jobs_first
 from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState, is_navigation_event, unfinished_session
@@ -175,6 +175,8 @@ class PlainWizard:
         elif symptom.id in OF_A_RUNNING_JOB and self.state.reports:
             from .job import show_triage
 
+            if symptom.id != "hangs":
+                self.state.reports = slow_jobs_first(self.state.reports)
             show_triage(self.state, self.prompt)
             self.interview.diagnose()
         else:

@@ -221,9 +221,11 @@ class WizardState:
         return await run_probes(probes, context, self.knowledge, granted=granted)
 
     async def _triage(self, pid: int | None) -> list[JobReport]:
+        from ...app.fixes.watch_relaunch import is_relaunched
         from ...app.triage.triage import triage_jobs
 
-        return self._with_first_sources(await triage_jobs(pid=pid, allow=self.options.allow or "reads"))
+        reports = await triage_jobs(pid=pid, allow=self.options.allow or "reads")
+        return self._with_first_sources([report for report in reports if not is_relaunched(report.job)])
 
     def _with_first_sources(self, reports: list[JobReport]) -> list[JobReport]:
         """Return the reports with the source files as they were when each job was first sampled."""

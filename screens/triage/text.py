@@ -1,6 +1,7 @@
 """Texts of the triage screen: the verdict, what could not be inspected, the jobs with their states."""
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from textual.content import Content
 
@@ -32,7 +33,7 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     if cause is None:
         return join_lines(head, why)
     at = split_location(found.branch or "")
-    where = f" (line {at[1]})" if at else ""
+    where = f" ({Path(at[0]).name}:{at[1]})" if at else ""
     return join_lines(head, why, Content.assemble(("Cause: ", "$muted"), safe_content(cause.title + where, "bold")))
 
 

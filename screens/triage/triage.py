@@ -21,6 +21,7 @@ from ...app.review.types import ReviewFinding
 from ...app.text.units import count_text
 from ...app.triage.job_text import changes_since, end_text, sample_time
 from ...app.triage.rank_groups import RankGroup, job_title, rank_groups
+from ...app.triage.time_shares import History, extend_history, share_lines
 from ...app.triage.types import JobReport
 from ..dialogs.find_rank import FIND_FROM
 from ..widgets.choices import Choice, Choices
@@ -75,6 +76,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._in_case: object = None  # the verdict that the case has
         self._put: dict[str, Content] = {}  # content of each part
         self._sought: int | None = None
+        self._history: dict[str, History] = {}  # activities of the ranks, by job
 
     @property
     def report(self) -> JobReport | None:
@@ -88,6 +90,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         yield Static(id="names")
         yield Choices(numbered=False, verb="open", id="ranks")
         yield Static(id="more")
+        yield Static(id="shares")
         yield self.find_line()
         with VerticalScroll(id="source"):
             yield Static(id="code")
@@ -116,6 +119,8 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._ended = gone
         self._reports = [now.get(id_, report) for id_, report in before.items()]
         self._reports += [report for id_, report in now.items() if id_ not in before]
+        for id_, report in now.items():
+            self._history[id_] = extend_history(self._history.get(id_, {}), report)
         if self._pid is None:
             self.state.reports = found
         if FRONT_DOOR not in self.state.case.answers:
@@ -178,6 +183,8 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._update("problem", problem_line(report, self.ascii_only))
         self._update("verdict", verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)
+        shares = share_lines(self._history.get(report.job.id, {})) if report.verdict.state == "progressing" else []
+        self._update("shares", join_lines(*map(safe_content, shares)) if shares else None)
         self._show_source()
 
     def show_head(self) -> None:

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.build import build_fixes
-from ddpwizard.app.fixes.facts import FixContext
+from ddpwizard.app.fixes.facts import CaseFacts, FixContext
 from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.fixes.user_code import rename_variables
 from ddpwizard.app.jobs.types import Job, Process
@@ -241,6 +242,10 @@ class TestOrder:
         assert ordered[0] == "limit-the-read"
         after = ordered[ordered.index("fewer-and-lighter") :]
         assert {"loader-timeout", "safe-workers", "find-the-worker"} < set(after)
+        refused = fixes("dataloader-stall", FixContext(script=str(path)))["loader-timeout"]
+        assert not refused.patches
+        assert refused.safety == "display"
+        assert refused.note == "It does not fit what was seen: no data loader of the script has workers."
 
     def test_loader_with_workers_gets_one_as_a_patch(self, script: str):
         assert self.first("dataloader-stall", FixContext(script=script)) == "loader-timeout"
@@ -286,6 +291,19 @@ def test_first_failure_of_a_log_is_named():
     assert fix.id == "fix-the-error-seen"
     assert "Rank 2 failed first at /data/run/train.py:12: KeyError: 'image_path'" in fix.text
     assert [(place.path, place.line) for place in fix.places] == [("/data/run/train.py", 12)]
+
+
+def test_claims_of_a_process_do_not_enter_commands(tmp_path: Path):
+    report = nested_report(tmp_path)
+    job = msgspec.structs.replace(report.job, master="$(touch x):29500; rm -rf /", host="a;b")
+    hostile = msgspec.structs.replace(report, observed=msgspec.structs.replace(report.observed, job=job))
+    values = CaseFacts(FixContext(report=hostile)).values
+    assert not {"master_addr", "port", "host"} & set(values)
+    process = msgspec.structs.replace(job.processes[0], command=["python", "x; touch y.py"])
+    hostile = msgspec.structs.replace(
+        report, observed=msgspec.structs.replace(report.observed, job=msgspec.structs.replace(job, processes=[process]))
+    )
+    assert CaseFacts(FixContext(report=hostile)).values["script"] == "'x; touch y.py'"
 
 
 def test_code_gets_the_names_of_the_users_variables(script: str):
@@ -343,3 +361,23 @@ def test_out_of_memory_gives_the_line_of_the_planner():
     assert fix.code == "ddpwizard plan --script pretrain.py --gpus 4 --gpu-memory 39.4GiB"
     generic = fixes("model-does-not-fit", FixContext())["plan-it"]
     assert generic.code == "ddpwizard plan --model your-config.json --gpus 8 --gpu-memory 80GB"
+
+
+@pytest.mark.parametrize("kind", ["script", "log", "job"])
+def test_no_cause_ends_in_generic_text(kind: str, tmp_path: Path):
+    path = tmp_path / "run_it.py"
+    path.write_text(TRAIN)
+    if kind == "log":
+        case = Case(KNOWLEDGE)
+        found = add_to_case(case, [source_of_text(LOG.replace("/data/run/train.py", str(path)), "/data/run/out.log")])
+        context = FixContext(evidence=case.evidence, timeline=found.timeline, snapshot=snapshot())
+    elif kind == "job":
+        context = FixContext(report=nested_report(tmp_path), snapshot=snapshot())
+    else:
+        context = FixContext(script=str(path), snapshot=snapshot())
+    generic = []
+    for id_ in KNOWLEDGE.causes:
+        first = next(iter(fixes(id_, context).values()))
+        if first == fixes(id_, FixContext()).get(first.id):
+            generic.append(id_)
+    assert not generic

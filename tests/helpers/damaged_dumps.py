@@ -1,7 +1,9 @@
 """Dumps that were damaged or made to do harm."""
 
+import pickle
 import random
 import struct
+from typing import Any
 
 from helpers.flight_recorder_dumps import dump, entry, in_json, pickled
 
@@ -16,6 +18,21 @@ def wholesome() -> list[bytes]:
     whole = dump(entries, {"0": range(4)})
     gloo = dump([entry(number, op="gloo:all_reduce", done=number < 5) for number in range(6)])
     return [pickled(whole), in_json(whole), pickled(gloo), in_json(gloo)]
+
+
+def with_shared_values(random_: random.Random) -> bytes:
+    """A dump in which containers hold references to others, in any field."""
+    made: list[Any] = [[random_.choice(LARGE)], "x" * random_.choice([1, 10_000])]
+    for _ in range(random_.randrange(1, 20)):
+        inside = [random_.choice(made) for _ in range(random_.choice([1, 2, 10, 100]))]
+        made.append(random_.choice([list, tuple])(inside))
+    content = dump([entry(number) for number in range(random_.choice([1, 2, 50]))], {"0": range(4)})
+    for _ in range(random_.randrange(1, 4)):
+        where = random_.choice([content, content["pg_config"]["0"], *content["entries"]])
+        where[random_.choice([*where])] = random_.choice(made)
+        if where is content:
+            break
+    return pickle.dumps(content, random_.choice([2, 4]))
 
 
 def mutated(random_: random.Random, data: bytes) -> bytes:

@@ -1,9 +1,11 @@
 """Jobs among real processes; launchers by their command line."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
+from ddpwizard.app.commands import triage
 from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.jobs import discover, other_processes
+from ddpwizard.app.jobs.shared_port import shared_port_note
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.launchers.recognise import is_wizard, launcher_name
 from ddpwizard.app.snapshot import Gpu, GpuProcess
@@ -105,6 +110,20 @@ def test_loopback_master_in_another_container_is_another_job(port: str) -> None:
     with processes(rank(0, 2, port), (["unshare", "--net", *command], environ)) as (here, elsewhere):
         assert [p.pid for p in job_of(here).processes] == [here]
         assert [p.pid for p in job_of(elsewhere).processes] == [elsewhere]
+
+
+def test_ranks_left_over_from_an_older_run_are_a_job_of_their_own(port: str) -> None:
+    with processes(rank(1, 3, port), rank(2, 3, port)) as old:
+        newest = max(procfs.all_processes()[pid].started_s for pid in old)
+        wait_for(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > newest + 1.0, "a pause between the runs")
+        with processes(rank(0, 3, port), rank(1, 3, port)) as new:
+            jobs = [job for job in discover.find_jobs() if job.master == f"127.0.0.1:{port}"]
+            found = sorted(sorted(process.pid for process in job.processes) for job in jobs)
+            assert found == sorted([sorted(old), sorted(new)])
+            older, newer = (job_of(run[0]) for run in (old, new))
+            note = shared_port_note(newer, [older, newer])
+            assert f"another run uses 127.0.0.1:{port} as well: 2 ranks, pid " in note and str(old[0]) in note
+            assert shared_port_note(older, [older, newer]) == ""
 
 
 def test_run_ids_separate_jobs_that_share_a_port(port: str) -> None:
@@ -232,10 +251,16 @@ def test_jobs_of_other_users_are_counted_with_a_hint(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look as somebody else")
 def test_jobs_of_other_users_without_privileges() -> None:
+    def hints() -> list[str]:
+        """Return the hints of ``triage --json``, run in this process, whose user changes."""
+        result = CliRunner().invoke(triage.command, ["--json"], standalone_mode=False)
+        return json.loads(result.stdout)["hints"]
+
     launcher = ["mpirun", "-c", SLEEPER]
     process = subprocess.Popen(launcher, executable=sys.executable, stdout=subprocess.PIPE)
     try:
         assert process.stdout and process.stdout.readline() == b"up\n"
+        assert hints() == []
         os.seteuid(65534)
         try:
             found = procfs.all_processes()
@@ -244,6 +269,7 @@ def test_jobs_of_other_users_without_privileges() -> None:
                 r"^\d+ more jobs? of user root runs? here: needs sudo",
                 "\n".join(other_processes.jobs_of_other_users(found)),
             )
+            assert "user root" in hints()[0]
         finally:
             os.seteuid(0)
         assert other_processes.jobs_of_other_users(procfs.all_processes()) == []

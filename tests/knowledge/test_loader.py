@@ -74,6 +74,7 @@ def test_a_team_adds_words_under_either_file_name(name: str, tmp_path: Path):
         ("id: odd-cause", "id: Odd_Cause", 1, "Odd_Cause"),
         ("id: odd-cause", "id: other-cause", 1, "file name"),
         ("odd thing \\\\d+", "odd thing (", 11, "invalid regular expression"),
+        ("odd thing \\\\d+", "odd thing (a+)+$", 11, "a repeat inside a repeat"),
         ('literal: "odd thing"', 'literal: "od"', 11, "too short"),
         ("verify: {probe: limits", "verify: {probe: limit", 14, "limit"),
         ("kind: text,", "kind: patch,", 13, "review rule"),

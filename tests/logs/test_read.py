@@ -51,6 +51,30 @@ def test_log_with_a_stray_nul_is_not_binary(tmp_path: Path):
     assert b"bus error" in texts(path)[0]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_log_is_read(tmp_path: Path, encoding: str):
+    line = "RuntimeError: CUDA out of memory, größer\r\n"
+    path = tmp_path / "x.log"
+    path.write_bytes((line * 500).encode(encoding))
+    assert "".join(text.decode() for text in texts(path)).lstrip("\ufeff") == line * 500
+    assert [source.path for source in find_sources([str(tmp_path)])] == [str(path)]
+
+
+@pytest.mark.parametrize("before", [b"", b"step 1\n"])
+def test_log_with_a_hole_is_read(tmp_path: Path, before: bytes):
+    path = tmp_path / "x.log"
+    path.write_bytes(before + bytes(20_000) + b"RuntimeError: one\n")
+    assert b"".join(texts(path)) == before + b"\nRuntimeError: one\n"
+    assert [source.path for source in find_sources([str(tmp_path)])] == [str(path)]
+
+
+def test_numbers_of_two_bytes_are_no_utf16_text(tmp_path: Path):
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"".join(n.to_bytes(2, "little") for n in range(1, 32)) * 200)
+    with pytest.raises(UserError, match="binary"):
+        texts(path)
+
+
 def test_missing_path_raises_user_error(tmp_path: Path):
     with pytest.raises(UserError, match="no-such"):
         texts(tmp_path / "no-such")

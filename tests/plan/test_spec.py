@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.diagnosis.given_text import classify_given
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.batch_scaling import describe_scaling, scale_batch
@@ -15,7 +16,6 @@ from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Model, TrainingOptions, TrainingSetup
 from ddpwizard.app.system.files import expand_user, read_regular_file
 from ddpwizard.app.text.units import GIB
-from ddpwizard.screens.shell.take_text import _path
 
 LLAMA = Model(params=8.03e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14336, vocab=128256)
 LINKS = Links(370, 90)
@@ -46,8 +46,8 @@ class TestFiles:
         with pytest.raises(UserError, match="no home directory is known for ~nouser"):
             expand_user("~nouser/x")
         with pytest.raises(UserError, match="no home"):
-            _path("~nouser/x")
-        assert _path("~nouser is what it message") == ""
+            classify_given("~nouser/x")
+        assert classify_given("~nouser is what it means") == ("text", "~nouser is what it means")
 
 
 class TestRanking:

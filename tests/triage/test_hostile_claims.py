@@ -54,7 +54,7 @@ def test_pipe_is_no_record(tmp_path: Path) -> None:
 
 def uninspected(**environ: str) -> JobReport:
     """Return a job of two ranks, of which one is on another host."""
-    whole = job(2, **environ)
+    whole = job(2, None, **environ)
     here = msgspec.structs.replace(whole, processes=whole.processes[:1])
     report = judge_job(Observation(job=here, seen=[]))
     return msgspec.structs.replace(report, ranks=[msgspec.structs.replace(report.ranks[0], state="unreadable")])

@@ -218,9 +218,10 @@ def _name(thread: SpyThread) -> str:
 
 
 def _shown(local: SpyLocal) -> str:
-    if redact.is_secret_name(local.name):
+    value = local.repr or ""
+    if redact.is_secret_name(local.name) or redact.is_secret(local.name, value):
         return redact.HIDDEN
-    return redact.redact_text(local.repr or "")[:VALUE_LENGTH]
+    return redact.redact_text(value)[:VALUE_LENGTH]
 
 
 def _absolute(path: str, cwd: str) -> str:

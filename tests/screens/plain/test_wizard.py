@@ -79,7 +79,7 @@ def test_a_pasted_error_is_diagnosed_with_its_line_and_fixed() -> None:
     assert done.returncode == 0, done.stderr
     assert "Most likely: A parameter gets no gradient" in done.stdout
     assert re.search(r"log +RuntimeError: Expected to have finished.*:2\]", done.stdout)
-    assert "new file find_unused.py" in done.stdout
+    assert "What to change:" in done.stdout
 
 
 def test_the_end_of_input_ends_a_paste_too() -> None:
@@ -99,7 +99,7 @@ def test_home_accepts_a_log_path_or_a_description(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
-    talk = f"2\n{UNUSED}\n.\n1\n1\n1\n"
+    talk = f"2\n{UNUSED}\n.\n1\n3\n1\n"  # the example is the third fix
     plain_wizard(stdin=talk + "maybe\nn\nq\n", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
     done = plain_wizard(stdin=talk + "y\nq\n", cwd=tmp_path)

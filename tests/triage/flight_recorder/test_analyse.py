@@ -224,7 +224,7 @@ def test_two_ranks_with_failed_gpus_are_both_named() -> None:
     }
     found = analysed(world(8, entries, ga=range(4), gb=range(4, 8)))
     assert found.culprits == [1, 6]
-    assert {finding.kind for finding in first(found)} == {"missing", "unfinished"}
+    assert {finding.kind for finding in first(found)} == {"wrong_group", "unfinished"}
 
 
 def test_ranks_missing_in_two_groups_are_both_named() -> None:

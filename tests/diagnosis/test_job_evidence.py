@@ -1,0 +1,42 @@
+"""Evidence of a triage: the verdict, and what the culprit printed last."""
+
+from pathlib import Path
+
+import msgspec
+from ddpwizard.app.diagnosis.case import Case
+from ddpwizard.app.diagnosis.job_evidence import add_triage, evidence_of_output
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.recorded_state import report
+
+KNOWLEDGE = built_in_knowledge()
+OUTPUT = [
+    "step 41 loss 0.3",
+    "Traceback (most recent call last):",
+    '  File "/home/me/train.py", line 12, in step',
+    "    image = sample['image_path']",
+    "KeyError: 'image_path'",
+]
+
+
+def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
+    base = report(tmp_path)
+    seen = [
+        msgspec.structs.replace(each, output=OUTPUT, output_from="/home/me/rank0.log")
+        if each.process.rank in base.verdict.culprits
+        else each
+        for each in base.observed.seen
+    ]
+    recorded = msgspec.structs.replace(base, observed=msgspec.structs.replace(base.observed, seen=seen))
+    found = {item.id: item for item in evidence_of_output(recorded, KNOWLEDGE)}
+    assert found["log.script-error"].rank in base.verdict.culprits
+    assert "KeyError: 'image_path' at train.py:12" in found["log.script-error"].what
+    assert found["log.script-error"].where == "/home/me/rank0.log:2"
+    case = Case(KNOWLEDGE)
+    add_triage(case, [recorded])
+    add_triage(case, [recorded])
+    assert [item.id for item in case.evidence].count("log.script-error") == 1
+    assert case.diagnosis().causes[0].id == base.verdict.cause, "the verdict stays first"
+
+
+def test_the_output_of_other_ranks_is_not_read(tmp_path: Path):
+    assert evidence_of_output(report(tmp_path), KNOWLEDGE) == []

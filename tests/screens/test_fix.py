@@ -1,0 +1,85 @@
+"""The screen of a fix: a proof asks first, its result is kept, and a session left there resumes there."""
+
+import re
+from pathlib import Path
+
+from ddpwizard.app.session import Session
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.fix.fix import FixScreen
+from helpers.recorded_plain import plain_wizard
+from helpers.recorded_state import RecordedState, patch_fix, report
+from helpers.screen_pilot import frame, shows, until, walk
+
+SIZE = (80, 24)
+OUTCOME = re.compile(r"(proved in|not shown here:|still there:)")
+
+
+@walk
+async def test_a_run_of_the_job_is_asked_for_with_no_marked_first(tmp_path: Path) -> None:
+    state = RecordedState([report(tmp_path)])
+    async with WizardApp(state).run_test(size=SIZE) as pilot:
+        await shows(pilot, "looks hung")
+        cause = "rank-conditional-collective"
+        await pilot.app.push_screen(FixScreen(cause, report(tmp_path)))
+        await shows(pilot, "Fix 1 of 1")
+        pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
+        await shows(pilot, "kept apart from your files")
+        await pilot.press("v")
+        await shows(pilot, "Start this job to prove the fix?", "▸ 1  No, leave it", "With: train.py changed")
+        assert "--nproc-per-node=4" in frame(pilot) and "4 ranks" in frame(pilot)
+        await pilot.press("enter")
+        await shows(pilot, "Fix 1 of 1")
+        assert not state.proof_runs
+        assert state.case.session and state.case.session.last("proof") is None
+
+
+@walk
+async def test_the_result_of_a_proof_is_kept_when_the_page_is_left() -> None:
+    state = RecordedState()
+    async with WizardApp(state).run_test(size=SIZE) as pilot:
+        await shows(pilot, "node-07")
+        await pilot.app.push_screen(FixScreen("port-in-use"))
+        await shows(pilot, "Fix 1 of 1", "Proof: the rendezvous port again")
+        await pilot.press("v")
+        await until(pilot, lambda: bool(OUTCOME.search(frame(pilot))))
+        shown = OUTCOME.findall(frame(pilot))
+        await pilot.press("escape")
+        await shows(pilot, "My job hangs")
+        await pilot.app.push_screen(FixScreen("port-in-use"))
+        await shows(pilot, "Fix 1 of 1", shown[0])
+        event = state.case.session and state.case.session.last("proof")
+        assert event and event.data["outcome"] == shown[0].removesuffix(":").removesuffix(" in")
+
+
+def left_at_a_fix() -> Session:
+    session = Session.new(argv=["--plain"], version="0.1", cwd="/")
+    session.append("answer", question="symptom", answer="does-not-start")
+    session.append("step", screen="fix", detail="port-in-use")
+    return session
+
+
+@walk
+async def test_a_session_left_at_a_fix_resumes_there() -> None:
+    session = left_at_a_fix()
+    state = RecordedState()
+    screen, arguments = state.resume(session.id)
+    async with WizardApp(state, screen, **arguments).run_test(size=SIZE) as pilot:
+        await shows(pilot, "Fix 1 of 1", "Proof: ")
+    again = RecordedState()
+    async with WizardApp(again).run_test(size=SIZE) as pilot:
+        await shows(pilot, "Resume the last session")
+        await pilot.press("end", "enter")
+        await shows(pilot, "Fix 1 of 1")
+
+
+def test_a_session_left_at_a_fix_resumes_there_in_plain_mode() -> None:
+    done = plain_wizard("resume", id=left_at_a_fix().id, stdin="b\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "Fixes: The rendezvous port is already taken" in done.stdout
+
+
+@walk
+async def test_a_fix_of_a_cause_that_is_not_known_any_more_resumes_at_the_diagnosis() -> None:
+    session = left_at_a_fix()
+    session.append("step", screen="fix", detail="no-such-cause")
+    assert RecordedState().resume(session.id) == ("diagnosis", {})
