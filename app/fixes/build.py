@@ -112,6 +112,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         fix = _generated(cause, spec, machine, facts.target)
     else:
         fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
+    against = next((id_ for id_ in spec.unless if id_ in facts.holds), "")
     made = RECIPES[spec.recipe](facts) if spec.recipe in RECIPES else RecipeResult()
     if spec.recipe and spec.recipe not in RECIPES:
         made = RecipeResult(text=f"This ddpwizard has no recipe {spec.recipe!r}.")
@@ -119,7 +120,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         set_, set_places = patch_calls(spec.set, facts)
         patches = set_ or made.patches
         made = msgspec.structs.replace(made, places=[*made.places, *set_places])
-        if patches:
+        if patches and not against:
             fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe)
     values = {"plan": planner_command(facts), "command": facts.command, **facts.values} if facts.values else {}
     text, code, note = (fill_template(part, values).strip("\n") for part in (spec.text, spec.code, spec.note))
@@ -129,12 +130,18 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         title=fill_template(spec.title, facts.values),
         text="\n\n".join(part for part in (made.text, text.strip(), fix.text) if part),
         code=made.code if is_new and made.code else rename_variables(code, facts.names),
-        note=note.strip(),
+        note="\n".join(part for part in (note.strip(), _reason_against(against, knowledge)) if part),
         places=_places(cause, spec, facts, made, fix),
     )
     starts_it = any(facts.values.get("target", "\0") in line for line in (*fix.commands, *fix.code.splitlines()))
     is_change = spec.kind in CHANGES and not starts_it
     return msgspec.structs.replace(fix, again=facts.command) if is_change else fix
+
+
+def _reason_against(id_: str, knowledge: Knowledge) -> str:
+    """Return why a fix does not fit what was seen, by the text of the condition or finding."""
+    text = (knowledge.facts | knowledge.findings()).get(id_, "") if id_ else ""
+    return f"It does not fit what was seen: {text}." if text else ""
 
 
 def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, fix: Fix) -> list[Place]:

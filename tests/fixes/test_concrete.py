@@ -242,6 +242,10 @@ class TestOrder:
         assert ordered[0] == "limit-the-read"
         after = ordered[ordered.index("fewer-and-lighter") :]
         assert {"loader-timeout", "safe-workers", "find-the-worker"} < set(after)
+        refused = fixes("dataloader-stall", FixContext(script=str(path)))["loader-timeout"]
+        assert not refused.patches
+        assert refused.safety == "display"
+        assert refused.note == "It does not fit what was seen: no data loader of the script has workers."
 
     def test_loader_with_workers_gets_one_as_a_patch(self, script: str):
         assert self.first("dataloader-stall", FixContext(script=script)) == "loader-timeout"

@@ -39,8 +39,7 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
     way = "above" if exits else "out of"
     text = (
         f"Move line {frame.line} `{statement}` {way} `{condition}` of line {branch.line} in "
-        f"{relative_to_cwd(branch.path)}, so that every rank runs it; today only {_only(ranks)}.{chain} "
-        "What only prints, logs or writes a file stays under the condition, after it."
+        f"{relative_to_cwd(branch.path)}, so that every rank runs it; today only {_only(ranks)}.{chain}"
     )
     moved = Place(path=frame.path, line=frame.line, text=file.line(frame.line).strip(), label="move this line")
     code = "" if exits or guard is None else _example(file, guard, frame.line)
