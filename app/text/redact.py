@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .secret_names import Rule, is_phrase, rule_for
+from .secret_names import Rule, is_phrase, rule_for, same_subject
 from .secret_shapes import KNOWN, looks_random
 from .terminal import encodable_text
 
@@ -22,30 +22,37 @@ PRIVATE_KEY = re.compile(
 )
 VALUE = re.compile(
     r"(?P<quote>\\{1,7}[\"'])(?:(?!(?P=quote)).){0,4096}(?:(?P=quote))?"  # in JSON that is in JSON
-    r"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&\"'<>)}\]\\]+"
+    r"|(?:[bBrRuUfF]{1,2}(?=[\"']))?(?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')|[^\s,;&\"'<>)}\]\\]+"
 )
 NEXT_WORD = re.compile(r"[ \t]{1,3}[^\s=:,;&\"'<>(){}-][^\s=:,;&\"'<>(){}]*(?=[\s,;\"'<>]|\Z)")
 # name=value, name: value, "name": "value", --name value; a flag takes the next word, another name does not.
 ANNOTATED = r":\s{0,5}(?:str|bytes|Optional\[str\]|str \| None)\s{0,5}="
 NAMED = re.compile(
     r"(?<![\w.-])(?P<flag>--?|(?:ENV|setenv) )?(?P<name>[\w.-]+)"
-    r"(?P<between>(?:\\{0,7}[\"']\]?)?\s{0,20}(?:" + ANNOTATED + r"|:?=|:)\s{0,20}"
-    r"|\s{1,20})"
+    r"(?P<between>(?:\\{0,7}[\"']\]?)?\s{0,20}(?:" + ANNOTATED + r"|:?=>?(?!=)|:)\s{0,20}"
+    r"|[\"'],\s{0,5}(?=[\"'])|\s{1,20})"
 )
 HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token|digest)?)\s*[^\s\"']+")
-BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/-]{8,}=*")
+BEARER = re.compile(r"(?i)\b(bearer\s+)(?!auth|token)[\w.~+/-]{8,}=*")
 COOKIE = re.compile(r"(?i)\b((?:set-)?cookie\s*:\s*)[^\r\n\"']+")
 URL_LOGIN = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://)[^/\s@\"'?#]+@")
 WEBHOOK = re.compile(r"(https?://(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^\s\"']+")
 WORD = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"']+)"
 PASSWORD_FLAG = re.compile(
-    r"(\b(?:(?:docker|podman|nerdctl|helm|oc|skopeo|buildah|oras|singularity|apptainer)"
+    r"(\b(?:(?:docker|podman|nerdctl|helm|oc|az|skopeo|buildah|oras|singularity|apptainer)"
     r"[ ]{1,5}(?:registry[ ]{1,5})?login\b[^\n|;&]{0,200}?\s-p|sshpass[ ]{1,5}-p)[ =]?)" + WORD
 )
 JOINED_FLAG = re.compile(r"(\b(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump)\s[^\n|;&]{0,200}?(?<=\s)-p)" + WORD)
 REDIS_LOGIN = re.compile(r"(\bredis-cli\s[^\n|;&]{0,200}?(?<=\s)-a )" + WORD)
 NETRC = re.compile(
     r"(\b(?:machine\s{1,20}[^\s]{1,255}|default)\s{1,20}login\s{1,20}[^\s]{1,255}\s{1,20}password\s{1,20})\S+"
+)
+LOGIN_PAIR = re.compile(r"(\bauth\s?=\s?(?:[\w.]{1,60})?\(\s?[\"'][^\"'\n]{0,200}[\"'],\s?)(?:\"[^\"\n]*\"|'[^'\n]*')")
+ELEMENT = re.compile(r"(?i)(<[\w:.-]{0,40}(?:password|passwd|secret|token|api_?key)>)[^<\n]{1,500}")
+# An entry of a list of variables, as Kubernetes writes it.
+ENTRY = re.compile(
+    r"(?P<head>\bname[\"']?:\s{1,20}[\"']?(?P<name>[\w.-]{1,80})[\"']?,?\s{1,80}[\"']?value[\"']?:\s{1,20})"
+    r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,}\"']+)"
 )
 CURL_LOGIN = re.compile(r"((?<![\w-])(?:-u|--user|--proxy-user)[ =])([^\s:]+):\S+")
 # The flag that gives a password to a program, for some only after a word, and programs in which it is one word with it.
@@ -66,18 +73,22 @@ PLACES = (
     (JOINED_FLAG, rf"\1{HIDDEN}"),
     (REDIS_LOGIN, rf"\1{HIDDEN}"),
     (NETRC, rf"\1{HIDDEN}"),
+    (LOGIN_PAIR, rf"\1{HIDDEN}"),
+    (ELEMENT, rf"\1{HIDDEN}"),
     (HEADER, rf"\1 {HIDDEN}"),
     (BEARER, rf"\1{HIDDEN}"),
     (COOKIE, rf"\1{HIDDEN}"),
 )
 # An expression of a program, not a value: tokenizer(x), batch["tokens"], args.token.
-CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[(\[]|[a-z_]{1,20}(?:\.[a-z_]{1,20})+\Z")
+CODE = re.compile(r"[\[{(]|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[(\[]|[a-z_]{1,20}(?:\.[a-z_]{1,20})+\Z")
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 NUMBER = re.compile(r"[0-9_]{1,9}(?:\.[0-9]+)?\Z")
+PLAIN_WORD = re.compile(r"[A-Za-z_]{1,15}\Z")
+ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 SMALL_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]+)?\Z")
 # Values that stand for another value or for none, and special tokens of a vocabulary.
 PLACEHOLDER = re.compile(
-    r"(?i)(?:true|false|none|null|yes|no|str|int|bytes|bool|string|optional)\Z|\$\{?[A-Z_]\w*\}?\Z|[<\[{].*[>\]}]\Z|\*+\Z"
+    r"(?i)(?:true|false|none|null|yes|no|str|int|bytes|bool|string|optional|any)[`.]{0,2}\Z|[A-Za-z_][\w.]*\(\Z|\$\{?[A-Z_]\w*\}?\Z|[<\[{].*[>\]}]\Z|\*+\Z"
     r"|(?:os|args|self|cfg|config|opts?|settings|getpass)\.[a-z_]"
 )
 PATH = re.compile(
@@ -97,6 +108,8 @@ def is_secret(name: str, value: str) -> bool:
     rule, bare = rule_for(name[-LONGEST_NAME:]), value.strip("\\\"' \t")
     if rule is Rule.NONE or not bare or bare.startswith(HIDDEN) or PLACEHOLDER.match(bare):
         return False
+    if value[0] not in "\\\"'" and value.replace("_", "").isalpha() and same_subject(name, value):
+        return False
     if PATH.match(bare) and not looks_random(bare):
         return False
     match rule:
@@ -104,6 +117,8 @@ def is_secret(name: str, value: str) -> bool:
             return looks_random(bare)
         case Rule.UNLESS_NUMBER:
             return not (NUMBER.match(bare) or CODE.match(value))
+        case Rule.UNLESS_WORD:
+            return not (SMALL_NUMBER.match(bare) or PLAIN_WORD.match(bare) or CODE.match(value))
         case Rule.UNLESS_SMALL:
             return not (SMALL_NUMBER.match(bare) or CODE.match(value))
         case _:
@@ -116,7 +131,7 @@ def redact_text(value: str) -> str:
     for place, hidden in PLACES:
         if place.search(value):  # cheaper than ``sub``, and most texts have nothing to hide
             value = place.sub(hidden, value)
-    value = _assigned(value)
+    value = _assigned(ENTRY.sub(_entry, value))
     return KNOWN.sub(HIDDEN, value)
 
 
@@ -186,10 +201,14 @@ def redact_data(value: object) -> object:
     if isinstance(value, str):
         return redact_text(encodable_text(value))
     if isinstance(value, Mapping):
-        return {
+        clean = {
             encodable_text(key) if isinstance(key, str) else key: _redact_item(str(key), item)
             for key, item in value.items()
         }
+        name, entry = value.get("name"), value.get("value")
+        if isinstance(name, str) and isinstance(entry, str) and is_secret(name, entry):
+            clean["value"] = HIDDEN  # an entry of a list of variables
+        return clean
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(item, str) for item in value):
             return redact_command([encodable_text(item) for item in value])
@@ -241,8 +260,18 @@ def _assigned(value: str) -> str:
     return "".join([*parts, value[at:]])
 
 
+def _entry(match: re.Match[str]) -> str:
+    return match["head"] + (HIDDEN if is_secret(match["name"], match["value"]) else match["value"])
+
+
 def _takes_value(named: re.Match[str], given: str) -> bool:
-    return bool(named["between"].strip()) or (bool(named["flag"]) and not given.startswith("-"))
+    """Return whether what follows is the value of the name: always after a separator and a flag."""
+    if "," in named["between"]:  # of a list or of arguments: ("HF_TOKEN", "…")
+        listed = named["flag"] or ENVIRONMENT_NAME.match(named["name"])
+        return bool(listed) and not ENVIRONMENT_NAME.match(given.strip("\"'")) and not given.startswith(('"-', "'-"))
+    if named["between"].strip() or named["flag"]:
+        return bool(named["between"].strip()) or not given.startswith("-")
+    return is_secret_name(named["name"]) and looks_random(given) and any(map(str.isdigit, given))
 
 
 def _end_of_phrase(value: str, at: int) -> int:

@@ -15,7 +15,7 @@ def _set_of(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_LAST_WORDS = _set_of("auth pass pwd sig authorization")
+_LAST_WORDS = _set_of("auth pass pwd authorization")
 # Words before "key" that name a credential, in lower case too.
 _KEY_OWNERS = _set_of(
     "api access private secret session account encryption decryption signing auth master service client deploy admin"
@@ -37,7 +37,9 @@ _TEXT_AFTER = _set_of(
     " throughput rate sec"
 )
 _PLACES = _set_of("file path dir directory url uri endpoint name host expiry expires ttl algorithm provider")
-_EXEMPT = re.compile(r"(?i)auth_sock$|^(?:old)?pwd$|(?:forward|backward|first|second|num|n)_pass(?:es)?$|^pass_through")
+_EXEMPT = re.compile(
+    r"(?i)auth_sock$|^(?:old)?pwd$|(?:forward|backward|first|second|num|n|to|exec|single|multi)_?pass(?:es)?$|^pass_through"
+)
 
 _PHRASE = re.compile(r"(?i)passphrase|mnemonic|passw(?:or)?d")
 
@@ -48,6 +50,7 @@ class Rule(Enum):
     NONE = "none"
     IF_RANDOM = "if it looks random"
     UNLESS_NUMBER = "unless it is a number or an expression"
+    UNLESS_WORD = "unless it is a number of few digits, a short plain word or an expression"
     UNLESS_SMALL = "unless it is a number of few digits or an expression"
     ALL = "all"
 
@@ -61,9 +64,15 @@ def rule_for(name: str) -> Rule:
         return Rule.NONE
     if words[-1] in _PLACES and "webhook" not in words:
         return Rule.NONE
-    if _SECRET.search(bare) or ("signature" in words and {"amz", "goog"} & {*words}):
+    if _SECRET.search(bare) or ("signature" in words and {"amz", "goog", "access"} & {*words}):
         return Rule.ALL
     return max((_rule_for_key(bare, words), _rule_for_token(bare, words)), key=list(Rule).index)
+
+
+def same_subject(name: str, value: str) -> bool:
+    """Return whether a value is the name of a variable for the same: ``token=hub_token``."""
+    words, of_value = _WORD.findall(name), _WORD.findall(value)
+    return bool(words and of_value) and words[-1].lower() == of_value[-1].lower()
 
 
 def is_phrase(name: str) -> bool:
@@ -79,17 +88,19 @@ def _rule_for_key(bare: str, words: list[str]) -> Rule:
     if last in ("key", "pat"):
         if before in _HARMLESS_KEYS:
             return Rule.NONE
-        return Rule.UNLESS_SMALL if bare.isupper() and before else Rule.IF_RANDOM
+        return Rule.UNLESS_WORD if bare.isupper() and before else Rule.IF_RANDOM
     return Rule.IF_RANDOM if last.endswith("key") else Rule.NONE
 
 
 def _rule_for_token(bare: str, words: list[str]) -> Rule:
-    if words[-1] in _LAST_WORDS:
+    if bare == "pass":
+        return Rule.UNLESS_WORD
+    if words[-1] in _LAST_WORDS or bare == "sig":
         return Rule.UNLESS_NUMBER
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         start = word.removesuffix("s").removesuffix("token")
         if start != word.removesuffix("s") and not {before, start} & _TEXT_BEFORE and after not in _TEXT_AFTER:
-            if word.endswith("s"):
-                return Rule.UNLESS_NUMBER
-            return Rule.ALL if bare.isupper() else Rule.UNLESS_SMALL
+            if bare.isupper():
+                return Rule.UNLESS_NUMBER if word.endswith("s") or after else Rule.ALL
+            return Rule.IF_RANDOM if word.endswith("s") or after else Rule.UNLESS_SMALL
     return Rule.NONE

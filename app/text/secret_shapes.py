@@ -31,7 +31,8 @@ _SERVICES = (
     r"EAAA[\w-]{50,}|sq0[a-z]{3}-[\w-]{22,}",
     r"gl(?:sa|c)_[A-Za-z0-9+/_]{32,}=*|sntry[su]_[\w+/=-]{40,}|dt0c01\.[A-Z0-9]{24}\.[A-Z0-9]{64}|NRAK-[A-Z0-9]{27}",
     r"pscale_(?:tkn|oauth|pw)_[\w.=-]{30,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}|p8e-[a-z0-9]{32}|phx_[A-Za-z0-9]{40,}",
-    r"[0-9a-f]{40}(?![0-9A-Za-z])",  # keys of Weights & Biases before 2025, among others
+    # Keys of Weights & Biases before 2025, among others; commits have the same shape.
+    r"(?<!/blob/)(?<!/tree/)(?<!/commit/)(?<!/raw/)(?<!ommit )(?<!ommit: )[0-9a-f]{40}(?![0-9A-Za-z])",
 )
 KNOWN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_SERVICES)})|(?<![\w-])eyJ[\w-]{{10,}}\.[\w-]{{10,}}(?:\.[\w-]*)*")
 
