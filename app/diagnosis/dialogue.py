@@ -31,16 +31,25 @@ def next_question(case: Case, diagnosis: Diagnosis) -> str:
     The symptom comes first, then the questions that are asked first, the script, and the most useful one.
     """
     known = case.known_answers()
-    if FRONT_DOOR not in known:
-        return FRONT_DOOR
     if _first_share(diagnosis) >= CLEAR or questions_left(case) <= 0:
         return ""
+    if FRONT_DOOR not in known:
+        return FRONT_DOOR
     first = [id_ for id_, spec in case.knowledge.questions.items() if spec.asked_first and id_ not in known]
     if first:
         return first[0]
     if SCRIPT_PATH not in known and not _script_is_known(case):
         return SCRIPT_PATH
     return next((step.id for step in diagnosis.next if step.kind == "question"), "")
+
+
+def next_offer(case: Case, diagnosis: Diagnosis) -> str:
+    """Return what the next step is, in words: a probe, a question, or the experiment; "" if the cause is clear."""
+    if probe := next_probe(diagnosis):
+        return case.knowledge.probes[probe].title
+    if question := next_question(case, diagnosis):
+        return SCRIPT_ASKED if question == SCRIPT_PATH else case.knowledge.questions[question].ask
+    return "" if _first_share(diagnosis) >= CLEAR else "what to run to decide it"
 
 
 def questions_left(case: Case) -> int:

@@ -26,6 +26,8 @@ class Names(Scopes):
         super().__init__(source)
         self.arguments: dict[Function, list[tuple[ast.Call, dict[str, ast.expr]]]] = defaultdict(list)
         self.spawned: set[Function] = set()
+        self._returned: dict[Function, list[ast.expr]] = {}
+        self._is_generator: dict[Function, bool] = {}
         for node, scope in list(self.scope_of.items()):
             if isinstance(node, ast.Call):
                 self._record_call(node, scope)
@@ -140,6 +142,13 @@ class Names(Scopes):
             level = following
         return list(leaves)
 
+    def returned_values(self, function: Function) -> list[ast.expr]:
+        """Return the expressions that a function returns, in the order of the text."""
+        if function not in self._returned:
+            found = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
+            self._returned[function], self._is_generator[function] = found, is_generator(function)
+        return self._returned[function]
+
     def unresolved(self) -> set[str]:
         """Return the names that are read but bound nowhere."""
         if self.star_import:
@@ -154,7 +163,7 @@ class Names(Scopes):
     # ---- origins of values
 
     def _steps(self, expr: ast.expr, place: int | None) -> "Iterator[ast.AST | _Place]":
-        """Yield the leaves and the further places that an expression stands for."""
+        """Yield the leaves and the further places of an expression."""
         if isinstance(expr, ast.IfExp):
             yield from ((part, place) for part in (expr.body, expr.orelse))
         elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):
@@ -169,8 +178,8 @@ class Names(Scopes):
         elif isinstance(expr, (ast.Name, ast.Attribute)):
             yield from self._steps_of_name(expr, place)
         elif isinstance(expr, ast.Call) and (function := self.function(expr)) and function.name != "__init__":
-            returned = [node.value for node in nodes_of_body(function) if isinstance(node, ast.Return) and node.value]
-            if not returned or is_generator(function):
+            returned = self.returned_values(function)
+            if not returned or self._is_generator[function]:
                 yield expr
             yield from ((value, place) for value in returned)
         else:

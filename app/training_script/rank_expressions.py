@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from ..launchers.rank_variables import RANK_SCOPES
 from .name_resolution import Names
 from .rank_names import DEVICE_COUNT, NOT_OWN_RANK, RankKind, getter_kind, rank_kind
-from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name, nodes_of_body
+from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name
 
 
 class RankValue(NamedTuple):
@@ -253,8 +253,8 @@ class RankValues:
         """Return what a name is assigned, or a function of the file returns."""
         if isinstance(expr, ast.Call):
             function = self.names.function(expr)
-            found = nodes_of_body(function) if function and function.name != "__init__" else ()
-            return [(n.value, self) for n in found if isinstance(n, ast.Return) and n.value]
+            returned = self.names.returned_values(function) if function and function.name != "__init__" else []
+            return [(value, self) for value in returned]
         if not isinstance(expr, (ast.Name, ast.Attribute)):
             return []
         bindings = self.names.bindings(expr)

@@ -80,9 +80,9 @@ class DiagnosisScreen(WizardScreen):
         self.query_one("#verdict", Static).update(self._verdict(diagnosis))
         self.query_one(Choices).set_items([self._row(cause) for cause in self._named()])
         self._show_marked()
-        best = next(iter(diagnosis.next), None)
+        offer = dialogue.next_offer(self.state.case, diagnosis)
         self.query_one("#offer", Static).update(
-            Content.assemble(("n", "bold"), safe_content(f" next: {best.text}")) if best else Content("")
+            Content.assemble(("n", "bold"), safe_content(f" next: {offer}")) if offer else Content("")
         )
         probes = count_text(len(self.state.case.probed), "probe")
         self.show_header(facts=f"{count_text(len(diagnosis.evidence), 'observation')} · {probes} ran")

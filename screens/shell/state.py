@@ -97,8 +97,9 @@ class WizardState:
 
     @property
     def launch_command(self) -> list[str]:
-        """The command line that started the first job of this machine, or []."""
-        return self.reports[0].job.launcher_command if self.reports else []
+        """The command line that started the job of the case, or []."""
+        inspected = any(item.source == "job" for item in self.case.evidence)
+        return self.reports[0].job.launcher_command if self.reports and inspected else []
 
     def recent_logs(self) -> list[Path]:
         """Return the logs that the ranks of this machine's jobs write, and recent ones of the current directory."""

@@ -2,11 +2,18 @@
 
 from textual import on
 from textual.message import Message
+from textual.widgets import Static
 
 from ..widgets.progress_line import ProgressLine
 from .triage import TriageScreen
 
 DEMO_LIMIT_S = 60.0
+WHAT_HAPPENS = """\
+A real job of four processes starts here. It has a bug, and will hang.
+In about 10 seconds this screen shows which rank, which line, and why.
+
+Then: f shows the fix, v proves it by running the job again, a applies it.
+"""
 
 
 class DemoScreen(TriageScreen):
@@ -22,6 +29,7 @@ class DemoScreen(TriageScreen):
             self.pid = pid
 
     def begin(self) -> None:
+        self.query_one("#verdict", Static).update(WHAT_HAPPENS)
         self.query_one(ProgressLine).begin("starting a real four-process job that will hang", DEMO_LIMIT_S)
         self.wizard.start_demo()
 

@@ -120,7 +120,8 @@ class TestNothingChanges:
         (theirs / "sitecustomize.py").write_text("import os\nos.environ['THEIR_SITECUSTOMIZE'] = 'ran'\n")
         (theirs / "run_helper_module.py").write_text("VALUE = 7\n")
         command = torchrun(script("run_bytes.py", tmp_path), 2)
-        with wizard("--json", "--", *command, cwd=tmp_path, PYTHONPATH=str(theirs), HELPER="1") as run:
+        path = os.pathsep.join(filter(None, [str(theirs), os.environ.get("PYTHONPATH")]))
+        with wizard("--json", "--", *command, cwd=tmp_path, PYTHONPATH=path, HELPER="1") as run:
             private = wait_for(run.private, "the private folder")
             assert run.code() == 0, run.err
         assert run.out == bytes(range(256)) + b"\n"

@@ -1,0 +1,53 @@
+"""Rules of the dialogue: the order of questions, and when they end."""
+
+from ddpwizard.app.diagnosis import dialogue
+from ddpwizard.app.diagnosis.case import FRONT_DOOR, SCRIPT_PATH, SKIPPED, Case
+from ddpwizard.app.diagnosis.experiment import choose_experiment
+from ddpwizard.app.evidence import Evidence, confirmed_id
+from helpers.built_in_knowledge import built_in_knowledge
+
+KNOWLEDGE = built_in_knowledge()
+
+
+def next_of(case: Case) -> str:
+    return dialogue.next_question(case, case.diagnosis())
+
+
+def test_the_symptom_then_the_place_of_the_job_then_the_script():
+    case = Case(KNOWLEDGE)
+    assert next_of(case) == FRONT_DOOR
+    case.answer(FRONT_DOOR, "hangs")
+    assert next_of(case) == "where-is-job"
+    case.answer("where-is-job", "ended")
+    assert next_of(case) == SCRIPT_PATH
+    case.answer(SCRIPT_PATH, SKIPPED)
+    assert next_of(case) not in ("", SCRIPT_PATH, "where-is-job")
+
+
+def test_a_job_answers_where_it_is_and_names_its_script():
+    case = Case(KNOWLEDGE)
+    case.answer(FRONT_DOOR, "hangs")
+    case.add([Evidence("job.progressing", "job", "the ranks move")])
+    assert next_of(case) not in ("where-is-job", SCRIPT_PATH)
+
+
+def test_nothing_is_asked_once_the_cause_is_clear():
+    case = Case(KNOWLEDGE)
+    case.answer(FRONT_DOOR, "crashes")
+    case.add([Evidence(confirmed_id("port-in-use", True), "answer", "yes"), Evidence("ports.busy", "probe", "busy")])
+    diagnosis = case.diagnosis()
+    assert diagnosis.causes[0].confidence >= dialogue.CLEAR
+    assert dialogue.next_question(case, diagnosis) == "" and dialogue.next_offer(case, diagnosis) == ""
+
+
+def test_the_experiment_has_the_users_script_launcher_and_place():
+    case = Case(KNOWLEDGE)
+    case.answer(FRONT_DOOR, "hangs")
+    assert choose_experiment(case).commands == ["ddpwizard run -- torchrun --nproc-per-node=2 train.py"]
+    case.answer(SCRIPT_PATH, "/home/me/my run.py")
+    case.answer("how-launched", "accelerate")
+    assert choose_experiment(case).commands == ["ddpwizard run -- accelerate launch '/home/me/my run.py'"]
+    known = choose_experiment(case, ["torchrun", "--nproc-per-node=4", "x.py"]).commands
+    assert known == ["ddpwizard run -- torchrun --nproc-per-node=4 x.py"]
+    case.answer("where-is-job", "other-user")
+    assert choose_experiment(case).commands == ["sudo ddpwizard triage"]

@@ -1,0 +1,93 @@
+"""A run for proof of a plain script that failed here, with and without the kernel's namespaces."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes import proof
+from ddpwizard.app.fixes.proof import ProofResult, prove_by_run
+from ddpwizard.app.fixes.proof_plan import plan_command_proof
+from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.session import Session
+
+BROKEN = 'batch = {}\nopen("log.txt", "a").write("step")\nprint(batch["image_path"])\n'
+FIXED = BROKEN.replace("{}", '{"image_path": "a.png"}')
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    directory = tmp_path / "job"
+    directory.mkdir()
+    (directory / "train.py").write_text(BROKEN)
+    (directory / "log.txt").write_text("mine")
+    log = f"Traceback\n  File \"{directory}/train.py\", line 3\nKeyError: 'image_path'\n"
+    (directory / "crash.log").write_text(log)
+    return directory
+
+
+@pytest.fixture
+def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that refuses them."""
+
+    async def refused(_directory: Path) -> str:
+        return "unshare: Operation not permitted"
+
+    monkeypatch.setattr(proof, "private_mounts_problem", refused)
+
+
+def session_of(job: Path, *, here: bool = True) -> Session:
+    session = Session.new()
+    where = f"{job}/crash.log:3" if here else "the pasted text:3"
+    session.append("evidence", id="log:c/0", source="log", what="KeyError: 'image_path'", where=where)
+    return session
+
+
+def prove(job: Path, after: str = FIXED, *, here: bool = True) -> ProofResult:
+    patch = FilePatch(path=str(job / "train.py"), before=(job / "train.py").read_text(), after=after)
+    fix = Fix(id="f", cause="c", title="t", safety="safe", patches=[patch])
+    before = {path.name: path.read_text() for path in job.iterdir()}
+    plan = plan_command_proof("python train.py", fix, session_of(job, here=here), job, sys.executable)
+    result = asyncio.run(prove_by_run(plan, limit_s=30))
+    assert {path.name: path.read_text() for path in job.iterdir()} == before, "nothing of the user's has changed"
+    return result
+
+
+def test_a_crash_of_this_machine_that_the_fix_ends_is_proved(job: Path) -> None:
+    result = prove(job)
+    assert (result.outcome, result.what) == ("proved", "the job ran to its end with code 0"), result
+    assert result.detail == "a.png"
+
+
+def test_the_same_error_again_is_still_there(job: Path) -> None:
+    result = prove(job, BROKEN + "\n")
+    assert (result.outcome, result.what) == ("still there", "the job ended with code 1 and the same error")
+
+
+def test_another_error_shows_nothing(job: Path) -> None:
+    result = prove(job, "raise ValueError\n")
+    assert (result.outcome, result.what) == ("not shown here", "the job ended with code 1")
+
+
+def test_the_crash_of_another_machine_is_never_proved(job: Path) -> None:
+    result = prove(job, here=False)
+    assert result.outcome == "not shown here"
+    assert "was not seen on this machine" in result.what
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_without_namespaces_the_code_runs_on_a_copy(job: Path) -> None:
+    assert prove(job).outcome == "proved"
+    own = f'open("{job}/log.txt", "a").write("step")\n'
+    assert prove(job, own).outcome == "proved"
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_without_namespaces_a_script_that_writes_elsewhere_is_refused(job: Path, tmp_path: Path) -> None:
+    (tmp_path / "best.pt").write_text("precious")
+    with pytest.raises(UserError, match=r"train\.py:1 \(open\) writes to .*best\.pt.*Operation not permitted"):
+        prove(job, f'open("{tmp_path}/best.pt", "w").write("new")\n')
+    with pytest.raises(UserError, match="known only when it runs"):
+        prove(job, 'import sys\nopen(sys.stdin.name, "w")\n')
+    assert (tmp_path / "best.pt").read_text() == "precious"
