@@ -130,7 +130,7 @@ def test_a_lost_connection_leaves_no_process_and_the_session_can_be_resumed() ->
     with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:
         terminal.wait_for(HOME)
         wait_idle(terminal)
-        terminal.send("4")
+        terminal.send("6")
         terminal.wait_until(lambda: len(marked(terminal.mark)) > 3, "processes of a probe")
         question = asked(terminal)
         terminal.close()
@@ -168,7 +168,7 @@ def test_quitting_ends_a_running_probe() -> None:
     with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:
         terminal.wait_for(HOME)
         wait_idle(terminal)
-        terminal.send("4")
+        terminal.send("6")
         terminal.wait_until(lambda: len(marked(terminal.mark)) > 3, "processes of a probe")
         asked(terminal)
         terminal.send("\x11")  # ctrl+q
