@@ -26,6 +26,7 @@ from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
+from .log_facts import first_error, log_values
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
 
@@ -61,7 +62,12 @@ class CaseFacts:
     def values(self) -> dict[str, str]:
         """The named values for the templates of entries; only those that are known, the command line apart."""
         found: dict[str, str] = {}
-        for name, value in (*self._from_evidence(), *self._from_machine(), *self._from_log(), *self._from_job()):
+        for name, value in (
+            *self._from_evidence(),
+            *self._from_machine(),
+            *log_values(self.context.timeline),
+            *self._from_job(),
+        ):
             if value and (name not in IN_COMMANDS or PLAIN_WORD.fullmatch(value)):
                 found[name] = value
         if self.target:
@@ -116,9 +122,9 @@ class CaseFacts:
 
     def places(self, cause: str) -> list[Place]:
         """Return the lines of the verdict on this cause, the condition first; of a log, that of the first error."""
-        report = self.context.report if self._is_verdict(cause) else None
+        report = self.context.report
         found: list[Place] = []
-        if report:
+        if report and report.verdict.cause == cause:
             verdict = report.verdict
             who = f"rank {rank_ranges(verdict.culprits)}" if verdict.culprits else "the ranks"
             for where, label in ((verdict.branch, "the condition"), (verdict.where, who)):
@@ -136,21 +142,8 @@ class CaseFacts:
 
     @cached_property
     def first_error(self) -> tuple[Track | None, TimelineEvent | None]:
-        """The first error of a log with the rank that it is of: that of the culprit, if there is one."""
-        timeline = self.context.timeline
-        if timeline is None:
-            return None, None
-        found: list[tuple[bool, float, Track | None, TimelineEvent]] = []
-        for attempt in timeline.attempts[-1:]:
-            pairs = [(track, event) for track in attempt.tracks for event in track.events]
-            for track, event in [*pairs, *((None, event) for event in attempt.shared)]:
-                if event.kind in ("error", "consequence") and event.values.get("location"):
-                    is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
-                    found.append((not is_culprit, event.place, track, event))
-        if not found:
-            return None, None
-        _, _, track, event = min(found, key=lambda each: (each[0], each[3].kind != "error", each[1]))
-        return track, event
+        """The first error of the log, and the rank that it is of."""
+        return first_error(self.context.timeline)
 
     def place(self, where: str, label: str = "") -> Place | None:
         """Return the place of ``path:line`` with the text of its line, or None if it names no line."""
@@ -233,25 +226,6 @@ class CaseFacts:
         yield "nodes", str(len(report.nodes)) if len(report.nodes) > 1 else ""
         yield "directory", self._processes[0].cwd if self._processes else ""
 
-    def _from_log(self) -> Iterator[tuple[str, str]]:
-        timeline = self.context.timeline
-        if timeline is None:
-            return
-        track, event = self.first_error
-        tracks = timeline.attempts[-1].tracks
-        ranks = {track.rank for track in tracks if track.rank is not None}
-        yield "ranks", str(max(ranks) + 1) if ranks else ""
-        yield "ranks_per_node", str(max(ranks) + 1) if ranks and len({track.host for track in tracks}) <= 1 else ""
-        if timeline.culprit is not None:
-            yield "rank", str(timeline.culprit)
-            yield "other_ranks", rank_ranges(sorted(ranks - {timeline.culprit}))
-        elif track and track.rank is not None:
-            yield "rank", str(track.rank)
-        yield "host", timeline.culprit_host or (track.host if track else "")
-        if event:
-            yield "error", event.text.partition("   at ")[0]
-            yield "where", relative_to_cwd(event.values["location"].partition(" in ")[0])
-
     def _from_evidence(self) -> Iterator[tuple[str, str]]:
         for item in reversed(self.context.evidence):  # the first one counts
             yield from ((name, item.values.get(name, "")) for name in ("port", "host", "parameters"))
@@ -271,27 +245,15 @@ class CaseFacts:
         yield "interface", machine.interface
         yield "master_addr", machine.head
         yield "gpus", str(machine.gpu_count or "")
-        yield "host", snapshot.host
         yield "cpus", str(machine.cpus or "")
         if machine.cpus:
             ranks = self.context.report.world_size if self.context.report else machine.ranks
             yield "workers", str(max(1, machine.cpus // max(1, ranks) - 1))
 
     @cached_property
-    def gpu_memory_bytes(self) -> int:
-        """The memory of the GPU in the first out-of-memory message of a log, or 0."""
-        attempts = self.context.timeline.attempts if self.context.timeline else []
-        events = (e for a in attempts for e in [*(e for t in a.tracks for e in t.events), *a.shared])
-        totals = (event.values.get("total", "") for event in events if event.id == "mark:oom")
-        return next((int(total) for total in totals if total.isdigit()), 0)
-
-    @cached_property
     def _timeout_s(self) -> float | None:
         values = (item.values.get("timeout_ms", "") for item in self.context.evidence)
         return next((int(value) / 1000 for value in values if value.isdigit()), None)
-
-    def _is_verdict(self, cause: str) -> bool:
-        return self.context.report is not None and self.context.report.verdict.cause == cause
 
     def _verdict_findings(self) -> list[str]:
         return self.context.report.verdict.findings if self.context.report else []

@@ -4,6 +4,7 @@ import shlex
 
 from ..text.units import gib_number
 from .facts import CaseFacts
+from .log_facts import gpu_memory_bytes
 
 GIB_FORM = "{}GiB"
 
@@ -13,7 +14,7 @@ def planner_fields(facts: CaseFacts) -> dict[str, str]:
     fields: dict[str, str] = {}
     if ranks := facts.values.get("ranks"):
         fields["gpus"] = ranks
-    if total_bytes := facts.gpu_memory_bytes:
+    if total_bytes := gpu_memory_bytes(facts.context.timeline):
         fields["gpu_memory"] = GIB_FORM.format(gib_number(total_bytes))
     return fields
 

@@ -64,7 +64,7 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
         relaunch=relaunch,
         ranks=report.world_size,
         limit_s=min(max(PROOF_LIMIT_S, 1.5 * steady_s), LIMIT_MOST_S),
-        changed=sorted({*relaunch.files, *changed_since(relaunch, started_at(report))}),
+        changed=sorted({*_replaced(relaunch), *changed_since(relaunch, started_at(report))}),
         held=_held(report),
         written=written_paths(relaunch),
         steady_s=steady_s,
@@ -108,7 +108,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         relaunch=relaunch,
         ranks=int(count) if count.isdecimal() else 0,
         limit_s=PROOF_LIMIT_S,
-        changed=sorted(relaunch.files),
+        changed=sorted(_replaced(relaunch)),
         held=[],
         written=written_paths(relaunch),
         before=failure_before(session),
@@ -164,6 +164,11 @@ def time_until_failure_s(report: JobReport) -> float:
     waited = [row.since_s for row in report.ranks if row.since_s is not None]
     began = started_at(report)
     return max(0.0, max(samples) - min(waited, default=0.0) - began) if samples and began else 0.0
+
+
+def _replaced(relaunch: Relaunch) -> list[str]:
+    """Return the files of the job that the fix changes; a new file next to them, an example, changes nothing."""
+    return [path for path in relaunch.files if Path(path).is_file()]
 
 
 def changed_since(relaunch: Relaunch, moment: float) -> list[str]:

@@ -126,7 +126,8 @@ def write_all(writes: Sequence[FileWrite]) -> None:
         _put_back(done)
         where = writes[max(len(staged) - 1, len(done))].path if len(staged) == len(writes) else writes[len(staged)].path
         raise UserError(
-            f"cannot write {where}: {error.strerror}; nothing was changed", "check the permissions of its directory"
+            f"cannot write {where}: {error.strerror}; nothing was changed",
+            "check the permissions of the file and of its directory",
         ) from error
     except BaseException:
         _put_back(done)

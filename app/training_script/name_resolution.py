@@ -163,7 +163,7 @@ class Names(Scopes):
     # ---- origins of values
 
     def _steps(self, expr: ast.expr, place: int | None) -> "Iterator[ast.AST | _Place]":
-        """Yield the leaves and the further places that an expression stands for."""
+        """Yield the leaves and the further places of an expression."""
         if isinstance(expr, ast.IfExp):
             yield from ((part, place) for part in (expr.body, expr.orelse))
         elif isinstance(expr, ast.BoolOp) and isinstance(expr.op, ast.Or):

@@ -90,7 +90,7 @@ def bytes_written() -> list[Bar]:
         terminal.wait_for(HOME)
         terminal.wait_quiet()
         frame = terminal.count_bytes
-        wait_looked(terminal)
+        wait_inspected(terminal)
         keys: list[int] = []
         for key in ("down", "down", "down", "up", "up", "up"):
             before, shown = terminal.count_bytes, terminal.text
@@ -115,7 +115,7 @@ def cancel() -> list[Bar]:
     for _ in range(3):
         with Terminal([*WIZARD, "--allow", "allocates"]) as terminal:
             terminal.wait_for(HOME)
-            wait_looked(terminal)
+            wait_inspected(terminal)
             start_probe(terminal)
             began = time.monotonic()
             terminal.send("ctrl+c")
@@ -207,16 +207,16 @@ def took_s(command: list[str], expect: int = 0, says: bytes = b"") -> float:
     return taken
 
 
-def wait_looked(terminal: Terminal) -> None:
-    """Wait until Home has read the machine."""
-    terminal.wait_until(lambda: LOOKING.encode() in terminal.output, "look at the box")
-    terminal.wait_until(lambda: LOOKING not in terminal.text, "end of the look", 90)
+def wait_inspected(terminal: Terminal) -> None:
+    """Wait until the start screen has inspected the machine."""
+    terminal.wait_until(lambda: LOOKING.encode() in terminal.output, "the inspection of the machine")
+    terminal.wait_until(lambda: LOOKING not in terminal.text, "the end of the inspection", 90)
     terminal.wait_quiet()
 
 
 def start_probe(terminal: Terminal) -> None:
     """Open the questions; the all-reduce test runs at the same time."""
-    terminal.send("4")
+    terminal.send("6")
     terminal.wait_for("all-reduce")
     terminal.wait_quiet(0.2)
 

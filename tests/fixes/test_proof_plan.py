@@ -87,3 +87,11 @@ def test_a_failure_counts_as_seen_here_if_the_log_names_the_script_or_a_run_fail
     crashed(again, job / "other.log")
     again.append("proof", passed=False, outcome="still there", what="the same error", detail="")
     assert plan_command_proof("python train.py", FIX, again, job, sys.executable).seen_here
+
+
+def test_an_example_file_next_to_the_script_is_no_change_of_the_job(job: Path, session: Session) -> None:
+    example = Fix(id="f", cause="c", title="t", safety="safe", files={"example.py": "print(1)\n"})
+    assert plan_command_proof("python train.py", example, session, job, sys.executable).changed == []
+    config = Fix(id="f", cause="c", title="t", safety="safe", files={"train.py": "print(1)\n"})
+    changed = plan_command_proof("python train.py", config, session, job, sys.executable).changed
+    assert changed == [str(job / "train.py")]

@@ -1,0 +1,52 @@
+"""The facts of a log's timeline that fixes name: the first error, the ranks, the memory of a GPU."""
+
+from collections.abc import Iterator
+
+from ..logs.types import Timeline, TimelineEvent, Track
+from ..system.paths import relative_to_cwd
+from ..text.units import rank_ranges
+
+
+def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent | None]:
+    """Return the first error with a line of code, and the rank that it is of: that of the culprit, if there is one."""
+    if timeline is None:
+        return None, None
+    found: list[tuple[bool, float, Track | None, TimelineEvent]] = []
+    for attempt in timeline.attempts[-1:]:
+        pairs = [(track, event) for track in attempt.tracks for event in track.events]
+        for track, event in [*pairs, *((None, event) for event in attempt.shared)]:
+            if event.kind in ("error", "consequence") and event.values.get("location"):
+                is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
+                found.append((not is_culprit, event.place, track, event))
+    if not found:
+        return None, None
+    _, _, track, event = min(found, key=lambda each: (each[0], each[3].kind != "error", each[1]))
+    return track, event
+
+
+def gpu_memory_bytes(timeline: Timeline | None) -> int:
+    """Return the memory of the GPU in the first out-of-memory message of a log, or 0."""
+    attempts = timeline.attempts if timeline else []
+    events = (e for a in attempts for e in [*(e for t in a.tracks for e in t.events), *a.shared])
+    totals = (event.values.get("total", "") for event in events if event.id == "mark:oom")
+    return next((int(total) for total in totals if total.isdigit()), 0)
+
+
+def log_values(timeline: Timeline | None) -> Iterator[tuple[str, str]]:
+    """Yield the named values that a timeline determines; some may be empty."""
+    if timeline is None:
+        return
+    track, event = first_error(timeline)
+    tracks = timeline.attempts[-1].tracks
+    ranks = {track.rank for track in tracks if track.rank is not None}
+    yield "ranks", str(max(ranks) + 1) if ranks else ""
+    yield "ranks_per_node", str(max(ranks) + 1) if ranks and len({track.host for track in tracks}) <= 1 else ""
+    if timeline.culprit is not None:
+        yield "rank", str(timeline.culprit)
+        yield "other_ranks", rank_ranges(sorted(ranks - {timeline.culprit}))
+    elif track and track.rank is not None:
+        yield "rank", str(track.rank)
+    yield "host", timeline.culprit_host or (track.host if track else "")
+    if event:
+        yield "error", event.text.partition("   at ")[0]
+        yield "where", relative_to_cwd(event.values["location"].partition(" in ")[0])
