@@ -78,6 +78,8 @@ ASCII = str.maketrans(
         **dict.fromkeys("•●", "*"),
         **dict.fromkeys("‘’′", "'"),
         **dict.fromkeys("“”„″", '"'),
+        "↓": "v",
+        "↑": "^",
         "✓": "+",
         "✗": "x",
         "×": "x",

@@ -215,11 +215,18 @@ class Choices(BaseWidget, can_focus=True):
         pieces = [*lead, *segments(self._wrapped(item)[line], base, self.app.theme_variables)]
         strip = Strip(pieces).extend_cell_length(width, base.rich_style).crop(0, width)
         if hidden := self._hidden_beyond(y):
-            covered = strip.crop(max(0, width - len(hidden) - 1), width).text
-            text = f" {hidden}" if not covered.strip() else hidden[0]
-            sign = Segment(text, (base + self.get_visual_style("choices--number", partial=True)).rich_style)
-            strip = Strip.join([strip.crop(0, width - sign.cell_length), Strip([sign])])
+            strip = self._with_sign(strip, hidden, (base + self.get_visual_style("choices--number", partial=True)))
         return strip.simplify()
+
+    def _with_sign(self, strip: Strip, hidden: str, style: Style) -> Strip:
+        """Return the row with the sign at its end, or with its arrow in front if the row has no room; text is kept."""
+        width = strip.cell_length
+        for text, start in ((f" {hidden}", width - len(hidden) - 1), (hidden[0], 0)):
+            end = start + len(text)
+            if start >= 0 and not strip.crop(start, end).text.strip():
+                sign = Strip([Segment(text, style.rich_style)])
+                return Strip.join([strip.crop(0, start), sign, strip.crop(end, width)])
+        return strip
 
     def _hidden_beyond(self, y: int) -> str:
         """Return the sign at the end of the first or last row in view: how many rows are hidden beyond it, or ""."""

@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def opened(pilot: Pilot[int]) -> PlanScreen:
-    await shows(pilot, "Plan a run", "ens3")
+    await shows(pilot, "Plan a run", "port 29500 is taken")
     await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
     await pilot.press("7")
     await shows(pilot, "on a GPU", "ZeRO-3")
