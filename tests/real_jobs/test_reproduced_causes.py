@@ -55,10 +55,14 @@ for _ in range(2):
 UNEVEN = (
     GROUP
     + """\
+import time
+hook = sys.excepthook
+sys.excepthook = lambda *error: (hook(*error), sys.stderr.flush(), os._exit(1))
 model = DDP(nn.Linear(2, 1))
 for _ in torch.arange(5)[rank::2]:
     model(torch.ones(1, 2)).sum().backward()
-os._exit(0)  # without a teardown, in which gloo at times aborts: that would be another cause
+time.sleep(2)  # the other rank waits in its third step by then
+os._exit(0)  # both ranks end without a teardown, in which gloo at times aborts: that would be another cause
 """
 )
 RANK_CONDITIONAL = (

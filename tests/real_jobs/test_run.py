@@ -247,10 +247,10 @@ class TestHang:
     def test_verdict_outlasts_a_broken_team_entry_and_an_unwritable_session(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        team = tmp_path / "ddpwizard" / "knowledge"
+        team = tmp_path / "config" / "ddpwizard" / "knowledge"
         team.mkdir(parents=True)
         (team / "bad.yaml").write_text("id: x\n")
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
         monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
         job = script("run_totals.py", tmp_path)
         self.check(self.stopped(tmp_path, [sys.executable, str(job), "spawn"]), job)
