@@ -24,13 +24,15 @@ from .proof_plan import ProofPlan, elapsed_s
 from .relaunch import Relaunch, move_to_copy
 from .sandbox import (
     directories_written,
+    limited_command,
     offline_environment,
     private_command,
     private_mounts_problem,
+    refuse_unread_writers,
     refuse_writes_outside,
     remove_directory,
+    write_limit_problem,
     write_plan,
-    written_paths,
 )
 from .state_before import FAILED, CheckResult, check_result
 from .watch_relaunch import MARK, Progress, RunResult, wait_until_gone, watch
@@ -77,7 +79,8 @@ async def prove_by_run(
 ) -> ProofResult:
     """Start the job of a plan, so that nothing of the user's is changed, and watch it. It is ended in any case.
 
-    It runs in a private file system where the kernel allows one, else on a copy of the code. ``report``: the job as it
+    It runs in a private file system where the kernel allows one, else on a copy of the code outside of which, if the
+    kernel can enforce it, nothing can be written. ``report``: the job as it
     failed, if that was seen; proved if it now ends with code 0 or every rank gets past the line of the culprit.
 
     Raises:
@@ -152,7 +155,13 @@ async def _isolate(plan: ProofPlan, directory: Path, report_progress: Progress) 
         return relaunch, private_command(relaunch.command, path)
     report_progress(f"copying the code, with the fix ({problem})")
     copied = await asyncio.to_thread(move_to_copy, relaunch, directory / "job")
-    refuse_writes_outside(await asyncio.to_thread(written_paths, copied), copied.copy, problem)
+    temporary = directory / "tmp"
+    temporary.mkdir()
+    copied = msgspec.structs.replace(copied, environ={**copied.environ, "TMPDIR": str(temporary)})
+    await asyncio.to_thread(refuse_writes_outside, copied, problem)
+    if not await write_limit_problem(directory):
+        return copied, limited_command(copied.command, directory)
+    await asyncio.to_thread(refuse_unread_writers, copied, problem)
     return copied, copied.command
 
 
