@@ -126,10 +126,10 @@ def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) 
         return result.outcome, result.what
     if report is not None and report.verdict.state not in FAILED:
         return "not shown here", f"{result.what}, but the job was {report.verdict.state} before: this proves nothing"
-    if report is not None and not plan.changed:
-        return "not shown here", f"{result.what}, but no file has changed since it failed: the failure comes and goes"
     if not plan.seen_here:
         return "not shown here", f"{result.what}, and its failure was not seen on this machine before"
+    if not plan.changed:
+        return "not shown here", f"{result.what}, but no file has changed since it failed: the failure comes and goes"
     return "proved", result.what
 
 
@@ -190,7 +190,8 @@ async def prove_probe(
 
 def is_proved_by_probe(cause: Cause, knowledge: Knowledge) -> bool:
     """Return whether a probe of this machine shows the cause, so that it can be run again."""
-    return cause.verify.probe in knowledge.probes and cause.verify.probe not in NOT_PROBES
+    verify = cause.verify
+    return verify.probe in knowledge.probes and verify.probe not in NOT_PROBES and bool(verify.gone)
 
 
 def _compare_checks(
@@ -206,11 +207,9 @@ def _compare_checks(
     if problem := snapshot.failed.get(verify.probe):
         return "not shown here", f"could not inspect {title}", problem
     if after.wrong:
-        check = next((check for check in checks if check.finding in after.wrong), None)
-        seen = check.title if check else f"{title}: not seen yet: {knowledge.findings()[verify.seen[0]]}"
-        if before is None or before.wrong:
-            return "still there", seen, check.detail if check else ""
-        return "still there", f"it has appeared since: {seen}", check.detail if check else ""
+        check = next(check for check in checks if check.finding in after.wrong)
+        seen = "" if before is None or before.wrong else "it has appeared since: "
+        return "still there", seen + check.title, check.detail
     found = "; ".join(check.title for check in checks[:3])
     if before is None:
         return "not shown here", f"{title}: fine now, and not checked before a fix, so this proves nothing", found

@@ -22,7 +22,7 @@ from ..training_script.written_paths import WrittenPath, files_of_script
 from ..triage.types import JobReport
 from .relaunch import Relaunch, changed_files, module_file, plan_relaunch
 from .sandbox import gpus_in_use, refuse_held_gpus, written_paths
-from .state_before import failed_here, failure_before
+from .state_before import failure_before, last_failure_here
 from .types import Fix
 
 PROOF_LIMIT_S = 60.0
@@ -94,6 +94,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
     script = module_file(cwd, rest[0]) if is_module else expand_user(str(cwd / rest[0]))
     if not script.is_file():
         raise UserError(f"{relative_to_cwd(str(script))}: no such script", f"give a path that counts from {cwd}")
+    failed_at = last_failure_here(session, script)
     relaunch = Relaunch(
         command=[*head, *rest],
         script_index=len(head),
@@ -108,11 +109,11 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         relaunch=relaunch,
         ranks=int(count) if count.isdecimal() else 0,
         limit_s=PROOF_LIMIT_S,
-        changed=sorted(_replaced(relaunch)),
+        changed=sorted({*_replaced(relaunch), *changed_since(relaunch, failed_at or 0.0)}),
         held=[],
         written=written_paths(relaunch),
         before=failure_before(session),
-        seen_here=failed_here(session, script),
+        seen_here=failed_at is not None,
         from_job=False,
     )
 
@@ -122,7 +123,7 @@ def question_lines(plan: ProofPlan) -> list[str]:
     relaunch = plan.relaunch
     ranks = f"{count_text(plan.ranks, 'rank')}, " if plan.ranks else ""
     names = ", ".join(_short(path, relaunch.cwd) for path in plan.changed)
-    as_now = "the files as they are now" + ("; none has changed since it failed" if plan.from_job else "")
+    as_now = "the files as they are now" + ("; none has changed since it failed" if plan.seen_here else "")
     lines = [
         f"Runs: {shlex.join(relaunch.command)}",
         f"in {relaunch.cwd}: {ranks}at most {seconds_text(plan.limit_s, whole=True)}, on a free port",

@@ -5,20 +5,16 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..errors import UserError
 from ..launchers.rank_variables import local_world_size
+from ..system import procfs
 from ..system.paths import state_dir
-from .types import Job
+from ..system.terminate import GRACE_S, terminate_processes
+from .types import Job, Process
 
-if TYPE_CHECKING:
-    import psutil
-
-GRACE_S = 10.0  # for the launcher to end its ranks
-LAST_S = 5.0
 START_SLACK_S = 2.0  # start times are computed from the age of a process and vary slightly
 
 
@@ -98,38 +94,21 @@ def stop_job(job: Job, grace_s: float = GRACE_S) -> int:
     Raises:
         UserError: A process belongs to another user, or is still there.
     """
-    import psutil
-
-    processes = _processes(job)
-    launchers = [process for process in processes if process.pid == job.launcher_pid] or processes
-    try:
-        for process in launchers:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-        _, alive = psutil.wait_procs(processes, timeout=grace_s)
-        for process in alive:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-    except psutil.AccessDenied as error:
-        raise UserError(f"process {error.pid} belongs to another user", "stop the job as that user") from error
-    _, left = psutil.wait_procs(alive, timeout=LAST_S)
-    if left:
-        pids = ", ".join(str(process.pid) for process in left)
+    ranks = [each.pid for each in job.processes if _is_same(each)]
+    ended = terminate_processes(_launcher(job) or ranks, ranks, grace_s=grace_s)
+    if ended.left:
+        pids = ", ".join(map(str, ended.left))
         raise UserError(f"still there after SIGKILL: {pids}", "a process in the kernel (state D) ends with its request")
-    return len(processes)
+    return ended.seen
 
 
-def _processes(job: Job) -> "list[psutil.Process]":
-    """Return the launcher, the ranks and all their descendants, without processes that have taken over a pid."""
-    import psutil
+def _is_same(rank: Process) -> bool:
+    """Return whether the pid of a rank still belongs to the process that was seen."""
+    proc = procfs.process_of(rank.pid)
+    return proc is not None and abs(procfs.started_at(proc) - rank.started_at) <= START_SLACK_S
 
-    found: dict[int, psutil.Process] = {}
-    started = {each.pid: each.started_at for each in job.processes}
-    for pid in filter(None, [job.launcher_pid, *started]):
-        with suppress(psutil.Error):
-            process = psutil.Process(pid)
-            at = started.get(pid)
-            if at and abs(process.create_time() - at) > START_SLACK_S:
-                continue
-            found |= {each.pid: each for each in [process, *process.children(recursive=True)]}
-    return list(found.values())
+
+def _launcher(job: Job) -> list[int]:
+    """Return the pid of the launcher if it still belongs to it, else nothing."""
+    proc = procfs.process_of(job.launcher_pid) if job.launcher_pid is not None else None
+    return [proc.pid] if proc and proc.command == job.launcher_command else []

@@ -43,8 +43,8 @@ def pids_in_proc() -> list[str]:
         return []
 
 
-def descendants(root: int) -> list[int]:
-    """Return every process below ``root``, parents before children, from one pass over /proc."""
+def descendants(*roots: int) -> list[int]:
+    """Return every process below ``roots``, parents before children, from one pass over /proc."""
     children: dict[int, list[int]] = {}
     for name in pids_in_proc():
         try:
@@ -54,7 +54,7 @@ def descendants(root: int) -> list[int]:
             continue
         children.setdefault(int(fields[1]), []).append(int(name))
     found: list[int] = []
-    queue = [root]
+    queue = list(roots)
     while queue:
         below = children.get(queue.pop(), [])
         found += below

@@ -19,12 +19,12 @@ from ..launchers.recognise import launcher_name
 from ..system import procfs, run_directory
 from ..system.run_directory import RankRecordFile
 from ..system.supervisor import descendants
+from ..system.terminate import terminate_processes
 from ..text.units import seconds_text
 from ..triage.sampling import worker_server
 from . import progress, signals
 from .ended_ranks import EndedRank, first_failed, rank_name
 from .exit_events import ExitWatcher
-from .terminate import terminate_job
 
 TICK_S = 2.0
 NOTICE_S = 0.2  # until a new rank is watched; it may die before the next tick
@@ -285,7 +285,8 @@ class _Job:
         ):
             self.ended_by_us = True
             self.write("ending the job (--then stop)")
-            terminate_job(self.child, [record.pid for record in run_directory.live_records(self.records.values())])
+            ranks = [record.pid for record in run_directory.live_records(self.records.values())]
+            terminate_processes([self.child.pid], ranks)
 
     def _report_end(self, code: int) -> None:
         """Report which rank failed first and why, unless the watchdog ended the job, and the ranks that still run."""

@@ -25,9 +25,9 @@ from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
+from ..shell.proof_run import PROBE_LIMIT_S, ProofRun
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import TICK_S, ProgressLine
-from .proof_run import PROBE_LIMIT_S, ProofRun
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
@@ -285,7 +285,8 @@ class FixScreen(WizardScreen):
         run = ProofRun(plan.limit_s if plan else PROBE_LIMIT_S)
         self.state.proof_runs[self._cause, fix.id] = run
         # A worker of the app: it goes on when this screen is left.
-        run.worker = self.app.run_worker(run.prove(self.state, self._flow(), fix, plan), group="prove")
+        context = self.state.context(run.show_progress)
+        run.worker = self.app.run_worker(run.prove(self._flow(), fix, plan, context, self.state.granted), group="prove")
         self._proof_shown = False
         self.query_one("#proof", Static).update("")
         self._show_proof()

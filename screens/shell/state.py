@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
-    from ..fix.proof_run import ProofRun
+    from .proof_run import ProofRun
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]

@@ -5,6 +5,7 @@ import shlex
 
 from ...app.errors import UserError
 from ...app.jobs import control
+from ...app.system.terminate import GRACE_S, LAST_S
 from ...app.triage.job_text import job_line, job_name
 from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
@@ -28,6 +29,7 @@ class StopJobMixin(WizardScreen):
         report = self.report
         if report is None:
             return
+        start: control.JobStart | None = None
         rows = [Choice(KEEP, "No, let it run"), Choice(STOP, f"Stop it: {job_line(report)}")]
         try:
             start = control.plan_start(report.job)
@@ -37,17 +39,17 @@ class StopJobMixin(WizardScreen):
         except UserError as error:
             self.show_status(f"It cannot be started again from here: {error.message}.")
         self.app.push_screen(
-            PickDialog(f"Stop {job_name(report)}?", rows), callback=lambda choice: self._stop(report, choice)
+            PickDialog(f"Stop {job_name(report)}?", rows), callback=lambda choice: self._stop(report, choice, start)
         )
 
-    def _stop(self, report: JobReport, choice: str | None) -> None:
+    def _stop(self, report: JobReport, choice: str | None, start: control.JobStart | None) -> None:
         if choice in (STOP, RESTART):
-            self.query_one(ProgressLine).begin("stopping the job", control.GRACE_S + control.LAST_S)
-            self.run_worker(self._stop_and_start(report, again=choice == RESTART), group="stop", exclusive=True)
+            self.query_one(ProgressLine).begin("stopping the job", GRACE_S + LAST_S)
+            again = start if choice == RESTART else None
+            self.run_worker(self._stop_and_start(report, again), group="stop", exclusive=True)
 
-    async def _stop_and_start(self, report: JobReport, *, again: bool) -> None:
+    async def _stop_and_start(self, report: JobReport, start: control.JobStart | None) -> None:
         try:
-            start = control.plan_start(report.job) if again else None
             ended = await asyncio.to_thread(control.stop_job, report.job)
             text = f"The job was stopped ({ended} processes)."
             if start:

@@ -286,5 +286,5 @@ def test_output_of_real_failure_is_diagnosed(job: Reproduction, outputs: dict[st
     case = Case(KNOWLEDGE)
     add_to_case(case, [source_of_text(log, "train.log")])
     first = case.diagnosis().causes[0]
-    assert first.id == job.cause, (first, log[-3000:])
+    assert first.id == job.cause, f"{first}\n{log}"
     assert any(line.source == "log" for line in first.because)

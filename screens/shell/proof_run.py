@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
 from ...app.fixes.types import Fix
-from ..shell.state import WizardState
 
 if TYPE_CHECKING:
     from textual.worker import Worker
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof import ProofResult
     from ...app.fixes.proof_plan import ProofPlan
+    from ...app.probes.context import ProbeContext
+    from ...knowledge.schema import Intrusiveness
 
 PROBE_LIMIT_S = 60.0
 
@@ -32,14 +33,21 @@ class ProofRun:
     def is_running(self) -> bool:
         return self.worker is not None and not self.worker.is_finished
 
-    async def prove(self, state: WizardState, flow: "FixFlow", fix: Fix, plan: "ProofPlan | None") -> None:
+    async def prove(
+        self,
+        flow: "FixFlow",
+        fix: Fix,
+        plan: "ProofPlan | None",
+        context: "ProbeContext",
+        granted: "Intrusiveness",
+    ) -> None:
         """Run the proof and keep its result."""
         try:
             self.result = await flow.prove(
-                fix, state.context(self._show), state.granted, plan=plan, limit_s=self.limit_s, progress=self._show
+                fix, context, granted, plan=plan, limit_s=self.limit_s, progress=self.show_progress
             )
         except UserError as error:
             self.error = error
 
-    def _show(self, text: str) -> None:
+    def show_progress(self, text: str) -> None:
         self.text = f"proving: {text}"
