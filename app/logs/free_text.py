@@ -15,10 +15,12 @@ from ..evidence import Evidence, answer_id, clue_id, similar_text_id
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
-# The line in which torchrun reports a failed process, and its final report (ChildFailedError.format_msg of PyTorch).
-REPORT = re.compile(
-    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:(?:time|host|rank|exitcode|traceback)\s{1,20}|error_file): |Root Cause \("
+# What torchrun writes: warnings at the start, a line for each failed process, and the final report
+# (ChildFailedError.format_msg of PyTorch).
+TORCHRUN = re.compile(
+    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \("
     r"|\S{1,400} FAILED\s*$|Failures:\s*$|<NO_OTHER_FAILURES>|(?:[\w.]{1,80}\.)?ChildFailedError:\s*$"
+    r"|.{0,80}torch/distributed/run\.py:\d+\] "
     r"|.{0,200}failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\) of binary: )"
 )
 # A frame of a Python traceback with its line of code: function names are not a description.
@@ -79,11 +81,11 @@ def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
 
 
 def _without_machine_lines(text: str, knowledge: Knowledge) -> str:
-    """Blank what no person writes: stack frames, reports of the launcher, messages that are known to be consequences or
+    """Blank what no person writes: stack frames, lines of the launcher, messages that are known to be consequences or
     harmless, and the directories of scripts.
     """
     lines = FRAME.sub("\n", RANK_PREFIX.sub("", text)).split("\n")
-    text = "\n".join("" if REPORT.match(line) else line for line in lines)
+    text = "\n".join("" if TORCHRUN.match(line) else line for line in lines)
     for message in knowledge.messages.values():
         if message.literal in text:
             text = re.sub(RAISED_AT + message.pattern, " ", text)

@@ -105,6 +105,7 @@ class HomeScreen(WizardScreen):
         super().__init__()
         self._pending: set[str] = set()  # probes that have not finished
         self._unfinished: Session | None = None
+        self._chosen: Symptom | None = None  # of a running job, chosen before the jobs were sampled
         self._begun = False
         self._next_sample: Timer | None = None
 
@@ -152,10 +153,14 @@ class HomeScreen(WizardScreen):
         self._show()
 
     @on(JobsTriaged)
-    def _jobs_triaged(self, event: JobsTriaged) -> None:
+    async def _jobs_triaged(self, event: JobsTriaged) -> None:
         self._pending.discard("job")
         self.state.reports = event.reports
+        chosen, self._chosen = self._chosen, None
         self._show()
+        if chosen and self.app.screen is self:
+            await self._begin_case(chosen)
+            return
         if event.problem:
             self.show_status(event.problem)
         self._stop_sampling()
@@ -189,11 +194,12 @@ class HomeScreen(WizardScreen):
         self._show_running()
 
     def cancel_running(self) -> bool:
-        self._pending = set()
+        self._pending, self._chosen = set(), None
         return super().cancel_running()
 
     def _show_running(self) -> None:
-        running = Content.assemble(("● ", "$accent"), ("inspecting this machine", "$muted"))
+        what = "sampling the ranks of your jobs" if self._chosen else "inspecting this machine"
+        running = Content.assemble(("● ", "$accent"), (what, "$muted"))
         self.show_status(running if self._pending else next(iter(self.state.warnings), ""))
 
     def _rows(self) -> list[Choice]:
@@ -228,6 +234,10 @@ class HomeScreen(WizardScreen):
             self.wizard.show_error(error)
 
     async def _begin_case(self, symptom: Symptom) -> None:
+        if symptom.id in OF_A_RUNNING_JOB and "job" in self._pending and self.state.reports is None:
+            self._chosen = symptom
+            self._show_running()
+            return
         case = self.state.begin()
         for question, answer in symptom.answers.items():
             case.answer(question, answer)

@@ -1,10 +1,12 @@
 """Journeys with the keyboard from Home through the screens, on a recorded machine."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.session import Session, all_sessions
+from ddpwizard.app.triage.types import JobReport
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen
 from ddpwizard.screens.shell.state import is_navigation_event
@@ -151,6 +153,22 @@ class TestLive:
             await shows(pilot, "looks hung")
             await pilot.press("3")
             await shows(pilot, "It is too slow", "rank 0", "every 5 s")
+
+    @walk
+    async def test_a_job_chosen_before_it_was_sampled_is_shown_and_nothing_is_asked(self, tmp_path: Path) -> None:
+        sampled = asyncio.Event()
+
+        class Slow(RecordedState):
+            async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
+                await sampled.wait()
+                return self.recorded_reports
+
+        async with WizardApp(Slow([report(tmp_path)])).run_test(size=SIZE) as pilot:
+            await shows(pilot, "inspecting this machine")
+            await pilot.press("1")
+            await shows(pilot, "sampling the ranks of your jobs")
+            sampled.set()
+            await shows(pilot, "My job hangs", "rank 0", "every 5 s")
 
 
 class TestLog:
