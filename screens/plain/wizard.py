@@ -196,8 +196,12 @@ class PlainWizard:
 
     def _review(self) -> None:
         """Review a script, and show the causes that it supports."""
+        typed = self.prompt.ask("Path of your training script: ")
+        if not typed.strip():
+            self.prompt.write("  No script was given.")
+            return
         self.state.begin()
-        line = take_script_path(self.state, self.prompt.ask("Path of your training script: "))
+        line = take_script_path(self.state, typed)
         self.prompt.write("", line)
         self.interview.diagnose()
 
