@@ -263,8 +263,8 @@ class TestStep:
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
         again = RecordedState()
         async with WizardApp(again).run_test(size=SIZE) as pilot:
-            await shows(pilot, "Resume the last session")
-            await pilot.press("end", "enter")
+            await shows(pilot, "0  Browse the knowledge base", "c  Continue the last session")
+            await pilot.press("c")
             await shows(pilot, "Does it stop at the same step each time?")
             assert again.case.session is not None
             assert again.case.session.id == saved.id
