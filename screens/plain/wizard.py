@@ -125,7 +125,7 @@ class PlainWizard:
         notes = {id_: f"   ({note})" for id_, note in (("hangs", hung), ("slow", slow)) if note}
         rows = [symptom.label + notes.get(symptom.id, "") for symptom in SYMPTOMS]
         rows += TASKS.values()
-        rows += [f"Resume the last session, {unfinished.id}"] if unfinished else []
+        rows += [f"Continue the last session, {unfinished.id}"] if unfinished else []
         self.prompt.write("", "What is wrong?")
         given = self.prompt.choose(rows, {"q": "quit"}, "A number, or describe what you see: ", words=True)
         if given == "q":
