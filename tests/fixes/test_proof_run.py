@@ -100,7 +100,6 @@ WAITS = (
 import os, time
 while not os.path.exists({go!r}):
     time.sleep(0.01)
-import helper
 """
 )
 
@@ -109,8 +108,9 @@ def prove_while(job: Path, tmp_path: Path, change: Callable[[], object]) -> Proo
     """Prove the fix of a script that waits in the middle; call ``change`` while it does."""
     go = tmp_path / "go"
     (job / "helper.py").write_text("print('helper')\n")
-    after = WAITS.replace("{go!r}", repr(str(go)))
-    patch = FilePatch(path=str(job / "train.py"), before=BROKEN, after=after)
+    (job / "train.py").write_text("import helper\n" + BROKEN)
+    after = "import helper\n" + WAITS.replace("{go!r}", repr(str(go)))
+    patch = FilePatch(path=str(job / "train.py"), before="import helper\n" + BROKEN, after=after)
     fix = Fix(id="f", cause="c", title="t", safety="safe", patches=[patch])
     plan = plan_command_proof("python train.py", fix, session_of(job), job, sys.executable)
 
