@@ -25,6 +25,7 @@ from ..system.paths import relative_to_cwd
 from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
 from ..triage.rank_activity.frames import user_frames
+from ..triage.rank_groups import BlockingWorker, blocking_workers
 from ..triage.types import JobReport
 from .log_facts import first_error, log_values
 from .types import Place
@@ -127,12 +128,18 @@ class CaseFacts:
         if report and report.verdict.cause == cause:
             verdict = report.verdict
             who = f"rank {rank_ranges(verdict.culprits)}" if verdict.culprits else "the ranks"
-            for where, label in ((verdict.branch, "the condition"), (verdict.where, who)):
+            workers = [(worker.where, f"loader worker of rank {worker.rank}") for worker in self.workers]
+            for where, label in (*workers, (verdict.branch, "the condition"), (verdict.where, who)):
                 if where and (place := self.place(where, label)):
                     found.append(place)
         if not found and self.error_place:
             found.append(self.error_place)
         return list({(place.path, place.line): place for place in found}.values())
+
+    @cached_property
+    def workers(self) -> list[BlockingWorker]:
+        """The loader workers that the failing rank waits for."""
+        return blocking_workers(self.context.report) if self.context.report else []
 
     @cached_property
     def error_place(self) -> Place | None:
@@ -187,6 +194,7 @@ class CaseFacts:
         if report:
             for where in (report.verdict.branch, report.verdict.where):
                 yield (where or "").rpartition(":")[0]
+            yield from (worker.frame.path for worker in self.workers)
             culprits = set(report.verdict.culprits)
             for seen in sorted(report.observed.seen, key=lambda each: each.process.rank not in culprits):
                 for sample in seen.samples[-1:]:
@@ -219,6 +227,7 @@ class CaseFacts:
         yield "pid", next((str(each.pid) for each in culprits or self._processes), "")
         yield "collective", verdict.collective or ""
         yield "where", relative_to_cwd(verdict.where or "")
+        yield "read_at", relative_to_cwd(next((worker.where for worker in self.workers), verdict.where or ""))
         yield "condition", relative_to_cwd(verdict.branch or "")
         yield "host", next((row.host for row in report.ranks if row.rank in verdict.culprits), job.host)
         yield "master_addr", "" if address.startswith("127.") else address
@@ -269,6 +278,8 @@ class CaseFacts:
             children = [child for seen in self.context.report.observed.seen for child in seen.children]
             if any(child.kind == "loader" for child in children):
                 yield "case.loader-has-workers"
+        if self.workers:
+            yield "case.loader-worker-waits"
         if self.first_error[1] or (self.context.report and self.context.report.observed.deaths):
             yield "case.first-error-known"
         elif self.context.report and self.context.report.verdict.culprits:
