@@ -63,9 +63,14 @@ class _Pool(Generic[Item, Result]):
             return
         ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
         process = FORK.Process(target=self._serve, args=(theirs, [ours, *self.workers]), daemon=True)
-        process.start()
+        # In the middle of a fork an interrupt may be lost, or leave a process that nobody kills: it has to wait.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+            self.workers[ours] = _Worker(process, index)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self.workers[ours] = _Worker(process, index)
         with suppress(OSError):
             ours.send(index)
 
@@ -100,7 +105,7 @@ class _Pool(Generic[Item, Result]):
 
     def _serve(self, channel: Connection, of_others: Sequence[Connection]) -> None:
         """Answer in a forked process, until the parent closes its end or is gone."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it as well, and kills
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which gets it as well, kills this process
         for each in of_others:
             each.close()
         try:
