@@ -18,7 +18,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no nam
 COMMANDS = {
     "diagnose": "Rank causes from logs, an error or a description.",
     "doctor": "Check this machine.",
-    "explain": "Explain one cause and its fixes.",
+    "explain": "Explain a cause and its fixes, a rule of the review, or a term.",
     "kb": "Check, list or draw the knowledge base.",
     "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",
