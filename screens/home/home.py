@@ -29,6 +29,7 @@ from ..widgets.line_input import LineInput
 from .status_cells import machine_line, most_important, status_cell, status_cells
 
 NOTE_COLUMN = 34
+RESUME_KEY = "c"  # of the row after the tenth, which no digit chooses
 JOBS_EVERY_S = 5.0  # between the end of a sample of the jobs and the next
 TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
 CELLS = 3  # rows of cells
@@ -84,6 +85,14 @@ class HomeScreen(WizardScreen):
         Binding("tab", "write", "describe", id="home.write", tooltip="Describe what you see in your own words"),
         Binding("slash", "browse", "search", id="home.search", tooltip="Search the knowledge base"),
         Binding("r", "refresh", "refresh", id="home.look", tooltip="Inspect the machine and its jobs again"),
+        Binding(
+            RESUME_KEY,
+            "resume",
+            "resume",
+            show=False,
+            id="home.resume",
+            tooltip="Continue the last session where you left it",
+        ),
         Binding("ctrl+p", "app.palette", "all commands", id="home.palette", tooltip="Find any action by its name"),
     ]
 
@@ -206,7 +215,8 @@ class HomeScreen(WizardScreen):
         labels = {symptom.id: symptom.label for symptom in SYMPTOMS} | TASKS
         rows = [Choice(id_, label, self._note(id_)) for id_, label in labels.items()]
         if self._unfinished:
-            rows.append(Choice("resume", "Resume the last session", safe_content(_age(self._unfinished), "$muted")))
+            age = safe_content(_age(self._unfinished), "$muted")
+            rows.append(Choice("resume", "Continue the last session", age, key=RESUME_KEY))
         return rows
 
     def _note(self, id_: str) -> Content:
@@ -223,9 +233,8 @@ class HomeScreen(WizardScreen):
     async def _picked(self, event: Choices.Picked) -> None:
         symptom = next((symptom for symptom in SYMPTOMS if symptom.id == event.id), None)
         try:
-            if event.id == "resume" and self._unfinished:
-                screen, arguments = self.state.resume(self._unfinished.id)
-                await self.wizard.open(screen, **arguments)
+            if event.id == "resume":
+                await self.action_resume()
             elif symptom:
                 await self._begin_case(symptom)
             else:
@@ -280,6 +289,17 @@ class HomeScreen(WizardScreen):
         if words.has_focus and words.complete_path():
             return
         (choices if words.has_focus else words).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self._unfinished is not None if action == "resume" else super().check_action(action, parameters)
+
+    async def action_resume(self) -> None:
+        if self._unfinished:
+            try:
+                screen, arguments = self.state.resume(self._unfinished.id)
+                await self.wizard.open(screen, **arguments)
+            except UserError as error:
+                self.wizard.show_error(error)
 
     async def action_browse(self) -> None:
         await self.wizard.open("browse", searching=True)
