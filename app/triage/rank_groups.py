@@ -4,17 +4,16 @@ The data is plain, rendered by the screens and the command.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..launchers.recognise import is_multiprocessing_spawn, parse_python
 from ..text import redact
 from ..text.units import bytes_text, count_text, rank_ranges, seconds_text
-from ..training_script.frame import StackFrame
 from . import phrases
 from .rank_activity.frames import user_frames
-from .types import Child, JobReport, ProcessSamples, RankRow
+from .types import JobReport, ProcessSamples, RankRow
 
 AROUND = 1  # lines shown before and after a line of interest
 SHOWN_CHILDREN = 3
@@ -198,51 +197,16 @@ def source_places(report: JobReport) -> list[str]:
 def blocking_children(report: JobReport) -> list[str]:
     """Return a line for each child of a culprit that makes no progress: a loader worker, a command."""
     lines: list[str] = []
-    for seen, children in _waiting_children(report):
-        for child in children[:SHOWN_CHILDREN]:
+    for seen in report.observed.seen:
+        if seen.process.rank not in report.verdict.culprits:
+            continue
+        for child in [child for child in seen.children if not child.moved][:SHOWN_CHILDREN]:
             command = " ".join(redact.redact_command(child.command))[:60]
             what = "loader worker" if child.kind == "loader" else f"child {command}"
             frame = next(reversed(user_frames(child.stack)), None)
             at = f" is at {Path(frame.path).name}:{frame.line}  {frame.function}" if frame else ""
             lines.append(f"rank {seen.process.rank}'s {what} (pid {child.pid}){at}")
     return lines
-
-
-class BlockingWorker(NamedTuple):
-    """A loader worker of a culprit that waits in the code of its data set, with its innermost line there."""
-
-    rank: int | None
-    pid: int
-    frame: StackFrame
-
-    @property
-    def where(self) -> str:
-        return f"{self.frame.path}:{self.frame.line}"
-
-    @property
-    def text(self) -> str:
-        """Text such as ``Rank 0's loader worker (pid 22452) waits at data.py:14 in __getitem__.``."""
-        place = f"{Path(self.frame.path).name}:{self.frame.line} in {self.frame.function}"
-        return f"Rank {self.rank}'s loader worker (pid {self.pid}) waits at {place}."
-
-
-def blocking_workers(report: JobReport) -> list[BlockingWorker]:
-    """Return the loader workers for which a culprit waits. One with nothing to do has no frame but the rank's own."""
-    found: list[BlockingWorker] = []
-    for seen, children in _waiting_children(report):
-        own = {(frame.path, frame.line) for sample in seen.samples[-1:] for frame in sample.stack}
-        for child in children:
-            frame = next(reversed(user_frames(child.stack)), None)
-            if child.kind == "loader" and frame and (frame.path, frame.line) not in own:
-                found.append(BlockingWorker(seen.process.rank, child.pid, frame))
-    return found[:SHOWN_CHILDREN]
-
-
-def _waiting_children(report: JobReport) -> Iterator[tuple[ProcessSamples, list[Child]]]:
-    """Yield the processes of the culprits with their children that make no progress."""
-    for seen in report.observed.seen:
-        if seen.process.rank in report.verdict.culprits:
-            yield seen, [child for child in seen.children if not child.moved]
 
 
 def source_excerpt(report: JobReport, at: str | None = None) -> list[CodeLine]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from textual.content import Content
 
+from ...app.fixes.job_facts import stuck_workers
 from ...app.text.units import probability_text
 from ...app.triage.job_text import (
     PAST_STATE,
@@ -15,7 +16,6 @@ from ...app.triage.job_text import (
     with_short_paths,
 )
 from ...app.triage.phrases import JOB_STATE_TEXT
-from ...app.triage.rank_groups import blocking_workers
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Knowledge
 from ..widgets.formatting import join_lines, safe_content, status_sign
@@ -40,7 +40,7 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     cause = knowledge.causes.get(found.cause or "")
     if cause is None:
         return join_lines(head, why)
-    children = [safe_content(worker.text) for worker in blocking_workers(report)]
+    children = [safe_content(worker.text) for worker in stuck_workers(report)]
     at = split_location(found.branch or "")
     where = f" ({Path(at[0]).name}:{at[1]})" if at else ""
     return join_lines(

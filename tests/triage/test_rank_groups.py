@@ -11,7 +11,6 @@ from ddpwizard.app.triage.process_json import process_rows
 from ddpwizard.app.triage.rank_groups import (
     RankGroup,
     blocking_children,
-    blocking_workers,
     group_cells,
     job_title,
     long_notes,
@@ -154,25 +153,6 @@ def test_a_loader_worker_that_blocks_the_culprit_is_named(report: JobReport) -> 
     lines = blocking_children(msgspec.structs.replace(report, observed=observed))
     assert lines == ["rank 0's loader worker (pid 4711) is at data.py:8  __getitem__"]
     assert blocking_children(report) == []
-
-
-def test_a_loader_worker_with_nothing_to_do_blocks_nobody(report: JobReport) -> None:
-    waits = Child(
-        pid=4711,
-        command=["python"],
-        kind="loader",
-        process_state="S",
-        moved=False,
-        stack=[StackFrame("__getitem__", "/home/ana/run/data.py", 8)],
-    )
-    seen = []
-    for each in report.observed.seen:
-        idle = msgspec.structs.replace(waits, pid=4712, stack=each.samples[-1].stack)
-        seen.append(msgspec.structs.replace(each, children=[idle, waits]))
-    found = blocking_workers(
-        msgspec.structs.replace(report, observed=msgspec.structs.replace(report.observed, seen=seen))
-    )
-    assert [worker.text for worker in found] == ["Rank 0's loader worker (pid 4711) waits at data.py:8 in __getitem__."]
 
 
 def test_process_rows_hold_the_data_of_each_process(report: JobReport) -> None:
