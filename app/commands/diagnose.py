@@ -143,7 +143,7 @@ def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
-        return seen + [item for report in reports for item in evidence_of_report(report)]
+        return seen + [item for report in reports for item in evidence_of_report(report, knowledge.findings())]
 
     return asyncio.run(look_at_all())
 
@@ -189,7 +189,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:
-            print_line(f"   also found, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
+            print_line(f"   not the cause, ignore: {knowledge.messages[id_].says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     again = shlex.join(command_line)

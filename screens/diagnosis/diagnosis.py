@@ -141,7 +141,7 @@ class DiagnosisScreen(WizardScreen):
             for item in seen
             if (id_ := item.id.partition(":")[2]) in messages
         ]
-        return [Content.styled("Seen, but no cause", "bold"), *rows] if rows else []
+        return [Content.styled("Messages that are not the cause", "bold"), *rows] if rows else []
 
     def _cause(self) -> RankedCause | None:
         marked = self.query_one(Choices).marked
@@ -157,7 +157,7 @@ class DiagnosisScreen(WizardScreen):
         if cause := self._cause():
             await self.wizard.open("fix", cause=cause.id)
         else:
-            self.show_status("No cause is known yet; n asks the next question.")
+            self.show_status("No cause yet. Press n for the next question.")
 
     async def action_next(self) -> None:
         below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else None

@@ -242,7 +242,7 @@ class QuestionScreen(WizardScreen):
         if named := self.state.diagnosis().named(1):
             await self.wizard.open("fix", cause=named[0].id)
         else:
-            self.show_status("No cause is known yet; an answer or a log is needed.")
+            self.show_status("No cause yet: answer a question, or paste a log.")
 
     async def action_diagnosis(self) -> None:
         await self.wizard.open("diagnosis")

@@ -62,7 +62,7 @@ class StatusCells(BaseWidget):
         facts = status_cells(screen.state)
         if width < TWO_COLUMNS:
             return [status_cell(fact, screen.ascii_only, width) for fact in most_important(facts, CELLS)]
-        left = [status_cell(fact, screen.ascii_only, half - 1) for fact in facts[::2]]
+        left = [status_cell(fact, screen.ascii_only, half - 2) for fact in facts[::2]]
         right = [status_cell(fact, screen.ascii_only, width - half) for fact in facts[1::2]]
         return [Content.assemble(a, " " * (half - a.cell_length), b) for a, b in zip(left, right, strict=True)]
 

@@ -68,7 +68,7 @@ class Interview:
         if named:
             offer_fixes(self.state, self.prompt, named[0].id)
         else:
-            self.prompt.write("  No cause is known yet.")
+            self.prompt.write("  No cause yet.")
 
     def _ask_script(self) -> str:
         """Ask for the path of the script and review it; return "s", or the letter given."""

@@ -38,7 +38,7 @@ def stacks_page(report: JobReport, width: int) -> TextDialog:
     """Return a page with the problems and the distinct stacks of a job."""
     unread = [safe_content(line, "$warning") for line in problems(report)]
     found = stacks_of_ranks(report, [row.rank for row in report.ranks], width)
-    return TextDialog("Distinct stacks", join_lines(*unread, *found), _seen(report))
+    return TextDialog("All stacks, grouped", join_lines(*unread, *found), _seen(report))
 
 
 def _seen(report: JobReport) -> str:

@@ -33,7 +33,7 @@ class StopJobMixin(WizardScreen):
         rows = [Choice(KEEP, "No, let it run"), Choice(STOP, f"Stop it: {job_line(report)}")]
         try:
             start = control.plan_start(report.job)
-            again = "Stop it and start it again with its files as they are now:\n"
+            again = "Stop it, then start it again with the current files:\n"
             again += f"{shlex.join(start.command)}\nin {start.cwd}, output to {start.output}"
             rows.append(Choice(RESTART, safe_content(again)))
         except UserError as error:

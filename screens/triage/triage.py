@@ -34,7 +34,7 @@ from .stop_job import StopJobMixin
 from .text import jobs_line, problem_line, state_text, verdict_text
 
 SYMPTOM = (FRONT_DOOR, "hangs")
-NO_CAUSE = "No cause is known yet; a continues with questions."
+NO_CAUSE = "No cause yet. Press a to answer questions."
 
 
 class TriageScreen(AutoRefreshMixin, StopJobMixin):
@@ -179,7 +179,8 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         ended = report.job.id in self._ended
         self.show_head()
         several = len(self._reports) > 1
-        self._update("jobs", jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None)
+        line = jobs_line(self._reports, self._shown, self._ended, self.ascii_only, self.size.width - 2)
+        self._update("jobs", line if several else None)
         self._update("problem", problem_line(report, self.ascii_only))
         self._update("verdict", verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)

@@ -296,7 +296,9 @@ class TestPaste:
             await shows(pilot, "Paste the error")
             pilot.app.screen.query_one("#text").insert("ok\nOSError: EADDRINUSE\nclosing signal SIGTERM\n")  # type: ignore[attr-defined]
             await pilot.press("ctrl+d")
-            await shows(pilot, "The rendezvous port is already taken", "pasted text:2", "Seen, but no cause")
+            await shows(
+                pilot, "The rendezvous port is already taken", "pasted text:2", "Messages that are not the cause"
+            )
             assert "▸    2  OSError: EADDRINUSE" in frame(pilot)
 
     @walk
@@ -324,13 +326,15 @@ class TestTriageAndFix:
             await shows(pilot, "97%", "Cause: A collective that only some ranks reach (train.py:5)", "◀ rank 0", "1–3")
             assert line_with(pilot, "97%") < line_with(pilot, "last moved") < line_with(pilot, "◀ rank 0")
             await pilot.press("s")
-            await shows(pilot, "Distinct stacks", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate")
+            await shows(
+                pilot, "All stacks, grouped", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate"
+            )
             await pilot.press("escape", "w")
             await shows(pilot, "Diagnosis", "For it")
             await pilot.press("escape", "f")
             await shows(pilot, "Proof:")
             pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
-            await shows(pilot, "+    dist.all_reduce(acc)", "read it first: what stood before")
+            await shows(pilot, "+    dist.all_reduce(acc)", "may change behaviour: the code before")
             await pilot.press("right")
             await shows(pilot, "torchrun --nproc-per-node=4 train.py")
             events = [event.kind for event in state.case.session.events]  # type: ignore[union-attr]
