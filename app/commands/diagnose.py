@@ -149,9 +149,9 @@ def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
 
 
 def _reason(line: ReasonLine) -> str:
-    """Render one reason: its weight in nats, its source, the observation, and its place."""
+    """Render one reason: how strong it is, its source, the observation, and its place."""
     what = line.what if len(line.what) <= SHOWN_CHARACTERS else line.what[: SHOWN_CHARACTERS - 1] + "…"
-    return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
+    return f"   {line.strength:<8}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
 def print_fixes(fixes: Sequence[Fix]) -> None:

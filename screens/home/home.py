@@ -76,9 +76,9 @@ class HomeScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("home.tcss")
     TITLE = "ddpwizard"
     ABOUT = (
-        "Choose what is wrong by its number, or press tab and describe it: an error line, the path of a log or of a "
-        "script (tab completes it), a sentence. The machine is inspected in the background, its jobs every few "
-        "seconds; nothing is changed."
+        "Choose what is wrong by its number. Or press tab and describe it: with an error line, a sentence, or the path "
+        "of a log or of a script (tab completes the path). The machine and its running jobs are inspected in the "
+        "background; nothing is changed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "write", "describe", id="home.write", tooltip="Describe what you see in your own words"),

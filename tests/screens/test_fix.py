@@ -25,7 +25,7 @@ async def test_a_run_of_the_job_is_asked_for_with_no_marked_first(tmp_path: Path
         pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
         await shows(pilot, "your files do not change")
         await pilot.press("v")
-        await shows(pilot, "Start this job to prove the fix?", "▸ 1  No, leave it", "Changed for this run: train.py")
+        await shows(pilot, "Start this job to prove the fix?", "▸ 1  No", "Changed for this run: train.py")
         assert "--nproc-per-node=4" in frame(pilot) and "4 ranks" in frame(pilot)
         await pilot.press("enter")
         await shows(pilot, "Fix 1 of 1")

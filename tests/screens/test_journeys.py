@@ -59,7 +59,7 @@ class TestHome:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
-            await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "For it", "your words:1")
+            await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "Evidence for it", "your words:1")
 
     @walk
     async def test_all_lines_pasted_into_the_input_line_are_read(self) -> None:
@@ -182,7 +182,7 @@ class TestLog:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
             await pilot.press("x")
-            await shows(pilot, "It was not that. What was it?", "None of these")
+            await shows(pilot, "The marked cause was wrong. What was it?", "None of these")
             await pilot.press("2")
             await shows(pilot, "kb new NAME --session")
         assert state.case.rejected == {"port-in-use"}
@@ -197,9 +197,9 @@ class TestLog:
             await shows(pilot, "Diagnosis")
             before = len(state.case.evidence)
             await pilot.press("x")
-            await shows(pilot, "It was not that. What was it?")
+            await shows(pilot, "The marked cause was wrong. What was it?")
             await pilot.press("escape")
-            await shows(pilot, "Diagnosis", "For it")
+            await shows(pilot, "Diagnosis", "Evidence for it")
         assert state.case.rejected == set()
         assert len(state.case.evidence) == before
 
@@ -311,7 +311,7 @@ class TestPaste:
     async def test_an_unrelated_text_is_out_of_scope(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"my cat is ill", "enter")
-            await shows(pilot, "Nothing in it is known here")
+            await shows(pilot, "has no problem of distributed")
 
 
 class TestTriageAndFix:
@@ -330,7 +330,7 @@ class TestTriageAndFix:
                 pilot, "All stacks, grouped", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate"
             )
             await pilot.press("escape", "w")
-            await shows(pilot, "Diagnosis", "For it")
+            await shows(pilot, "Diagnosis", "Evidence for it")
             await pilot.press("escape", "f")
             await shows(pilot, "Proof:")
             pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))

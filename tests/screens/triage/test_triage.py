@@ -410,7 +410,7 @@ class TestJobs:
             await pilot.press("n")
             await shows(pilot, "Jobs of this machine", "torchrun (pid 4713)")
             await pilot.press("3")
-            await shows(pilot, "torchrun (pid 4713)", "starting 97%")
+            await shows(pilot, "torchrun (pid 4713)", "starting, 97% sure")
 
     @walk
     async def test_ctrl_k_asks_before_the_job_is_stopped(self, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ class TestJobs:
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "torchrun (pid 4711)", "n next job")
             await pilot.press("n")
-            await shows(pilot, "torchrun (pid 4712)", "making progress 97%")
+            await shows(pilot, "torchrun (pid 4712)", "making progress, 97% sure")
 
     @walk
     async def test_missing_access_is_shown_on_top(self, tmp_path: Path) -> None:
