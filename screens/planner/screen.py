@@ -260,7 +260,7 @@ class PlanScreen(BuildModelMixin):
         found = summary.explain_row(self._answer, at).candidate
         most = found.largest_micro_batch
         width = self.size.width - MARGIN
-        room = [safe_content(f"at most {most} sequence{'s' * (most != 1)} per GPU")] if most else []
+        room = [safe_content(f"max. micro-batch {most}")] if most else []
         room += [safe_content("! only just fits", "$warning")] if found.fits == "tight" else []
         parts = memory_bars.wrap_pieces([*memory_bars.legend(found, self.ascii_only), *room], width)
         why = Content.assemble(f"{as_sentence(found.why)}. ", (f"{as_sentence(found.lever)}.", "$muted")).wrap(width)

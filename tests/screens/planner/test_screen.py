@@ -75,7 +75,7 @@ async def test_fitting_strategies_come_first_with_the_parts_of_the_peak() -> Non
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "✓" in table(pilot)[0]
-        await shows(pilot, "to spare", "▒ activations", "at most", "% of the peak is activations")
+        await shows(pilot, "to spare", "▒ activations", "max. micro-batch", "% of the peak is activations")
 
 
 @walk
@@ -218,7 +218,7 @@ WRONG = [
     ("gpus", "", "total GPUs is empty"),
     ("seq_len", "-5", "sequence is -5"),
     ("seq_len", "4e3", "sequence is 4e3"),
-    ("micro_batch", "1.5", "per GPU is 1.5"),
+    ("micro_batch", "1.5", "micro-batch is 1.5"),
     ("grad_accum", "x" * 300, "accumulate is xxxxxxxxxxxxxxxxxxxx:"),
     ("lora", "many", "LoRA rank is many"),
     ("quant", "nf4", "weights in nf4 cannot be trained"),
@@ -304,7 +304,7 @@ def test_summary_names_memory_that_is_not_counted(here: Path) -> None:
 def test_form_notes_assumed_gpus(here: Path) -> None:
     nothing = form_fields.form_machine(None)
     values = form_fields.initial_values(nothing, here)
-    assert form_fields.assumption_note(values, nothing).startswith("No GPU is seen here: 8 × H100 are assumed")
+    assert form_fields.assumption_note(values, nothing).startswith("No GPU found on this machine: 8 × H100 assumed")
     assert form_fields.assumption_note(values | {"gpu": "A100-80G"}, nothing) == ""
     assert values["seq_len"] == ""
     assert form_fields.placeholders(form_fields.request_from_form(values, nothing))["seq_len"] == "2048"
@@ -463,7 +463,7 @@ async def test_two_strategies_side_by_side() -> None:
     async with WizardApp(RecordedState()).run_test(size=(80, 40)) as pilot:
         await opened(pilot)
         await pilot.press("c")
-        await shows(pilot, "✓•", "press c again")
+        await shows(pilot, "✓•", "press c to compare")
         await pilot.press("c")
         await until(pilot, lambda: "✓•" not in frame(pilot))
         await pilot.press("space", "down", "down", "space")
@@ -471,7 +471,7 @@ async def test_two_strategies_side_by_side() -> None:
             pilot,
             "Side by side",
             "difference",
-            "on a GPU",
+            "total per GPU",
             "peak in",
             "waiting per step",
             "Changes for ",
@@ -524,7 +524,7 @@ async def test_nothing_is_written_for_a_strategy_that_does_not_fit(here: Path) -
         assert at is not None
         over = gib_text(screen._rows[at].candidate.device_used_bytes_per_gpu - 80 * GIB)
         await pilot.press("w")
-        await shows(pilot, "launch.sh", f"does not fit ({over} over): nothing is written", "take")
+        await shows(pilot, "launch.sh", f"does not fit ({over} too much): nothing is written", "take")
         asking = pilot.app.screen
         await until(pilot, lambda: getattr(asking, "_versions", None) is not None)
         await pilot.press("w")
