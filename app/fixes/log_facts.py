@@ -32,6 +32,16 @@ def gpu_memory_bytes(timeline: Timeline | None) -> int:
     return next((int(total) for total in totals if total.isdigit()), 0)
 
 
+def named_hosts(timeline: Timeline) -> set[str]:
+    """Return the hosts that a log names as those of its ranks; a host in the path of the log is none of them."""
+    found: set[str] = set()
+    for attempt in timeline.attempts:
+        for event in [*(e for track in attempt.tracks for e in track.events), *attempt.shared]:
+            found.add(event.values.get("host", ""))
+        found |= {track.host for track in attempt.tracks if track.host not in track.first.where}
+    return found - {""}
+
+
 def log_values(timeline: Timeline | None) -> Iterator[tuple[str, str]]:
     """Yield the named values that a timeline determines; some may be empty."""
     if timeline is None:

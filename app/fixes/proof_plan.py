@@ -18,16 +18,16 @@ from ..system import proc_files, procfs
 from ..system.files import expand_user
 from ..system.paths import relative_to_cwd
 from ..text.units import bytes_text, count_text, seconds_text
-from ..training_script.written_paths import WrittenPath, files_of_script
+from ..training_script.written_paths import WrittenPath
 from ..triage.types import JobReport
+from .code_state import code_files
 from .relaunch import Relaunch, changed_files, module_file, plan_relaunch
 from .sandbox import gpus_in_use, refuse_held_gpus, written_paths
-from .state_before import failed_here, failure_before
+from .state_before import failure_before, last_failure_here
 from .types import Fix
 
 PROOF_LIMIT_S = 60.0
 LIMIT_MOST_S = 600.0
-CONFIGURATION = {".yaml", ".yml", ".toml", ".cfg", ".ini"}
 SHOWN = 6  # written paths in the question
 
 
@@ -64,7 +64,7 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
         relaunch=relaunch,
         ranks=report.world_size,
         limit_s=min(max(PROOF_LIMIT_S, 1.5 * steady_s), LIMIT_MOST_S),
-        changed=sorted({*_replaced(relaunch), *changed_since(relaunch, started_at(report))}),
+        changed=sorted({*_replaced(relaunch), *_changed_of_job(relaunch, report)}),
         held=_held(report),
         written=written_paths(relaunch),
         steady_s=steady_s,
@@ -94,6 +94,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
     script = module_file(cwd, rest[0]) if is_module else expand_user(str(cwd / rest[0]))
     if not script.is_file():
         raise UserError(f"{relative_to_cwd(str(script))}: no such script", f"give a path that counts from {cwd}")
+    failed_at = last_failure_here(session, script)
     relaunch = Relaunch(
         command=[*head, *rest],
         script_index=len(head),
@@ -108,11 +109,11 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         relaunch=relaunch,
         ranks=int(count) if count.isdecimal() else 0,
         limit_s=PROOF_LIMIT_S,
-        changed=sorted(_replaced(relaunch)),
+        changed=sorted({*_replaced(relaunch), *changed_since(relaunch, failed_at or 0.0)}),
         held=[],
         written=written_paths(relaunch),
         before=failure_before(session),
-        seen_here=failed_here(session, script),
+        seen_here=failed_at is not None,
         from_job=False,
     )
 
@@ -122,7 +123,7 @@ def question_lines(plan: ProofPlan) -> list[str]:
     relaunch = plan.relaunch
     ranks = f"{count_text(plan.ranks, 'rank')}, " if plan.ranks else ""
     names = ", ".join(_short(path, relaunch.cwd) for path in plan.changed)
-    as_now = "as they are now" + ("; none was changed since the failure" if plan.from_job else "")
+    as_now = "as they are now" + ("; none was changed since the failure" if plan.seen_here else "")
     lines = [
         f"Runs: {shlex.join(relaunch.command)}",
         f"in {relaunch.cwd}: {ranks}at most {seconds_text(plan.limit_s, whole=True)}, on a free port",
@@ -173,11 +174,14 @@ def _replaced(relaunch: Relaunch) -> list[str]:
 
 def changed_since(relaunch: Relaunch, moment: float) -> list[str]:
     """Return the code and configuration of the job that was written after a moment (seconds since the epoch)."""
-    if not moment:
-        return []
-    files = files_of_script(relaunch.script, [relaunch.cwd, relaunch.root])
-    files += [path for path in sorted(relaunch.root.iterdir()) if path.suffix in CONFIGURATION]
-    return [str(path) for path in files if _modified_at(path) > moment]
+    return [str(path) for path in code_files(relaunch) if _modified_at(path) > moment] if moment else []
+
+
+def _changed_of_job(relaunch: Relaunch, report: JobReport) -> list[str]:
+    """Return the code and configuration written since the job started, less files with the text that it runs."""
+    known = {path: text for path, text in report.sources.items() if path not in report.observed.changed_sources}
+    changed = changed_since(relaunch, started_at(report))
+    return [path for path in changed if path not in known or known[path] != relaunch.text_of(path)]
 
 
 def _modified_at(path: Path) -> float:

@@ -1,14 +1,19 @@
 """The state before a fix, from the events of a session: without it nothing is proved."""
 
-from collections.abc import Iterator, Sequence
+import os
+import re
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from ...knowledge.schema import Verification
+from ..logs.types import Timeline
 from ..probes.run_probes import judge_snapshot
 from ..session import Session, SessionEvent, proof_outcome
 from ..snapshot import Snapshot, snapshot_from_plain
+from .log_facts import named_hosts
 
 FAILED = ("hung", "dead")  # states of a job that is wrong
 LOG_LIMIT_BYTES = 50_000_000
@@ -32,10 +37,9 @@ def wrong_before(verify: Verification, session: Session) -> CheckResult | None:
 
 
 def check_result(verify: Verification, snapshot: Snapshot) -> CheckResult:
-    """Judge the probe of a cause: a finding that must be gone is the fault, or the lack of one that must be seen."""
+    """Judge the probe of a cause. Only a finding that must be gone is the fault: the lack of another shows none."""
     shown = sorted({check.finding for check in judge_snapshot(snapshot, [verify.probe]) if check.finding})
-    present = [id_ for id_ in verify.gone if id_ in shown]
-    return CheckResult(present if verify.gone else _missing(verify.seen, shown), shown)
+    return CheckResult([id_ for id_ in verify.gone if id_ in shown], shown)
 
 
 def failure_before(session: Session) -> str:
@@ -47,15 +51,35 @@ def failure_before(session: Session) -> str:
     return next((str(data.get("what", "")) for data in _log_evidence(session)), "")
 
 
-def failed_here(session: Session, script: Path) -> bool:
-    """Return whether the failure of a script was seen on this machine: in a job, a run for proof, or a log of it."""
+def last_failure_here(session: Session, script: Path) -> float | None:
+    """Return when a script was last seen to fail on this machine (seconds since the epoch), or None.
+
+    It is seen in a job, in a run for proof, or in a log on this machine that names the script and no other host.
+    """
+    seen: list[float] = []
     for event in session.events:
         if event.kind == "triage" and any(job["verdict"]["state"] in FAILED for job in event.data.get("jobs", [])):
-            return True
+            seen.append(event.at)
         if event.kind == "proof" and proof_outcome(event) == "still there":
-            return True
+            seen.append(event.at)
     logs = {str(data.get("where", "")).rpartition(":")[0] for data in _log_evidence(session)}
-    return any(_names(Path(log), str(script)) for log in logs if log.startswith("/"))
+    if not _is_elsewhere(session):
+        seen += [at for log in logs if log.startswith("/") and (at := _written_at(Path(log), str(script)))]
+    return max(seen, default=None)
+
+
+def _is_elsewhere(session: Session) -> bool:
+    """Return whether the logs of a session name hosts, and none of them is this machine."""
+    event = session.last("timeline")
+    hosts = named_hosts(msgspec.convert(event.data, Timeline)) if event else set()
+    here = os.uname().nodename
+    if not hosts or any(_is_same_host(host, here) or host.startswith("localhost") for host in hosts):
+        return False
+    return socket.getfqdn() not in hosts  # the name that torchrun prints; it may take a name server
+
+
+def _is_same_host(one: str, other: str) -> bool:
+    return one.partition(".")[0] == other.partition(".")[0]
 
 
 def _log_evidence(session: Session) -> Iterator[dict[str, object]]:
@@ -66,17 +90,14 @@ def _is_error_of_log(event: SessionEvent) -> bool:
     return event.kind == "evidence" and event.data.get("source") == "log" and event.data["id"].startswith("log:")
 
 
-def _names(log: Path, script: str) -> bool:
-    """Return whether a log on this machine names the path of the script."""
+def _written_at(log: Path, script: str) -> float | None:
+    """Return when a log on this machine was written, if it names the path of the script; else None."""
+    name = re.compile(rb"(?<![\w./-])" + re.escape(script.encode()) + rb"(?![\w/-])")
     try:
         with log.open("rb") as file:
-            return script.encode() in file.read(LOG_LIMIT_BYTES)
+            return log.stat().st_mtime if name.search(file.read(LOG_LIMIT_BYTES)) else None
     except OSError:
-        return False
-
-
-def _missing(wanted: Sequence[str], shown: Sequence[str]) -> list[str]:
-    return [f"without {id_}" for id_ in wanted if id_ not in shown]
+        return None
 
 
 def _with_section(data: dict[str, object], probe: str) -> Snapshot | None:

@@ -15,12 +15,23 @@ from ..evidence import Evidence, answer_id, clue_id, similar_text_id
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
-# Lines of the summary that torchrun prints at its end.
-SUMMARY = re.compile(
-    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \()"
+# What torchrun writes: warnings at the start, a line for each failed process, and the final report
+# (ChildFailedError.format_msg of PyTorch).
+TORCHRUN = re.compile(
+    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \("
+    r"|\S{1,400} FAILED\s*$|Failures:\s*$|<NO_OTHER_FAILURES>|(?:[\w.]{1,80}\.)?ChildFailedError:\s*$"
+    r"|.{0,80}torch/distributed/run\.py:\d+\] "
+    r"|.{0,200}failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\) of binary: )"
 )
 # A frame of a Python traceback with its line of code: function names are not a description.
 FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$')
+# The directories of a Python file or interpreter: their names do not describe the problem.
+DIRECTORIES = re.compile(
+    r"(?<![\w./])(?:~|\.{1,2})?/(?:[^\s/:\"'<>|]{1,255}/){1,40}(?=[\w.-]{1,255}\.py\b|python[\d.]{0,6}\b)"
+)
+RANK_PREFIX = re.compile(r"(?m)^\[(?:rank|default)?\d{1,6}\]:")  # of PyTorch and of torchrun
+# The name of an exception, and the line of C++ that raised it, before its message.
+RAISED_AT = r"(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
 # An option of a shell command with its value.
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
@@ -70,14 +81,15 @@ def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
 
 
 def _without_machine_lines(text: str, knowledge: Knowledge) -> str:
-    """Blank the lines that no person writes: stack frames, launcher summaries, and messages that are known to be
-    consequences or harmless.
+    """Blank what no person writes: stack frames, lines of the launcher, messages that are known to be consequences or
+    harmless, and the directories of scripts.
     """
+    lines = FRAME.sub("\n", RANK_PREFIX.sub("", text)).split("\n")
+    text = "\n".join("" if TORCHRUN.match(line) else line for line in lines)
     for message in knowledge.messages.values():
         if message.literal in text:
-            text = re.sub(message.pattern, " ", text)
-    lines = FRAME.sub("\n", text).split("\n")
-    return "\n".join("" if SUMMARY.match(line) else line for line in lines)
+            text = re.sub(RAISED_AT + message.pattern, " ", text)
+    return DIRECTORIES.sub("", text)
 
 
 def split_words(text: str) -> set[str]:

@@ -32,6 +32,7 @@ except ImportError:  # Python 3.10
 KNOWLEDGE = read_knowledge(thorough=True)
 CAUSES = sorted(KNOWLEDGE.causes.values(), key=lambda cause: cause.id)
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
+ONLY_A_SIGKILL = next(path for path in LOGS if path.stem == "worker-exit-no-traceback.sigkill")
 ANSWERS = 6
 
 # What this machine cannot print: the format strings of NCCL's and older torch's sources, filled in.
@@ -240,11 +241,18 @@ def test_every_match_holds_its_literal_in_its_first_line(signature: Signature):
             assert signature.literal in text[start : end if end >= 0 else None], hit[0][:200]
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in LOGS if path != ONLY_A_SIGKILL], ids=lambda path: path.stem)
 def test_a_captured_log_leads_to_its_cause(path: Path):
     evidence = read_sources(find_sources([str(path)]), KNOWLEDGE).evidence
     cause = path.name.partition(".")[0]
     assert leads(ranked(evidence), cause)
+
+
+def test_a_log_with_only_a_sigkill_leaves_two_causes():
+    """The kernel's killer of processes, or somebody else: such a log does not decide it."""
+    first, second, third = ranked(read_sources(find_sources([str(ONLY_A_SIGKILL)]), KNOWLEDGE).evidence)[:3]
+    assert {first.id, second.id} == {"worker-exit-no-traceback", "host-ram-oom"}
+    assert second.confidence > 0.3 > 10 * third.confidence
 
 
 @pytest.mark.parametrize(("cause", "message"), SOURCE_MESSAGES)

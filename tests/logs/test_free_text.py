@@ -3,6 +3,7 @@
 import re
 
 import msgspec
+import pytest
 from ddpwizard.app.logs.free_text import match_free_text
 from ddpwizard.knowledge.stemming import clue_stems
 from helpers.built_in_knowledge import built_in_knowledge
@@ -45,3 +46,53 @@ def test_stems_of_all_phrases_are_known() -> None:
 def test_clue_stems_are_those_of_the_full_text_search() -> None:
     found = clue_stems([], [], [["one GPU", "allocates memory*", 'so-called "hang"', "--"]])
     assert found == {"one GPU": "onn gpu", "allocates memory*": "alloc memori*", 'so-called "hang"': "so call hang"}
+
+
+TORCHRUN_LOG = """\
+W1123 00:09:40.012000 3194 torch/distributed/run.py:874] Setting OMP_NUM_THREADS environment variable for each process \
+to be 1 in default, to avoid your system being overloaded, please further tune the variable for optimal performance in \
+your application as needed.
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/pool/popen pipe/hang lock/train.py", line 15, in <module>
+[rank0]:     loss.backward()
+[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] {message}
+E1123 00:09:43.865000 3194 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 \
+(pid: 3198) of binary: /home/pool/popen/bin/python3.11
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+/home/pool/popen/hang/lock/train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-23_00:09:43
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 3198)
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+PEER_GONE = (
+    "Connection closed by peer [127.0.0.1]:9949. This is typically caused by a remote worker crashing. Check the logs "
+    "of the remote worker before reporting an error. GLHF!",
+    "Read error [127.0.0.1]:9949: Connection reset by peer. This is typically caused by a remote worker hanging or "
+    "bugs in the application. Check the logs of the remote worker before reporting an error. GLHF!",
+    "writev [127.0.0.1]:9949: Broken pipe. This is typically caused by a remote worker hanging or bugs in the "
+    "application. Check the logs of the remote worker before reporting an error. GLHF!",
+)
+
+
+@pytest.mark.parametrize("message", PEER_GONE)
+def test_lines_of_torchrun_describe_nothing(message: str) -> None:
+    assert match_free_text(TORCHRUN_LOG.format(message=message), "x", KNOWLEDGE) == []
+
+
+def test_directories_of_a_script_describe_nothing() -> None:
+    plain = "my training hangs, see train.py"
+    assert match_free_text(plain.replace("train.py", "/tmp/popen/filelock/fork/train.py"), "x", KNOWLEDGE) == (
+        match_free_text(plain, "x", KNOWLEDGE)
+    )
