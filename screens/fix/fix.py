@@ -172,9 +172,10 @@ class FixScreen(WizardScreen):
         if run and run.error:
             return safe_content(str(run.error), "$error")
         if run and run.result:
-            detail = ", ".join(run.result.detail.splitlines())
-            sign = status_sign(run.result.status, self.ascii_only)
-            return Content.assemble(sign, safe_content(f" {run.result.summary}. {detail}"))
+            result = run.result.as_of_now()
+            detail = ", ".join(result.detail.splitlines())
+            sign = status_sign(result.status, self.ascii_only)
+            return Content.assemble(sign, safe_content(f" {result.summary.removesuffix('.')}. {detail}".rstrip()))
         how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
         sign = status_sign("ok", self.ascii_only)
         done = "applied" if fix.patches else "written"
