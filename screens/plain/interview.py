@@ -15,6 +15,7 @@ from ..shell.take_text import take_script_path
 from .fix import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
+from .stop_job import can_stop, stop_job
 
 SHOWN_CAUSES = 5
 BAR_WIDTH = 10
@@ -128,6 +129,7 @@ class Interview:
             letters |= {"x": "the first cause is wrong"} if named else {}
             letters |= {"t": "the ranks over time"} if self.state.timeline and self.state.timeline.several else {}
             letters |= {"s": "show a rank"} if self.state.reports else {}
+            letters |= {"k": "stop or restart the job"} if can_stop(self.state) else {}
             letters |= {"r": "save a report", "h": "home", "q": "quit"}
             rows = [f"Fix: {cause.title}" for cause in named]
             given = self.prompt.choose(rows, letters, "What next? ")
@@ -140,6 +142,8 @@ class Interview:
                 self.prompt.write("", *timeline_chart.chart_lines(self.state.timeline))
             elif given == "s":
                 show_rank(self.state, self.prompt)
+            elif given == "k":
+                stop_job(self.state, self.prompt)
             elif given == "x":
                 self._reject(named[0], diagnosis)
             else:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 from helpers.buggy_script import BUGGY_SCRIPT
 from helpers.command import ddpwizard, loaded_modules, refused
 
+ROOT = Path(__file__).parent.parent.parent
 FOUND = [(21, "DW401"), (28, "DW101"), (29, "DW201"), (32, "DW203"), (41, "DW401")]
 FIELDS = ["rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence", "fix"]
 
@@ -405,6 +408,14 @@ class TestSelection:
         assert "error" in rows["DW401"]
         document = json.loads(ddpwizard("review", "--rules", "--json").stdout)
         assert document["rules"][0].keys() >= {"rule", "severity", "title", "why", "fix"}
+
+    def test_hook_for_pre_commit_reviews_the_files_that_it_gets(self, script: Path, clean: Path) -> None:
+        (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+        program, *arguments = shlex.split(hook["entry"])
+        assert program == "ddpwizard"
+        assert set(hook["types_or"]) == {"python", "jupyter"}
+        assert ddpwizard(*arguments, "train.py", "clean.py", cwd=script.parent).returncode == 1
+        assert ddpwizard(*arguments, "clean.py", cwd=script.parent).returncode == 0
 
 
 class TestManyFiles:

@@ -16,14 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ddpwizard.knowledge.loader import read_knowledge
-from helpers.hang_cases import Hang
-from helpers.hang_jobs import standing
-from journey import Journey, Result, places
+from journey import Crash, Journey, Result, places
+from start import LOG, failed, user_environment
 from table import JOURNEYS
 from walk import Walk
 
 PROVED_SHARE = 24 / 30
-XDG = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
 MEDIAN_S, MEDIAN_KEYS = 30.0, 8
 
 
@@ -50,27 +48,28 @@ def main(arguments: list[str]) -> int:
 
 def run(journey: Journey, directory: Path) -> tuple[Result, str]:
     """Start the job of a journey and walk; return the result and the last screen."""
-    home, job = directory / "home", directory / "job"
-    home.mkdir()
+    environ = user_environment(directory / "home")
+    job = directory / "job"
     job.mkdir()
-    environ = {"HOME": str(home), **{name: str(home / name) for name in XDG}}
-    assert isinstance(journey.job, Hang)
-    with standing(journey.job, job):
+    with failed(journey.job, job, environ) as command:
         walk = Walk(job, journey.edits, environ)
         with walk.terminal:
-            return _walked(journey, walk, job)
+            return _walked(journey, walk, job, command)
 
 
-def _walked(journey: Journey, walk: Walk, job: Path) -> tuple[Result, str]:
+def _walked(journey: Journey, walk: Walk, job: Path, command: str) -> tuple[Result, str]:
     titles = [read_knowledge().causes[id_].title for id_ in journey.causes]
     cause = place = proved = by_patch = False
     note = ""
     try:
-        walk.to_verdict_of_job()
+        if isinstance(journey.job, Crash):
+            walk.to_verdict_of_log(job / LOG)
+        else:
+            walk.to_verdict_of_job(journey.row)
         cause = any(title in walk.text for title in titles)
         place = walk.to_fix(places(job, journey.at))
         by_patch = walk.to_applied()
-        proved = walk.to_proof()
+        proved = walk.to_proof(command)
     except AssertionError as error:
         note = str(error).partition("\n")[0][:100]
     result = Result(

@@ -15,15 +15,15 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Crash(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that ends by itself. Its output is the log that the user has.
+    """A job that ends by itself; what it printed is the log that the user has.
 
-    ``leftover``: another job of the user holds the port meanwhile. ``by_run``: it was started with ``ddpwizard run``.
+    ``directory``: that of its scripts. ``command``: as typed. ``earlier``: the command of a job of the same directory
+    that still runs, and has printed ``trains``.
     """
 
-    script: str
-    launch: tuple[str, ...]
-    leftover: str = ""
-    by_run: bool = False
+    directory: str
+    command: str = "torchrun --standalone --nproc-per-node=2 train.py"
+    earlier: str = ""
 
 
 class Journey(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +31,7 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
 
     ``causes``: the ids that are right. ``at``: texts of lines; the fix has to name the file and number of one of them.
     ``edits``: applied by the user where the fix is to be made by hand; empty where a patch is expected.
+    ``row``: what the user chooses on Home for a job that runs.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[str, ...]
     at: tuple[str, ...]
     edits: tuple[Edit, ...] = ()
+    row: str = "My job hangs"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

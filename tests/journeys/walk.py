@@ -19,6 +19,7 @@ EDITOR = Path(__file__).with_name("edit_by_hand.py")
 HOME_S, OFFERED_S, VERDICT_S, FIX_S, PROOF_S = 15.0, 5.0, 45.0, 20.0, 150.0
 OUTCOMES = ("proved in", "not shown here:", "still there:")
 PAGES = 4
+PASTED_SHOWN = 20  # characters at the end of a pasted text
 
 
 class Walk:
@@ -66,14 +67,16 @@ class Walk:
         self.keys += 1
 
     def paste(self, text: str) -> None:
-        """Paste a text: one key."""
+        """Paste a text and see it: one key."""
         self.terminal.send(f"\x1b[200~{text}\x1b[201~")
         self.keys += 1
+        shown = "".join(text.split())[-PASTED_SHOWN:]
+        self.terminal.wait_until(lambda: shown in "".join(self.text.split()), f"the pasted {shown}", OFFERED_S)
 
-    def to_verdict_of_job(self) -> None:
-        """From Home to the cause of the job that hangs."""
-        self.see("My job hangs", limit_s=HOME_S)
-        self.choose("My job hangs")
+    def to_verdict_of_job(self, row: str) -> None:
+        """From Home, by this row, to the cause of the job that runs."""
+        self.see(row, limit_s=HOME_S)
+        self.choose(row)
         self.see("Cause:", limit_s=VERDICT_S)
 
     def to_verdict_of_log(self, log: Path) -> None:
@@ -83,7 +86,7 @@ class Walk:
         self.see("read it", limit_s=HOME_S)
         self.paste(str(log))
         self.press("\x04", "ctrl+d read it")
-        self.see("Most likely", limit_s=VERDICT_S)
+        self.see("Most likely:", "Perhaps:", limit_s=VERDICT_S)
 
     def to_fix(self, places: list[tuple[str, int]]) -> bool:
         """Open the fix and read it, page by page if needed; return whether it names one of the places."""
@@ -125,8 +128,10 @@ class Walk:
         self.press("v", "v prove")
         asked = self.see("Which command starts it?", "Yes, start it", *OUTCOMES, limit_s=FIX_S)
         if asked == "Which command starts it?":
-            if command:
+            self.terminal.wait_quiet(0.2, FIX_S)
+            if command not in self.text:  # another one is proposed
                 self.terminal.send("\x15")
+                self.keys += 1
                 self.paste(command)
             self.terminal.send("\r")
             self.keys += 1
