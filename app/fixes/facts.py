@@ -287,6 +287,8 @@ class CaseFacts:
                 yield "case.loader-has-workers"
         if next(stuck_workers(self.context.report), None):
             yield "case.loader-worker-known"
+        if any("bytes" in item.values for item in self.context.evidence):
+            yield "case.sizes-differ"
         if self.first_error[1] or (self.context.report and self.context.report.observed.deaths):
             yield "case.first-error-known"
         elif self.context.report and self.context.report.verdict.culprits:

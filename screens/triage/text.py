@@ -26,7 +26,7 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     head = Content.assemble(
         status_sign(status, ascii_only),
         safe_content(f" {text}", "bold"),
-        ("" if ended else f" {probability_text(found.confidence)}", "$muted"),
+        ("" if ended else f", {probability_text(found.confidence)} sure", "$muted"),
     )
     why = safe_content(with_short_paths(report))
     cause = knowledge.causes.get(found.cause or "")
@@ -46,14 +46,25 @@ def problem_line(report: JobReport, ascii_only: bool) -> Content | None:
     return Content.assemble(status_sign("warn", ascii_only), safe_content(f" {found[0]}{more}", "$warning"))
 
 
-def jobs_line(reports: Sequence[JobReport], shown: int, ended: Collection[str], ascii_only: bool) -> Content:
-    """Render all jobs on one line with their states; the one that is shown in bold."""
+def jobs_line(
+    reports: Sequence[JobReport], shown: int, ended: Collection[str], ascii_only: bool, width: int
+) -> Content:
+    """Render the jobs on one line with their states, the one that is shown in bold; if they do not fit, it is first."""
     parts: list[Content] = []
     for n, report in enumerate(reports):
         status, text = _state(report, ended)
         label = safe_content(f" {n + 1} {job_name(report)} {text}", "bold" if n == shown else "$muted")
         parts.append(Content.assemble(status_sign(status, ascii_only), label))
-    return Content(GAP).join(parts)
+    whole = Content(GAP).join(parts)
+    if whole.cell_length <= width:
+        return whole
+    parts = parts[shown:] + parts[:shown]
+    for left_out in range(1, len(parts)):
+        kept = parts[: len(parts) - left_out]
+        line = Content(GAP).join([*kept, Content.styled(f"and {left_out} more", "$muted")])
+        if line.cell_length <= width:
+            return line
+    return parts[0].truncate(width, ellipsis=True)
 
 
 def state_text(report: JobReport, ended: Collection[str], ascii_only: bool) -> Content:

@@ -34,7 +34,7 @@ from .stop_job import StopJobMixin
 from .text import jobs_line, problem_line, state_text, verdict_text
 
 SYMPTOM = (FRONT_DOOR, "hangs")
-NO_CAUSE = "No cause is known yet; a continues with questions."
+NO_CAUSE = "No cause yet. Press a to answer questions."
 
 
 class TriageScreen(AutoRefreshMixin, StopJobMixin):
@@ -43,16 +43,17 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
     CSS_PATH = Path(__file__).with_name("triage.tcss")
     TITLE = "My job hangs"
     ABOUT = (
-        "The ranks of a running job are sampled every few seconds, without stopping them. On top: the verdict. Then "
-        "one row per place where ranks wait or run (enter shows the ranks, then one of them), then the source there. "
-        "The time since a rank moved is a lower bound (≥) unless a log or the Flight Recorder has it."
+        "The ranks of a running job are sampled every few seconds, without stopping them. At the top is the verdict. "
+        "Below, each row is a line of code at which ranks wait or run; enter shows the ranks, then one of them. The "
+        "source follows. 'last moved' is the time since the ranks last made progress. With ≥ it is measured from the "
+        "first sample, so the true time is longer."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "fix", "fix", id="triage.fix", tooltip="Show the fixes, built for this script"),
+        Binding("f", "fix", "fix", id="triage.fix", tooltip="Show the fixes for this job"),
         Binding("w", "why", "why", id="triage.why", tooltip="Show the evidence for and against the verdict"),
         Binding("n", "next_job", "next job", id="triage.next", tooltip="Show another job of this machine"),
         Binding("s", "stacks", "stacks", id="triage.stacks", tooltip="Show the stacks of all ranks"),
-        Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page to send on"),
+        Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page that can be shared"),
         Binding("p", "pause", "pause", id="triage.pause", tooltip="Pause or resume the periodic sampling"),
         Binding("r", "sample", "sample now", id="triage.sample", tooltip="Sample the ranks now"),
         Binding("ctrl+k", "stop_job", "stop job", id="triage.stop", tooltip="Stop or restart the job (asks first)"),
@@ -171,15 +172,16 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
             self._update(
                 "verdict",
                 Content(
-                    "No distributed job of yours runs here. Start it, or run the wizard where it runs; a continues "
-                    "with questions."
+                    "No distributed job of yours runs here. Start it, or run the wizard on the machine where it runs. "
+                    "Press a to answer questions."
                 ),
             )
             return
         ended = report.job.id in self._ended
         self.show_head()
         several = len(self._reports) > 1
-        self._update("jobs", jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None)
+        line = jobs_line(self._reports, self._shown, self._ended, self.ascii_only, self.size.width - 2)
+        self._update("jobs", line if several else None)
         self._update("problem", problem_line(report, self.ascii_only))
         self._update("verdict", verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)

@@ -208,7 +208,7 @@ JOURNEYS: tuple[Journey, ...] = (
         name="metrics_log",
         job=named("metrics_log"),
         causes=("python-lock",),
-        at=("# HANG",),
+        at=("# HANG", "threading.Lock()"),
         edits=(Edit("metrics_log.py", "threading.Lock()", "threading.RLock()"),),
     ),
     Journey(
@@ -335,9 +335,9 @@ JOURNEYS: tuple[Journey, ...] = (
                 "train.py",
                 "    classes = int(mine.max()) + 1\n",
                 lines(
-                    "    classes = mine.max() + 1",
-                    "    dist.all_reduce(classes, op=dist.ReduceOp.MAX)",
-                    "    classes = int(classes)",
+                    "    agreed = [int(mine.max()) + 1]",
+                    "    dist.broadcast_object_list(agreed, src=0)",
+                    "    classes = agreed[0]",
                     "",
                 ),
             ),

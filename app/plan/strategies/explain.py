@@ -101,7 +101,7 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         return f"{least}; activations come in addition, and are counted from layers and hidden size"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
     reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
-    return reason if found.in_practice else f"not in practice: {reason}"
+    return reason if found.in_practice else f"too slow: {reason}"
 
 
 def _on_host(found: Candidate, setting: TrainingSetup) -> str:

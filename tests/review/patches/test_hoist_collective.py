@@ -323,7 +323,7 @@ def test_patch_is_unsafe_and_gives_the_reason() -> None:
     assert finding.fix
     assert finding.fix.safety == "unsafe"
     assert finding.fix.why_unsafe == (
-        "what the collective needs now runs on every rank; only the side effects stay under `rank == 0`"
+        "the collective and its inputs now run on all ranks; printing, logging and writing stay under `rank == 0`"
     )
     assert finding.fix.diff.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
     assert "-        dist.all_reduce(acc)\n" in finding.fix.diff
