@@ -195,10 +195,10 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     again = shlex.join(command_line)
     if probe:
-        print_line(f"next: probe {probe.text}")
+        print_line(f"next: check {probe.text}")
         print_line(f"  {again} --probe")
     if question:
         answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
         print_line(f"  {again} --answer {question.id}={answers[0]}")
-        print_line(f"  or {', '.join(answers[1:])} in place of {answers[0]}")
+        print_line(f"  or one of {', '.join(answers[1:])} instead of {answers[0]}")

@@ -143,6 +143,7 @@ def knowledge() -> Knowledge:
             "limits": _probe("shared memory and limits", "reads", {"shm-small": "/dev/shm is small"}),
             "allreduce": _probe("a real all-reduce over the ranks here", "allocates", {"correct": "it went through"}),
             "job": _probe("the running job's ranks", "reads", {"ranks-in-different-collectives": "they differ"}),
+            "log": _probe("the given logs", "given", {"restarted": "the job was started again"}),
         },
         messages={
             "sigterm": Message(
