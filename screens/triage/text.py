@@ -5,8 +5,16 @@ from pathlib import Path
 
 from textual.content import Content
 
+from ...app.fixes.job_facts import stuck_workers
 from ...app.text.units import probability_text
-from ...app.triage.job_text import PAST_STATE, job_name, problems, sample_time, with_short_paths
+from ...app.triage.job_text import (
+    PAST_STATE,
+    changed_source_notes,
+    job_name,
+    problems,
+    sample_time,
+    with_short_paths,
+)
 from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Knowledge
@@ -32,14 +40,17 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     cause = knowledge.causes.get(found.cause or "")
     if cause is None:
         return join_lines(head, why)
+    children = [safe_content(worker.text) for worker in stuck_workers(report)]
     at = split_location(found.branch or "")
     where = f" ({Path(at[0]).name}:{at[1]})" if at else ""
-    return join_lines(head, why, Content.assemble(("Cause: ", "$muted"), safe_content(cause.title + where, "bold")))
+    return join_lines(
+        head, why, *children, Content.assemble(("Cause: ", "$muted"), safe_content(cause.title + where, "bold"))
+    )
 
 
-def problem_line(report: JobReport, ascii_only: bool) -> Content | None:
+def problem_line(report: JobReport, ascii_only: bool, ended: bool) -> Content | None:
     """Return the first problem and the number of the others, or None if there is none."""
-    found = problems(report)
+    found = [line for line in problems(report) if not ended or line not in changed_source_notes(report)]
     if not found:
         return None
     more = f" (and {len(found) - 1} more, s shows them)" if len(found) > 1 else ""

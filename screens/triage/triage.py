@@ -21,8 +21,9 @@ from ...app.review.types import ReviewFinding
 from ...app.text.units import count_text
 from ...app.triage.job_text import changes_since, end_text, sample_time
 from ...app.triage.rank_groups import RankGroup, job_title, rank_groups
-from ...app.triage.time_shares import History, extend_history, share_lines
+from ...app.triage.time_shares import share_lines
 from ...app.triage.types import JobReport
+from ...app.triage.watched_job import WatchedJob, follow_job, report_at_end
 from ..dialogs.find_rank import FIND_FROM
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
@@ -77,7 +78,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._in_case: object = None  # the verdict that the case has
         self._put: dict[str, Content] = {}  # content of each part
         self._sought: int | None = None
-        self._history: dict[str, History] = {}  # activities of the ranks, by job
+        self._watched: dict[str, WatchedJob] = {}  # by job
 
     @property
     def report(self) -> JobReport | None:
@@ -113,17 +114,16 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
     def show_reports(self, found: list[JobReport]) -> None:
         """Show these jobs; one that has ended stays with its last report."""
         before = {report.job.id: report for report in self._reports}
-        now = {report.job.id: report for report in found}
+        self._watched |= {report.job.id: follow_job(self._watched.get(report.job.id), report) for report in found}
+        now = {report.job.id: self._watched[report.job.id].report for report in found}
         news = [changes_since(before[id_], report) for id_, report in now.items() if id_ in before]
         gone = {id_ for id_ in before if id_ not in now}
         news += [end_text(before[id_]) for id_ in gone - self._ended]
         self._ended = gone
-        self._reports = [now.get(id_, report) for id_, report in before.items()]
+        self._reports = [now.get(id_) or report_at_end(self._watched[id_], report) for id_, report in before.items()]
         self._reports += [report for id_, report in now.items() if id_ not in before]
-        for id_, report in now.items():
-            self._history[id_] = extend_history(self._history.get(id_, {}), report)
         if self._pid is None:
-            self.state.reports = found
+            self.state.reports = list(now.values())
         if FRONT_DOOR not in self.state.case.answers:
             self.state.case.answer(*SYMPTOM)
         self.taken = True
@@ -182,10 +182,10 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         several = len(self._reports) > 1
         line = jobs_line(self._reports, self._shown, self._ended, self.ascii_only, self.size.width - 2)
         self._update("jobs", line if several else None)
-        self._update("problem", problem_line(report, self.ascii_only))
+        self._update("problem", problem_line(report, self.ascii_only, ended))
         self._update("verdict", verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)
-        shares = share_lines(self._history.get(report.job.id, {})) if report.verdict.state == "progressing" else []
+        shares = share_lines(self._watched[report.job.id].history) if report.verdict.state == "progressing" else []
         self._update("shares", join_lines(*map(safe_content, shares)) if shares else None)
         self._show_source()
 
