@@ -45,7 +45,7 @@ def job_line(report: JobReport) -> str:
 
 def restart_text(start: JobStart) -> str:
     """Return what starting a job again would do, for the row that is chosen: its command line, directory and output."""
-    again = "Stop it and start it again with its files as they are now:"
+    again = "Stop it, then start it again with the current files:"
     return f"{again}\n{shlex.join(start.command)}\nin {start.cwd}, output to {start.output}"
 
 

@@ -69,7 +69,7 @@ class Interview:
         if named:
             offer_fixes(self.state, self.prompt, named[0].id)
         else:
-            self.prompt.write("  No cause is known yet.")
+            self.prompt.write("  No cause yet.")
 
     def _ask_script(self) -> str:
         """Ask for the path of the script and review it; return "s", or the letter given."""
@@ -126,7 +126,7 @@ class Interview:
             self.state.record_diagnosis(diagnosis, named)
             self._show_verdict(diagnosis, named)
             letters = {"m": "ask me more"} if diagnosis.next else {}
-            letters |= {"x": "it was not the first"} if named else {}
+            letters |= {"x": "the first cause is wrong"} if named else {}
             letters |= {"t": "the ranks over time"} if self.state.timeline and self.state.timeline.several else {}
             letters |= {"s": "show a rank"} if self.state.reports else {}
             letters |= {"k": "stop or restart the job"} if can_stop(self.state) else {}
@@ -153,8 +153,8 @@ class Interview:
         """Record that it was not this cause, and which it was if the user knows."""
         self.state.case.settle(cause.id, was=False)
         others = [other for other in diagnosis.causes if other.id != cause.id]
-        letters = {"n": "something else", "u": "I do not know yet"}
-        self.prompt.write("", "It was not that. What was it?")
+        letters = {"n": "something else", "u": "Not known yet"}
+        self.prompt.write("", "The marked cause was wrong. What was it?")
         given = self.prompt.choose([other.title for other in others], letters, "It was: ")
         if given not in letters:
             self.state.case.settle(others[int(given) - 1].id, was=True)
@@ -202,7 +202,7 @@ class Interview:
             self.prompt.write("", f"{likelihood}: {best.title}", f"  {best.summary}", "", "Because")
             self.prompt.write(*(_reason(line) for line in named[0].because))
             if named[0].against:
-                self.prompt.write("Against it", *(_reason(line) for line in named[0].against))
+                self.prompt.write("Evidence against it", *(_reason(line) for line in named[0].against))
             self.prompt.write("", *(_bar(cause.confidence, cause.title) for cause in named))
             self.prompt.write(_bar(diagnosis.other, "none of these"))
         self.prompt.write("")
