@@ -146,7 +146,7 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
 
 def _reason(line: ReasonLine) -> tuple[str, str]:
     where = f"{line.where}, " if line.where else ""
-    return line.what, f"{line.source}, {where}{line.weight:+.1f} nats"
+    return line.what, f"{line.source}, {where}{line.strength}"
 
 
 def _fixes(session: Session) -> list[Block]:

@@ -144,15 +144,15 @@ def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
-        return seen + [item for report in reports for item in evidence_of_report(report)]
+        return seen + [item for report in reports for item in evidence_of_report(report, knowledge.findings())]
 
     return asyncio.run(look_at_all())
 
 
 def _reason(line: ReasonLine) -> str:
-    """Render one reason: its weight in nats, its source, the observation, and its place."""
+    """Render one reason: how strong it is, its source, the observation, and its place."""
     what = line.what if len(line.what) <= SHOWN_CHARACTERS else line.what[: SHOWN_CHARACTERS - 1] + "…"
-    return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
+    return f"   {line.strength:<8}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
 def print_fixes(fixes: Sequence[Fix]) -> None:
@@ -190,15 +190,15 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:
-            print_line(f"   also found, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
+            print_line(f"   not the cause, ignore: {knowledge.messages[id_].says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     again = shlex.join(command_line)
     if probe:
-        print_line(f"next: probe {probe.text}")
+        print_line(f"next: check {probe.text}")
         print_line(f"  {again} --probe")
     if question:
         answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
         print_line(f"  {again} --answer {question.id}={answers[0]}")
-        print_line(f"  or {', '.join(answers[1:])} in place of {answers[0]}")
+        print_line(f"  or one of {', '.join(answers[1:])} instead of {answers[0]}")

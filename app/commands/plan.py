@@ -85,7 +85,7 @@ def command(
     """Compare DDP, FSDP and ZeRO for a model: what fits, in how much memory, and how fast.
 
     Memory is computed from the model's shape, for most models to within 10 %; times are estimates. The exit code is 1
-    if no strategy fits, or none is usable in practice.
+    if no strategy fits, or all that fit are too slow.
 
     \b
     Examples:

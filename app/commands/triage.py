@@ -145,7 +145,7 @@ def _exit_code(reports: list[JobReport]) -> ExitCode:
 def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
     """Return a job of the triage document: its public report and its diagnosis."""
     case = Case(knowledge)
-    case.add(evidence_of_report(report))
+    case.add(evidence_of_report(report, case.knowledge.findings()))
     body: dict[str, Any] = msgspec.to_builtins(report)
     public = {name: value for name, value in body.items() if name not in INTERNAL}
     diagnosis = msgspec.to_builtins(case.diagnosis())

@@ -24,7 +24,7 @@ def add_triage(case: Case, reports: Sequence[JobReport]) -> None:
     """Record a triage in the session; the verdict on the first job becomes evidence and replaces earlier ones."""
     case.take_triage(**_event_data(reports))
     for report in reports[:1]:
-        case.add(evidence_of_report(report))
+        case.add(evidence_of_report(report, case.knowledge.findings()))
         _add_new(case, evidence_of_output(report, case.knowledge))
 
 

@@ -1,6 +1,7 @@
 """Build the fixes of a cause for a case: patches by the rules of the review, the rest by generators."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -188,7 +189,8 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
 
 
 def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
-    from ..review import review  # loads the rules, which only patches need
+    from ..review.file_review import findings_in  # loads the rules, which only patches need
+    from ..review.review import apply_patches
     from ..training_script.source import read_source
 
     patches: list[FilePatch] = []
@@ -197,8 +199,9 @@ def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Kno
     for path in _scripts(spec.rule, context):
         try:
             before = read_source(Path(path))[1]
-            after, done = review.apply_fixes(before, path, knowledge, {spec.rule}, {"safe", "unsafe"})
-            left = review.review_text(after, path, knowledge, {spec.rule})
+            review = partial(findings_in, path=path, knowledge=knowledge, rules={spec.rule})
+            after, done = apply_patches(before, review, {"safe", "unsafe"})
+            left = review(after)
         except UserError as error:
             by_hand.append(str(error))
             continue

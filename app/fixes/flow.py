@@ -136,17 +136,17 @@ class FixFlow:
         """Describe how the fix can be proved, or "" if nothing here can show it."""
         match self.proof_kind(fix):
             case "job" if fix.patches:
-                return "your job's own command again with this fix, kept apart from your files; it asks first"
+                return "starts your command again with this fix; your files do not change (asks first)"
             case "job":
-                return "after you have changed it: your job's own command again, kept apart from your files; asks first"
+                return "after your edit, starts your command again; your files do not change (asks first)"
             case "command" if fix.start:
-                return "this command, kept apart from your files; it asks first"
+                return "starts this command; your files do not change (asks first)"
             case "command" if fix.patches:
-                return "the command that you give, with this fix, kept apart from your files; it asks first"
+                return "starts the command that you enter, with this fix; your files do not change (asks first)"
             case "command":
-                return "after you have changed it: the command that you give, kept apart from your files; asks first"
+                return "after your edit, starts the command that you enter; your files do not change (asks first)"
             case "probe":
-                return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
+                return f"checks {self._knowledge.probes[self.cause.verify.probe].title} again"
         return ""
 
     async def plan_proof(self, fix: Fix, command: str = "", python: str = "") -> ProofPlan | None:

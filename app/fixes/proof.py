@@ -173,7 +173,7 @@ async def _isolate(plan: ProofPlan, directory: Path, report_progress: Progress) 
     relaunch = plan.relaunch
     problem = await private_mounts_problem(directory / "trial")
     if not problem:
-        report_progress("making a private view of the files, with the fix")
+        report_progress("making a private copy of the files, with the fix")
         path = write_plan(directory, relaunch.files, relaunch.cwd, directories_written(relaunch, plan.written))
         return relaunch, private_command(relaunch.command, path)
     report_progress(f"copying the code, with the fix ({problem})")

@@ -87,7 +87,7 @@ def safety_text(fix: Fix) -> tuple[Status | None, str]:
     if fix.safety == "safe":
         return "ok", "safe: fixes the fault and changes nothing else"
     if fix.safety == "unsafe":
-        return "warn", f"read it first: {fix.why_unsafe}"
+        return "warn", f"may change behaviour: {fix.why_unsafe}"
     if fix.files or fix.commands:
         return None, "no automatic patch: commands and files for this machine"
     return None, "no automatic patch. What to change:"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof import ProofResult
 
-SAFETY_NOTE = {"safe": "", "unsafe": "  (read it first)", "display": "  (by hand)"}
+SAFETY_NOTE = {"safe": "", "unsafe": "  (may change behaviour)", "display": "  (by hand)"}
 
 
 def offer_fixes(state: WizardState, prompt: Prompt, cause_id: str) -> None:

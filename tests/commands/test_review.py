@@ -53,7 +53,7 @@ class TestFindings:
         assert "train.py:21:13 DW401 all_reduce is reached by rank 0 alone" in done.stdout
         assert "    >    21              dist.all_reduce(loss)\n" in done.stdout
         assert "         19          if rank == 0:\n" in done.stdout
-        assert "patch hoist-collective, unsafe: what the collective needs now runs on every rank" in done.stdout
+        assert "patch hoist-collective, unsafe: the collective and its inputs now run on all ranks" in done.stdout
         assert "patch move-before-wrap, safe\n" in done.stdout
         assert "5 found in 1 file; 5 with a patch (4 of them unsafe)" in done.stdout
         assert done.stdout.isascii()

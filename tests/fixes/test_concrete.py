@@ -15,7 +15,7 @@ from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.snapshot import PortSection
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Sample, Verdict
+from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSamples, Sample, Verdict
 from ddpwizard.knowledge.templates import fill_template
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.machines import snapshot
@@ -249,6 +249,24 @@ class TestOrder:
 
     def test_loader_with_workers_gets_one_as_a_patch(self, script: str):
         assert self.first("dataloader-stall", FixContext(script=script)) == "loader-timeout"
+
+    def test_a_worker_that_waits_at_a_known_line_comes_first(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN)
+        report = nested_report(tmp_path)
+        loop = StackFrame("_worker_loop", "/lib/torch/utils/data/_utils/worker.py", 9)
+        worker = Child(
+            pid=4711, command=["python"], kind="loader", process_state="S", moved=False,
+            stack=[StackFrame("__getitem__", str(path), 5), loop],
+        )  # fmt: skip
+        seen = [msgspec.structs.replace(each, children=[worker]) for each in report.observed.seen]
+        verdict = msgspec.structs.replace(report.verdict, cause="dataloader-stall", branch=None)
+        observed = msgspec.structs.replace(report.observed, seen=seen)
+        report = msgspec.structs.replace(report, observed=observed, verdict=verdict)
+        found = fixes("dataloader-stall", FixContext(script=str(path), report=report))
+        first = next(iter(found.values()))
+        assert first.id == "read-of-the-worker"
+        assert not found["set-workers"].patches, "more workers do not free the one that waits"
 
     def test_roomy_shm_is_not_enlarged(self):
         case = FixContext(evidence=[Evidence("limits.shm-roomy", "probe", "23 GiB free")])

@@ -84,13 +84,13 @@ def test_a_patch_is_proved_by_the_job_and_anything_else_by_the_probe_of_the_caus
     session: Session, tmp_path: Path
 ) -> None:
     fix = patch_fix(tmp_path)
-    assert "your job's own command again with this fix" in flow_of(session, tmp_path).proof_text(fix)
+    assert "starts your command again with this fix" in flow_of(session, tmp_path).proof_text(fix)
     by_hand = Fix(id="f", cause=CAUSE, title="t", safety="display")
     assert flow_of(session, tmp_path).proof_kind(by_hand) == "job"
-    assert "after you have changed it" in flow_of(session, tmp_path).proof_text(by_hand)
+    assert "after your edit" in flow_of(session, tmp_path).proof_text(by_hand)
     assert flow_of(session, tmp_path, with_job=False).proof_text(fix) == ""
     port = flow_of(session, tmp_path, with_job=False, cause="port-in-use")
-    assert port.proof_text(fix) == f"{KNOWLEDGE.probes['ports'].title} again"
+    assert port.proof_text(fix) == f"checks {KNOWLEDGE.probes['ports'].title} again"
 
 
 def prove(flow: FixFlow, **environ: str) -> ProofResult:

@@ -101,5 +101,5 @@ def test_the_command_line_of_a_fix_is_a_change_and_another_one_is_not(job: Path,
     launch = Fix(id="f", cause="c", title="t", safety="display", start="python train.py --lr 1")
     plan = plan_command_proof("python  train.py --lr 1", launch, session, job, sys.executable)
     assert plan.other_command
-    assert any("the command line of the fix" in line for line in question_lines(plan))
+    assert any("with the command line of the fix" in line for line in question_lines(plan))
     assert not plan_command_proof("python train.py", launch, session, job, sys.executable).other_command

@@ -76,7 +76,7 @@ def test_checkpoint_outside_of_the_job_is_not_overwritten(tmp_path: Path, place:
     assert (proof.outcome, proof.before) == ("proved", "the job was hung"), proof
     assert any(line.startswith("Runs: ") and "--nproc-per-node=2" in line for line in lines)
     assert any(f"torch.save → {tmp_path}/job/best.pt" in line for line in lines)
-    assert any(line.startswith("The old job still holds: port") for line in lines)
+    assert any(line.startswith("Still in use by the old job: port") for line in lines)
     assert (tmp_path / "job" / "best.pt").read_text() == "my precious checkpoint"
 
 

@@ -38,7 +38,7 @@ async def paste(pilot: Pilot[int], directory: Path) -> None:
 async def diagnosis(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("tab", *"OSError EADDRINUSE", "enter")
-    await shows(pilot, "Diagnosis", "For it")
+    await shows(pilot, "Diagnosis", "Evidence for it")
 
 
 async def browser(pilot: Pilot[int], directory: Path) -> None:

@@ -203,7 +203,7 @@ class FindingBuilder:
         sides = [side for party in each.parties for side in self._sides(party, each.group, each.seq)]
         title = self.table.title(each.group)
         parts = [self._call_phrase(party, each) for party in each.parties]
-        words = f"As number {each.seq} of {title}, {'; '.join(parts)}."
+        words = f"Collective {each.seq} of {title}: {'; '.join(parts)}."
         if each.skipped:
             change = "left out one call" if each.skipped > 0 else "made one call more"
             words += f" From there on the calls agree again: {named(each.culprits).lower()} {change}."
