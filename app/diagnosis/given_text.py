@@ -10,7 +10,7 @@ from ..system.files import expand_user
 Kind = Literal["script", "log", "term", "text"]
 PATH_CHARACTERS = 500
 PYTHON_HEAD = re.compile(rb"#![^\n]{0,200}python")
-NOT_A_LOG = {".sh": "a shell script", ".sbatch": "a batch script", ".slurm": "a batch script", ".ipynb": "a notebook"}
+NOT_A_LOG = {".sh": "a shell script", ".sbatch": "a batch script", ".slurm": "a batch script"}
 TERM = re.compile(
     r"(?:what(?: is|'s| are| does)|explain|define|how does)\s+(?:an? |the )?(?P<term>[\w .+/-]{2,60}?)"
     r"(?: mean| do| work)?\s*\?*",
@@ -56,7 +56,7 @@ def _path(line: str) -> str:
 
 
 def _is_python(path: Path) -> bool:
-    if path.suffix in (".py", ".pyw"):
+    if path.suffix in (".py", ".pyw", ".ipynb"):
         return True
     if what := NOT_A_LOG.get(path.suffix):
         raise UserError(f"{path} is {what}, not a log", "give a log, or the Python script that it starts")

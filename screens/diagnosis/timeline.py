@@ -68,7 +68,7 @@ class TimelineScreen(WizardScreen):
         items = [Choice(str(place), _line(row)) for place, row in enumerate(self._rows)]
         self.query_one(Choices).set_items(items)
         of = f"attempt {self._at + 1} of {len(self._timeline.attempts)} · " if len(self._timeline.attempts) > 1 else ""
-        self.show_header(facts=of + count_text(len(attempt.tracks), "track"))
+        self.show_header(facts=of + count_text(len(attempt.tracks), "row"))
         self._show_marked()
 
     @on(Choices.Marked)

@@ -37,7 +37,7 @@ class ProbesScreen(WizardScreen):
     def _rows(self) -> list[Choice]:
         rows = []
         for id_, spec in self.state.knowledge.probes.items():
-            if id_ in PROBES_WITH_OWN_SCREEN:
+            if id_ in PROBES_WITH_OWN_SCREEN or spec.intrusiveness not in LEVELS:
                 continue
             level = f"{LEVELS[spec.intrusiveness]}, {spec.limit_s:g} s at most"
             label = Content.assemble(status_sign(self._status(id_), self.ascii_only), " ", safe_content(spec.title))

@@ -92,7 +92,9 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
 
     progress = Changes(prompt.show_progress)
     try:
-        command = _ask_command(prompt, fix.again, flow.directory) if flow.proof_kind(fix) == "command" else ""
+        command = (
+            _ask_command(prompt, fix.start or fix.again, flow.directory) if flow.proof_kind(fix) == "command" else ""
+        )
         plan = asyncio.run(flow.plan_proof(fix, command, state.context().python))
         if plan:
             prompt.write("", *question_lines(plan))

@@ -143,6 +143,7 @@ def knowledge() -> Knowledge:
             "limits": _probe("shared memory and limits", "reads", {"shm-small": "/dev/shm is small"}),
             "allreduce": _probe("a real all-reduce over the ranks here", "allocates", {"correct": "it went through"}),
             "job": _probe("the running job's ranks", "reads", {"ranks-in-different-collectives": "they differ"}),
+            "log": _probe("the given logs", "given", {"restarted": "the job was started again"}),
         },
         messages={
             "sigterm": Message(
@@ -235,7 +236,12 @@ CHECKS = [
     Check("gpus.free", "ok", "8 GPUs are free"),
     TAKEN,
     SMALL,
-    Check("resolve", "unknown", "could not look at MASTER_ADDR", "not done: it needs --allow connects"),
+    Check(
+        "resolve",
+        "unknown",
+        "could not check MASTER_ADDR",
+        "not run: it opens connections, which needs --allow connects",
+    ),
 ]
 BENCH_CHECK = Check("allreduce.correct", "ok", "the all-reduce was right on every rank")
 

@@ -122,9 +122,9 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
 
 
 def slowdown_text(slower_than_ideal: float) -> str:
-    """Return ``41% slower than ideal``; from twice as long, ``5.4 times the ideal step``."""
+    """Return ``41% slower than ideal``; from twice as long, ``5.4 times as long as the ideal step``."""
     if slower_than_ideal >= 1:
-        return f"{ratio_text(1 + slower_than_ideal)} times the ideal step"
+        return f"{ratio_text(1 + slower_than_ideal)} times as long as the ideal step"
     return f"{percent_text(slower_than_ideal)} slower than ideal"
 
 

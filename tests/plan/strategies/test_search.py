@@ -207,7 +207,7 @@ class TestOrder:
             best = next(row.candidate for row in rows if row.candidate.strategy == "FSDP2")
             assert best.binds == binds
         assert slowdown_text(0.41) == "41% slower than ideal"
-        assert slowdown_text(4.4) == "5.4 times the ideal step"
+        assert slowdown_text(4.4) == "5.4 times as long as the ideal step"
 
     def test_memory_is_the_bottleneck_if_a_larger_micro_batch_is_faster(self) -> None:
         held = [
