@@ -150,3 +150,10 @@ def test_the_log_of_another_machine_never_leads_to_proved(session: Session, tmp_
     proof = prove(flow)
     assert not proof.passed, proof
     assert session.events[-1].data["outcome"] == proof.outcome != "proved"
+
+
+def test_the_command_of_a_recorded_job_is_started_in_its_directory(tmp_path: Path) -> None:
+    job = report(tmp_path)
+    cause = job.verdict.cause or ""
+    assert FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(), job=job).directory == tmp_path
+    assert FixFlow(KNOWLEDGE.causes["uneven-inputs"], KNOWLEDGE, Session.new(), job=job).directory == Path.cwd()
