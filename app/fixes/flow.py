@@ -37,7 +37,8 @@ ProofKind = Literal["job", "probe", "command"]
 class FixFlow:
     """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
 
-    ``job`` is a running job of the case, whatever its verdict; ``evidence`` and ``timeline`` are those of the case.
+    ``job`` is a job that only gives facts: one that runs, whatever its verdict, or the one that the session recorded.
+    ``evidence`` and ``timeline`` are those of the case.
     """
 
     def __init__(
@@ -80,8 +81,9 @@ class FixFlow:
     @property
     def directory(self) -> Path:
         """Directory for new files: that of the job, or else the working directory."""
-        processes = self.report.job.processes if self.report else []
-        return Path(processes[0].cwd) if processes and processes[0].cwd else Path.cwd()
+        job = self._job if self._job and self._job.verdict.cause == self.cause.id else self.report
+        directory = Path(job.job.processes[0].cwd) if job and job.job.processes else Path()
+        return directory if directory.is_absolute() and directory.is_dir() else Path.cwd()
 
     def target_paths(self, fix: Fix) -> list[str]:
         """Return the files that ``apply`` would write, relative to the working directory."""
@@ -170,7 +172,7 @@ class FixFlow:
             memory = {gpu.index: gpu.memory_total_bytes for gpu in gpus}
             return await asyncio.to_thread(plan_job_proof, self.report, fix, memory)
         if kind == "command":
-            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, Path.cwd(), python)
+            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, self.directory, python)
         return None
 
     async def prove(

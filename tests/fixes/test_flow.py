@@ -175,3 +175,10 @@ def test_a_command_that_is_the_fix_is_started_unless_the_check_saw_the_opposite(
     assert flow.proof_kind(launch) == "probe", "no failure is known"
     session.append("evidence", id="log:c/0", source="log", what="KeyError: 'LOCAL_RANK'", where="/x/train.log:2")
     assert flow.proof_kind(launch) == kind
+
+
+def test_the_command_of_a_recorded_job_is_started_in_its_directory(tmp_path: Path) -> None:
+    job = report(tmp_path)
+    cause = job.verdict.cause or ""
+    assert FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(), job=job).directory == tmp_path
+    assert FixFlow(KNOWLEDGE.causes["uneven-inputs"], KNOWLEDGE, Session.new(), job=job).directory == Path.cwd()
