@@ -26,7 +26,7 @@ from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
 from .records import AppliedFix
-from .state_before import FAILED, failure_before, wrong_before
+from .state_before import FAILED, check_result, failure_before, wrong_before
 from .types import Fix
 from .undo import undo_fix
 from .watch_relaunch import Progress
@@ -128,11 +128,18 @@ class FixFlow:
         by_run = bool(fix.patches or fix.start) or self.cause.verify.probe == "job"
         if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
             return "job"
-        before = wrong_before(self.cause.verify, self._session) if by_probe else None
-        by_start = bool(fix.start) and before is not None and bool(before.wrong)
+        by_start = bool(fix.start) and by_probe and self._fault_may_be_here()
         if by_run and (not by_probe or fix.patches or by_start) and failure_before(self._session):
             return "command"
         return "probe" if by_probe else None
+
+    def _fault_may_be_here(self) -> bool:
+        """Return whether the check of the cause was made and did not see the opposite of the fault on this machine."""
+        verify = self.cause.verify
+        before = wrong_before(verify, self._session)
+        if before is None and self._snapshot and getattr(self._snapshot, verify.probe, None) is not None:
+            before = check_result(verify, self._snapshot)
+        return before is not None and not set(verify.seen) & set(before.shown)
 
     def proof_text(self, fix: Fix) -> str:
         """Describe how the fix can be proved, or "" if nothing here can show it."""
