@@ -3,13 +3,14 @@
 import ast
 from collections.abc import Sequence
 
+from ...review.side_effects import writes_output
 from ...system.paths import relative_to_cwd
 from ...text.units import rank_ranges
 from ...training_script.control_flow import Guard
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import LineQueries, ScriptFiles
 from ...training_script.rank_conditions import depends_on_rank
-from ...training_script.syntax import last_name
+from ...training_script.syntax import FUNCTIONS, last_name, nodes_of_body
 from ...triage.rank_activity.frames import user_frames
 from ...triage.types import JobReport
 from ..facts import CaseFacts
@@ -48,9 +49,47 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
         f"Move line {frame.line} `{statement}` {way} `{condition}` of line {branch.line} in "
         f"{relative_to_cwd(branch.path)}, so that every rank runs it; today only {_only(ranks)}.{chain}"
     )
+    text += _also_needed(file, branch.line, frame.line) + _also_written(files, frames[inner + 1 :], condition)
     moved = Place(path=frame.path, line=frame.line, text=file.line(frame.line).strip(), label="move this line")
     code = "" if exits or guard is None else _example(file, guard, frame.line)
     return RecipeResult(text=text, code=code, places=[branch, moved, *calls])
+
+
+def _also_needed(file: LineQueries, branch: int, line: int) -> str:
+    """Return which lines under the condition set what the moved line uses: they have to move with it."""
+    condition = next(
+        (node for node in ast.walk(file.module) if isinstance(node, ast.If) and node.lineno == branch), None
+    )
+    names = [node for each in condition.body for node in ast.walk(each)] if condition else []
+    names = [node for node in names if isinstance(node, ast.Name)]
+    used = {node.id for node in names if node.lineno == line and isinstance(node.ctx, ast.Load)}
+    needed = {
+        node.id: node.lineno
+        for node in names
+        if node.id in used and isinstance(node.ctx, ast.Store) and branch < node.lineno < line
+    }
+    if not needed:
+        return ""
+    which = ", ".join(f"`{name}` (set in line {at})" for name, at in needed.items())
+    return f" It uses {which}: move what sets {'it' if len(needed) == 1 else 'them'} as well."
+
+
+def _also_written(files: ScriptFiles, called: Sequence[StackFrame], condition: str) -> str:
+    """Return which function on the way to the collective writes: every rank would, if the whole call were moved."""
+    for frame in called:
+        functions = [
+            node
+            for node in ast.walk(files[frame.path].module)
+            if isinstance(node, FUNCTIONS) and node.lineno <= frame.line <= (node.end_lineno or 0)
+        ]
+        for function in functions:
+            written = next((n for n in nodes_of_body(function) if isinstance(n, ast.Call) and writes_output(n)), None)
+            if written:
+                return (
+                    f" But `{function.name}` also writes (line {written.lineno}), and would on every rank: keep that "
+                    f"line under `{condition}`, and only what communicates out of it."
+                )
+    return ""
 
 
 def _without_rank(
