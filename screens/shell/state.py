@@ -164,6 +164,7 @@ class WizardState:
             evidence=self.case.evidence,
             timeline=self.timeline,
             job=next(iter(self.reports or []), None),
+            granted=self.granted,
         )
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ def test_the_question_shows_command_directory_files_and_written_paths(job: Path,
     lines = question_lines(plan_command_proof("python train.py", fix, session, job, sys.executable))
     text = "\n".join(lines)
     assert "train.py" in lines[0] and f"in {job}" in lines[1]
-    assert "train.py changed" in text
+    assert "Changed for this run: train.py" in text
     assert "torch.save → /data/best.pt" in text and f"open → {job}/log.txt" in text
     assert (job / "train.py").read_text() == SCRIPT, "nothing is written yet"
 
