@@ -187,7 +187,7 @@ def _machine(session: Session) -> list[Block]:
         for fact in summary.machine_summary(snapshot, checks)
     ]
     bad = [check for check in checks if check.status in summary.STATUS_SEVERITY]
-    blocks: list[Block] = [f"{snapshot.host}, looked at {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
+    blocks: list[Block] = [f"{snapshot.host}, inspected {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
     if bad:
         blocks.append(Bullets([_check(check) for check in bad]))
     good = sum(check.status == "ok" for check in checks)

@@ -39,8 +39,10 @@ SHOWN_CHARACTERS = 160
 @click.command(name="diagnose")
 @click.argument("paths", nargs=-1, metavar="[PATH…|-]")
 @click.option("--script", metavar="FILE", help="Training script, reviewed as part of the case.")
-@click.option("--probe/--no-probe", default=False, help="Also probe this machine (if the log is from here).")
-@click.option("--answer", "answers", metavar="ID=VALUE", multiple=True, help="Answer a question of the wizard.")
+@click.option("--probe/--no-probe", default=False, help="Also check this machine, if the log is from here.")
+@click.option(
+    "--answer", "answers", metavar="ID=VALUE", multiple=True, help="Answer a question of the wizard. Repeatable."
+)
 @common_options
 def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequence[str], options: Options) -> int:
     """Rank causes from logs, an error or a description. All paths are one case; - is standard input.

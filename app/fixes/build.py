@@ -136,9 +136,11 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         note="\n".join(part for part in (note.strip(), _reason_against(against, knowledge)) if part),
         places=_places(cause, spec, facts, made, fix),
     )
-    starts_it = any(facts.values.get("target", "\0") in line for line in (*fix.commands, *fix.code.splitlines()))
-    is_change = spec.kind in CHANGES and not starts_it
-    return msgspec.structs.replace(fix, again=facts.command) if is_change else fix
+    target = facts.values.get("target", "\0")
+    starts = [line for line in fix.commands if target in line]
+    if starts or any(target in line for line in fix.code.splitlines()):
+        return msgspec.structs.replace(fix, start=starts[0]) if len(starts) == 1 else fix
+    return msgspec.structs.replace(fix, again=facts.command) if spec.kind in CHANGES else fix
 
 
 def _reason_against(id_: str, knowledge: Knowledge) -> str:
@@ -156,6 +158,8 @@ def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, f
             for file, call in facts.calls(spec.at)
         ]  # fmt: skip
         found = [*facts.places(cause.id), *found] or facts.seen(cause)
+    if not found and spec.kind == "command" and facts.error_place:
+        found = [facts.error_place]
     once = {(place.path, place.line): place for place in reversed(found)}
     return [place for place in found if once.get((place.path, place.line)) is place][:SHOWN_PLACES]
 

@@ -130,11 +130,14 @@ class FixFlow:
         by_probe = is_proved_by_probe(self.cause, self._knowledge) and level_permitted(
             self._knowledge.probes[self.cause.verify.probe].intrusiveness, self._granted
         )
+        by_run = bool(fix.patches or fix.start) or self.cause.verify.probe == "job"
         if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
             return "job"
-        if by_probe:
-            return "probe"
-        return "command" if self.cause.verify.probe == "job" and failure_before(self._session) else None
+        before = wrong_before(self.cause.verify, self._session) if by_probe else None
+        by_start = bool(fix.start) and before is not None and bool(before.wrong)
+        if by_run and (not by_probe or fix.patches or by_start) and failure_before(self._session):
+            return "command"
+        return "probe" if by_probe else None
 
     def proof_text(self, fix: Fix) -> str:
         """Describe how the fix can be proved, or "" if nothing here can show it."""
@@ -143,6 +146,8 @@ class FixFlow:
                 return "starts your command again with this fix; your files do not change (asks first)"
             case "job":
                 return "after your edit, starts your command again; your files do not change (asks first)"
+            case "command" if fix.start:
+                return "starts this command; your files do not change (asks first)"
             case "command" if fix.patches:
                 return "starts the command that you enter, with this fix; your files do not change (asks first)"
             case "command":

@@ -154,7 +154,7 @@ def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) 
         return "not shown here", f"{result.what}, but the job was {report.verdict.state} before: this proves nothing"
     if not plan.seen_here:
         return "not shown here", f"{result.what}, and its failure was not seen on this machine before"
-    if not plan.changed:
+    if not plan.changed and not plan.other_command:
         return "not shown here", f"{result.what}, but no file has changed since it failed: the failure comes and goes"
     return "proved", result.what
 

@@ -47,6 +47,7 @@ class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
     steady_s: float = 0.0
     before: str = ""  # the failure that was seen, in a few words
     seen_here: bool = True  # on this machine
+    other_command: bool = False  # than the one that failed: that is the fix
     from_job: bool = True  # a job that was seen to fail; else a command line that the user gave
 
 
@@ -114,6 +115,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         written=written_paths(relaunch),
         before=failure_before(session),
         seen_here=failed_at is not None,
+        other_command=bool(fix.start) and shlex.split(line) == shlex.split(fix.start),
         from_job=False,
     )
 
@@ -123,7 +125,11 @@ def question_lines(plan: ProofPlan) -> list[str]:
     relaunch = plan.relaunch
     ranks = f"{count_text(plan.ranks, 'rank')}, " if plan.ranks else ""
     names = ", ".join(_short(path, relaunch.cwd) for path in plan.changed)
-    as_now = "as they are now" + ("; none was changed since the failure" if plan.seen_here else "")
+    as_now = "as they are now"
+    if plan.other_command:
+        as_now += ", with the command line of the fix"
+    elif plan.seen_here:
+        as_now += "; none was changed since the failure"
     lines = [
         f"Runs: {shlex.join(relaunch.command)}",
         f"in {relaunch.cwd}: {ranks}at most {seconds_text(plan.limit_s, whole=True)}, on a free port",

@@ -255,7 +255,7 @@ class FixScreen(WizardScreen):
             question = AskLineDialog(
                 "Which command starts it?",
                 details=f"The command is started in {Path.cwd()}, with the files as they are now.",
-                value=fix.again,
+                value=fix.start or fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)

@@ -243,7 +243,8 @@ class HomeScreen(WizardScreen):
             self.wizard.show_error(error)
 
     async def _begin_case(self, symptom: Symptom) -> None:
-        if symptom.id in OF_A_RUNNING_JOB and "job" in self._pending and self.state.reports is None:
+        will_sample = "job" in self._pending or not self._begun
+        if symptom.id in OF_A_RUNNING_JOB and will_sample and self.state.reports is None:
             self._chosen = symptom
             self._show_running()
             return

@@ -1,8 +1,10 @@
 """Fixes from what a live job shows: its stacks, its condition, the workers of its loaders."""
 
+import socket
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import CaseFacts, FixContext
 from ddpwizard.app.fixes.types import Fix
@@ -214,6 +216,31 @@ class TestLimitWait:
         found.verdict.findings.append("job.rank-waits-for-service")
         assert not first(found).code
         assert [place.line for place in first(found).places] == [2]
+
+
+class TestPortInScript:
+    SCRIPT = 'PORT = {port}\nADDRESS = "tcp://127.0.0.1:{port}"\nSTEPS = 1{port}\n'
+
+    def fix(self, tmp_path: Path, port: int) -> Fix:
+        script = tmp_path / "train.py"
+        script.write_text(self.SCRIPT.format(port=port))
+        seen = Evidence("log:port-in-use/0", "log", "address in use", values={"port": str(port)})
+        context = FixContext(script=str(script), evidence=[seen])
+        return build_fixes(KNOWLEDGE.causes["port-in-use"], context, KNOWLEDGE)[0]
+
+    def test_a_port_that_is_held_is_replaced_where_the_script_names_it(self, tmp_path: Path):
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            fix = self.fix(tmp_path, held.getsockname()[1])
+        number, address = added(fix)
+        port = number.removeprefix("PORT = ")
+        assert port.isdigit()
+        assert address == f'ADDRESS = "tcp://127.0.0.1:{port}"'
+        assert [place.line for place in fix.places] == [1, 2]
+
+    def test_a_port_that_is_free_again_is_left_alone(self, tmp_path: Path):
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+        assert not self.fix(tmp_path, port).patches
 
 
 class TestWorkerPlace:

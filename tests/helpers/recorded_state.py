@@ -236,7 +236,12 @@ CHECKS = [
     Check("gpus.free", "ok", "8 GPUs are free"),
     TAKEN,
     SMALL,
-    Check("resolve", "unknown", "could not look at MASTER_ADDR", "not done: it needs --allow connects"),
+    Check(
+        "resolve",
+        "unknown",
+        "could not check MASTER_ADDR",
+        "not run: it opens connections, which needs --allow connects",
+    ),
 ]
 BENCH_CHECK = Check("allreduce.correct", "ok", "the all-reduce was right on every rank")
 

@@ -263,7 +263,6 @@ JOURNEYS: tuple[Journey, ...] = (
         job=named("telemetry"),
         causes=("rank-died-survivors-wait",),
         at=("# PEERS", "string_at"),
-        edits=(Edit("telemetry.py", "        ctypes.string_at(8)", "        pass"),),
     ),
     Journey(
         name="worldsize",

@@ -19,7 +19,7 @@ EDITOR = Path(__file__).with_name("edit_by_hand.py")
 HOME_S, OFFERED_S, VERDICT_S, FIX_S, PROOF_S = 15.0, 5.0, 45.0, 20.0, 150.0
 OUTCOMES = ("proved in", "not shown here:", "still there:")
 PAGES = 4
-PASTED_SHOWN = 20  # characters at the end of a pasted text
+PASTED_SHOWN = 40  # characters at the end of a pasted text
 
 
 class Walk:

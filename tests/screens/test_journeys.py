@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 from ddpwizard.app.fixes.records import AppliedFix
@@ -11,6 +12,7 @@ from ddpwizard.app.triage.types import JobReport
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.diagnosis.question import QuestionScreen
 from ddpwizard.screens.fix.fix import FixScreen
+from ddpwizard.screens.home.home import HomeScreen
 from ddpwizard.screens.shell.state import is_navigation_event
 from helpers.recorded_state import PATCHED, TRAIN, RecordedMachine, RecordedState, patch_fix, report
 from helpers.screen_pilot import frame, rows, shows, until, walk
@@ -171,6 +173,25 @@ class TestLive:
             await shows(pilot, "sampling the ranks of your jobs")
             sampled.set()
             await shows(pilot, "My job hangs", "rank 0", "every 5 s")
+
+    @walk
+    async def test_a_key_before_the_inspection_began_waits_for_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin, begun = HomeScreen._begin, asyncio.Event()
+
+        def later(home: HomeScreen) -> None:
+            if begun.is_set():
+                begin(home)
+
+        monkeypatch.setattr(HomeScreen, "_begin", later)
+        app = WizardApp(RecordedState([report(tmp_path)]))
+        async with app.run_test(size=SIZE) as pilot:
+            await shows(pilot, "My job hangs")
+            await pilot.press("1")
+            begun.set()
+            later(cast(HomeScreen, app.screen))
+            await shows(pilot, "rank 0", "every 5 s")
 
 
 class TestLog:
