@@ -28,7 +28,7 @@ from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
 from .records import AppliedFix
-from .state_before import FAILED, failure_before, wrong_before
+from .state_before import FAILED, check_result, failure_before, wrong_before
 from .types import Fix
 from .undo import undo_fix
 from .watch_relaunch import Progress
@@ -39,8 +39,8 @@ ProofKind = Literal["job", "probe", "command"]
 class FixFlow:
     """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
 
-    ``job`` is a running job of the case, whatever its verdict; ``evidence`` and ``timeline`` are those of the case. A
-    probe above the level ``granted`` proves nothing here.
+    ``job`` is a job that only gives facts: one that runs, whatever its verdict, or the one that the session recorded.
+    ``evidence`` and ``timeline`` are those of the case. A probe above the level ``granted`` proves nothing here.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class FixFlow:
     @property
     def directory(self) -> Path:
         """Directory for new files: that of the job, or else the working directory."""
-        processes = self.report.job.processes if self.report else []
-        return Path(processes[0].cwd) if processes and processes[0].cwd else Path.cwd()
+        job = self._job if self._job and self._job.verdict.cause == self.cause.id else self.report
+        directory = Path(job.job.processes[0].cwd) if job and job.job.processes else Path()
+        return directory if directory.is_absolute() and directory.is_dir() else Path.cwd()
 
     def target_paths(self, fix: Fix) -> list[str]:
         """Return the files that ``apply`` would write, relative to the working directory."""
@@ -133,11 +134,18 @@ class FixFlow:
         by_run = bool(fix.patches or fix.start) or self.cause.verify.probe == "job"
         if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
             return "job"
-        before = wrong_before(self.cause.verify, self._session) if by_probe else None
-        by_start = bool(fix.start) and before is not None and bool(before.wrong)
+        by_start = bool(fix.start) and by_probe and self._fault_may_be_here()
         if by_run and (not by_probe or fix.patches or by_start) and failure_before(self._session):
             return "command"
         return "probe" if by_probe else None
+
+    def _fault_may_be_here(self) -> bool:
+        """Return whether the check of the cause was made and did not see the opposite of the fault on this machine."""
+        verify = self.cause.verify
+        before = wrong_before(verify, self._session)
+        if before is None and self._snapshot and getattr(self._snapshot, verify.probe, None) is not None:
+            before = check_result(verify, self._snapshot)
+        return before is not None and not set(verify.seen) & set(before.shown)
 
     def proof_text(self, fix: Fix) -> str:
         """Describe how the fix can be proved, or "" if nothing here can show it."""
@@ -170,7 +178,7 @@ class FixFlow:
             memory = {gpu.index: gpu.memory_total_bytes for gpu in gpus}
             return await asyncio.to_thread(plan_job_proof, self.report, fix, memory)
         if kind == "command":
-            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, Path.cwd(), python)
+            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, self.directory, python)
         return None
 
     async def prove(

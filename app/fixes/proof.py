@@ -119,10 +119,11 @@ async def prove_by_run(
         if outcome == "proved" and changed:
             outcome, what = "not shown here", f"{what}, but {_names(changed)} while it ran: prove it again"
         left_out = f"not copied: {', '.join(relaunch.left_out[:5])}. " if relaunch.left_out else ""
+        output = f"last output: {result.detail}" if result.detail else ""
         return ProofResult(
             outcome=outcome,
             what=what,
-            detail=f"{left_out}{result.detail}".rstrip(),
+            detail=f"{left_out}{output}".rstrip(),
             elapsed_s=elapsed_s(started),
             findings=["job.all-ranks-moved"] if outcome == "proved" else [],
             before=plan.before,

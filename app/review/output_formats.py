@@ -67,7 +67,7 @@ def _sarif_rule(id_: str, knowledge: Knowledge) -> dict[str, Any]:
         "name": rule.cause or rule.title,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
-        "help": {"text": f"{rule.fix}. How it shows: {rule.symptom}."},
+        "help": {"text": f"{rule.fix}. Symptom: {rule.symptom}."},
         "defaultConfiguration": {"level": SARIF_LEVEL[rule.severity]},
     }
 

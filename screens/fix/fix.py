@@ -254,7 +254,7 @@ class FixScreen(WizardScreen):
         elif kind == "command":
             question = AskLineDialog(
                 "Which command starts it?",
-                details=f"The command is started in {Path.cwd()}, with the files as they are now.",
+                details=f"The command is started in {self._flow().directory}, with the files as they are now.",
                 value=fix.start or fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )

@@ -35,6 +35,7 @@ from .stop_job import StopJobMixin
 from .text import jobs_line, problem_line, state_text, verdict_text
 
 SYMPTOM = (FRONT_DOOR, "hangs")
+SOURCE_MARGINS = 5  # around the source, with the column of its scrollbar
 NO_CAUSE = "No cause yet. Press a to answer questions."
 
 
@@ -223,7 +224,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
             return
         rank = self._groups[marked].members[0] if marked < len(self._groups) else -1
         at = next((row.where for row in report.ranks if row.rank == rank), None)
-        self._update("code", join_lines(*source_of_ranks(report, self.size.width - 3, at)))
+        self._update("code", join_lines(*source_of_ranks(report, self.size.width - SOURCE_MARGINS, at)))
 
     def _update(self, part: str, content: Content | None) -> None:
         """Show a part if it has changed (an update repaints), and hide it if there is none."""

@@ -16,9 +16,11 @@ from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.probes.run_probes import run_probes
 from ddpwizard.app.session import Session
-from ddpwizard.app.snapshot import plain_snapshot
+from ddpwizard.app.snapshot import EnvSection, plain_snapshot
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.machines import snapshot
 from helpers.recorded_state import PATCHED, TRAIN, patch_fix, report
+from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
 CAUSE = "rank-conditional-collective"
@@ -172,3 +174,33 @@ def test_the_log_of_another_machine_never_leads_to_proved(session: Session, tmp_
     proof = prove(flow)
     assert not proof.passed, proof
     assert session.events[-1].data["outcome"] == proof.outcome != "proved"
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({}, "command"),
+        (
+            {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+            "probe",
+        ),
+    ],
+)
+def test_a_command_that_is_the_fix_is_started_unless_the_check_saw_the_opposite(
+    session: Session, variables: dict[str, str], kind: str
+) -> None:
+    env = EnvSection(owner="this shell", variables=variables)
+    here = replace(snapshot(), env=env)
+    cause = KNOWLEDGE.causes["bare-python-launch"]
+    flow = FixFlow(cause, KNOWLEDGE, session, snapshot=here)
+    launch = Fix(id="f", cause=cause.id, title="t", safety="display", start="torchrun train.py")
+    assert flow.proof_kind(launch) == "probe", "no failure is known"
+    session.append("evidence", id="log:c/0", source="log", what="KeyError: 'LOCAL_RANK'", where="/x/train.log:2")
+    assert flow.proof_kind(launch) == kind
+
+
+def test_the_command_of_a_recorded_job_is_started_in_its_directory(tmp_path: Path) -> None:
+    job = report(tmp_path)
+    cause = job.verdict.cause or ""
+    assert FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(), job=job).directory == tmp_path
+    assert FixFlow(KNOWLEDGE.causes["uneven-inputs"], KNOWLEDGE, Session.new(), job=job).directory == Path.cwd()

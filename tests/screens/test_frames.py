@@ -44,7 +44,7 @@ async def diagnosis(pilot: Pilot[int], directory: Path) -> None:
 async def browser(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("0")
-    await shows(pilot, "3 causes", "How it shows")
+    await shows(pilot, "3 causes", "Symptoms")
 
 
 async def checks(pilot: Pilot[int], directory: Path) -> None:

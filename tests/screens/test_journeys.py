@@ -486,7 +486,7 @@ class TestBrowser:
     @walk
     async def test_an_entry_has_all_sections(self) -> None:
         async with WizardApp(RecordedState(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
-            await shows(pilot, "How it shows", "What happens", "What fixes it", "Sources", "2.13")
+            await shows(pilot, "Symptoms", "What happens", "Fixes", "Sources", "2.13")
 
 
 class TestLeaving:

@@ -133,7 +133,7 @@ def _mismatch(
     elif majority[0].place == rest[0].place:
         then = f"{phrases.ranks_phrase(rank_numbers(majority), 'wait')} there too, in another group"
     else:
-        then = f"{waiting_sentence(majority)}, which is another call: neither side joins the other"
+        then = f"{waiting_sentence(majority)}. These are two different calls, and neither side joins the other"
     text = f"{waiting_sentence(at_one_place(rest))}{caller}. {then}."
     findings = ["job.ranks-in-different-collectives"]
     cause, confidence = "collective-desync", 0.75
