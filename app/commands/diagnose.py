@@ -12,6 +12,7 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE
+from ..diagnosis.given_text import is_python_script
 from ..diagnosis.intake import add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
@@ -59,14 +60,19 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         paths = ["-"]
     knowledge = knowledge_for(options)
     case = Case(knowledge)
-    is_about_training, timeline = _read_into(case, paths, script)
+    scripts = [path for path in paths if path != "-" and is_python_script(Path(path))]
+    for path in scripts:
+        print_progress(f"{path} is a Python script: reviewed, not read as a log")
+    if script and script not in scripts:
+        scripts = [script, *scripts]
+    is_about_training, timeline = _read_into(case, [path for path in paths if path not in scripts], scripts)
     for answer in answers:
         case.answer(*_parse_answer(answer, knowledge))
     if probe:
         case.add(_look(knowledge, options))
     scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
-    context = FixContext(evidence=case.evidence, timeline=timeline, script=script)
+    context = FixContext(evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
     fixes = [
         fix
         for cause in (diagnosis.named(1) if diagnosis.in_scope else [])
@@ -85,13 +91,13 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
 
 
-def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bool, Timeline | None]:
-    """Add all texts and the script. Return whether any of it is about distributed training, and the timeline."""
+def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple[bool, Timeline | None]:
+    """Add all logs and scripts. Return whether any of it is about distributed training, and the timeline."""
     in_scope, timeline = False, None
-    if paths:
-        found = add_to_case(case, find_sources(paths), _progress())
+    if logs:
+        found = add_to_case(case, find_sources(logs), _progress())
         in_scope, timeline = found.in_scope, found.timeline
-    if script:
+    for script in scripts:
         from ..review.file_review import review_file
         from ..review.review import evidence_of_findings
 

@@ -35,7 +35,7 @@ def classify_given(text: str) -> Given:
     if not line:
         raise UserError("the text is empty", "paste an error or a log, or describe what you see")
     if path := _path(line):
-        return Given("script" if _is_python(Path(path)) else "log", path)
+        return Given("script" if is_python_script(Path(path)) else "log", path)
     found = TERM.fullmatch(line)
     return Given("term", found["term"]) if found else Given("text", text)
 
@@ -55,7 +55,12 @@ def _path(line: str) -> str:
         return ""
 
 
-def _is_python(path: Path) -> bool:
+def is_python_script(path: Path) -> bool:
+    """Return whether a path is that of a Python script, by its ending or its first line.
+
+    Raises:
+        UserError: It is another kind of script.
+    """
     if path.suffix in (".py", ".pyw", ".ipynb"):
         return True
     if what := NOT_A_LOG.get(path.suffix):

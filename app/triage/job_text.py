@@ -125,9 +125,9 @@ def end_text(report: JobReport) -> str:
         detail = f"{deaths[0].where}: {deaths[0].what[:DETAIL_CHARACTERS]}"
         first = f"First {who}: {DEATH_TEXT[deaths[0].how]} ({detail})."
     elif gone and len(gone) < len(report.ranks):
-        first = f"First {rank_groups.ranks_label(gone)}: had ended by {sample_time(report)}, how is not known."
+        first = f"First {rank_groups.ranks_label(gone)}: ended before {sample_time(report)}, the reason is not known."
     else:
-        first = "No rank was seen to end before the others."
+        first = "No rank was seen to end first."
     return f"{job_name(report)} has ended. {first}"
 
 

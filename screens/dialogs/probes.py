@@ -17,7 +17,7 @@ from .confirm import ConfirmDialog
 LEVELS = {
     "reads": "only reads",
     "connects": "opens connections",
-    "allocates": "starts processes, uses memory",
+    "allocates": "starts processes and uses memory",
     "perturbs": "may pause a job",
 }
 
@@ -59,7 +59,7 @@ class ProbesScreen(WizardScreen):
         if level_permitted(spec.intrusiveness, self.state.granted):
             self.dismiss(event.id)
             return
-        question = f"{spec.title.capitalize()}: this {LEVELS[spec.intrusiveness]}. Run it?"
+        question = f"{spec.title[:1].upper()}{spec.title[1:]}: this {LEVELS[spec.intrusiveness]}. Run it?"
 
         def run(yes: bool | None) -> None:
             if yes:

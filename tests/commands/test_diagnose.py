@@ -66,10 +66,11 @@ def test_script_option_adds_its_findings(tmp_path: Path):
         "import torch.distributed as dist\n\n"
         "def f(x, rank):\n    if rank == 0:\n        dist.all_reduce(x)\n        print(x)\n"
     )
-    done = ddpwizard("diagnose", "--script", str(script), "--json")
-    top = json.loads(done.stdout)["causes"][0]
-    assert top["id"] == "rank-conditional-collective"
-    assert top["because"][0]["source"] == "review"
+    for arguments in (["--script", str(script)], [str(script)]):  # a script is never read as a log
+        done = ddpwizard("diagnose", *arguments, "--json")
+        top = json.loads(done.stdout)["causes"][0]
+        assert top["id"] == "rank-conditional-collective"
+        assert [reason["source"] for reason in top["because"]] == ["review"], arguments
 
 
 def test_out_of_scope_is_reported_and_is_no_finding():

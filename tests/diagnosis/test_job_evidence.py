@@ -48,7 +48,7 @@ def test_the_output_of_other_ranks_is_not_read(tmp_path: Path):
 
 
 def test_a_session_keeps_the_job_so_that_its_fixes_are_as_concrete_later(tmp_path: Path):
-    """What ``ddpwizard run`` found is fixed after the job has ended, by ``ddpwizard sessions resume``."""
+    """The fixes of ``ddpwizard sessions resume`` after ``ddpwizard run``: the job has ended."""
     found = judge_job(report(tmp_path).observed)
     cause = found.verdict.cause or ""
     case = Case(KNOWLEDGE, Session.new())

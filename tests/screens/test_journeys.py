@@ -223,7 +223,7 @@ class TestLog:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
             await pilot.press("x")
-            await shows(pilot, "The marked cause was wrong. What was it?", "None of these")
+            await shows(pilot, "The marked cause was wrong. What was it?", "Something else")
             await pilot.press("2")
             await shows(pilot, "kb new NAME --session")
         assert state.case.rejected == {"port-in-use"}
@@ -255,7 +255,7 @@ class TestStep:
             await shows(pilot, "question 2 of 8 at most", "2 probes ran")
             before = frame(pilot)
             await pilot.press("2")
-            await shows(pilot, "Your answers do not decide it", "ddpwizard run -- torchrun")
+            await shows(pilot, "Your answers do not single out one cause", "ddpwizard run -- torchrun")
             assert state.case.answers == {"symptom": "hangs", "script-path": "skipped", "same-place": "differs"}
             await pilot.press("b")
             await shows(pilot, "Does it stop at the same step each time?")
@@ -285,7 +285,9 @@ class TestStep:
             await shows(pilot, "node-07")
             await begin_questions(pilot)
             await pilot.press("s")
-            await shows(pilot, "Your answers do not decide it", "ddpwizard doctor", "Show the diagnosis so far")
+            await shows(
+                pilot, "Your answers do not single out one cause", "ddpwizard doctor", "Show the diagnosis so far"
+            )
             assert state.case.answers["same-place"] == "skipped"
             await pilot.press("f")
             await shows(pilot, "Proof:")
@@ -336,9 +338,9 @@ class TestStep:
             await shows(pilot, "looks hung")
             await begin_questions(pilot)
             await pilot.press("p")
-            await shows(pilot, "allocates, 5 s at most")
+            await shows(pilot, "uses memory, 5 s at most")
             await pilot.press("3")
-            await shows(pilot, "this uses GPU memory", "processes. Run it?")
+            await shows(pilot, "this starts", "memory. Run it?")
             assert "allreduce" not in state.looked
             await pilot.press("2")
             await until(pilot, lambda: "allreduce" in state.looked)

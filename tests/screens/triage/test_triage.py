@@ -338,7 +338,7 @@ class TestNews:
         assert end_text(found) == "train.py has ended. No rank was seen to end before the others."
         first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
         found = msgspec.structs.replace(found, ranks=[found.ranks[0], first, *found.ranks[2:]])
-        assert end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05, how is not known."
+        assert end_text(found) == "train.py has ended. First rank 1: ended before 17:34:05, the reason is not known."
 
     @walk
     async def test_the_missing_cause_is_reported_until_one_is_known(self, tmp_path: Path) -> None:
