@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
 from ..diagnosis.job_evidence import review_script, script_of_session, script_of_verdict
 from ..evidence import Evidence
 from ..logs.types import Timeline
-from ..probes.context import ProbeContext
+from ..probes.context import ProbeContext, level_permitted
 from ..review.types import ReviewFinding
 from ..session import Session
 from ..snapshot import Snapshot, plain_snapshot
@@ -38,7 +40,7 @@ class FixFlow:
     """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
 
     ``job`` is a job that only gives facts: one that runs, whatever its verdict, or the one that the session recorded.
-    ``evidence`` and ``timeline`` are those of the case.
+    ``evidence`` and ``timeline`` are those of the case. A probe above the level ``granted`` proves nothing here.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class FixFlow:
         evidence: Sequence[Evidence] = (),
         timeline: Timeline | None = None,
         job: JobReport | None = None,
+        granted: Intrusiveness = "allocates",
     ) -> None:
         self.cause, self.report = cause, report
         self._evidence, self._timeline, self._job = list(evidence), timeline, report or job
         self._knowledge, self._session, self._snapshot = knowledge, session, snapshot
         self._findings = list(findings)
+        self._granted: Intrusiveness = granted
 
     def build(self) -> list[Fix]:
         """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
@@ -124,7 +128,9 @@ class FixFlow:
     def proof_kind(self, fix: Fix) -> ProofKind | None:
         """Return what can prove a fix here: the ``job`` again, a ``probe``, a ``command`` of the user, or None."""
         job_known = self.report is not None and bool(self.report.job.processes)
-        by_probe = is_proved_by_probe(self.cause, self._knowledge)
+        by_probe = is_proved_by_probe(self.cause, self._knowledge) and level_permitted(
+            self._knowledge.probes[self.cause.verify.probe].intrusiveness, self._granted
+        )
         by_run = bool(fix.patches or fix.start) or self.cause.verify.probe == "job"
         if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
             return "job"
@@ -194,7 +200,10 @@ class FixFlow:
             report = self.report if plan.from_job else None
             proof = await prove_by_run(plan, report, limit_s=limit_s, progress=progress)
         else:
-            before = wrong_before(self.cause.verify, self._session)
+            port = CaseFacts(self._context()).values.get("port", "") if self.cause.verify.probe == "ports" else ""
+            if port:
+                context = msgspec.structs.replace(context, environ={**context.environ, "MASTER_PORT": port})
+            before = wrong_before(self.cause.verify, self._session, port)
             proof, snapshot = await prove_probe(self.cause, before, context, self._knowledge, granted)
             self._session.append("snapshot", **plain_snapshot(snapshot))  # the state before, for the next proof
         self._session.append(

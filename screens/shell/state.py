@@ -172,6 +172,7 @@ class WizardState:
             evidence=self.case.evidence,
             timeline=self.timeline,
             job=recorded or next(iter(running), None),
+            granted=self.granted,
         )
 
     def close(self) -> None:

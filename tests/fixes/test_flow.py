@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
+from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.flow import FixFlow
 from ddpwizard.app.fixes.proof import ProofResult
 from ddpwizard.app.fixes.types import Fix
@@ -135,6 +136,27 @@ def test_a_port_that_was_never_seen_busy_is_not_shown_here(session: Session, tmp
     assert (first.outcome, first.before) == ("not shown here", "not checked")
     assert (second.outcome, second.before) == ("not shown here", "ports.free")
     assert not first.passed and not second.passed
+
+
+def test_another_port_than_that_of_the_case_proves_nothing(session: Session, tmp_path: Path) -> None:
+    with port_held() as port:
+        pass
+    with port_held() as other:
+        context = ProbeContext(python=sys.executable, environ={"MASTER_PORT": other})
+        home = asyncio.run(run_probes(["ports"], context, KNOWLEDGE, granted="reads"))
+        session.append("snapshot", **plain_snapshot(home))
+    named = Evidence("log:port-in-use/0", "log", f"port: {port}, EADDRINUSE", values={"port": port})
+    flow = FixFlow(KNOWLEDGE.causes["port-in-use"], KNOWLEDGE, session, evidence=[named])
+    proof = prove(flow, MASTER_PORT=other)
+    assert (proof.outcome, proof.before, proof.after) == ("not shown here", "not checked", "ports.free")
+
+
+def test_a_probe_that_may_not_run_proves_nothing(session: Session) -> None:
+    fix = Fix(id="f", cause="p2p-broken", title="t", safety="display")
+    cause = KNOWLEDGE.causes["p2p-broken"]
+    assert KNOWLEDGE.probes[cause.verify.probe].intrusiveness == "allocates"
+    assert FixFlow(cause, KNOWLEDGE, session).proof_kind(fix) == "probe"
+    assert FixFlow(cause, KNOWLEDGE, session, granted="reads").proof_text(fix) == ""
 
 
 OTHER_MACHINES = ["oom-at-step", "one-rank-oom", "zombie-vram", "port-in-use", "shm-too-small", "gpu-sick", "wrong-nic"]

@@ -170,7 +170,7 @@ def _cause(id_: str, title: str, family: Any, summary: str, **more: Any) -> Caus
         family=family,
         summary=summary,
         explain="Every rank of a group must call the same collectives\nin the same order.",
-        fixes=[FixSpec(id="mend", kind="text", title="Mend it by hand", text="Do what the entry says.")],
+        fixes=[FixSpec(id="mend", kind="text", title="Fix it by hand", text="Do what the entry says.")],
         verify=Verification(probe="ports", gone=["ports.busy"]),
         holds_for={"torch": ">=2.1"},
         sources=[Reference(title="PyTorch: torch.distributed", url="https://docs.pytorch.org", checked="2.13")],

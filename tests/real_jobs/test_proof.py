@@ -86,7 +86,7 @@ def test_a_correction_by_hand_is_proved_and_a_run_without_a_change_is_not(tmp_pa
         script = job.script.read_text()
         plan = plan_job_proof(report, by_hand(), {})
         assert plan.changed == []
-        assert any("none has changed" in line for line in question_lines(plan))
+        assert any("none was changed since the failure" in line for line in question_lines(plan))
         job.script.write_text(script.replace("    if rank == 0:  # BRANCH", "    if True:"))
         plan = plan_job_proof(report, by_hand(), {})
         assert plan.changed == [str(job.script)]
