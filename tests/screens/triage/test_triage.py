@@ -335,7 +335,7 @@ class TestNews:
 
     def test_a_rank_that_had_ended_by_the_last_sample_is_named(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        assert end_text(found) == "train.py has ended. No rank was seen to end before the others."
+        assert end_text(found) == "train.py has ended. No rank was seen to end first."
         first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
         found = msgspec.structs.replace(found, ranks=[found.ranks[0], first, *found.ranks[2:]])
         assert end_text(found) == "train.py has ended. First rank 1: ended before 17:34:05, the reason is not known."
