@@ -202,10 +202,7 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     candidates = [row for row in practical if row.candidate.fits != "tight"] or practical
     first = min(candidates, key=_step_s)
     best = next(row for row in candidates if _step_s(row) <= ALIKE * _step_s(first))
-    used = gib_number(best.candidate.device_used_bytes_per_gpu)
-    memory = (
-        f", {used} of {gib_text((best.setting.gpu_memory_gib or 0) * GIB, 0)}" if best.setting.gpu_memory_gib else ""
-    )
+    memory = _memory_text(best)
     shorter = (
         f"{strategy_label(best)}{memory}, {speed_text(best)}.",
         f"{strategy_label(best)}, {speed_text(best)}.",

@@ -65,7 +65,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
     """Write a model into the form and press enter."""
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
-    await shows(pilot, "on a GPU")
+    await shows(pilot, "per GPU")
     field = screen.query_one("#model", Input)
     field.value = model
     field.focus()

@@ -329,7 +329,7 @@ def test_largest_part_has_most_cells_of_a_short_bar() -> None:
 
 
 def test_differences_are_of_rounded_figures() -> None:
-    figure = ComparisonRow("on a GPU", 63.76 * GIB, 55.34 * GIB, *GIBS)
+    figure = ComparisonRow("total per GPU", 63.76 * GIB, 55.34 * GIB, *GIBS)
     assert figure.cells == ("63.8 GiB", "55.3 GiB", "-8.5 GiB")
     figure = ComparisonRow("a step", 0.524, 0.535, *TIMES)
     assert figure.cells == ("0.52 s", "0.54 s", "+20 ms")
@@ -583,9 +583,9 @@ async def test_ascii_has_a_letter_for_each_part() -> None:
 async def test_ascii_has_the_same_layout(size: str) -> None:
     async with WizardApp(RecordedState(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
         screen = await opened(pilot)
-        head = next(line for line in rows(pilot) if "on a GPU" in line)
+        head = next(line for line in rows(pilot) if "per GPU" in line)
         for row in table(pilot):
-            assert row.index("GiB") + 3 == head.index("on a GPU") + 8
+            assert row.index("GiB") + 3 == head.index("per GPU") + 7
             assert row.index("|") == head.index("|")
             assert "~" not in row[row.index("GiB") :]
         shown = [frame(pilot)]
@@ -619,7 +619,7 @@ async def test_narrow_screen_lists_missing_keys_in_help() -> None:
         assert "w write" in last
         assert " … ? help" in last
         await pilot.press("question_mark", "end")
-        await shows(pilot, "Mark a row to compare")
+        await shows(pilot, "compare the")
         assert "…" not in rows(pilot)[-1]
 
 
@@ -706,7 +706,7 @@ def test_summary_when_nothing_fits(here: Path) -> None:
     assert answers(here, model="7b")[1].startswith("Fits: not known without layers")
     nothing = answers(here, model="Llama-3.1-405B", host_memory="10GB", gpu="A100-40G", nodes="1")
     assert nothing[1].startswith("Fits: none of ")
-    assert nothing[1].endswith(" GiB over.")
+    assert nothing[1].endswith(" GiB too much.")
     assert nothing[0] == "Use: no strategy fits."
     assert "nothing fits either" in nothing[2]
     slow = answers(here, model="DeepSeek-V3")
