@@ -595,7 +595,7 @@ async def test_ascii_has_the_same_layout(size: str) -> None:
             (["end"], "Changes to your script"),
             (["escape", "c", "down", "c"], "Side by side"),
             (["escape", "w"], "launch.sh"),
-            (["escape", "question_mark"], "OK fits, FAIL does not"),
+            (["escape", "question_mark"], "OK fits; FAIL does not"),
         ):
             await pilot.press(*keys)
             await until(pilot, lambda words=waits: words in " ".join(frame(pilot).split()))
