@@ -42,7 +42,7 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         await pilot.press("a")
         await shows(pilot, "Write 1 file?")
         await pilot.press("2")
-        await shows(pilot, "applied, u undoes it")
+        await shows(pilot, "✓ applied")
         assert text_of(script) != before
         await pilot.press("v")
         await shows(pilot, "Start this job to prove the fix?", "Runs: ", "train.py", limit_s=30)
