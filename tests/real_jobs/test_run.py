@@ -147,7 +147,7 @@ class TestNothingChanges:
     def test_no_such_command(self) -> None:
         before = set(run_directory.RUNS_DIRECTORY.glob(f"{run_directory.RUN_PREFIX}*"))
         assert "no-such-program: no such command" in refused(ddpwizard("run", "--", "no-such-program"), 127)
-        assert "cannot be started" in refused(ddpwizard("--", "/tmp"), 126)
+        assert "cannot be started" in refused(ddpwizard("run", "--", "/tmp"), 126)
         assert "no command" in refused(ddpwizard("run"), 2)
         assert set(run_directory.RUNS_DIRECTORY.glob(f"{run_directory.RUN_PREFIX}*")) <= before
 
