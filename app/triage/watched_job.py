@@ -29,8 +29,9 @@ def follow_job(before: WatchedJob | None, now: JobReport) -> WatchedJob:
     goes_on = now.verdict.state == "progressing"
     history = extend_history(before.history if before and goes_on else {}, now)
     report = _with_slow_rank(now, history) if goes_on and now.verdict.cause is None else now
-    lasts = before is None or _essence(before.report.verdict) == _essence(report.verdict)
-    return WatchedJob(report, history, report if lasts or before is None else before.lasting)
+    if before is None or _essence(before.report.verdict) == _essence(report.verdict):
+        return WatchedJob(report, history, report)
+    return WatchedJob(report, history, before.lasting)
 
 
 def report_at_end(watched: WatchedJob, last: JobReport) -> JobReport:

@@ -5,7 +5,6 @@ import os
 import re
 
 from ...launchers.rewrite import find_free_port
-from ...review.patches.apply_edits import apply_edits
 from ...system.sockets import LISTEN, list_tcp_sockets
 from ...training_script.edits import Edit
 from ..facts import CaseFacts
@@ -32,7 +31,7 @@ def port_in_script(facts: CaseFacts) -> RecipeResult:
             Place(path=file.path, line=node.lineno, text=file.line(node.lineno), label="the port") for node in nodes
         ]
         if edits:
-            patches.append(FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits)))
+            patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)
 
 
