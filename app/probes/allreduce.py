@@ -234,7 +234,8 @@ def failure_finding(test: AllreduceSection) -> tuple[str, str]:
 def _measured_text(test: AllreduceSection) -> str:
     """Return what a test without GPUs has measured, so that its figures are not taken for those of a link."""
     load = f", at a load of {test.load:g} on {count_text(test.cpus, 'CPU')}" if test.load and test.cpus else ""
-    return f"It ran over {test.backend} on the CPUs of this host{load}. It shows nothing of GPUs and of links between hosts."
+    ran = f"It ran over {test.backend} on the CPUs of this host{load}."
+    return f"{ran} It shows nothing of GPUs and of links between hosts."
 
 
 def _fastest(test: AllreduceSection) -> str:
