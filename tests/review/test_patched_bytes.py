@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 """
 SCRIPTS = {
     "DW101": HEAD + 'rank = int(os.environ.get("RANK", 0))\ntorch.cuda.set_device(rank)',
-    "DW201": HEAD
-    + "def wrap(device):\n    net = torch.nn.Linear(1, 1)\n    ddp = DistributedDataParallel(net)  # Ä\n    ddp.to(device)\n    return ddp",
+    "DW201": HEAD + "def wrap(device):\n    net = torch.nn.Linear(1, 1)\n    ddp = DistributedDataParallel(net)  # Ä\n"
+    "    ddp.to(device)\n    return ddp",
     "DW203": HEAD
     + "loader = DataLoader(data, sampler=DistributedSampler(data))\nfor _ in range(3):\n    for batch in loader:  # Ö\n"
     "        model(batch).backward()",
