@@ -111,6 +111,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
 
 
+STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 
