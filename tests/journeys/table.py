@@ -382,7 +382,7 @@ JOURNEYS: tuple[Journey, ...] = (
         name="heartbeat",
         job=own_hang("heartbeat", ready=("KeyError", 1)),
         causes=("rank-died-survivors-wait",),
-        at=("LABELS[name]",),
+        at=("LABELS[name]", "# PEERS"),
         edits=(Edit("train.py", "LABELS[name])", "LABELS.get(name, 0))"),),
     ),
     Journey(

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 INDEX_LOCK = threading.Lock()
 INDEX = {}
-STALE = {0: 0, 1: 4, 2: 0}  # entries of each rank's index that are out of date
+STALE = {0: 0, 1: 16, 2: 0}  # entries of each rank's index that are out of date
 
 
 def refresh(count, begun):
