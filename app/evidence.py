@@ -35,7 +35,8 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 class Check(msgspec.Struct, frozen=True, omit_defaults=False):
     """Result of a judge about one property of the machine. With a ``finding`` it is evidence, else only information.
 
-    ``detail`` is the observation and its consequence, ``fix`` the command or setting that fixes it.
+    ``detail`` is the observation and its consequence, ``fix`` the command or setting that fixes it. ``is_evidence`` is
+    False if the measurement does not reach what the finding weighs for: a test on CPUs says nothing of GPUs.
     """
 
     id: str
@@ -45,10 +46,11 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=False):
     finding: str = ""
     where: str = ""
     fix: str = ""
+    is_evidence: bool = True
 
     def evidence(self) -> "Evidence | None":
         """Return the evidence of this check, or None if it is only information."""
-        if not self.finding:
+        if not self.finding or not self.is_evidence:
             return None
         what = f"{self.title}: {self.detail}" if self.detail else self.title
         return Evidence(self.finding, "probe", what, where=self.where)
@@ -110,6 +112,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
 
 
+STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 

@@ -17,6 +17,7 @@ from ...knowledge.schema import NATS, Knowledge
 from ..evidence import (
     ONE_PROCESS,
     SCRIPT_ERROR,
+    STARTING,
     Evidence,
     RankedCause,
     ReasonLine,
@@ -41,6 +42,7 @@ NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answ
 STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
 OWN_NATS = 2.0  # evidence for one cause is stronger than "it hangs", which supports many
+STARTING_NATS = NATS["decisive"]  # for "none of these" if the job is still starting
 UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for "none of these"
 ONE_PROCESS_NATS = 11.0
 ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
@@ -105,7 +107,8 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     for item in items:
         kept = around if is_shown and (item.source == "probe" or item.id.startswith(SYMPTOM_ANSWER)) else lines
         for cause, nats in weights.get(item.id, {}).items():
-            kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+            if nats <= 0 or not _is_circumstance(item):
+                kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
     reasons = {id_: _with_surroundings(_discounted(lines[id_]), around[id_]) for id_ in knowledge.causes}
     _step_back(knowledge, reasons)
     scores = {
@@ -132,6 +135,14 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
         for id_ in order
     ]
     return Ranking(ranked, other, several=bool(both))
+
+
+def _is_circumstance(item: Evidence) -> bool:
+    """Return whether an observation is how a job runs, not what is wrong with it.
+
+    It excludes causes and supports none: a job shows it whether it is healthy or not.
+    """
+    return item.source == "job" and item.id.startswith("answer:")
 
 
 def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, list[ReasonLine]]) -> list[str]:
@@ -212,8 +223,10 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
 def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
     """Return the nats for "none of these": an error message of a single process, no mention of several ranks.
 
-    Only if all evidence is text: answers and probes imply a job of several ranks.
+    Only if all evidence is text: answers and probes imply a job of several ranks. Or a job that is still starting.
     """
+    if any(item.id == STARTING for item in items):
+        return STARTING_NATS
     if any(item.source not in TEXT_SOURCES for item in items):
         return 0.0
     return UNRELATED_NATS * shows_unrelated(knowledge, items) + ONE_PROCESS_NATS * any(

@@ -10,9 +10,8 @@ from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
 from ..errors import UserError
 from ..hardware.machine import Machine, machine_from_snapshot
-from ..jobs.types import Process
+from ..jobs.script_path import script_of_job
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
-from ..launchers.recognise import parse_python
 from ..launchers.rewrite import find_free_port
 from ..launchers.types import GeneratedFix
 from ..review.types import ReviewFinding
@@ -242,12 +241,5 @@ def _files_of(report: JobReport | None) -> Iterator[str]:
     for where in (report.verdict.branch, report.verdict.where):
         if where:
             yield where.rpartition(":")[0]
-    for process in report.job.processes[:1]:
-        if script := _script_of(process):
-            yield script
-
-
-def _script_of(process: Process) -> str:
-    python = parse_python(process.command)
-    is_file = python is not None and not python.is_module and python.target.endswith(".py")
-    return str(Path(process.cwd) / python.target) if python and is_file else ""
+    if script := script_of_job(report.job):
+        yield script

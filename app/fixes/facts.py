@@ -14,6 +14,7 @@ import msgspec
 
 from ...knowledge.schema import Cause
 from ..evidence import Evidence
+from ..jobs.script_path import script_of_job
 from ..jobs.types import Process
 from ..launchers.arguments import parse_launcher
 from ..launchers.rank_variables import local_world_size
@@ -211,10 +212,7 @@ class CaseFacts:
             for seen in sorted(report.observed.seen, key=lambda each: each.process.rank not in culprits):
                 for sample in seen.samples[-1:]:
                     yield from (frame.path for frame in reversed(user_frames(sample.stack)))
-            for process in self._processes[:1]:
-                python = parse_python(process.command)
-                if python and not python.is_module and python.target.endswith(".py"):
-                    yield str(Path(process.cwd) / python.target)
+            yield script_of_job(report.job)
         if context.script:
             yield context.script
         yield from (finding.path for finding in context.findings)

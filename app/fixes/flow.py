@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
-from ..diagnosis.job_evidence import review_script, script_of_session, script_of_verdict
+from ..diagnosis.job_evidence import review_script, script_of_report, script_of_session
 from ..evidence import Evidence
 from ..logs.types import Timeline
 from ..probes.context import ProbeContext, level_permitted
@@ -39,7 +39,8 @@ ProofKind = Literal["job", "probe", "command"]
 class FixFlow:
     """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
 
-    ``job`` is a job that only gives facts: one that runs, whatever its verdict, or the one that the session recorded.
+    ``job`` is a job that only gives facts: the one that the user chose, whatever its verdict, or that the session
+    recorded. All files are those of this job; without any, those that the session names.
     ``evidence`` and ``timeline`` are those of the case. A probe above the level ``granted`` proves nothing here.
     """
 
@@ -72,7 +73,7 @@ class FixFlow:
         return planner_fields(CaseFacts(self._context())) if self.cause.family == "memory" else {}
 
     def _context(self) -> FixContext:
-        script = script_of_verdict(self.report) or script_of_session(self._session)
+        script = script_of_report(self._job) if self._job else script_of_session(self._session)
         return FixContext(
             snapshot=self._snapshot,
             script=str(script) if script else None,

@@ -101,8 +101,7 @@ class WizardState:
     @property
     def launch_command(self) -> list[str]:
         """The command line that started the job of the case, or []."""
-        inspected = any(item.source == "job" for item in self.case.evidence)
-        return self.reports[0].job.launcher_command if self.reports and inspected else []
+        return next((each.job.launcher_command for each in self.reports or [] if each.job.id == self.case.job), [])
 
     def recent_logs(self) -> list[Path]:
         """Return the logs that the ranks of this machine's jobs write, and recent ones of the current directory."""
@@ -151,29 +150,38 @@ class WizardState:
         events = session.events if session else []
         return any(event.kind == "proof" and proof_outcome(event) == "proved" for event in events)
 
+    def jobs_for_fix(self, cause: str) -> list[JobReport]:
+        """Return the running jobs that a fix of a cause may be for; of several the user has to choose one."""
+        from ...app.diagnosis.job_of_case import jobs_for_fix
+
+        given = [*logs_of_session(self.case.session), *filter(None, [self.case.script])]
+        return jobs_for_fix(cause, self.reports or [], self.case.job, given, self.timeline)
+
     def fix_flow(
         self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
     ) -> "FixFlow":
-        """Return the fixes of a cause; without a ``report``, for the first job in which the cause was found."""
+        """Return the fixes of a cause for one job and no other: ``report``, else the one that the session recorded.
+
+        Of a job that is not the one of the case, the evidence of the case tells nothing but the machine.
+        """
         from ...app.diagnosis.job_evidence import recorded_job
         from ...app.fixes.flow import FixFlow
 
-        assert self.case.session is not None
-        running = self.reports or []
-        found = report or next((each for each in running if each.verdict.cause == cause), None)
-        if found is None and cause not in self._recorded_jobs:
-            self._recorded_jobs[cause] = recorded_job(self.case.session, cause)
-        recorded = self._recorded_jobs.get(cause) if found is None else None
+        case = self.case
+        assert case.session is not None
+        if report is None and cause not in self._recorded_jobs:
+            self._recorded_jobs[cause] = recorded_job(case.session, cause)
+        is_other = report is not None and bool(case.job) and report.job.id != case.job
         return FixFlow(
             self.knowledge.causes[cause],
             self.knowledge,
-            self.case.session,
+            case.session,
             snapshot=self.snapshot,
-            report=found,
+            report=report if report and report.verdict.cause == cause else None,
             findings=findings,
-            evidence=self.case.evidence,
-            timeline=self.timeline,
-            job=recorded or next(iter(running), None),
+            evidence=[item for item in case.evidence if item.source == "probe"] if is_other else case.evidence,
+            timeline=None if is_other else self.timeline,
+            job=report or self._recorded_jobs.get(cause),
             granted=self.granted,
         )
 
@@ -257,6 +265,12 @@ def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
     head = ("schema", "taken_at", "host", "ddpwizard_version", "failed")
     names = [name for name in snapshot.__struct_fields__ if name not in head and getattr(snapshot, name) is not None]
     return [*names, *snapshot.failed]
+
+
+def logs_of_session(session: Session | None) -> list[str]:
+    """Return the origins of the logs that a session has read, descriptions apart."""
+    rows = [event.data for event in session.events if event.kind == "text"] if session else []
+    return [row["origin"] for row in rows if row["origin"].startswith("/") or not row["words"]]
 
 
 def is_navigation_event(event: SessionEvent) -> bool:
