@@ -14,6 +14,7 @@ from .source import ScriptSource
 from .syntax import FUNCTIONS, Function, dotted_name, is_generator, match_arguments, nodes_of_body, parameters
 
 DEPTH = 12
+MOST_BINDINGS = 100  # a name that is bound more often is reused for anything, and is not followed
 IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__class__", "__path__", "__annotations__"}
 
 _Place = tuple[ast.expr, int | None]  # an expression, and the position in the tuple that it gives
@@ -196,8 +197,9 @@ class Names(Scopes):
 
     def _steps_of_name(self, expr: ast.Name | ast.Attribute, place: int | None) -> "Iterator[ast.AST | _Place]":
         bindings = self.bindings(expr)
-        if not bindings:
+        if not bindings or len(bindings) > MOST_BINDINGS:
             yield expr
+            return
         for binding in bindings:
             if binding.kind == "param":
                 yield from self._steps_to_callers(binding, place)

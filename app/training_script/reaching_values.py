@@ -18,7 +18,7 @@ DEPTH = 4  # of calls that are followed to the values of an outer scope
 
 
 class Absent(Enum):
-    """What a name may hold in place of a value."""
+    """No value: the name is not bound, or holds None."""
 
     UNBOUND = "unbound"
     NONE = "None"
@@ -31,7 +31,7 @@ UNBOUND: State = frozenset([Absent.UNBOUND])
 
 
 def values_at(names: Names, expr: ast.Name | ast.Attribute, stmt: ast.stmt, *, inside: bool = False) -> State:
-    """Return what a name or an attribute of ``self`` may hold before ``stmt`` runs.
+    """Return the values that a name or an attribute of ``self`` may hold before ``stmt`` runs.
 
     ``inside``: at the start of each iteration of the loop ``stmt``. Values are the leaves of ``Names.origins``.
     """
@@ -159,7 +159,7 @@ class _Flow:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the states are not complete, as loops in loops took too long."""
+        """True if the states are not complete, as loops in loops took too long."""
         return self._steps > MOST_STEPS
 
     def block(self, stmts: Sequence[ast.stmt], state: State) -> State:
