@@ -90,6 +90,7 @@ class NextStep(msgspec.Struct, frozen=True):
     expected_gain: float
 
 
+SIGNIFICANT = ("decisive", "strong", "moderate")  # weights of a signature that names an error
 MIN_SHARE_SHOWN = 0.01  # the share from which a cause still matters
 
 
@@ -132,6 +133,18 @@ def answer_parts(id_: str) -> tuple[str, str]:
 def signature_id(cause: Cause, index: int) -> str:
     """Return the evidence id of a cause's log signature."""
     return f"log:{cause.id}/{index}"
+
+
+def is_root_error(id_: str, knowledge: Knowledge) -> bool:
+    """Return whether an evidence id is that of a log signature that names its cause, not one that many causes share."""
+    if not id_.startswith("log:"):
+        return False
+    cause, _, index = id_.removeprefix("log:").rpartition("/")
+    entry = knowledge.causes.get(cause)
+    if entry is None or entry.generic:
+        return False
+    signature = entry.signatures[int(index)]
+    return signature.role == "root" and signature.weight in SIGNIFICANT
 
 
 def clue_id(cause: Cause, index: int) -> str:

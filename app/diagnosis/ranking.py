@@ -2,7 +2,9 @@
 
 Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
 "none of these" starts at 0. Observations from one text are not independent: each further one counts less, the
-strongest first. A softmax over both, at a temperature fitted on real cases, turns the sums into probabilities.
+strongest first. Once a job or its log shows what is wrong, the state of the machine and the symptom count for a cause
+at most as much as what is shown of it: they support it, they do not replace it. A softmax over both, at a temperature
+fitted on real cases, turns the sums into probabilities.
 """
 
 import math
@@ -14,6 +16,7 @@ import msgspec
 from ...knowledge.schema import NATS, Knowledge
 from ..evidence import (
     ONE_PROCESS,
+    SCRIPT_ERROR,
     STARTING,
     Evidence,
     RankedCause,
@@ -21,6 +24,7 @@ from ..evidence import (
     answer_id,
     clue_id,
     confirmed_id,
+    is_root_error,
     shows_unrelated,
     signature_id,
     similar_text_id,
@@ -45,6 +49,7 @@ ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can hav
 TEXT_SOURCES = ("log", "description")
 NEUTRAL_ANSWERS = ("unsure", "not-tried")
 NONE_ANSWER = "none"
+SYMPTOM_ANSWER = answer_id("symptom", "")
 
 Weights = Mapping[str, Mapping[str, float]]  # evidence id -> cause id -> nats
 
@@ -95,13 +100,16 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     An id counts once per case, however often it was observed (one line printed by 8 ranks is one observation).
     """
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
+    around: dict[str, list[ReasonLine]] = defaultdict(list)
     items = _once(evidence)
     unrelated = _unrelated_nats(knowledge, items)
+    is_shown = any(_shows_fault(item, knowledge) for item in items)
     for item in items:
+        kept = around if is_shown and (item.source == "probe" or item.id.startswith(SYMPTOM_ANSWER)) else lines
         for cause, nats in weights.get(item.id, {}).items():
             if nats <= 0 or not _is_circumstance(item):
-                lines[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
-    reasons = {id_: _discounted(lines[id_]) for id_ in knowledge.causes}
+                kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+    reasons = {id_: _with_surroundings(_discounted(lines[id_]), around[id_]) for id_ in knowledge.causes}
     _step_back(knowledge, reasons)
     scores = {
         id_: COMMON_PRIOR_NATS + cause.prior + sum(line.weight for line in reasons[id_])
@@ -161,6 +169,25 @@ def softmax_with_other(scores: Mapping[str, float], other_nats: float = 0.0) -> 
     other = math.exp((other_nats - top) / TEMPERATURE)
     total = other + sum(exponentials.values())
     return {id_: value / total for id_, value in exponentials.items()}, other / total
+
+
+def _shows_fault(item: Evidence, knowledge: Knowledge) -> bool:
+    """Return whether evidence is the verdict on a job, or an error in a log that names its own cause."""
+    if item.source == "log":
+        return item.id == SCRIPT_ERROR or is_root_error(item.id, knowledge)
+    return item.source == "job" and item.id.startswith(verdict_id(""))
+
+
+def _with_surroundings(shown: list[ReasonLine], around: list[ReasonLine]) -> list[ReasonLine]:
+    """Add what does not come from the job or its log; what speaks for the cause counts no more than what is shown."""
+    most = max(0.0, sum(line.weight for line in shown))
+    gain = sum(line.weight for line in around if line.weight > 0)
+    share = min(1.0, most / gain) if gain else 1.0
+    weighed = [
+        msgspec.structs.replace(line, weight=round(line.weight * share, 2)) if line.weight > 0 else line
+        for line in around
+    ]
+    return shown + [line for line in weighed if line.weight]
 
 
 def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:

@@ -16,6 +16,7 @@ from ..probes.run_probes import judge_snapshot, run_probes
 from ..session import OUTCOME_STATUS, Outcome
 from ..snapshot import Snapshot
 from ..system.subprocesses import ProcessOutcome, run_process
+from ..system.supervisor import remove_tree
 from ..system.temporary_directories import make_temporary_directory
 from ..text.units import seconds_text
 from ..triage.types import JobReport
@@ -31,7 +32,6 @@ from .sandbox import (
     private_mounts_problem,
     refuse_unread_writers,
     refuse_writes_outside,
-    remove_directory,
     write_limit_problem,
     write_plan,
 )
@@ -110,7 +110,7 @@ async def prove_by_run(
         environ = {**offline_environment(relaunch.environ, relaunch.cwd), MARK: mark}
         report_progress("starting it again: " + " ".join(relaunch.command))
         task = asyncio.ensure_future(
-            run_process(command, limit_s=limit_s or plan.limit_s, env=environ, cwd=relaunch.cwd)
+            run_process(command, limit_s=limit_s or plan.limit_s, env=environ, cwd=relaunch.cwd, scratch=directory)
         )
         check = ProgressCheck(report, relaunch) if report else None
         result = await watch(task, check, mark, plan.ranks, plan.steady_s, report_progress)
@@ -135,7 +135,7 @@ async def prove_by_run(
             task.cancel()
             await asyncio.wait([task])
             await wait_until_gone(mark)
-        await asyncio.to_thread(remove_directory, directory)
+        await asyncio.to_thread(remove_tree, directory)
 
 
 def _names(changed: list[str]) -> str:

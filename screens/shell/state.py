@@ -3,6 +3,7 @@
 It holds no widget. The functions that inspect the machine can be replaced, so that a recorded machine can be shown.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
+    from ...app.triage.job_history import JobHistory
     from .proof_run import ProofRun
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
@@ -43,7 +45,7 @@ class WizardState:
     ) -> None:
         self.options = options
         self.run_probes = run_probes or self._run_probes
-        self.triage = triage or self._triage
+        self._sample_jobs = triage or self._triage
         self.snapshot: Snapshot | None = None
         self.checks: list[Check] = []
         self.reports: list[JobReport] | None = None  # None: not sampled yet
@@ -56,7 +58,7 @@ class WizardState:
         self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
         self._case: Case | None = None
         self._recorded_jobs: dict[str, JobReport | None] = {}  # by cause, of the session that was resumed
-        self._first_reports: dict[str, JobReport] = {}  # by job id, with the source files as first seen
+        self._history: JobHistory | None = None
 
     @cached_property
     def knowledge(self) -> Knowledge:
@@ -233,6 +235,18 @@ class WizardState:
         for probe in probes_of_snapshot(found):
             self.case.mark_probed(probe)
 
+    async def triage(self, pid: int | None) -> list[JobReport]:
+        """Sample the job of ``pid``, or all jobs; what earlier samples of this run showed is kept.
+
+        Raises:
+            UserError: As ``triage_jobs``.
+        """
+        from ...app.triage.job_history import JobHistory
+
+        reports = await self._sample_jobs(pid)
+        self._history = self._history or JobHistory()
+        return await asyncio.to_thread(self._history.extend, reports, of_all_jobs=pid is None)
+
     async def _run_probes(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
         from ...app.probes.run_probes import run_probes
 
@@ -243,15 +257,7 @@ class WizardState:
         from ...app.triage.triage import triage_jobs
 
         reports = await triage_jobs(pid=pid, allow=self.options.allow or "reads")
-        return self._with_first_sources([report for report in reports if not is_relaunched(report.job)])
-
-    def _with_first_sources(self, reports: list[JobReport]) -> list[JobReport]:
-        """Return the reports with the source files as they were when each job was first sampled."""
-        from ...app.triage.merge_samples import add_first_sources, keep_first_sources
-
-        first = self._first_reports
-        self._first_reports = {report.job.id: add_first_sources(first.get(report.job.id), report) for report in reports}
-        return [keep_first_sources(first.get(report.job.id), report) for report in reports]
+        return [report for report in reports if not is_relaunched(report.job)]
 
 
 def probes_of_snapshot(snapshot: Snapshot) -> list[str]:

@@ -356,4 +356,63 @@ JOURNEYS: tuple[Journey, ...] = (
         at=("dist.all_reduce(pad(",),
         edits=(Edit("train.py", "(0, rank)", "(0, dist.get_world_size())"),),
     ),
+    Journey(
+        name="teacher",
+        job=own_hang("teacher", ready=("epoch", 3)),
+        causes=UNDER_RANK_TEST,
+        at=BRANCH,
+        edits=(
+            Edit(
+                "keep.py",
+                lines(
+                    "    if dist.get_rank() != 0:  # BRANCH",
+                    "        return",
+                    '    state = {"model": model.module.state_dict(), "averages": of_all_ranks(model.module)}',
+                ),
+                lines(
+                    "    averages = of_all_ranks(model.module)",
+                    "    if dist.get_rank() != 0:",
+                    "        return",
+                    '    state = {"model": model.module.state_dict(), "averages": averages}',
+                ),
+            ),
+        ),
+    ),
+    Journey(
+        name="heartbeat",
+        job=own_hang("heartbeat", ready=("KeyError", 1)),
+        causes=("rank-died-survivors-wait",),
+        at=("LABELS[name]", "# PEERS"),
+        edits=(Edit("train.py", "LABELS[name])", "LABELS.get(name, 0))"),),
+    ),
+    Journey(
+        name="forked_lock",
+        job=own_hang("forked_lock", ready=("reads", 3)),
+        causes=("dataloader-stall", "python-lock"),
+        at=("# HANG", "DataLoader("),
+        edits=(Edit("train.py", "    begun.wait()\n", "    worker.join()\n"),),
+    ),
+    Journey(
+        name="wrong_nic",
+        job=Crash(directory="wrong_nic", exported=(("GLOO_SOCKET_IFNAME", "ib0"),)),
+        causes=("wrong-nic",),
+        at=("dist.init_process_group(",),
+    ),
+    Journey(
+        name="leftover",
+        job=Crash(
+            directory="leftover",
+            command="torchrun --nproc-per-node=2 --master-port=29513 train.py",
+            earlier="torchrun --nproc-per-node=2 --master-port=29513 train.py 100000000",
+        ),
+        causes=("port-in-use",),
+        at=("dist.init_process_group(",),
+    ),
+    Journey(
+        name="read_only_home",
+        job=Crash(directory="read_only_home", exported=(("HOME", "/sys/fs"),)),
+        causes=("script-error",),
+        at=("CACHE.mkdir(", "Path.home()"),
+        edits=(Edit("train.py", "Path.home() / ", 'Path("cache").absolute() / '),),
+    ),
 )
