@@ -17,14 +17,14 @@ from ..training_script.edits import Edit
 from ..training_script.source import read_source
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
-from .rules import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
+from .rules import device_by_global_rank, diverging, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
 RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
-    "DW401": conditional_collective.check,
+    "DW401": diverging.check,
 }
 NOT_OURS = {".venv", "venv", ".git", "__pycache__", "node_modules", "site-packages", ".tox", ".eggs"}
 MOST_ROUNDS = 10

@@ -1,0 +1,426 @@
+"""What a program does with other ranks, in order, and where two ranks do different things.
+
+A sequence is a graph of nodes, each with what follows it, so that both branches of a condition go on with the same
+node. A sequence without collectives and exits behind a condition is that condition's rest: such conditions vanish.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .keys import BY_RANK, LOCAL, Key, Keys, Rank
+
+MOST_STEPS = 20_000  # of one comparison
+
+
+class Site(NamedTuple):
+    """A place in a file. Lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+
+
+class Event(NamedTuple):
+    """A call that needs all ranks of a group. ``implied``: the text does not say collective (backward of DDP)."""
+
+    kind: str
+    site: Site
+    implied: bool = False
+    sure: bool = True
+
+
+class Node:
+    """One step of a sequence; equal ones are one object. ``spread``: what its conditions depend on, here or later."""
+
+    __slots__ = ("kinds", "spread")
+
+    def __init__(self, spread: int, kinds: frozenset[str]) -> None:
+        self.spread, self.kinds = spread, kinds
+
+
+class End(Node):
+    """The end: ``next`` (of a loop body), ``break``, ``return``, ``raise``, or ``exit`` (of the program)."""
+
+    __slots__ = ("kind", "site")
+
+    def __init__(self, kind: str, site: Site | None) -> None:
+        super().__init__(0, frozenset())
+        self.kind, self.site = kind, site
+
+
+class Step(Node):
+    """An event."""
+
+    __slots__ = ("event", "next")
+
+    def __init__(self, event: Event, following: Node) -> None:
+        super().__init__(following.spread, following.kinds | {event.kind})
+        self.event, self.next = event, following
+
+
+class Arm(NamedTuple):
+    """What one side of a branch does before both go on: kinds of events; calls of unknown functions; leaves early."""
+
+    kinds: frozenset[str] = frozenset()
+    unknown: bool = False
+    leaves: bool = False
+
+
+class Choice(Node):
+    """A branch."""
+
+    __slots__ = ("arms", "other", "site", "test", "then")
+
+    def __init__(self, test: Key, site: Site, then: Node, other: Node, arms: tuple[Arm, Arm]) -> None:
+        super().__init__(test.spread | then.spread | other.spread, then.kinds | other.kinds)
+        self.test, self.site, self.then, self.other, self.arms = test, site, then, other, arms
+
+    def may_answer(self, event: Event) -> bool:
+        """Return whether the ranks without ``event`` may make it after all, on their own side of the branch."""
+        having = [event.kind in arm.kinds for arm in self.arms]
+        if all(having):
+            return True
+        if any(having):
+            return any(arm.unknown for arm, has in zip(self.arms, having, strict=True) if not has)
+        return any(arm.unknown for arm in self.arms if arm.leaves)
+
+
+class Loop(Node):
+    """A loop. ``count``: what decides the number of rounds; ``free``: ranks may run different numbers of rounds."""
+
+    __slots__ = ("body", "count", "free", "next", "site", "test_led")
+
+    def __init__(self, count: Key, site: Site, body: Node, following: Node, *, free: bool, test_led: bool) -> None:
+        super().__init__(count.spread | body.spread | following.spread, body.kinds | following.kinds)
+        self.count, self.site, self.body, self.next = count, site, body, following
+        self.free, self.test_led = free, test_led
+
+
+class Call(Node):
+    """A call of a function of the program."""
+
+    __slots__ = ("body", "next", "site")
+
+    def __init__(self, body: Node, site: Site, following: Node) -> None:
+        super().__init__(body.spread | following.spread, body.kinds | following.kinds)
+        self.body, self.site, self.next = body, site, following
+
+
+class Divergence(NamedTuple):
+    """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
+
+    ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where the functions
+    were called, outermost first. ``leaves``: the rank without the event leaves the function or loop there.
+    """
+
+    first: Event
+    second: Event | None
+    decided: Site
+    by: int
+    calls: tuple[Site, ...]
+    ranks: tuple[int, int]
+    loop: bool = False
+    leaves: Site | None = None
+
+
+class OverBudget(Exception):
+    """The comparison took too many steps."""
+
+
+class Comparison:
+    """Comparison of the sequences of two ranks."""
+
+    def __init__(self, keys: Keys, first: Rank, second: Rank) -> None:
+        self.keys, self.ranks = keys, (first, second)
+        self.steps = 0
+        self.found: list[Divergence] = []
+        self._known: dict[tuple[int, int, int], bool] = {}
+        self._joined: dict[tuple[int, int], Node] = {}
+
+    def run(self, root: Node) -> list[Divergence]:
+        """Return where the two ranks part in ``root``, each place once."""
+        self._compare(root, root, None, 0, ())
+        return self.found
+
+    def _compare(
+        self, a: Node, b: Node, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...], assumed: "dict[Key, bool] | None" = None
+    ) -> set[tuple[str, str]]:
+        """Compare from here on; return the pairs of different ends that are reached.
+
+        ``assumed``: conditions that are the same on both ranks, with the truth that was taken since the ranks parted.
+        """
+        ends: set[tuple[str, str]] = set()
+        assumed = assumed or {}
+        while True:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise OverBudget
+            if a is b and not a.spread & (BY_RANK | LOCAL):
+                return ends
+            if a is b:
+                decided, by = None, 0
+            key = (id(a), id(b), frozenset(assumed.items()))
+            if key in self._known:
+                return ends
+            self._known[key] = True
+            if isinstance(a, Choice) or isinstance(b, Choice):
+                arms = self._arms(a, b, decided, by, assumed)
+                if len(arms) == 1:
+                    a, b, decided, by, assumed = arms[0]
+                    continue
+                for first, second, place, spread, taken in arms:
+                    before = len(self.found)
+                    ends |= self._compare(first, second, place, spread, calls, taken)
+                    if len(self.found) > before and a is not b:
+                        break
+                return ends
+            if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
+                before = len(self.found)
+                inner = self._compare(a.body, b.body, decided if a is not b else None, by, (*calls, a.site))
+                if inside := self.found[before:]:
+                    # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
+                    del self.found[before:]
+                    known_before, self._known = self._known, {}
+                    ends |= self._compare(self._entered(a), self._entered(b), decided, by, calls, assumed)
+                    self._known |= known_before
+                    if len(self.found) > before:
+                        known = {each.first.site for each in inside}
+                        self.found[before:] = inside + [each for each in self.found[before:] if each.first.site not in known]
+                    return ends
+                if any("exit" in pair for pair in inner):
+                    ends |= {pair for pair in inner if "exit" in pair}
+                a, b = a.next, b.next
+                continue
+            if isinstance(a, Call) or isinstance(b, Call):
+                a = self._entered(a) if isinstance(a, Call) else a
+                b = self._entered(b) if isinstance(b, Call) else b
+                continue
+            if isinstance(a, Loop) or isinstance(b, Loop):
+                if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
+                    ends |= self._loop(a, b, decided, by, calls)
+                    a, b = a.next, b.next
+                    continue
+                if isinstance(a, Loop) and not a.body.kinds:
+                    a = a.next
+                    continue
+                if isinstance(b, Loop) and not b.body.kinds:
+                    b = b.next
+                    continue
+                if a.kinds == b.kinds:
+                    return ends  # a leader and its workers: both sides communicate by the same kinds of calls
+                self._part(a, b, decided, by, calls)
+                return ends
+            if isinstance(a, Step) and isinstance(b, Step):
+                if a.event.kind != b.event.kind:
+                    self._part(a, b, decided, by, calls)
+                    return ends
+                a, b = a.next, b.next
+                continue
+            if isinstance(a, End) and isinstance(b, End):
+                if a.kind != b.kind:
+                    ends.add((a.kind, b.kind))
+                return ends
+            self._part(a, b, decided, by, calls)
+            return ends
+
+    def _arms(
+        self, a: Node, b: Node, decided: "Choice | Loop | None", by: int, assumed: "dict[Key, bool]"
+    ) -> "list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]]":
+        """Return the pairs of branches that two ranks may take."""
+        first, second = self.ranks
+        if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
+            seen_a, seen_b = self._seen(a.test, first, assumed), self._seen(b.test, second, assumed)
+            if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
+                same = a is b  # what both take in the same way needs no assumption
+                arms = [
+                    (a.then, b.then, decided, by, assumed if same else self._assume(assumed, seen_a, True)),
+                    (a.other, b.other, decided, by, assumed if same else self._assume(assumed, seen_a, False)),
+                ]
+                if seen_a.spread & LOCAL:
+                    arms.append((a.then, b.other, a, LOCAL, assumed))
+                return arms
+            reached: list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]] = []
+            for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
+                for truth_b, arm_b, then_b in self._taken(b, self._seen(b.test, second, then_a), then_a):
+                    same = truth_a == truth_b
+                    spread = by if same else by | BY_RANK | (a.test.spread & LOCAL)
+                    reached.append((arm_a, arm_b, decided if same else a, spread, then_b))
+            return sorted(reached, key=lambda arm: arm[3] != by)
+        if isinstance(a, Choice):
+            taken = self._taken(a, self._seen(a.test, first, assumed), assumed)
+            return [(arm, b, decided or a, by or a.test.spread, then) for _, arm, then in taken]
+        assert isinstance(b, Choice)
+        taken = self._taken(b, self._seen(b.test, second, assumed), assumed)
+        return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
+
+    def _seen(self, test: Key, rank: Rank, assumed: "dict[Key, bool]") -> Key:
+        """Return a condition as one rank sees it, with what has been assumed."""
+        seen = self.keys.specialise(test, rank)
+        return self._settled(seen, assumed) if assumed else seen
+
+    def _settled(self, key: Key, assumed: "dict[Key, bool]") -> Key:
+        if key in assumed:
+            return self.keys.constant(assumed[key])
+        if key.op in ("not", "and", "or"):
+            return self.keys.make(key.op, *(self._settled(arg, assumed) for arg in key.args))
+        return key
+
+    def _assume(self, assumed: "dict[Key, bool]", key: Key, truth: bool) -> "dict[Key, bool]":
+        if key.spread & LOCAL or key.is_constant:
+            return assumed
+        if key.op == "not":
+            return self._assume(assumed, key.args[0], not truth)
+        if (key.op == "and" and truth) or (key.op == "or" and not truth):
+            for arg in key.args:
+                assumed = self._assume(assumed, arg, truth)
+            return assumed
+        return {**assumed, key: truth}
+
+    def _taken(
+        self, choice: Choice, seen: Key, assumed: "dict[Key, bool]"
+    ) -> "list[tuple[bool, Node, dict[Key, bool]]]":
+        if seen.is_constant:
+            return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
+        return [
+            (True, choice.then, self._assume(assumed, seen, True)),
+            (False, choice.other, self._assume(assumed, seen, False)),
+        ]
+
+    def _loop(
+        self, a: Loop, b: Loop, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
+    ) -> set[tuple[str, str]]:
+        """Compare two runs of one loop: the number of rounds, then a round."""
+        first, second = self.ranks
+        count_a, count_b = self.keys.specialise(a.count, first), self.keys.specialise(b.count, second)
+        event = first_event(a.body)
+        differ = count_a is not count_b and (is_certain(count_a) and is_certain(count_b))
+        if event and not a.free and (differ or count_a.spread & LOCAL):
+            spread = BY_RANK if count_a is not count_b else LOCAL
+            self._add(Divergence(event, None, a.site, spread, calls, (first.rank, second.rank), loop=True))
+            return set()
+        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls)
+        for pair in inner:
+            rounds = "break" in pair or "next" in pair
+            if event and rounds and not a.free and "raise" not in pair:
+                site, spread = leaving(a.body, pair, self.keys, self.ranks)
+                if site:
+                    self._add(Divergence(event, None, site, spread, calls, (first.rank, second.rank), loop=True))
+                    return set()
+        rest = {pair for pair in inner if ("return" in pair or "exit" in pair) and "raise" not in pair}
+        if rest and not event and (later := first_event(a.next)):
+            site, spread = leaving(a.body, next(iter(rest)), self.keys, self.ranks)
+            if site:
+                self._add(Divergence(later, None, site, spread, calls, (first.rank, second.rank), leaves=site))
+        return set()
+
+    def _part(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]) -> None:
+        if decided is None or any(isinstance(node, End) and node.kind == "raise" for node in (a, b)):
+            return
+        event_a, event_b = first_event(a), first_event(b)
+        first = event_a or event_b
+        if first is None:
+            return
+        second = event_b if event_a else None
+        if isinstance(decided, Choice) and second is None and decided.may_answer(first):
+            return
+        ended = next((node for node in (a, b) if isinstance(node, End)), None)
+        if ended is not None and ended.kind == "next" and event_a is None is event_b:
+            return
+        self._add(
+            Divergence(
+                first,
+                second,
+                decided.site,
+                by,
+                calls,
+                (self.ranks[0].rank, self.ranks[1].rank),
+                leaves=ended.site if ended and ended.kind != "next" else None,
+            )
+        )
+
+    def _add(self, found: Divergence) -> None:
+        if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
+            self.found.append(found)
+
+    def _entered(self, call: Call) -> Node:
+        """Return the body of a function followed by what comes after the call."""
+        return self._followed(call.body, call.next)
+
+    def _followed(self, node: Node, following: Node) -> Node:
+        key = (id(node), id(following))
+        if key not in self._joined:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise OverBudget
+            match node:
+                case End():
+                    made: Node = following if node.kind == "return" else node
+                case Step():
+                    made = Step(node.event, self._followed(node.next, following))
+                case Choice():
+                    then, other = self._followed(node.then, following), self._followed(node.other, following)
+                    made = Choice(node.test, node.site, then, other, node.arms)
+                case Loop():
+                    rest = self._followed(node.next, following)
+                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)
+                case Call():
+                    made = Call(node.body, node.site, self._followed(node.next, following))
+                case _:
+                    raise AssertionError(node)
+            self._joined[key] = made
+        return self._joined[key]
+
+
+UNCERTAIN = {"changing", "one of", "recursive", "deep"}  # values of which not every part is known
+
+
+def is_certain(key: Key) -> bool:
+    """Return whether all parts of a value are known expressions."""
+    return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def first_event(node: Node) -> Event | None:
+    """Return the first event that a sequence may reach, in the order of the text, or None."""
+    pending, seen = [node], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen or not node.kinds:
+            continue
+        seen.add(id(node))
+        match node:
+            case Step():
+                return node.event
+            case Choice():
+                pending += [node.other, node.then]
+            case Loop() | Call():
+                pending += [node.next, node.body]
+    return None
+
+
+def leaving(body: Node, pair: tuple[str, str], keys: Keys, ranks: tuple[Rank, Rank]) -> tuple[Site | None, int]:
+    """Return the condition at which ranks leave a round in different ways, and what it depends on."""
+    for node in nodes(body):
+        if isinstance(node, Choice) and node.test.spread & (BY_RANK | LOCAL):
+            ways = {end.kind for arm in (node.then, node.other) for end in nodes(arm) if isinstance(end, End)}
+            if ways.issuperset(pair):
+                return node.site, node.test.spread
+    return None, 0
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """Yield each node of a sequence once, bodies of called functions left out."""
+    pending, seen = [node], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        match node:
+            case Step() | Call():
+                pending.append(node.next)
+            case Choice():
+                pending += [node.other, node.then]
+            case Loop():
+                pending += [node.next, node.body]
