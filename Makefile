@@ -1,4 +1,4 @@
-# make run · make test · make test-fast · make test-jobs · make test-calibration · make lint · make bench
+# make run · make test · make test-fast · make test-jobs · make test-calibration · make lint · make bench · make journeys
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: run install test test-fast test-jobs test-calibration lint format bench calibrate soak assets clean
+.PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench calibrate soak assets clean
 
 run: install
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/ddpwizard $(ARGS); else $(BIN)/ddpwizard --demo --plain $(ARGS); fi
@@ -48,6 +48,10 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# ARGS: names of journeys, default all. No other distributed job may run meanwhile.
+journeys: install
+	$(BIN)/python tests/journeys $(ARGS)
 
 bench: install
 	$(BIN)/python tests/bench $(ARGS)

@@ -18,7 +18,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no nam
 COMMANDS = {
     "diagnose": "Rank causes from logs, an error or a description.",
     "doctor": "Check this machine.",
-    "explain": "Explain one cause and its fixes.",
+    "explain": "Explain a cause and its fixes, a rule of the review, or a term.",
     "kb": "Check, list or draw the knowledge base.",
     "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",
@@ -144,7 +144,9 @@ def _open_screen(request: Any) -> int:
 
 
 def _report_exception(error: Exception, wants_json: bool) -> int:
-    next_step = f"the traceback is in {_log_traceback()}"
+    from .app.system.error_log import log_traceback
+
+    next_step = f"the traceback is in {log_traceback()}"
     return _report_error(f"{type(error).__name__}: {error}", next_step, ExitCode.USAGE, wants_json)
 
 
@@ -159,25 +161,6 @@ def _report_error(message: str, next_step: str, code: int, wants_json: bool) -> 
             print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
     print_progress(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else ""))
     return code
-
-
-def _log_traceback() -> str:
-    import logging
-    import traceback
-
-    from .app.system import paths
-    from .app.text.redact import redact_text
-
-    path = paths.log_file()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as log:
-            os.fchmod(log.fileno(), 0o600)
-            log.write(redact_text(traceback.format_exc()) + "\n")
-    except OSError as error:
-        logging.getLogger(__name__).debug("no log file: %s", error)
-        return "no file: the state directory cannot be written"
-    return str(path)
 
 
 if __name__ == "__main__":

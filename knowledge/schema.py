@@ -76,6 +76,7 @@ class FixSpec(StrictStruct, frozen=True):
     all three ``{name|fallback}`` is a fact of the case (``facts.yaml``), and ``code`` gets the user's variable names.
     ``at``: the calls of the user's script that it is about. It is offered first if one of ``when`` holds, after all
     others if none of them does, and last if one of ``unless`` does; both name findings or conditions of ``facts.yaml``.
+    ``diagnostic``: it shows the fault and does not remove it, so it comes after those that do.
     """
 
     id: str
@@ -91,6 +92,7 @@ class FixSpec(StrictStruct, frozen=True):
     recipe: str = ""
     set: list[CallOption] = []
     at: list[str] = []
+    diagnostic: bool = False
     when: list[str] = []
     unless: list[str] = []
 

@@ -90,7 +90,8 @@ def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bo
         found = add_to_case(case, find_sources(paths), _progress())
         in_scope, timeline = found.in_scope, found.timeline
     if script:
-        from ..review.review import evidence_of_findings, review_file
+        from ..review.file_review import review_file
+        from ..review.review import evidence_of_findings
 
         case.add(evidence_of_findings(review_file(Path(script), case.knowledge)))
         in_scope = True

@@ -18,191 +18,265 @@ from ..fixes.records import AppliedFix
 from ..fixes.types import FilePatch, Fix
 from ..options import Options, knowledge_for
 from ..review import output_formats
-from ..review.review import RULES, apply_fixes, review_text, scripts_in
-from ..review.types import ReviewFinding
+from ..review.file_review import review_source
+from ..review.files import FoundFile, files_to_review
+from ..review.many_files import review_files
+from ..review.rule_table import rules_with_texts
+from ..review.settings import ReviewSettings, settings_for
+from ..review.types import ReviewedFile, ReviewFinding, SkippedFile
 from ..system.paths import relative_to_cwd
 from ..text import redact
 from ..text.diff import unified_diff
 from ..text.json_output import print_json, public_document
-from ..text.terminal import print_line, print_patch, print_progress
-from ..training_script.source import NEWLINE, read_source
+from ..text.terminal import align_columns, print_line, print_patch, print_progress
 from .common import common_options
 
 
-class _Script(msgspec.Struct):
-    """A file under review: its text, its findings, and its text after the patches."""
+class _Request(msgspec.Struct, kw_only=True):
+    """The options of one review."""
 
-    path: Path
-    text: str
-    encoding: str
-    findings: list[ReviewFinding]
-    after: str
-    done: list[ReviewFinding]
+    paths: Sequence[Path]
+    diff: bool
+    fix: bool
+    unsafe_fixes: bool
+    rules: Sequence[str]
+    format_: str | None
+    exclude: Sequence[str]
+    force_exclude: bool
+    statistics: bool
+    options: Options
+
+    @property
+    def safeties(self) -> list[Safety]:
+        """The levels of safety of the patches to make."""
+        if not (self.fix or self.diff):
+            return []
+        return ["safe", "unsafe"] if self.unsafe_fixes or self.diff else ["safe"]
 
 
 @click.command(name="review")
-@click.argument("paths", nargs=-1, metavar="PATH…", required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="PATH…", type=click.Path(path_type=Path))
 @click.option("--diff", is_flag=True, help="Print one patch with every fix, safe and unsafe; write nothing.")
 @click.option("--fix", is_flag=True, help="Show the safe fixes and apply them; ddpwizard undo reverts them.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: also apply fixes that may change behaviour.")
 @click.option("--rule", "rules", metavar="ID", multiple=True, help="Only this rule. Repeatable.")
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules with their severity, and review nothing.")
+@click.option("--exclude", metavar="GLOB", multiple=True, help="Leave out these files, as in .gitignore. Repeatable.")
+@click.option("--force-exclude", is_flag=True, help="Apply the exclude patterns of pyproject.toml to given files too.")
+@click.option("--statistics", is_flag=True, help="Print the number of findings of each rule instead of the findings.")
 @click.option(
     "--format", "format_", type=click.Choice(["sarif", "github"]), help="Output for code scanning or GitHub Actions."
 )
 @common_options
-def command(
-    paths: Sequence[Path],
-    diff: bool,
-    fix: bool,
-    unsafe_fixes: bool,
-    rules: Sequence[str],
-    format_: str | None,
-    options: Options,
-) -> int:
-    """Find distributed-training bugs in scripts. A directory means every .py file below it.
+def command(list_rules: bool, options: Options, **given: Any) -> int:
+    """Find distributed-training bugs in scripts and notebooks. A directory means every .py and .ipynb file below it.
 
-    Exit code 1: findings remain.
+    Files that .gitignore or exclude in [tool.ddpwizard.review] of pyproject.toml leave out are not reviewed. A comment
+    `# ddpwizard: ignore[DW401] reason` suppresses a finding. Exit code 1: findings remain. A file that cannot be
+    reviewed is one line; exit code 2: no file could be.
 
     \b
     Examples:
       ddpwizard review train.py
       ddpwizard review train.py --diff | git apply
       ddpwizard review src/ --fix --unsafe-fixes
+      ddpwizard review . --exclude 'tests/' --statistics
     """
-    _check(diff, fix, unsafe_fixes, rules, format_, options)
+    request = _Request(options=options, **given)
     knowledge = knowledge_for(options)
-    safeties: list[Safety] = ["safe", "unsafe"] if unsafe_fixes or diff else ["safe"]
-    scripts, unread = _read(paths, knowledge, rules or None, safeties if fix or diff else [])
-    if fix:
-        for script in scripts:
-            for line in unified_diff(script.text, script.after, relative_to_cwd(str(script.path))).splitlines():
-                print_progress(line)
-        applied = _apply(scripts)
-        for script in scripts if applied else []:
-            script.text, script.findings = (
-                script.after,
-                review_text(script.after, str(script.path), knowledge, rules or None),
-            )
-        _tell_applied(scripts, applied)
-    findings = [finding for script in scripts for finding in script.findings]
-    if unread and not findings:
-        raise UserError(unread[0], "pass Python 3 scripts, or omit this file")
-    for problem in unread:
-        print_progress(f"left out: {problem}")
-    if options.json:
-        body = {"findings": [output_formats.finding_as_json(finding) for finding in findings]}
-        print_json(public_document("review", knowledge, body))
-    elif format_ == "sarif":
-        print_json(_plain(output_formats.sarif_log(findings, knowledge, __version__)))
-    elif format_ == "github":
-        for finding in findings:
-            print_line(output_formats.github_command(finding))
-    elif diff:
-        _show_patch(scripts)
-    else:
-        _show(scripts, knowledge, options.ascii)
+    if list_rules:
+        return _list_rules(knowledge, options)
+    _check(request, knowledge)
+    files, skipped = _find(request, knowledge)
+    reviewed: list[ReviewedFile] = []
+    for result in review_files(files, knowledge, request.safeties):
+        if isinstance(result, ReviewedFile):
+            reviewed.append(result)
+        else:
+            skipped.append(result)
+    if skipped and not reviewed:
+        more = f" (and {len(skipped) - 1} more that cannot be reviewed)" if len(skipped) > 1 else ""
+        raise UserError(skipped[0].message + more, skipped[0].next_step)
+    for each in skipped:
+        print_progress(f"left out: {each.message}")
+    if request.fix:
+        settings = {str(file.path.absolute()): file.settings for file in files}
+        reviewed = _apply(reviewed, settings, knowledge)
+    findings = [finding for file in reviewed for finding in file.findings]
+    _print(request, reviewed, skipped, knowledge)
     return ExitCode.FOUND if findings else ExitCode.OK
 
 
-def _check(
-    diff: bool, fix: bool, unsafe_fixes: bool, rules: Sequence[str], format_: str | None, options: Options
-) -> None:
-    for rule in rules:
-        if rule not in RULES:
-            raise UserError(f"--rule {rule}: no such rule", "rules: " + ", ".join(RULES))
-    if diff and fix:
+def _check(request: _Request, knowledge: Knowledge) -> None:
+    known = rules_with_texts(knowledge)
+    if not request.paths:
+        raise UserError("Missing argument 'PATH…'", "give a script, a notebook or a directory")
+    for rule in request.rules:
+        if rule not in known:
+            raise UserError(f"--rule {rule}: no such rule", "rules: " + ", ".join(known))
+    if request.diff and request.fix:
         raise UserError("--diff writes nothing and --fix writes", "give one of them")
-    if unsafe_fixes and not fix:
+    if request.unsafe_fixes and not request.fix:
         raise UserError("--unsafe-fixes has no effect without --fix", "add --fix; --diff shows unsafe fixes anyway")
-    if format_ and (options.json or diff):
+    if request.format_ and (request.options.json or request.diff):
         raise UserError("--format, --json and --diff each fill standard output", "give one of them")
-    if options.json and diff:
+    if request.options.json and request.diff:
         raise UserError("--json and --diff each fill standard output", "--json holds the diff of every fix already")
+    if request.statistics and (request.format_ or request.diff):
+        raise UserError("--statistics, --format and --diff each fill standard output", "give one of them")
 
 
-def _read(
-    paths: Sequence[Path], knowledge: Knowledge, rules: Sequence[str] | None, safeties: Sequence[Safety]
-) -> tuple[list[_Script], list[str]]:
-    """Review every file; an unreadable file is an error if it was named, and reported if a directory contains it."""
-    scripts: list[_Script] = []
-    unread: list[str] = []
-    for path, named in scripts_in(paths):
-        try:
-            absolute = path.absolute()
-            _, text, encoding = read_source(path)
-            findings = review_text(text, str(absolute), knowledge, rules)
-            after, done = (
-                apply_fixes(text, str(absolute), knowledge, rules, safeties) if findings and safeties else (text, [])
-            )
-            scripts.append(_Script(absolute, text, encoding, findings, after, done))
-        except UserError as error:
-            if named:
-                raise
-            unread.append(error.message)
-    return scripts, unread
+def _find(request: _Request, knowledge: Knowledge) -> tuple[list[FoundFile], list[SkippedFile]]:
+    """Return the files to review with the settings of their projects, and the paths without any."""
+    known = rules_with_texts(knowledge)
+    warned: set[str] = set()
+
+    def settings_of(directory: Path) -> ReviewSettings:
+        settings = settings_for(directory, known)
+        for problem in settings.problems:
+            if problem not in warned:
+                print_progress(f"ddpwizard: {problem}")
+        warned.update(settings.problems)
+        return msgspec.structs.replace(settings, select=tuple(request.rules), ignore=()) if request.rules else settings
+
+    files: list[FoundFile] = []
+    skipped: list[SkippedFile] = []
+    for item in files_to_review(request.paths, settings_of, request.exclude, force_exclude=request.force_exclude):
+        if isinstance(item, FoundFile):
+            files.append(item)
+        else:
+            skipped.append(item)
+    return files, skipped
 
 
-def _apply(scripts: list[_Script]) -> AppliedFix | None:
-    """Write all patches together, so that one ``undo`` reverts them."""
-    changed = [script for script in scripts if script.after != script.text]
+def _apply(
+    reviewed: Sequence[ReviewedFile], settings: dict[str, ReviewSettings], knowledge: Knowledge
+) -> list[ReviewedFile]:
+    """Write all patches together, so that one ``undo`` reverts them, and return the review of what is left."""
+    changed = {file.path: file.patched for file in reviewed if file.patched}
+    for path, patched in changed.items():
+        for line in unified_diff(patched.before, patched.after, relative_to_cwd(path)).splitlines():
+            print_progress(line)
     if not changed:
-        return None
-    causes = Counter(finding.cause for script in changed for finding in script.done)
+        print_progress("nothing applied: no patch with the allowed safety")
+        return [*reviewed]
+    done = [finding for patched in changed.values() for finding in patched.done]
     fix = Fix(
         id="review",
-        cause=causes.most_common(1)[0][0],
-        title=", ".join(dict.fromkeys(finding.fix.id for s in changed for finding in s.done if finding.fix)),
+        cause=Counter(finding.cause for finding in done).most_common(1)[0][0],
+        title=", ".join(dict.fromkeys(finding.fix.id for finding in done if finding.fix)),
         safety="unsafe",
-        patches=[FilePatch(path=str(s.path), before=s.text, after=s.after) for s in changed],
+        patches=[FilePatch(path=path, before=p.before, after=p.after) for path, p in changed.items()],
     )
-    return apply_fix(fix, Path.cwd())
+    _report_applied(apply_fix(fix, Path.cwd()), done)
+    left: list[ReviewedFile] = []
+    for file in reviewed:
+        if file.patched:
+            findings, excerpts = review_source(file.patched.after, file.path, settings[file.path], knowledge)
+            left.append(ReviewedFile(path=file.path, findings=findings, excerpts=excerpts))
+        else:
+            left.append(file)
+    return left
 
 
-def _tell_applied(scripts: list[_Script], applied: AppliedFix | None) -> None:
-    if not applied:
-        print_progress("nothing applied: no patch with the allowed safety")
-        return
-    for script in scripts:
-        for finding in script.done:
-            assert finding.fix
-            print_progress(f"applied {finding.fix.id} ({finding.rule}) to {relative_to_cwd(str(script.path))}")
+def _report_applied(applied: AppliedFix, done: Sequence[ReviewFinding]) -> None:
+    for finding in done:
+        assert finding.fix
+        print_progress(f"applied {finding.fix.id} ({finding.rule}) to {relative_to_cwd(finding.path)}")
     print_progress(f"revert with: ddpwizard undo {applied.id}")
 
 
-def _show(scripts: list[_Script], knowledge: Knowledge, ascii_only: bool) -> None:
-    findings = [finding for script in scripts for finding in script.findings]
-    for script in scripts:
-        lines = NEWLINE.split(script.text)
-        for finding in script.findings:
-            for line in output_formats.finding_lines(finding, lines, knowledge, ascii_only):
+def _print(
+    request: _Request, reviewed: Sequence[ReviewedFile], skipped: Sequence[SkippedFile], knowledge: Knowledge
+) -> None:
+    findings = [finding for file in reviewed for finding in file.findings]
+    if request.options.json:
+        body: dict[str, Any] = {
+            "findings": [output_formats.finding_as_json(finding) for finding in findings],
+            "skipped": [output_formats.skipped_as_json(each) for each in skipped],
+            "files": len(reviewed),
+        }
+        if request.statistics:
+            counts = Counter(finding.rule for finding in findings)
+            body["statistics"] = [{"rule": rule, "findings": count} for rule, count in counts.most_common()]
+        print_json(public_document("review", knowledge, body))
+    elif request.format_ == "sarif":
+        print_json(_plain(output_formats.sarif_log(findings, skipped, knowledge, __version__)))
+    elif request.format_ == "github":
+        for finding in findings:
+            print_line(output_formats.github_command(finding))
+        for each in skipped:
+            print_line(output_formats.github_command_of_skipped(each))
+    elif request.diff:
+        _show_patch(reviewed)
+    else:
+        if request.statistics:
+            _show_statistics(findings, knowledge)
+        else:
+            _show_findings(reviewed, knowledge, request.options.ascii)
+        _show_summary(findings, len(reviewed), len(skipped), knowledge)
+
+
+def _show_findings(reviewed: Sequence[ReviewedFile], knowledge: Knowledge, ascii_only: bool) -> None:
+    for file in reviewed:
+        for finding, excerpt in zip(file.findings, file.excerpts, strict=True):
+            for line in output_formats.finding_lines(finding, excerpt, knowledge, ascii_only):
                 print_line(line)
             print_line()
-    files = f"{len(scripts)} file{'s' if len(scripts) != 1 else ''}"
+
+
+def _show_statistics(findings: Sequence[ReviewFinding], knowledge: Knowledge) -> None:
+    every = rules_with_texts(knowledge)
+    counts = Counter(finding.rule for finding in findings)
+    rows = [(f"{count:>6,}", rule, every[rule].title) for rule, count in counts.most_common()]
+    for line in align_columns(rows) if rows else ():
+        print_line(line)
+
+
+def _show_summary(findings: Sequence[ReviewFinding], files: int, skipped: int, knowledge: Knowledge) -> None:
+    where = f"{files:,} file{'s' if files != 1 else ''}"
+    left_out = f"; {skipped:,} left out" if skipped else ""
     if not findings:
-        print_line(f"Nothing found in {files}. Rules: {', '.join(RULES)}.")
+        rules = ", ".join(knowledge.rules) if len(knowledge.rules) < 10 else f"{len(knowledge.rules)}, see --rules"
+        print_line(f"Nothing found in {where}{left_out}. Rules: {rules}.")
         return
     safeties = Counter(finding.fix.safety for finding in findings if finding.fix)
     patches = safeties["safe"] + safeties["unsafe"]
-    print_line(f"{len(findings)} found in {files}; {patches} with a patch ({safeties['unsafe']} of them unsafe)")
+    unsafe = f"{patches} with a patch ({safeties['unsafe']} of them unsafe)"
+    print_line(f"{len(findings)} found in {where}; {unsafe}{left_out}")
     if patches:
         unsafe = " --unsafe-fixes" if safeties["unsafe"] else ""
         print_line(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo reverts it")
 
 
-def _show_patch(scripts: list[_Script]) -> None:
+def _show_patch(reviewed: Sequence[ReviewedFile]) -> None:
     """Print the patch on stdout in the encoding of each file; print fixed and remaining findings on stderr."""
-    for script in scripts:
-        for finding in script.findings:
+    for file in reviewed:
+        for finding in file.findings:
             safety = finding.fix.safety if finding.fix else "display"
             why = f": {finding.fix.why_unsafe}" if finding.fix and finding.fix.why_unsafe else ""
             print_progress(f"{relative_to_cwd(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
-        patch = unified_diff(script.text, script.after, relative_to_cwd(str(script.path)))
+        if not file.patched:
+            continue
+        patch = unified_diff(file.patched.before, file.patched.after, relative_to_cwd(file.path))
         if sys.stdout.isatty():
             print_patch(patch)
         else:
             sys.stdout.flush()
-            sys.stdout.buffer.write(patch.encode(script.encoding, "surrogateescape"))
+            sys.stdout.buffer.write(patch.encode(file.patched.encoding, "surrogateescape"))
     sys.stdout.flush()
+
+
+def _list_rules(knowledge: Knowledge, options: Options) -> int:
+    every = rules_with_texts(knowledge)
+    if options.json:
+        body = {"rules": [output_formats.rule_as_json(id_, rule) for id_, rule in every.items()]}
+        print_json(public_document("rules", knowledge, body))
+        return ExitCode.OK
+    rows = [(id_, rule.severity, rule.safety, rule.title) for id_, rule in every.items()]
+    for line in align_columns([("rule", "severity", "patch", "finds"), *rows]):
+        print_line(line)
+    return ExitCode.OK
 
 
 def _plain(document_: dict[str, Any]) -> dict[str, Any]:

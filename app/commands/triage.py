@@ -16,7 +16,7 @@ from ..errors import InspectionError, UserError
 from ..exit_codes import ExitCode
 from ..jobs import other_processes
 from ..options import Options, knowledge_for
-from ..review.review import review_file
+from ..review.file_review import review_file
 from ..system import procfs
 from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document

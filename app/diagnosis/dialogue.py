@@ -2,6 +2,7 @@
 
 from ..evidence import Diagnosis
 from .case import FRONT_DOOR, SCRIPT_PATH, Case
+from .symptoms import symptom_of
 
 OUT_OF_SCOPE = "Nothing in it is known here as a problem of distributed training. A log, or more words, would help."
 NO_CAUSE = "No known cause matched yet. A longer log or a few answers would help."
@@ -53,8 +54,9 @@ def next_offer(case: Case, diagnosis: Diagnosis) -> str:
 
 
 def questions_left(case: Case) -> int:
-    """Return how many more questions may be asked."""
-    return MOST_QUESTIONS - sum(question != FRONT_DOOR for question in case.answers)
+    """Return how many more questions may be asked. What a row of Home answers was not asked."""
+    row = symptom_of(case.answers)
+    return MOST_QUESTIONS - len(case.answers) + (len(row.answers) if row else 0)
 
 
 def next_probe(diagnosis: Diagnosis) -> str:

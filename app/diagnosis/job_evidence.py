@@ -62,7 +62,7 @@ def review_job_script(report: JobReport | None, knowledge: Knowledge) -> list[Re
 
 def review_script(script: Path | None, knowledge: Knowledge) -> list[ReviewFinding]:
     """Return the findings in a script, or [] if there is none or it is not readable."""
-    from ..review.review import review_file
+    from ..review.file_review import review_file
 
     try:
         return review_file(script, knowledge) if script else []

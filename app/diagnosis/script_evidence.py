@@ -13,7 +13,7 @@ def take_script(case: Case, path: Path) -> list[ReviewFinding]:
     Raises:
         UserError: The file is missing, binary, or no Python.
     """
-    from ..review.review import review_file
+    from ..review.file_review import review_file
 
     findings = review_file(path, case.knowledge)
     case.answer(SCRIPT_PATH, str(path))

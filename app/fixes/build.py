@@ -68,12 +68,14 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
 def _preference(spec: FixSpec, fix: Fix, facts: CaseFacts) -> tuple[int, int]:
     """Return the place of a fix among those of its cause.
 
-    Those that fit what was seen come first, those that contradict it last. Among the others a patch comes first, an
-    example after the rest, and a patch that cannot be made after that.
+    Those that fit what was seen come first, and with them every patch that does not contradict it; what contradicts it
+    comes last. An example or what only shows the fault comes after the rest, a patch that cannot be made after that.
     """
     order = _order(spec, facts)
+    if spec.diagnostic:
+        return order, 2
     if fix.patches:
-        return (0 if order == 1 else order), 0
+        return (0, 1) if order == 1 else (order, 0)
     return (max(order, 2) if spec.kind == "patch" else order), (2 if spec.kind == "code" else 1)
 
 

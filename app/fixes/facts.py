@@ -18,6 +18,7 @@ from ..jobs.types import Process
 from ..launchers.arguments import parse_launcher
 from ..launchers.rank_variables import local_world_size
 from ..launchers.recognise import parse_python
+from ..logs.tracebacks import LIBRARY
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
@@ -26,6 +27,7 @@ from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
+from .job_facts import stuck_workers
 from .log_facts import first_error, log_values
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
@@ -138,7 +140,8 @@ class CaseFacts:
     def error_place(self) -> Place | None:
         """The line of the user's code with the first error of a log, or None."""
         event = self.first_error[1]
-        return self.place(event.values.get("location", ""), "the first error") if event else None
+        location = event.values.get("location", "") if event else ""
+        return None if LIBRARY.search(location) else self.place(location, "the first error")
 
     @cached_property
     def first_error(self) -> tuple[Track | None, TimelineEvent | None]:
@@ -154,9 +157,22 @@ class CaseFacts:
         return Place(path=path, line=line, text=self.line_text(path, line), label=label)
 
     def line_text(self, path: str, line: int) -> str:
-        """Return a line of one of the user's files without its indentation, or ""."""
+        """Return a line of one of the user's files without its indentation, or "".
+
+        Of a job it is the line that its ranks run, which the file may not have any more.
+        """
+        started_with = self.context.report.sources.get(path, "").splitlines() if self.context.report else []
+        if 0 < line <= len(started_with):
+            return started_with[line - 1].strip()
         wanted = Path(path).absolute()
         return next((file.line(line) for file in self.files if Path(file.path).absolute() == wanted), "")
+
+    def file_as_started(self, path: str) -> UserFile | None:
+        """Return a file of the user's if it is still the one that the ranks of the job started with, else None."""
+        started_with = self.context.report.sources.get(path) if self.context.report else None
+        wanted = Path(path).absolute()
+        found = next((file for file in self.files if Path(file.path).absolute() == wanted), None)
+        return found if found and started_with in (None, found.text) else None
 
     def calls(self, wanted: Iterable[str]) -> Iterator[tuple[UserFile, ast.Call]]:
         """Yield the calls of these functions and methods in the user's files."""
@@ -269,6 +285,8 @@ class CaseFacts:
             children = [child for seen in self.context.report.observed.seen for child in seen.children]
             if any(child.kind == "loader" for child in children):
                 yield "case.loader-has-workers"
+        if next(stuck_workers(self.context.report), None):
+            yield "case.loader-worker-known"
         if self.first_error[1] or (self.context.report and self.context.report.observed.deaths):
             yield "case.first-error-known"
         elif self.context.report and self.context.report.verdict.culprits:

@@ -19,18 +19,21 @@ from ..system.subprocesses import ProcessOutcome, run_process
 from ..system.temporary_directories import make_temporary_directory
 from ..text.units import seconds_text
 from ..triage.types import JobReport
+from .code_state import changed_since_state, read_code_state
 from .progress_check import ProgressCheck
 from .proof_plan import ProofPlan, elapsed_s
 from .relaunch import Relaunch, move_to_copy
 from .sandbox import (
     directories_written,
+    limited_command,
     offline_environment,
     private_command,
     private_mounts_problem,
+    refuse_unread_writers,
     refuse_writes_outside,
     remove_directory,
+    write_limit_problem,
     write_plan,
-    written_paths,
 )
 from .state_before import FAILED, CheckResult, check_result
 from .watch_relaunch import MARK, Progress, RunResult, wait_until_gone, watch
@@ -44,7 +47,7 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``what`` is one line, ``detail`` the circumstances (files left out, the last lines), ``findings`` the ids of the
     findings of the check. ``before`` and ``after`` are the states that were compared; without a fault ``before``
-    nothing is proved.
+    nothing is proved. ``code`` are the digests of the files that ran, empty for a probe.
     """
 
     outcome: Outcome
@@ -54,6 +57,7 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[str] = []
     before: str = ""
     after: str = ""
+    code: dict[str, list[str]] = {}
 
     @property
     def passed(self) -> bool:
@@ -71,13 +75,25 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
         time_taken = f" in {seconds_text(self.elapsed_s, whole=True)}" if self.passed else ""
         return f"{self.outcome}{time_taken}: {self.what}"
 
+    def changed_since(self) -> list[str]:
+        """Return the files of the job that are no longer as they were when they were proved."""
+        return changed_since_state(self.code) if self.passed else []
+
+    def as_of_now(self) -> "ProofResult":
+        """Return the result; a proof of other code than that of now shows nothing of it."""
+        if not (changed := self.changed_since()):
+            return self
+        what = f"{_names(changed)} since it was proved: prove it again"
+        return msgspec.structs.replace(self, outcome="not shown here", what=what, detail="")
+
 
 async def prove_by_run(
     plan: ProofPlan, report: JobReport | None = None, *, limit_s: float | None = None, progress: Progress | None = None
 ) -> ProofResult:
     """Start the job of a plan, so that nothing of the user's is changed, and watch it. It is ended in any case.
 
-    It runs in a private file system where the kernel allows one, else on a copy of the code. ``report``: the job as it
+    It runs in a private file system where the kernel allows one, else on a copy of the code outside of which, if the
+    kernel can enforce it, nothing can be written. ``report``: the job as it
     failed, if that was seen; proved if it now ends with code 0 or every rank gets past the line of the culprit.
 
     Raises:
@@ -87,6 +103,7 @@ async def prove_by_run(
     started = time.monotonic()
     directory = make_temporary_directory("ddpwizard-proof-")
     mark = secrets.token_hex(8)
+    code = await asyncio.to_thread(read_code_state, plan.relaunch)
     task: asyncio.Task[ProcessOutcome] | None = None
     try:
         relaunch, command = await _isolate(plan, directory, report_progress)
@@ -98,6 +115,9 @@ async def prove_by_run(
         check = ProgressCheck(report, relaunch) if report else None
         result = await watch(task, check, mark, plan.ranks, plan.steady_s, report_progress)
         outcome, what = _compare_runs(plan, report, result)
+        changed = await asyncio.to_thread(changed_since_state, code)
+        if outcome == "proved" and changed:
+            outcome, what = "not shown here", f"{what}, but {_names(changed)} while it ran: prove it again"
         left_out = f"not copied: {', '.join(relaunch.left_out[:5])}. " if relaunch.left_out else ""
         return ProofResult(
             outcome=outcome,
@@ -107,6 +127,7 @@ async def prove_by_run(
             findings=["job.all-ranks-moved"] if outcome == "proved" else [],
             before=plan.before,
             after=result.what,
+            code=code,
         )
     finally:
         if task:
@@ -114,6 +135,11 @@ async def prove_by_run(
             await asyncio.wait([task])
             await wait_until_gone(mark)
         await asyncio.to_thread(remove_directory, directory)
+
+
+def _names(changed: list[str]) -> str:
+    """Text such as ``train.py has changed``."""
+    return f"{', '.join(Path(path).name for path in changed[:3])} {'has' if len(changed) == 1 else 'have'} changed"
 
 
 def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) -> tuple[Outcome, str]:
@@ -152,7 +178,13 @@ async def _isolate(plan: ProofPlan, directory: Path, report_progress: Progress) 
         return relaunch, private_command(relaunch.command, path)
     report_progress(f"copying the code, with the fix ({problem})")
     copied = await asyncio.to_thread(move_to_copy, relaunch, directory / "job")
-    refuse_writes_outside(await asyncio.to_thread(written_paths, copied), copied.copy, problem)
+    temporary = directory / "tmp"
+    temporary.mkdir()
+    copied = msgspec.structs.replace(copied, environ={**copied.environ, "TMPDIR": str(temporary)})
+    await asyncio.to_thread(refuse_writes_outside, copied, problem)
+    if not await write_limit_problem(directory):
+        return copied, limited_command(copied.command, directory)
+    await asyncio.to_thread(refuse_unread_writers, copied, problem)
     return copied, copied.command
 
 

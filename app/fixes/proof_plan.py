@@ -18,8 +18,9 @@ from ..system import proc_files, procfs
 from ..system.files import expand_user
 from ..system.paths import relative_to_cwd
 from ..text.units import bytes_text, count_text, seconds_text
-from ..training_script.written_paths import WrittenPath, files_of_script
+from ..training_script.written_paths import WrittenPath
 from ..triage.types import JobReport
+from .code_state import code_files
 from .relaunch import Relaunch, changed_files, module_file, plan_relaunch
 from .sandbox import gpus_in_use, refuse_held_gpus, written_paths
 from .state_before import failure_before, last_failure_here
@@ -27,7 +28,6 @@ from .types import Fix
 
 PROOF_LIMIT_S = 60.0
 LIMIT_MOST_S = 600.0
-CONFIGURATION = {".yaml", ".yml", ".toml", ".cfg", ".ini"}
 SHOWN = 6  # written paths in the question
 
 
@@ -64,7 +64,7 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
         relaunch=relaunch,
         ranks=report.world_size,
         limit_s=min(max(PROOF_LIMIT_S, 1.5 * steady_s), LIMIT_MOST_S),
-        changed=sorted({*_replaced(relaunch), *changed_since(relaunch, started_at(report))}),
+        changed=sorted({*_replaced(relaunch), *_changed_of_job(relaunch, report)}),
         held=_held(report),
         written=written_paths(relaunch),
         steady_s=steady_s,
@@ -174,11 +174,14 @@ def _replaced(relaunch: Relaunch) -> list[str]:
 
 def changed_since(relaunch: Relaunch, moment: float) -> list[str]:
     """Return the code and configuration of the job that was written after a moment (seconds since the epoch)."""
-    if not moment:
-        return []
-    files = files_of_script(relaunch.script, [relaunch.cwd, relaunch.root])
-    files += [path for path in sorted(relaunch.root.iterdir()) if path.suffix in CONFIGURATION]
-    return [str(path) for path in files if _modified_at(path) > moment]
+    return [str(path) for path in code_files(relaunch) if _modified_at(path) > moment] if moment else []
+
+
+def _changed_of_job(relaunch: Relaunch, report: JobReport) -> list[str]:
+    """Return the code and configuration written since the job started, less files with the text that it runs."""
+    known = {path: text for path, text in report.sources.items() if path not in report.observed.changed_sources}
+    changed = changed_since(relaunch, started_at(report))
+    return [path for path in changed if path not in known or known[path] != relaunch.text_of(path)]
 
 
 def _modified_at(path: Path) -> float:

@@ -59,6 +59,10 @@ class Relaunch(msgspec.Struct, frozen=True, kw_only=True):
         """Return the path in the copy of a file of the original; a file outside of the original keeps its path."""
         return _moved(str(path), self.root, self.copy)
 
+    def in_original(self, path: str) -> str:
+        """Return the path in the original of a file of the copy."""
+        return _moved(path, self.copy, self.root)
+
 
 def plan_relaunch(job: Job, fix: Fix) -> Relaunch:
     """Return how to start the job again in its own directories, with the fix as files to be written there.

@@ -4,20 +4,27 @@ import asyncio
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UserError
-from ..system import private_mounts
+from ..system import private_mounts, write_limits
 from ..system.paths import relative_to_cwd
 from ..system.subprocesses import run_process
 from ..training_script.source import ScriptSource
-from ..training_script.written_paths import UNKNOWN, WrittenPath, files_of_script, find_written_paths
+from ..training_script.written_paths import (
+    UNKNOWN,
+    WrittenPath,
+    files_of_script,
+    find_unread_writers,
+    find_written_paths,
+)
 from ..triage.types import JobReport
 from .relaunch import Relaunch
 
 SCRIPT = Path(private_mounts.__file__)
+LIMIT_SCRIPT = Path(write_limits.__file__)
 TRIAL_LIMIT_S = 10.0
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing answers
 # Each tracker's and hub's own variable for working without a network.
@@ -55,6 +62,17 @@ def private_command(command: Sequence[str], plan: Path) -> list[str]:
     return [sys.executable, "-IS", str(SCRIPT), str(plan), "--", *command]
 
 
+async def write_limit_problem(directory: Path) -> str:
+    """Return why this kernel cannot limit what a run writes to a directory, or "" if it can."""
+    tried = await run_process(limited_command(["true"], directory), limit_s=TRIAL_LIMIT_S)
+    return "" if tried.status == "ok" else tried.why
+
+
+def limited_command(command: Sequence[str], directory: Path) -> list[str]:
+    """Return the command line that runs ``command`` so that it can write below ``directory`` only."""
+    return [sys.executable, "-IS", str(LIMIT_SCRIPT), str(directory), "--", *command]
+
+
 def write_plan(directory: Path, files: Mapping[str, str], cwd: Path, writes: Iterable[str]) -> Path:
     """Write the plan of ``private_mounts`` and return its path. All that the run writes goes below ``directory``."""
     work = directory / "work"
@@ -75,15 +93,17 @@ def remove_directory(directory: Path) -> None:
 
 def written_paths(relaunch: Relaunch) -> list[WrittenPath]:
     """Return what the script and its own modules write, by reading them with the fix applied."""
-    found: list[WrittenPath] = []
+    cwd, words, environ = str(relaunch.cwd), relaunch.script_words, relaunch.environ
+    return [each for source in _sources(relaunch) for each in find_written_paths(source, cwd, words, environ)]
+
+
+def _sources(relaunch: Relaunch) -> Iterator[ScriptSource]:
     for path in files_of_script(relaunch.script, [relaunch.cwd, relaunch.root]):
         try:
             text = relaunch.files.get(str(path)) or path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        source = ScriptSource.tolerant(text, str(path))
-        found += find_written_paths(source, str(relaunch.cwd), relaunch.script_words, relaunch.environ)
-    return found
+        yield ScriptSource.tolerant(text, str(path))
 
 
 def directories_written(relaunch: Relaunch, written: Iterable[WrittenPath]) -> list[str]:
@@ -94,21 +114,36 @@ def directories_written(relaunch: Relaunch, written: Iterable[WrittenPath]) -> l
     return [str(relaunch.cwd), str(relaunch.root), temp, *paths, *known, *(str(Path(path).parent) for path in known)]
 
 
-def refuse_writes_outside(written: Iterable[WrittenPath], copy: Path, problem: str) -> None:
+def refuse_writes_outside(copied: Relaunch, problem: str) -> None:
     """Refuse a run on a copy that would write elsewhere.
 
     Raises:
         UserError: A path is outside of the copy, or is known only when the script runs.
     """
-    for each in written:
-        if each.path and Path(each.path.partition(UNKNOWN)[0]).is_relative_to(copy):
+    for each in written_paths(copied):
+        if each.path and Path(each.path.partition(UNKNOWN)[0]).is_relative_to(copied.copy):
             continue
-        place = f"{relative_to_cwd(each.file)}:{each.line} ({each.call})"
-        where = f"writes to {each.path}" if each.path else f"writes to {each.argument}, known only when it runs"
-        raise UserError(
-            f"{place} {where}, and this machine cannot keep that apart ({problem})",
-            "start the job again yourself with the fix, where nothing can be overwritten",
-        )
+        what = f"writes to {each.path}" if each.path else f"writes to {each.argument}, known only when it runs"
+        raise _cannot_keep_apart(copied, each.file, each.line, each.call, what, problem)
+
+
+def refuse_unread_writers(copied: Relaunch, problem: str) -> None:
+    """Refuse a run on a copy whose writes cannot be known by reading it.
+
+    Raises:
+        UserError: It starts other programs, or changes its working directory.
+    """
+    for source in _sources(copied):
+        for line, call, what in find_unread_writers(source):
+            raise _cannot_keep_apart(copied, source.path, line, call, what, problem)
+
+
+def _cannot_keep_apart(copied: Relaunch, file: str, line: int, call: str, what: str, problem: str) -> UserError:
+    place = f"{relative_to_cwd(copied.in_original(file))}:{line} ({call})"
+    return UserError(
+        f"{place} {what}, and this machine cannot keep that apart ({problem})",
+        "start the job again yourself with the fix, where nothing can be overwritten",
+    )
 
 
 def refuse_held_gpus(report: JobReport, memory_total_bytes: Mapping[int, int]) -> None:

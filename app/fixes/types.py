@@ -1,5 +1,7 @@
 """A fix as plain data: text-range edits on an original, or whole files, with their level of safety."""
 
+from pathlib import Path
+
 import msgspec
 
 from ...knowledge.schema import Safety
@@ -55,6 +57,11 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     def diff(self) -> str:
         """Return the patches as one unified diff, with paths relative to the working directory."""
         return "".join(unified_diff(each.before, each.after, relative_to_cwd(each.path)) for each in self.patches)
+
+
+def editable_place(fix: Fix) -> Place | None:
+    """Return the first place of a fix that is in a file of this machine, or None: a pasted text has no file."""
+    return next((place for place in fix.places if Path(place.path).is_file()), None)
 
 
 def place_lines(fix: Fix) -> list[str]:

@@ -2,17 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...knowledge.schema import Knowledge
+from ...knowledge.schema import Knowledge, Rule
 from ..system.paths import relative_to_cwd
-from .types import ReviewFinding
+from .rule_table import rules_with_texts
+from .types import ReviewFinding, SkippedFile, SourceLine
 
 SARIF_LEVEL = {"error": "error", "warning": "warning", "info": "note"}
 GITHUB_LEVEL = {"error": "error", "warning": "warning", "info": "notice"}
-LINES_AROUND = 2
-MOST_LINES = 9
 
 
 def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
@@ -20,11 +20,28 @@ def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
     names = ("rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence")
     fix = finding.fix
     shown = fix and {"id": fix.id, "safety": fix.safety, "why_unsafe": fix.why_unsafe, "diff": fix.diff}
-    return {name: getattr(finding, name) for name in names} | {"fix": shown}
+    cell = {"cell": {"number": finding.cell.number, "line": finding.cell.line}} if finding.cell else {}
+    return {name: getattr(finding, name) for name in names} | {"fix": shown} | cell
 
 
-def sarif_log(findings: Sequence[ReviewFinding], knowledge: Knowledge, version: str) -> dict[str, Any]:
-    """Return a SARIF 2.1.0 log with one run; paths as URIs, relative if below the working directory."""
+def skipped_as_json(skipped: SkippedFile) -> dict[str, Any]:
+    """Return the public JSON of a file that was not reviewed."""
+    return {"path": str(Path(skipped.path).absolute()), "reason": skipped.reason}
+
+
+def rule_as_json(id_: str, rule: Rule) -> dict[str, Any]:
+    """Return the public JSON of a rule."""
+    names = ("title", "cause", "severity", "why", "symptom", "fix", "safety")
+    return {"rule": id_} | {name: getattr(rule, name) for name in names}
+
+
+def sarif_log(
+    findings: Sequence[ReviewFinding], skipped: Sequence[SkippedFile], knowledge: Knowledge, version: str
+) -> dict[str, Any]:
+    """Return a SARIF 2.1.0 log with one run; paths as URIs, relative if below the working directory.
+
+    A file that was not reviewed is a notification of the run.
+    """
     rules = sorted({finding.rule for finding in findings})
     driver = {"name": "ddpwizard", "version": version, "rules": [_sarif_rule(rule, knowledge) for rule in rules]}
     return {
@@ -34,6 +51,9 @@ def sarif_log(findings: Sequence[ReviewFinding], knowledge: Knowledge, version: 
             {
                 "tool": {"driver": driver},
                 "columnKind": "unicodeCodePoints",
+                "invocations": [
+                    {"executionSuccessful": True, "toolExecutionNotifications": [_sarif_skipped(s) for s in skipped]}
+                ],
                 "results": [_sarif_result(finding, rules) for finding in findings],
             }
         ],
@@ -41,10 +61,10 @@ def sarif_log(findings: Sequence[ReviewFinding], knowledge: Knowledge, version: 
 
 
 def _sarif_rule(id_: str, knowledge: Knowledge) -> dict[str, Any]:
-    rule = knowledge.rules[id_]
+    rule = rules_with_texts(knowledge)[id_]
     return {
         "id": id_,
-        "name": rule.cause,
+        "name": rule.cause or rule.title,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
         "help": {"text": f"{rule.fix}. How it shows: {rule.symptom}."},
@@ -53,17 +73,29 @@ def _sarif_rule(id_: str, knowledge: Knowledge) -> dict[str, Any]:
 
 
 def _sarif_result(finding: ReviewFinding, rules: list[str]) -> dict[str, Any]:
-    path = relative_to_cwd(finding.path)
-    uri = ("file://" if path.startswith("/") else "") + quote(os.fsencode(path))
-    region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
+    column = {} if finding.cell else {"startColumn": finding.column}  # not the column of the notebook's file
+    region = {"startLine": finding.line, **column, "endLine": finding.end_line}
     return {
         "ruleId": finding.rule,
         "ruleIndex": rules.index(finding.rule),
         "level": SARIF_LEVEL[finding.severity],
         "message": {"text": finding.message},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
+        "locations": [{"physicalLocation": {"artifactLocation": _sarif_file(finding.path), "region": region}}],
         "properties": {"confidence": finding.confidence},
     }
+
+
+def _sarif_skipped(skipped: SkippedFile) -> dict[str, Any]:
+    return {
+        "level": "warning",
+        "message": {"text": f"not reviewed: {skipped.reason}"},
+        "locations": [{"physicalLocation": {"artifactLocation": _sarif_file(skipped.path)}}],
+    }
+
+
+def _sarif_file(path: str) -> dict[str, str]:
+    path = relative_to_cwd(path)
+    return {"uri": ("file://" if path.startswith("/") else "") + quote(os.fsencode(path))}
 
 
 def github_command(finding: ReviewFinding) -> str:
@@ -72,8 +104,8 @@ def github_command(finding: ReviewFinding) -> str:
         "file": relative_to_cwd(finding.path),
         "line": str(finding.line),
         "endLine": str(finding.end_line),
-        "col": str(finding.column),
-        "title": f"{finding.rule} {finding.cause}",
+        **({} if finding.cell else {"col": str(finding.column)}),
+        "title": f"{finding.rule} {finding.cause}".strip(),
     }
     properties = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in place.items())
     return f"::{GITHUB_LEVEL[finding.severity]} {properties}::{_escaped(f'{finding.message}. {finding.why}', '')}"
@@ -83,15 +115,26 @@ def _escaped(text: str, also: str) -> str:
     return "".join(f"%{ord(c):02X}" if c in "%\r\n" + also else c for c in text)
 
 
-def finding_lines(finding: ReviewFinding, text: Sequence[str], knowledge: Knowledge, ascii_only: bool) -> list[str]:
-    """Return a finding as text: the place, the source around it, why it matters, the fix and how safe it is.
+def github_command_of_skipped(skipped: SkippedFile) -> str:
+    """Return a workflow command for a file that was not reviewed."""
+    place = _escaped(relative_to_cwd(skipped.path), ":,")
+    return f"::warning file={place},title=not reviewed::{_escaped(skipped.reason, '')}"
 
-    ``text`` are the lines of the file.
-    """
-    place = f"{relative_to_cwd(finding.path)}:{finding.line}:{finding.column}"
-    rule = knowledge.rules[finding.rule]
-    lines = [f"{place} {finding.rule} {finding.message}"]
-    lines += [f"    {line}" for line in _excerpt(finding, text, ascii_only)]
+
+def place_text(finding: ReviewFinding) -> str:
+    """Return the place of a finding as it is shown: ``train.py:12:5``, in a notebook ``train.ipynb:cell 3:12:5``."""
+    cell = finding.cell
+    line = f"cell {cell.number}:{cell.line}" if cell else f"{finding.line}"
+    return f"{relative_to_cwd(finding.path)}:{line}:{finding.column}"
+
+
+def finding_lines(
+    finding: ReviewFinding, excerpt: Sequence[SourceLine], knowledge: Knowledge, ascii_only: bool
+) -> list[str]:
+    """Return a finding as text: the place, the source around it, why it matters, the fix and how safe it is."""
+    rule = rules_with_texts(knowledge)[finding.rule]
+    lines = [f"{place_text(finding)} {finding.rule} {finding.message}"]
+    lines += [f"    {line}" for line in _numbered(finding, excerpt, ascii_only)]
     lines += [f"    why  {finding.why}", f"    fix  {rule.fix}"]
     fix = finding.fix
     if fix and fix.safety == "display":
@@ -101,17 +144,13 @@ def finding_lines(finding: ReviewFinding, text: Sequence[str], knowledge: Knowle
     return lines
 
 
-def _excerpt(finding: ReviewFinding, text: Sequence[str], ascii_only: bool) -> list[str]:
-    """Return the numbered lines of a finding and of its condition; distant lines in between are left out."""
+def _numbered(finding: ReviewFinding, excerpt: Sequence[SourceLine], ascii_only: bool) -> list[str]:
+    """Return the lines around a finding with their numbers, and a sign where lines are left out."""
     mark, gap = (">", "...") if ascii_only else ("▸", "…")
-    first = finding.branch or max(1, finding.line - LINES_AROUND)
-    wanted = list(range(min(first, finding.line), min(len(text), finding.line + LINES_AROUND) + 1))
-    if len(wanted) > MOST_LINES:
-        wanted = [n for n in wanted if abs(n - finding.line) <= LINES_AROUND or n == finding.branch]
+    at = finding.cell.line if finding.cell else finding.line
     shown: list[str] = []
-    for place, number in enumerate(wanted):
-        if place and number > wanted[place - 1] + 1:
+    for place, (number, text) in enumerate(excerpt):
+        if place and number > excerpt[place - 1].number + 1:
             shown.append(f"  {'':>5}  {gap}")
-        sign = mark if number == finding.line else " "
-        shown.append(f"{sign} {number:>5}  {text[number - 1].expandtabs(4)}".rstrip())
+        shown.append(f"{mark if number == at else ' '} {number:>5}  {text.expandtabs(4)}".rstrip())
     return shown

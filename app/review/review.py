@@ -5,8 +5,7 @@ unbound name may be read.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -14,7 +13,6 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
-from ..training_script.source import read_source
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import device_by_global_rank, diverging, missing_set_epoch, wrap_before_device
@@ -26,7 +24,6 @@ RULES: dict[str, Check] = {
     "DW203": missing_set_epoch.check,
     "DW401": diverging.check,
 }
-NOT_OURS = {".venv", "venv", ".git", "__pycache__", "node_modules", "site-packages", ".tox", ".eggs"}
 MOST_ROUNDS = 10
 MOST_TRIALS = 25
 
@@ -53,35 +50,6 @@ def review_text(
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
 
 
-def review_file(path: Path, knowledge: Knowledge, rules: Collection[str] | None = None) -> list[ReviewFinding]:
-    """Return the findings in a file.
-
-    Raises:
-        UserError: It is missing, binary, not in its own encoding, or no Python.
-    """
-    return review_text(read_source(path)[1], str(path), knowledge, rules)
-
-
-def scripts_in(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """Yield the files to review, each once, and whether the file itself was given, not its directory.
-
-    Raises:
-        UserError: A path is missing, or a directory holds no Python file.
-    """
-    seen: set[Path] = set()
-    for path in paths:
-        named = not path.is_dir()
-        files = (
-            [path] if named else sorted(f for f in path.rglob("*.py") if not NOT_OURS & set(f.relative_to(path).parts))
-        )
-        if not files:
-            raise UserError(f"{path}: no Python file in this directory", "give a script, or the directory it is in")
-        for file in files:
-            if file.resolve() not in seen:
-                seen.add(file.resolve())
-                yield file, named
-
-
 def apply_fixes(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None, safeties: Collection[str]
 ) -> tuple[str, list[ReviewFinding]]:
@@ -89,11 +57,18 @@ def apply_fixes(
 
     Patches that overlap are made one after the other.
     """
+    return apply_patches(text, lambda changed: review_text(changed, path, knowledge, rules), safeties)
+
+
+def apply_patches(
+    text: str, review: Callable[[str], list[ReviewFinding]], safeties: Collection[str]
+) -> tuple[str, list[ReviewFinding]]:
+    """Return ``text`` with the patches of what ``review`` finds in it applied, as ``apply_fixes`` does."""
     done: list[ReviewFinding] = []
     for _ in range(MOST_ROUNDS):
         edits: list[Edit] = []
         taken: list[ReviewFinding] = []
-        for finding in review_text(text, path, knowledge, rules):
+        for finding in review(text):
             if finding.fix and finding.fix.edits and finding.fix.safety in safeties:
                 try:
                     apply_edits(text, [*edits, *finding.fix.edits])

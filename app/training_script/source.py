@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..system.files import read_regular_file
 from .edits import Edit
+from .newer_syntax import newer_syntax
 
 BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -31,7 +32,9 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
     try:
         name = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
     except SyntaxError as error:
-        raise UserError(f"{path}: {error.msg}", "save it as UTF-8, or give the right coding line") from error
+        if "missing" not in error.msg:
+            raise UserError(f"{path}: {error.msg}", "save it as UTF-8, or give the right coding line") from error
+        name = "utf-8"  # one of the first two lines is not
     name = "utf-8" if name == "utf-8-sig" else name
     try:
         return data.decode(name), name
@@ -66,9 +69,10 @@ def parse(text: str, path: str) -> ast.Module:
     try:
         return ast.parse(text.removeprefix(BOM))
     except SyntaxError as error:
-        raise UserError(
-            f"{path}:{error.lineno or 1}: not valid Python: {error.msg}", "give a Python 3 script that parses"
-        ) from error
+        place = f"{path}:{error.lineno or 1}"
+        if newer := newer_syntax(error):
+            raise UserError(f"{place}: {newer}", "install ddpwizard with a newer Python to review it") from error
+        raise UserError(f"{place}: not valid Python: {error.msg}", "give a Python 3 script that parses") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
 

@@ -109,6 +109,24 @@ def find_written_paths(
     return sorted(set(found), key=lambda each: (each.line, each.path))
 
 
+def find_unread_writers(source: ScriptSource) -> list[tuple[int, str, str]]:
+    """Return the line, the name and the effect of each call after which other writes than those read are possible."""
+    found: list[tuple[int, str, str]] = []
+    for node in ast.walk(source.tree):
+        name = dotted_name(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and (effect := _unread_effect(name)):
+            found.append((node.lineno, name, effect))
+    return sorted(found)
+
+
+def _unread_effect(name: str) -> str:
+    """Return what the call of a function does that makes writes unknown, or ""."""
+    if name in ("os.chdir", "os.fchdir"):
+        return "changes the working directory"
+    starts = name.startswith(("subprocess.", "os.exec", "os.spawn", "os.posix_spawn"))
+    return "starts another program" if starts or name in ("os.system", "os.popen", "pty.spawn") else ""
+
+
 def files_of_script(script: Path, roots: Sequence[Path]) -> list[Path]:
     """Return the script and the modules below ``roots`` that it imports, directly or not."""
     found = [script]

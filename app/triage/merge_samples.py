@@ -29,12 +29,33 @@ def extend_with_earlier_samples(before: JobReport | None, now: JobReport) -> Job
 def keep_first_sources(first: JobReport | None, now: JobReport) -> JobReport:
     """Return ``now``, judged with the source files as ``first`` has them if its ranks are still those of ``first``.
 
-    A running process keeps the code that it started with, whatever becomes of its files.
+    A running process keeps the code that it started with, whatever becomes of its files. A file with the text that it
+    had when it was first seen has not changed, whenever it was written.
     """
     if first is None or not _same_processes(first, now):
         return now
     kept = {path: first.sources.get(path, text) for path, text in now.sources.items()}
-    return judge_job(msgspec.structs.replace(now.observed, sources=kept)) if kept != now.sources else now
+    earlier = first.observed.changed_sources
+    changed = {
+        path: at
+        for path, at in now.observed.changed_sources.items()
+        if path in earlier or now.sources.get(path) != first.sources.get(path)
+    }
+    if kept == now.sources and changed == now.observed.changed_sources:
+        return now
+    return judge_job(msgspec.structs.replace(now.observed, sources=kept, changed_sources=changed))
+
+
+def add_first_sources(first: JobReport | None, now: JobReport) -> JobReport:
+    """Return ``now`` with every source file of the job as it was when it was first seen."""
+    if first is None or not _same_processes(first, now):
+        return now
+    old = first.observed
+    new_changes = {path: at for path, at in now.observed.changed_sources.items() if path not in old.sources}
+    observed = msgspec.structs.replace(
+        now.observed, sources=now.sources | old.sources, changed_sources=new_changes | old.changed_sources
+    )
+    return msgspec.structs.replace(now, observed=observed)
 
 
 def _same_processes(one: JobReport, other: JobReport) -> bool:

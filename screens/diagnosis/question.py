@@ -70,9 +70,9 @@ class QuestionScreen(WizardScreen):
         with Container(id="sides"):
             with Vertical(id="asked"):
                 yield Static(id="question")
+                yield Static(id="reason")
                 yield LineInput(placeholder="train.py; enter alone skips", closes=True, id="path")
                 yield Choices(id="answers", verb="answer")
-                yield Static(id="reason")
             yield CauseRanking()
         yield ProgressLine(self.ascii_only)
 

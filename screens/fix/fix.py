@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.fixes.types import Fix, done_text
+from ...app.fixes.types import Fix, done_text, editable_place
 from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
@@ -172,9 +172,10 @@ class FixScreen(WizardScreen):
         if run and run.error:
             return safe_content(str(run.error), "$error")
         if run and run.result:
-            detail = ", ".join(run.result.detail.splitlines())
-            sign = status_sign(run.result.status, self.ascii_only)
-            return Content.assemble(sign, safe_content(f" {run.result.summary}. {detail}"))
+            result = run.result.as_of_now()
+            detail = ", ".join(result.detail.splitlines())
+            sign = status_sign(result.status, self.ascii_only)
+            return Content.assemble(sign, safe_content(f" {result.summary.removesuffix('.')}. {detail}".rstrip()))
         how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
         sign = status_sign("ok", self.ascii_only)
         done = "applied" if fix.patches else "written"
@@ -188,7 +189,7 @@ class FixScreen(WizardScreen):
         if action in ("apply", "write"):
             return bool(fix and (fix.patches or fix.files))
         if action == "edit":
-            return bool(fix and fix.places)
+            return bool(fix and editable_place(fix))
         if action == "plan":
             return self._entry.family == "memory"
         if action == "next_fix":
@@ -325,9 +326,9 @@ class FixScreen(WizardScreen):
         await self.wizard.open("plan")
 
     def action_edit(self) -> None:
-        if self.fix and self.fix.places:
+        if self.fix and (place := editable_place(self.fix)):
             try:
-                open_in_editor(self.app, self.fix.places[0])
+                open_in_editor(self.app, place)
             except UserError as error:
                 self.wizard.show_error(error)
             self.run_worker(self._build(), group="make", exclusive=True)

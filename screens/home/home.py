@@ -29,6 +29,7 @@ from ..widgets.line_input import LineInput
 from .status_cells import machine_line, most_important, status_cell, status_cells
 
 NOTE_COLUMN = 34
+RESUME_KEY = "c"  # of the row after the tenth, which no digit chooses
 JOBS_EVERY_S = 5.0  # between the end of a sample of the jobs and the next
 TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
 CELLS = 3  # rows of cells
@@ -84,6 +85,14 @@ class HomeScreen(WizardScreen):
         Binding("tab", "write", "describe", id="home.write", tooltip="Describe what you see in your own words"),
         Binding("slash", "browse", "search", id="home.search", tooltip="Search the knowledge base"),
         Binding("r", "refresh", "refresh", id="home.look", tooltip="Inspect the machine and its jobs again"),
+        Binding(
+            RESUME_KEY,
+            "resume",
+            "resume",
+            show=False,
+            id="home.resume",
+            tooltip="Continue the last session where you left it",
+        ),
         Binding("ctrl+p", "app.palette", "all commands", id="home.palette", tooltip="Find any action by its name"),
     ]
 
@@ -105,6 +114,7 @@ class HomeScreen(WizardScreen):
         super().__init__()
         self._pending: set[str] = set()  # probes that have not finished
         self._unfinished: Session | None = None
+        self._chosen: Symptom | None = None  # of a running job, chosen before the jobs were sampled
         self._begun = False
         self._next_sample: Timer | None = None
 
@@ -152,10 +162,14 @@ class HomeScreen(WizardScreen):
         self._show()
 
     @on(JobsTriaged)
-    def _jobs_triaged(self, event: JobsTriaged) -> None:
+    async def _jobs_triaged(self, event: JobsTriaged) -> None:
         self._pending.discard("job")
         self.state.reports = event.reports
+        chosen, self._chosen = self._chosen, None
         self._show()
+        if chosen and self.app.screen is self:
+            await self._begin_case(chosen)
+            return
         if event.problem:
             self.show_status(event.problem)
         self._stop_sampling()
@@ -189,18 +203,20 @@ class HomeScreen(WizardScreen):
         self._show_running()
 
     def cancel_running(self) -> bool:
-        self._pending = set()
+        self._pending, self._chosen = set(), None
         return super().cancel_running()
 
     def _show_running(self) -> None:
-        running = Content.assemble(("● ", "$accent"), ("inspecting this machine", "$muted"))
+        what = "sampling the ranks of your jobs" if self._chosen else "inspecting this machine"
+        running = Content.assemble(("● ", "$accent"), (what, "$muted"))
         self.show_status(running if self._pending else next(iter(self.state.warnings), ""))
 
     def _rows(self) -> list[Choice]:
         labels = {symptom.id: symptom.label for symptom in SYMPTOMS} | TASKS
         rows = [Choice(id_, label, self._note(id_)) for id_, label in labels.items()]
         if self._unfinished:
-            rows.append(Choice("resume", "Resume the last session", safe_content(_age(self._unfinished), "$muted")))
+            age = safe_content(_age(self._unfinished), "$muted")
+            rows.append(Choice("resume", "Continue the last session", age, key=RESUME_KEY))
         return rows
 
     def _note(self, id_: str) -> Content:
@@ -217,9 +233,8 @@ class HomeScreen(WizardScreen):
     async def _picked(self, event: Choices.Picked) -> None:
         symptom = next((symptom for symptom in SYMPTOMS if symptom.id == event.id), None)
         try:
-            if event.id == "resume" and self._unfinished:
-                screen, arguments = self.state.resume(self._unfinished.id)
-                await self.wizard.open(screen, **arguments)
+            if event.id == "resume":
+                await self.action_resume()
             elif symptom:
                 await self._begin_case(symptom)
             else:
@@ -228,6 +243,10 @@ class HomeScreen(WizardScreen):
             self.wizard.show_error(error)
 
     async def _begin_case(self, symptom: Symptom) -> None:
+        if symptom.id in OF_A_RUNNING_JOB and "job" in self._pending and self.state.reports is None:
+            self._chosen = symptom
+            self._show_running()
+            return
         case = self.state.begin()
         for question, answer in symptom.answers.items():
             case.answer(question, answer)
@@ -270,6 +289,17 @@ class HomeScreen(WizardScreen):
         if words.has_focus and words.complete_path():
             return
         (choices if words.has_focus else words).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self._unfinished is not None if action == "resume" else super().check_action(action, parameters)
+
+    async def action_resume(self) -> None:
+        if self._unfinished:
+            try:
+                screen, arguments = self.state.resume(self._unfinished.id)
+                await self.wizard.open(screen, **arguments)
+            except UserError as error:
+                self.wizard.show_error(error)
 
     async def action_browse(self) -> None:
         await self.wizard.open("browse", searching=True)

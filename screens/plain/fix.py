@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...app.errors import UserError
 from ...app.fixes.fix_text import fix_lines
-from ...app.fixes.types import Fix, done_text
+from ...app.fixes.types import Fix, Place, done_text, editable_place
 from ...app.system.editor import editor_command
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
@@ -48,8 +48,9 @@ def _offer_fix(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) ->
         options["apply"] = f"write it to {', '.join(paths)}"
     if proof := flow.proof_text(fix):
         options["prove"] = f"prove it: {proof}"
-    if fix.places:
-        options["edit"] = f"open {fix.places[0].shown} in your editor"
+    place = editable_place(fix)
+    if place:
+        options["edit"] = f"open {place.shown} in your editor"
     given = prompt.choose(list(options.values()), {"b": "back", "h": "home", "q": "quit"}, "What next? ")
     if given in ("h", "q"):
         raise Quit(home=given == "h")
@@ -58,8 +59,8 @@ def _offer_fix(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) ->
     chosen = list(options)[int(given) - 1]
     if chosen == "prove":
         _prove(state, prompt, flow, fix)
-    elif chosen == "edit":
-        _edit(prompt, fix)
+    elif chosen == "edit" and place:
+        _edit(prompt, place)
     elif prompt.confirm(f"Write {', '.join(paths)}? It can be undone."):
         _apply(prompt, flow, fix)
 
@@ -74,9 +75,8 @@ def _apply(prompt: Prompt, flow: "FixFlow", fix: Fix) -> None:
     prompt.write(f"  undo with: ddpwizard undo {applied.id}")
 
 
-def _edit(prompt: Prompt, fix: Fix) -> None:
-    """Run the editor at the first place; without a terminal, name its command line."""
-    place = fix.places[0]
+def _edit(prompt: Prompt, place: Place) -> None:
+    """Run the editor at a place; without a terminal, name its command line."""
     try:
         command = editor_command(place.path, place.line)
         if not sys.stdin.isatty():

@@ -125,7 +125,7 @@ class PlainWizard:
         notes = {id_: f"   ({note})" for id_, note in (("hangs", hung), ("slow", slow)) if note}
         rows = [symptom.label + notes.get(symptom.id, "") for symptom in SYMPTOMS]
         rows += TASKS.values()
-        rows += [f"Resume the last session, {unfinished.id}"] if unfinished else []
+        rows += [f"Continue the last session, {unfinished.id}"] if unfinished else []
         self.prompt.write("", "What is wrong?")
         given = self.prompt.choose(rows, {"q": "quit"}, "A number, or describe what you see: ", words=True)
         if given == "q":
@@ -196,8 +196,12 @@ class PlainWizard:
 
     def _review(self) -> None:
         """Review a script, and show the causes that it supports."""
+        typed = self.prompt.ask("Path of your training script: ")
+        if not typed.strip():
+            self.prompt.write("  No script was given.")
+            return
         self.state.begin()
-        line = take_script_path(self.state, self.prompt.ask("Path of your training script: "))
+        line = take_script_path(self.state, typed)
         self.prompt.write("", line)
         self.interview.diagnose()
 

@@ -230,11 +230,11 @@ class WizardState:
 
     def _with_first_sources(self, reports: list[JobReport]) -> list[JobReport]:
         """Return the reports with the source files as they were when each job was first sampled."""
-        from ...app.triage.merge_samples import keep_first_sources
+        from ...app.triage.merge_samples import add_first_sources, keep_first_sources
 
-        found = [keep_first_sources(self._first_reports.get(report.job.id), report) for report in reports]
-        self._first_reports = {report.job.id: report for report in found}
-        return found
+        first = self._first_reports
+        self._first_reports = {report.job.id: add_first_sources(first.get(report.job.id), report) for report in reports}
+        return [keep_first_sources(first.get(report.job.id), report) for report in reports]
 
 
 def probes_of_snapshot(snapshot: Snapshot) -> list[str]:

@@ -26,11 +26,14 @@ DIGITS = 10  # rows that a digit picks: 1 to 9, and 0 for the tenth
 class Choice:
     """One item, on several rows if it is long. ``note`` is shown to the right of the label if there is room.
 
-    A label may be a function: such an item is one row, rendered when it comes into view.
+    A label may be a function: such an item is one row, rendered when it comes into view. ``key`` is a key of the
+    screen that chooses the item, shown in place of a number.
     """
 
-    def __init__(self, id_: str, label: Content | str | Callable[[], Content], note: Content | str = "") -> None:
-        self.id = id_
+    def __init__(
+        self, id_: str, label: Content | str | Callable[[], Content], note: Content | str = "", key: str = ""
+    ) -> None:
+        self.id, self.key = id_, key
         self._label = label
         self.note = Content(note) if isinstance(note, str) else note
 
@@ -239,13 +242,17 @@ class Choices(BaseWidget, can_focus=True):
         def styled(name: str) -> RichStyle:
             return (base + self.get_visual_style(name, partial=True)).rich_style
 
-        number = "" if not self.numbered else f"{(item + 1) % 10}  " if first and item < DIGITS else "   "
+        number = f"{self._key_of(item) if first else ' '}  " if self.numbered else ""
         if not (first and marked):
             return [Segment("  " + number, styled("choices--number"))]  # one piece: fewer bytes
         lead = [Segment("▸ ", styled("choices--marker" if self.has_focus else "choices--number"))]
         if number:
             lead.append(Segment(number, styled("choices--number")))
         return lead
+
+    def _key_of(self, item: int) -> str:
+        """Return the key that chooses an item at once, or a space."""
+        return self.items[item].key or (str((item + 1) % 10) if item < DIGITS else " ")
 
     def _all_rows(self, width: int = 0) -> list[tuple[int, int]]:
         width = width or self.size.width or 40

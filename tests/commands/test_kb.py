@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from ddpwizard.app.diagnosis.cause_text import cause_lines
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
@@ -56,8 +57,31 @@ def test_explain_prints_every_part_of_an_entry():
 
 
 def test_explain_suggests_the_nearest_id():
-    done = ddpwizard("explain", "unused-parameter")
+    done = ddpwizard("explain", "unsued-parameters")
     assert done.returncode == 2
-    assert "no cause 'unused-parameter' → did you mean " in done.stderr
-    assert "unused-parameters" in done.stderr
+    assert "no cause 'unsued-parameters' → did you mean unused-parameters" in done.stderr
     assert "kb list shows all causes" in ddpwizard("explain", "zzzzzz").stderr
+
+
+@pytest.mark.parametrize("typed", ["DW401", "dw401"])
+def test_explain_shows_a_rule_of_the_review(typed: str):
+    done = ddpwizard("explain", typed)
+    rule = built_in_knowledge().rules["DW401"]
+    assert done.returncode == 0, done.stderr
+    for part in (rule.title, rule.why, rule.symptom, rule.fix, f"ddpwizard explain {rule.cause}"):
+        assert part in done.stdout
+    shown = json.loads(ddpwizard("explain", typed, "--json").stdout)
+    assert (shown["schema"], shown["id"], shown["cause"]) == ("ddpwizard.rule/1", "DW401", rule.cause)
+
+
+def test_explain_lists_the_entries_on_a_term_those_with_it_in_the_title_first():
+    lines = ddpwizard("explain", "FSDP").stdout.splitlines()
+    listed = [line.split()[0] for line in lines[2:]]
+    knowledge = built_in_knowledge()
+    assert lines[0].startswith(f"{len(listed)} results for FSDP") and len(listed) > 3
+    assert set(listed) <= {*knowledge.causes, *knowledge.rules}
+    assert "FSDP" in lines[2]
+    assert "DW401" in ddpwizard("explain", "collective").stdout, "rules as well"
+    shown = json.loads(ddpwizard("explain", "FSDP", "--json").stdout)
+    assert [entry["id"] for entry in shown["entries"]] == listed
+    assert "unused-parameters" in ddpwizard("explain", "unused", "gradient").stdout

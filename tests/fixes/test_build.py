@@ -8,7 +8,7 @@ from ddpwizard.app.fixes.build import GENERATORS, FixContext, build_fixes, targe
 from ddpwizard.app.hardware.machine import Machine, interfaces_to_pin, machine_from_snapshot
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.probes import network_judge
-from ddpwizard.app.review.review import review_file
+from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.snapshot import GpuSection, PortSection, ResolveSection
 from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Verdict
 from ddpwizard.knowledge.schema import FixSpec

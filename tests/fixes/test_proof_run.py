@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,52 @@ def test_without_namespaces_a_script_that_writes_elsewhere_is_refused(job: Path,
     with pytest.raises(UserError, match="known only when it runs"):
         prove(job, 'import sys\nopen(sys.stdin.name, "w")\n')
     assert (tmp_path / "best.pt").read_text() == "precious"
+
+
+WAITS = (
+    FIXED
+    + """
+import os, time
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
+"""
+)
+
+
+def prove_while(job: Path, tmp_path: Path, change: Callable[[], object]) -> ProofResult:
+    """Prove the fix of a script that waits in the middle; call ``change`` while it does."""
+    go = tmp_path / "go"
+    (job / "helper.py").write_text("print('helper')\n")
+    (job / "train.py").write_text("import helper\n" + BROKEN)
+    after = "import helper\n" + WAITS.replace("{go!r}", repr(str(go)))
+    patch = FilePatch(path=str(job / "train.py"), before="import helper\n" + BROKEN, after=after)
+    fix = Fix(id="f", cause="c", title="t", safety="safe", patches=[patch])
+    plan = plan_command_proof("python train.py", fix, session_of(job), job, sys.executable)
+
+    def on_progress(line: str) -> None:
+        if line.startswith("starting it again"):
+            change()
+            go.touch()
+
+    return asyncio.run(prove_by_run(plan, limit_s=30, progress=on_progress))
+
+
+def test_code_that_changes_during_the_run_is_not_proved(job: Path, tmp_path: Path) -> None:
+    result = prove_while(job, tmp_path, lambda: (job / "helper.py").write_text("print('other')\n"))
+    assert result.outcome == "not shown here", result
+    assert "helper.py has changed while it ran" in result.what
+
+
+def test_a_file_that_is_written_again_with_the_same_text_is_unchanged(job: Path, tmp_path: Path) -> None:
+    result = prove_while(job, tmp_path, lambda: (job / "helper.py").write_text("print('helper')\n"))
+    assert result.outcome == "proved", result
+
+
+def test_a_proof_is_of_the_files_as_they_were(job: Path) -> None:
+    result = prove(job)
+    assert result.as_of_now() is result, "the fix is not applied yet"
+    (job / "train.py").write_text(FIXED)
+    assert result.as_of_now() is result, "applied: what was proved"
+    (job / "train.py").write_text(FIXED + "raise SystemExit(1)\n")
+    assert result.changed_since() == [str(job / "train.py")]
+    assert result.as_of_now().summary == "not shown here: train.py has changed since it was proved: prove it again"

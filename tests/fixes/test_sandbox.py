@@ -10,18 +10,21 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.relaunch import Relaunch
 from ddpwizard.app.fixes.sandbox import (
     filled_gpus,
+    limited_command,
     offline_environment,
     private_command,
     private_mounts_problem,
     refuse_held_gpus,
+    refuse_unread_writers,
     refuse_writes_outside,
     remove_directory,
+    write_limit_problem,
     write_plan,
 )
 from ddpwizard.app.system.subprocesses import run_process
-from ddpwizard.app.training_script.written_paths import WrittenPath
 from ddpwizard.app.triage.types import GpuUse, JobReport
 from helpers.recorded_state import report
 from msgspec.structs import replace
@@ -121,15 +124,55 @@ def test_a_plan_that_cannot_be_followed_starts_nothing(place: Path, tmp_path: Pa
     assert not (place / "started").exists()
 
 
-def test_on_a_copy_a_script_that_writes_elsewhere_is_refused_with_the_line(tmp_path: Path) -> None:
-    inside = WrittenPath(f"{tmp_path}/train.py", 3, "torch.save", f"{tmp_path}/out/…", '"out/" + name')
-    refuse_writes_outside([inside], tmp_path, "unshare: Operation not permitted")
-    outside = WrittenPath(f"{tmp_path}/train.py", 41, "torch.save", "/data/best.pt", '"/data/best.pt"')
-    with pytest.raises(UserError, match=r"train.py:41 .*writes to /data/best.pt.*Operation not permitted"):
-        refuse_writes_outside([inside, outside], tmp_path, "unshare: Operation not permitted")
-    unknown = WrittenPath(f"{tmp_path}/train.py", 50, "open", "", "cfg.log")
+def copied(directory: Path, text: str) -> Relaunch:
+    """A script on a copy, of which ``original`` was copied."""
+    (directory / "train.py").write_text(text)
+    return Relaunch(
+        command=["python", "train.py"],
+        script_index=1,
+        script=directory / "train.py",
+        cwd=directory,
+        environ={},
+        root=directory.parent / "original",
+        copy=directory,
+    )
+
+
+def test_on_a_copy_a_script_that_writes_elsewhere_is_refused_with_the_line_of_the_original(tmp_path: Path) -> None:
+    problem = "unshare: Operation not permitted"
+    refuse_writes_outside(copied(tmp_path, 'import torch\ntorch.save(1, "out/" + name)\n'), problem)
+    outside = copied(tmp_path, 'import torch\n\ntorch.save(1, "/data/best.pt")\n')
+    with pytest.raises(UserError, match=r"original/train.py:3 .*writes to /data/best.pt.*Operation not permitted"):
+        refuse_writes_outside(outside, problem)
     with pytest.raises(UserError, match=r"writes to cfg\.log, known only when it runs"):
-        refuse_writes_outside([unknown], tmp_path, "no")
+        refuse_writes_outside(copied(tmp_path, 'open(cfg.log, "w")\n'), problem)
+
+
+def test_on_a_copy_a_script_whose_writes_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    refuse_unread_writers(copied(tmp_path, "import os, subprocess\nos.getcwd()\n"), "no")
+    for call in ("subprocess.run(['sync'])", "os.system('sync')", "subprocess.Popen('sync')"):
+        with pytest.raises(UserError, match=r"train.py:2 \(.*starts another program"):
+            refuse_unread_writers(copied(tmp_path, f"import os, subprocess\n{call}\n"), "no")
+    with pytest.raises(UserError, match=r"os\.chdir\) changes the working directory"):
+        refuse_unread_writers(copied(tmp_path, "import os\nos.chdir('/data')\n"), "no")
+
+
+@pytest.mark.parametrize("kernel", ["with", "without"])
+def test_the_kernel_can_limit_writes_to_a_directory(kernel: str, tmp_path: Path) -> None:
+    problem = asyncio.run(write_limit_problem(tmp_path if kernel == "with" else tmp_path / "missing"))
+    if kernel == "without":
+        assert "no limit of writes: " in problem
+        return
+    if problem:
+        pytest.skip(problem)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    work = "echo x > work/new; cat mine > /dev/null; rm mine; echo x >> mine; mkdir more; mv mine work; true"
+    command = limited_command(["sh", "-c", work], tmp_path / "work")
+    done = asyncio.run(run_process(command, limit_s=30, cwd=tmp_path))
+    assert done.status == "ok" and done.log.count("ermission denied") == 4, done.log
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "new", "work"]
 
 
 def on_gpus(directory: Path, *used_bytes: int) -> JobReport:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.review import review
+from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.review.rule_context import Patch, Script, Violation
 from ddpwizard.app.training_script.edits import Edit
 from helpers.buggy_script import BUGGY_SCRIPT
@@ -78,42 +79,20 @@ def test_patch_that_fails_its_trial_is_not_offered(name: str, monkeypatch: pytes
     assert why in (finding.fix.why_unsafe or "")
 
 
-def test_directory_is_searched_without_third_party_folders(tmp_path: Path) -> None:
-    for name in ("a.py", "sub/b.py", ".venv/lib/c.py", "__pycache__/d.py", ".git/e.py", "notes.txt"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x = 1\n")
-    (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
-    found = [(path.relative_to(tmp_path).as_posix(), named) for path, named in review.scripts_in([tmp_path])]
-    assert found == [("a.py", False), ("sub/b.py", False)]
-
-
-def test_directory_below_a_hidden_one_can_be_reviewed(tmp_path: Path) -> None:
-    inside = tmp_path / ".venv" / "project"
-    inside.mkdir(parents=True)
-    (inside / "a.py").write_text("x = 1\n")
-    assert [named for _, named in review.scripts_in([inside, inside / "a.py"])] == [False]
-
-
-def test_directory_without_python_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no Python file"):
-        list(review.scripts_in([tmp_path]))
-
-
 def test_file_is_decoded_with_its_own_encoding(tmp_path: Path) -> None:
     path = tmp_path / "t.py"
     path.write_bytes("# coding: latin-1\nname = 'größe'\n".encode("latin-1"))
-    assert review.review_file(path, KNOWLEDGE) == []
+    assert review_file(path, KNOWLEDGE) == []
     with pytest.raises(UserError, match=r"cannot read .*gone\.py: No such file or directory"):
-        review.review_file(tmp_path / "gone.py", KNOWLEDGE)
+        review_file(tmp_path / "gone.py", KNOWLEDGE)
     with pytest.raises(UserError, match="is not a regular file"):
-        review.review_file(tmp_path, KNOWLEDGE)
+        review_file(tmp_path, KNOWLEDGE)
 
 
 def test_pipe_instead_of_a_file_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.py")
     with pytest.raises(UserError, match="not a regular file"):
-        review.review_file(tmp_path / "t.py", KNOWLEDGE)
+        review_file(tmp_path / "t.py", KNOWLEDGE)
 
 
 def timed_review(text: str) -> float:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+from ddpwizard.app.fixes.types import Fix, Place
 from ddpwizard.app.session import Session
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen
@@ -67,7 +69,7 @@ async def test_a_session_left_at_a_fix_resumes_there() -> None:
         await shows(pilot, "Fix 1 of 1", "Proof: ")
     again = RecordedState()
     async with WizardApp(again).run_test(size=SIZE) as pilot:
-        await shows(pilot, "Resume the last session")
+        await shows(pilot, "Continue the last session")
         await pilot.press("end", "enter")
         await shows(pilot, "Fix 1 of 1")
 
@@ -83,3 +85,29 @@ async def test_a_fix_of_a_cause_that_is_not_known_any_more_resumes_at_the_diagno
     session = left_at_a_fix()
     session.append("step", screen="fix", detail="no-such-cause")
     assert RecordedState().resume(session.id) == ("diagnosis", {})
+
+
+@walk
+async def test_the_editor_is_offered_for_a_file_of_this_machine_only(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    async with WizardApp(RecordedState(), "fix", cause="port-in-use").run_test(size=SIZE) as pilot:
+        await shows(pilot, "Fix 1 of 1")
+        for path, offered in (("the pasted text", False), ("/no/such/train.py", False), (tmp_path / "train.py", True)):
+            places = [Place(path="the pasted text", line=1), Place(path=str(path), line=1)]
+            fix = Fix(id="f", cause="port-in-use", title=f"Correct {Path(path).name}", safety="display", places=places)
+            pilot.app.screen.post_message(FixScreen.FixesBuilt([fix]))
+            await shows(pilot, fix.title)
+            assert ("e edit" in frame(pilot)) == offered, path
+
+
+@pytest.mark.parametrize("pasted", [True, False])
+def test_plain_mode_offers_no_editor_for_a_pasted_text(pasted: bool, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "ok\nRuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.\n"
+    )
+    given = f"{log.read_text()}." if pasted else str(log)
+    done = plain_wizard(stdin=f"2\n{given}\n1\n1\nq\n")
+    assert "What to change:" in done.stdout
+    assert ("run.log:2 in your editor" in done.stdout) == (not pasted)
+    assert "pasted text:2 in your editor" not in done.stdout

@@ -1,14 +1,18 @@
 """Journeys with the keyboard from Home through the screens, on a recorded machine."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.fixes.records import AppliedFix
+from ddpwizard.app.options import Options
 from ddpwizard.app.session import Session, all_sessions
+from ddpwizard.app.triage.types import JobReport
 from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.diagnosis.question import QuestionScreen
 from ddpwizard.screens.fix.fix import FixScreen
 from ddpwizard.screens.shell.state import is_navigation_event
-from helpers.recorded_state import PATCHED, TRAIN, RecordedState, patch_fix, report
+from helpers.recorded_state import PATCHED, TRAIN, RecordedMachine, RecordedState, patch_fix, report
 from helpers.screen_pilot import frame, rows, shows, until, walk
 from textual import events
 from textual.pilot import Pilot
@@ -152,6 +156,22 @@ class TestLive:
             await pilot.press("3")
             await shows(pilot, "It is too slow", "rank 0", "every 5 s")
 
+    @walk
+    async def test_a_job_chosen_before_it_was_sampled_is_shown_and_nothing_is_asked(self, tmp_path: Path) -> None:
+        sampled = asyncio.Event()
+
+        class Slow(RecordedState):
+            async def _recorded_triage(self, pid: int | None) -> list[JobReport]:
+                await sampled.wait()
+                return self.recorded_reports
+
+        async with WizardApp(Slow([report(tmp_path)])).run_test(size=SIZE) as pilot:
+            await shows(pilot, "inspecting this machine")
+            await pilot.press("1")
+            await shows(pilot, "sampling the ranks of your jobs")
+            sampled.set()
+            await shows(pilot, "My job hangs", "rank 0", "every 5 s")
+
 
 class TestLog:
     @walk
@@ -222,6 +242,22 @@ class TestStep:
             assert frame(pilot) == before
 
     @walk
+    async def test_every_question_shows_why_it_is_asked_and_a_sign_of_hidden_answers(self) -> None:
+        state = RecordedMachine(Options(allow="reads"))
+        async with WizardApp(state, "step").run_test(size=SIZE) as pilot:
+            screen = pilot.app.screen
+            assert isinstance(screen, QuestionScreen)
+            for id_, spec in state.knowledge.questions.items():
+                screen.question = id_
+                screen._show_question()
+                await shows(pilot, "Why I ask: ")
+                shown = " ".join(row[: screen.query_one("#asked").region.right].strip() for row in rows(pilot))
+                last = list(spec.answers.values())[-1]
+                words = " ".join(shown.split())
+                assert " ".join(spec.ask.split()) in words and " ".join(spec.why.split()) in words, id_
+                assert " ".join(last.split()) in words or "↓" in words, id_
+
+    @walk
     async def test_a_skipped_question_is_not_asked_again(self) -> None:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
@@ -245,8 +281,8 @@ class TestStep:
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
         again = RecordedState()
         async with WizardApp(again).run_test(size=SIZE) as pilot:
-            await shows(pilot, "Resume the last session")
-            await pilot.press("end", "enter")
+            await shows(pilot, "0  Browse the knowledge base", "c  Continue the last session")
+            await pilot.press("c")
             await shows(pilot, "Does it stop at the same step each time?")
             assert again.case.session is not None
             assert again.case.session.id == saved.id

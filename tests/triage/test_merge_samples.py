@@ -79,6 +79,18 @@ def test_a_running_job_keeps_the_code_and_the_verdict_it_started_with() -> None:
     assert any("train.py was changed at" in line and "still runs the old code" in line for line in problems(kept))
 
 
+def test_a_file_that_has_its_first_text_again_is_unchanged() -> None:
+    before = report(1000.0)
+    kept = keep_first_sources(before, edited(report(1006.0), before.sources[SCRIPT]))
+    assert not kept.observed.changed_sources
+    assert not any("was changed at" in line for line in problems(kept))
+
+
+def test_a_file_that_was_changed_before_it_was_first_seen_stays_changed() -> None:
+    before = edited(report(1000.0), FIXED)
+    assert keep_first_sources(before, edited(report(1006.0), FIXED)).observed.changed_sources
+
+
 def test_a_restarted_job_has_the_code_of_its_file() -> None:
     before = started(report(1000.0), 900.0)
     after = started(edited(report(1006.0), FIXED), 1005.0)

@@ -3,20 +3,28 @@
 from collections.abc import Callable
 
 from ..facts import CaseFacts
+from .agree_on_exit import agree_on_exit
 from .first_failure import first_failure
 from .join_loop import join_loop
 from .nested_collective import move_out_of_condition
+from .pair_exchange import pair_exchange
+from .same_lock import same_lock
 from .state_dict_prefix import save_unwrapped, strip_prefix
 from .types import RecipeResult
 from .unused_parameters import name_parameters
+from .worker_place import worker_place
 
 Recipe = Callable[[CaseFacts], RecipeResult]
 
 RECIPES: dict[str, Recipe] = {
+    "agree-on-exit": agree_on_exit,
     "first-failure": first_failure,
     "join-loop": join_loop,
     "name-parameters": name_parameters,
     "nested-collective": move_out_of_condition,
+    "pair-exchange": pair_exchange,
+    "same-lock": same_lock,
     "save-unwrapped": save_unwrapped,
     "strip-prefix": strip_prefix,
+    "worker-place": worker_place,
 }

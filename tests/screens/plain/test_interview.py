@@ -1,30 +1,38 @@
 """Questions of the plain wizard: they end, in an experiment if the answers do not decide the case."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.diagnosis import dialogue
-from ddpwizard.app.diagnosis.symptoms import SYMPTOMS
+from ddpwizard.app.diagnosis.case import FRONT_DOOR
+from ddpwizard.app.diagnosis.symptoms import SYMPTOMS, TASKS
 from ddpwizard.app.options import Options
 from ddpwizard.screens.plain.interview import Interview
 from ddpwizard.screens.plain.prompt import EndOfInput, Prompt
+from ddpwizard.screens.plain.wizard import PlainWizard
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_plain import plain_wizard
 from helpers.recorded_state import RecordedMachine
 
 UNSURE = re.compile(r"cannot tell|not sure|None of these|Not tried|don't know", re.IGNORECASE)
-STARTS = [pytest.param(symptom.answers, id=symptom.id) for symptom in SYMPTOMS]
-STARTS.append(pytest.param({"symptom": "unsure"}, id="unsure"))
+SYMPTOM_ANSWERS = (
+    built_in_knowledge().questions[FRONT_DOOR].answers
+)  # the broader rows, where no row of Home was chosen
 
 
 class Unsure(Prompt):
-    """A person who answers every question with "I cannot tell", and skips those without such an answer."""
+    """A person who answers every question with "I cannot tell", and skips those without such an answer.
 
-    def __init__(self) -> None:
+    ``row``: the row of Home that is chosen first.
+    """
+
+    def __init__(self, row: int = 0) -> None:
         super().__init__()
         self.written: list[str] = []
         self.questions = 0
+        self._row = row
 
     def write(self, *lines: str) -> None:
         self.written += lines
@@ -33,25 +41,64 @@ class Unsure(Prompt):
         self.questions += 1
         return ""
 
+    def paste(self, is_whole: Callable[[str], bool]) -> str:
+        return ""
+
     def choose(self, options: Sequence[str], letters: Mapping[str, str], prompt: str, words: bool = False) -> str:
+        if words and self._row:
+            row, self._row = self._row, 0
+            return str(row)
         if "s" not in letters or letters["s"] != "skip":
             raise EndOfInput
         self.questions += 1
         return next((str(n) for n, option in enumerate(options, 1) if UNSURE.search(option)), "s")
 
 
-@pytest.mark.parametrize("answers", STARTS)
-def test_without_any_knowledge_the_questions_end_in_an_experiment(answers: Mapping[str, str]) -> None:
-    state, prompt = RecordedMachine(Options(plain=True, allow="reads")), Unsure()
-    case = state.begin()
-    for question, answer in answers.items():
-        case.answer(question, answer)
-    with pytest.raises(EndOfInput):
-        Interview(state, prompt).ask()
+def ended_in_an_experiment(prompt: Unsure) -> bool:
+    """Return whether few questions led to commands to run."""
     assert 1 <= prompt.questions <= dialogue.MOST_QUESTIONS
     commands = [line for line in prompt.written if line.startswith("  $ ")]
-    assert dialogue.NOT_DECIDED in prompt.written and commands
-    assert any("ddpwizard" in command for command in commands)
+    return dialogue.NOT_DECIDED in prompt.written and any("ddpwizard" in command for command in commands)
+
+
+@pytest.mark.parametrize("row", range(1, len(SYMPTOMS) + 1), ids=[symptom.id for symptom in SYMPTOMS])
+def test_without_any_knowledge_a_symptom_of_home_ends_in_an_experiment(row: int) -> None:
+    prompt = Unsure(row)
+    state = RecordedMachine(Options(plain=True, allow="reads"))
+    with pytest.raises(EndOfInput):
+        PlainWizard(state, prompt).begin("home", {})
+    assert SYMPTOMS[row - 1].answers.items() <= state.case.answers.items()
+    assert ended_in_an_experiment(prompt), "\n".join(prompt.written)
+
+
+@pytest.mark.parametrize("answer", ["", *SYMPTOM_ANSWERS])
+def test_without_any_knowledge_an_answer_to_the_first_question_ends_in_an_experiment(answer: str) -> None:
+    """Without an answer, the first question is asked as well, and answered like the others."""
+    state, prompt = RecordedMachine(Options(plain=True, allow="reads")), Unsure()
+    case = state.begin()
+    if answer:
+        case.answer(FRONT_DOOR, answer)
+    with pytest.raises(EndOfInput):
+        Interview(state, prompt).ask()
+    assert ended_in_an_experiment(prompt), "\n".join(prompt.written)
+
+
+@pytest.mark.parametrize(
+    ("row", "answers", "shown"),
+    [
+        ("plan", 14 * [""], "Use: "),
+        ("check", [], "more in order"),
+        ("review", [""], "No script was given."),
+        ("browse", [""], "Which one?"),
+    ],
+)
+def test_a_task_of_home_asks_for_no_symptom_and_shows_its_result_without_any_answer(
+    row: str, answers: list[str], shown: str
+) -> None:
+    number = len(SYMPTOMS) + 1 + list(TASKS).index(row)
+    done = plain_wizard(allow="reads", stdin="\n".join([str(number), *answers, "h", "q", ""]))
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout and "why I ask" not in done.stdout
 
 
 def test_the_first_question_of_a_hang_without_a_job_is_where_the_job_is() -> None:

@@ -1,0 +1,78 @@
+"""``agree-on-exit``: one decision of all ranks about leaving a loop that one rank left by a condition of its own."""
+
+import ast
+
+from ...review.patches.apply_edits import apply_edits
+from ...training_script.edits import Edit
+from ...training_script.syntax import call_argument
+from ..facts import CaseFacts
+from ..types import FilePatch
+from ..user_code import UserFile
+from .types import RecipeResult
+
+FLAGS = ("stop", "stop_all", "any_rank_stops")
+
+
+def agree_on_exit(facts: CaseFacts) -> RecipeResult:
+    """Return the patch of the condition that separated the ranks, if it leads out of a loop."""
+    report = facts.context.report
+    branch = facts.place(report.verdict.branch or "", "the condition") if report else None
+    file = facts.file_as_started(branch.path) if branch else None
+    if branch is None or file is None:
+        return RecipeResult()
+    exit_ = _exit_at(file, branch.line)
+    names = _module_names(file)
+    flag = next((name for name in FLAGS if name not in _names_in(file)), "")
+    if exit_ is None or names is None or not flag:
+        return RecipeResult(places=[branch] if exit_ else [])
+    dist, torch = names
+    source, indent = file.source, file.source.indent(exit_.lineno)
+    device = ', device="cuda"' if _backend(facts) == "nccl" else ""
+    test = source.one_line(exit_.test)
+    value = test if isinstance(exit_.test, ast.Compare) or _is_negation(exit_.test) else f"bool({test})"
+    edits: list[Edit] = [
+        source.insert_line(exit_.lineno, f"{flag} = {torch}.tensor(float({value}){device})", indent),
+        source.insert_line(exit_.lineno, f"{dist}.all_reduce({flag}, op={dist}.ReduceOp.MAX)", indent),
+        source.replace(exit_.test, f"{flag}.item()"),
+    ]
+    patch = FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits))
+    return RecipeResult(patches=[patch], places=[branch])
+
+
+def _exit_at(file: UserFile, line: int) -> ast.If | None:
+    """Return the ``if`` of a line that leaves a loop, where every rank tests it in each round."""
+    parents = file.source.parents
+    for node in ast.walk(file.source.tree):
+        if not isinstance(node, ast.If) or node.lineno != line or node.orelse:
+            continue
+        if not isinstance(node.body[-1], ast.Break | ast.Return):
+            return None
+        above = parents.get(node)
+        while isinstance(above, ast.With):
+            above = parents.get(above)
+        return node if isinstance(above, ast.For | ast.While) else None
+    return None
+
+
+def _module_names(file: UserFile) -> tuple[str, str] | None:
+    """Return how the file names ``torch.distributed`` and ``torch``, or None if it imports neither."""
+    by_meaning = {meaning: name for name, meaning in file.imports.items()}
+    torch = by_meaning.get("torch")
+    return (by_meaning.get("torch.distributed", f"{torch}.distributed"), torch) if torch else None
+
+
+def _names_in(file: UserFile) -> set[str]:
+    return {node.id for node in ast.walk(file.source.tree) if isinstance(node, ast.Name)}
+
+
+def _backend(facts: CaseFacts) -> str:
+    """Return the backend that the script names, or ""."""
+    for _, call in facts.calls(["init_process_group"]):
+        given = call_argument(call, "backend", 0)
+        if isinstance(given, ast.Constant) and isinstance(given.value, str):
+            return given.value
+    return ""
+
+
+def _is_negation(test: ast.expr) -> bool:
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)

@@ -1,0 +1,153 @@
+"""The review of one file: a script or a notebook, with its comments that suppress findings and its settings."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...knowledge.schema import Knowledge, Safety
+from ..errors import UserError
+from ..system.error_log import log_traceback
+from ..system.paths import relative_to_cwd
+from ..text.diff import unified_diff
+from ..training_script.cells import Notebook
+from ..training_script.source import NEWLINE, read_source
+from .patches.apply_edits import apply_edits
+from .review import apply_patches, review_text
+from .rule_table import UNUSED_IGNORE, rules_with_texts
+from .settings import ReviewSettings
+from .suppressions import suppressions_in, unsuppressed, unused_suppressions
+from .types import CellPlace, Patched, ReviewedFile, ReviewFinding, RuleFix, SkippedFile, SourceLine
+
+NOTEBOOK = ".ipynb"
+LINES_OR_CODE = re.compile(r"`[^`]*`|\blines? \d+(?:, \d+)*")
+NUMBER = re.compile(r"\d+")
+LINES_AROUND = 2
+MOST_LINES = 9
+
+
+def review_file(path: Path, knowledge: Knowledge) -> list[ReviewFinding]:
+    """Return the findings of all rules in a script or a notebook, as evidence: comments suppress none.
+
+    Raises:
+        UserError: It is missing, binary, not in its own encoding, or no Python.
+    """
+    code, notebook = _code(read_source(path)[1], str(path))
+    return _in_file(review_text(code, str(path), knowledge), notebook)
+
+
+def review_or_skip(
+    path: Path,
+    settings: ReviewSettings,
+    knowledge: Knowledge,
+    safeties: Sequence[Safety] = (),
+) -> ReviewedFile | SkippedFile:
+    """Return the review of a file with its patches of these levels of safety, or why it could not be reviewed."""
+    try:
+        _, text, encoding = read_source(path)
+        absolute = str(path.absolute())
+        findings, excerpts = review_source(text, absolute, settings, knowledge)
+        patched = None
+        if safeties and any(finding.fix for finding in findings):
+            after, done = apply_patches(
+                text, lambda changed: review_source(changed, absolute, settings, knowledge)[0], safeties
+            )
+            patched = Patched(before=text, after=after, encoding=encoding, done=done) if after != text else None
+        return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched)
+    except UserError as error:
+        return SkippedFile(str(path), error.message.replace(str(path.absolute()), str(path)), error.next_step)
+    except (RecursionError, MemoryError):
+        return SkippedFile(str(path), f"{path}: nested too deeply to be reviewed", "split its longest expression")
+    except Exception as error:
+        problem = f"{path}: an error of ddpwizard, {type(error).__name__}"
+        return SkippedFile(str(path), problem, f"the traceback is in {log_traceback()}")
+
+
+def review_source(
+    text: str, path: str, settings: ReviewSettings, knowledge: Knowledge
+) -> tuple[list[ReviewFinding], list[list[SourceLine]]]:
+    """Return the findings in the text of a file, and for each the lines around it.
+
+    Raises:
+        UserError: The text is not valid Python, or no notebook with Python code.
+    """
+    code, notebook = _code(text, path)
+    every = rules_with_texts(knowledge)
+    ran = settings.rules(every)
+    findings = review_text(code, path, knowledge, ran)
+    if comments := suppressions_in(code):
+        unused = unused_suppressions(findings, comments, path, ran=ran, known=every)
+        findings = unsuppressed(findings, comments)
+        findings += unused if UNUSED_IGNORE in ran else []
+        findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
+    findings = [
+        msgspec.structs.replace(finding, severity=settings.severity.get(finding.rule, finding.severity))
+        for finding in findings
+    ]
+    lines = notebook.lines if notebook else NEWLINE.split(text) if findings else []
+    excerpts = [_excerpt(finding, lines, notebook) for finding in findings]
+    return _in_file(findings, notebook), excerpts
+
+
+def _code(text: str, path: str) -> tuple[str, Notebook | None]:
+    """Return the Python code of a file, and the notebook that holds it if it is one."""
+    notebook = Notebook(text, path) if path.endswith(NOTEBOOK) else None
+    return notebook.code if notebook else text, notebook
+
+
+def _excerpt(finding: ReviewFinding, lines: Sequence[str], notebook: Notebook | None) -> list[SourceLine]:
+    """Return the lines of a finding and of its condition, numbered as they are shown; distant ones are left out."""
+    first = finding.branch or max(1, finding.line - LINES_AROUND)
+    wanted = list(range(min(first, finding.line), min(len(lines), finding.line + LINES_AROUND) + 1))
+    if len(wanted) > MOST_LINES:
+        wanted = [n for n in wanted if abs(n - finding.line) <= LINES_AROUND or n == finding.branch]
+    if not notebook:
+        return [SourceLine(number, lines[number - 1]) for number in wanted]
+    cell = notebook.place(finding.line).cell
+    places = [(number, notebook.place(number)) for number in wanted]
+    return [SourceLine(place.line, lines[number - 1]) for number, place in places if place.cell == cell]
+
+
+def _in_file(findings: list[ReviewFinding], notebook: Notebook | None) -> list[ReviewFinding]:
+    """Return findings in the code of a file as findings in the file."""
+    return [_in_notebook(finding, notebook) for finding in findings] if notebook else findings
+
+
+def _in_notebook(finding: ReviewFinding, notebook: Notebook) -> ReviewFinding:
+    """Return a finding in the code of a notebook as a finding in its file."""
+    place = notebook.place(finding.line)
+    return msgspec.structs.replace(
+        finding,
+        line=place.file_line,
+        end_line=notebook.place(finding.end_line).file_line,
+        branch=finding.branch and notebook.place(finding.branch).file_line,
+        cell=CellPlace(place.cell, place.line),
+        message=_with_cells(finding.message, notebook),
+        fix=finding.fix and _fix_in_notebook(finding.fix, finding.path, notebook),
+    )
+
+
+def _fix_in_notebook(fix: RuleFix, path: str, notebook: Notebook) -> RuleFix:
+    why_unsafe = fix.why_unsafe and _with_cells(fix.why_unsafe, notebook)
+    if not fix.edits:
+        return msgspec.structs.replace(fix, why_unsafe=why_unsafe)
+    try:
+        edits = notebook.edits_of_file(fix.edits)
+    except UserError as error:
+        return RuleFix(id=fix.id, safety="display", why_unsafe=error.message, edits=[], diff="")
+    after = apply_edits(notebook.text, edits)
+    diff = unified_diff(notebook.text, after, relative_to_cwd(path))
+    return RuleFix(id=fix.id, safety=fix.safety, why_unsafe=why_unsafe, edits=edits, diff=diff)
+
+
+def _with_cells(text: str, notebook: Notebook) -> str:
+    """Return a text of a rule with the lines that it names as lines of cells; code in backquotes stays."""
+
+    def shown(found: re.Match[str]) -> str:
+        if found[0].startswith("`"):
+            return found[0]
+        places = [notebook.place(int(number)) for number in NUMBER.findall(found[0])]
+        return ", ".join(f"cell {place.cell} line {place.line}" for place in places)
+
+    return LINES_OR_CODE.sub(shown, text)

@@ -1,0 +1,20 @@
+"""A rule of the review as text for people, and the search over all rules."""
+
+from ...knowledge.schema import Knowledge, Rule
+
+
+def rule_lines(id_: str, rule: Rule) -> list[str]:
+    """Return a rule as plain lines with headings in capitals."""
+    fix = f"{rule.fix} ({rule.safety}: {rule.why_unsafe})" if rule.why_unsafe else rule.fix
+    parts = {"WHAT HAPPENS": rule.why, "HOW IT SHOWS": rule.symptom, "WHAT FIXES IT": fix}
+    lines = [rule.title, f"rule of the review / {id_}, {rule.severity}"]
+    for heading, text in parts.items():
+        lines += ["", heading, f"  {text}"]
+    return [*lines, "", "SEE ALSO", f"  ddpwizard explain {rule.cause}", f"  ddpwizard review --rule {id_} train.py"]
+
+
+def matching_rules(knowledge: Knowledge, typed: str) -> list[str]:
+    """Return the ids of the rules with every word typed in their title or reason."""
+    words = typed.lower().split()
+    texts = {id_: f"{id_} {rule.title} {rule.why}".lower() for id_, rule in knowledge.rules.items()}
+    return [id_ for id_, text in texts.items() if all(word in text for word in words)]

@@ -1,0 +1,115 @@
+"""Work on many items in several processes: a process that dies costs the item that it was at.
+
+Processes are forked, so that nothing is loaded again. Ctrl-C ends them at once; they end as well if their parent does.
+"""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkProcess
+
+TICK_S = 0.2
+FORK = get_context("fork")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def work_on(
+    items: Sequence[Item],
+    work: Callable[[Item], Result],
+    when_killed: Callable[[Item], Result],
+    tick: Callable[[int], object],
+    workers: int,
+) -> list[Result]:
+    """Return the result of ``work`` for each item, in order; ``when_killed`` makes it for items that end a process.
+
+    ``tick`` gets the number of items that are done, about every ``TICK_S`` seconds.
+    """
+    pool = _Pool(items, work)
+    results: dict[int, Result] = {}
+    try:
+        for _ in range(workers):
+            pool.start()
+        while len(results) < len(items):
+            for index, answer in pool.answers():
+                results[index] = answer[0] if answer else when_killed(items[index])
+            tick(len(results))
+    finally:
+        pool.end()
+    return [results[index] for index in range(len(items))]
+
+
+class _Worker(NamedTuple):
+    process: "ForkProcess"
+    item: int  # the index of the item that it works on
+
+
+class _Pool(Generic[Item, Result]):
+    def __init__(self, items: Sequence[Item], work: Callable[[Item], Result]) -> None:
+        self.items, self.work = items, work
+        self.waiting = iter(range(len(items)))
+        self.workers: dict[Connection, _Worker] = {}
+
+    def start(self) -> None:
+        """Start one more process on the next item, if there is one."""
+        if (index := next(self.waiting, None)) is None:
+            return
+        ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
+        process = FORK.Process(target=self._serve, args=(theirs, [ours, *self.workers]), daemon=True)
+        # In the middle of a fork an interrupt may be lost, or leave a process that nobody kills: it has to wait.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+            self.workers[ours] = _Worker(process, index)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        with suppress(OSError):
+            ours.send(index)
+
+    def answers(self) -> Iterator[tuple[int, tuple[Result, ...]]]:
+        """Yield the items that are done and their answers, () if the process died; after TICK_S at the latest."""
+        for channel in wait([*self.workers], TICK_S):
+            assert isinstance(channel, Connection)
+            process, index = self.workers.pop(channel)
+            try:
+                answer: tuple[Result, ...] = (channel.recv(),)
+            except (EOFError, OSError):
+                answer = ()
+            if not answer:
+                channel.close()
+                process.join()
+                self.start()
+            elif (following := next(self.waiting, None)) is not None:
+                self.workers[channel] = _Worker(process, following)
+                with suppress(OSError):  # it died meanwhile: the next answer is that it did
+                    channel.send(following)
+            else:
+                channel.close()  # which ends the process
+                process.join()
+            yield index, answer
+
+    def end(self) -> None:
+        """Kill the processes that are left."""
+        for process, _ in self.workers.values():
+            process.kill()
+        for process, _ in self.workers.values():
+            process.join()
+
+    def _serve(self, channel: Connection, of_others: Sequence[Connection]) -> None:
+        """Answer in a forked process, until the parent closes its end or is gone."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which gets it as well, kills this process
+        for each in of_others:
+            each.close()
+        try:
+            while True:
+                channel.send(self.work(self.items[channel.recv()]))
+        except (EOFError, OSError):
+            return

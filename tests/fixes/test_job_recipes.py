@@ -1,0 +1,194 @@
+"""Fixes from what a live job shows: its stacks, its condition, the workers of its loaders."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.fixes.build import build_fixes
+from ddpwizard.app.fixes.facts import CaseFacts, FixContext
+from ddpwizard.app.fixes.types import Fix
+from ddpwizard.app.jobs.types import Job, Process
+from ddpwizard.app.training_script.frame import StackFrame
+from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSamples, Sample, Verdict
+from helpers.built_in_knowledge import built_in_knowledge
+
+KNOWLEDGE = built_in_knowledge()
+
+EARLY_STOP = """\
+import torch
+import torch.distributed as dist
+
+def fit(model, rank):
+    dist.init_process_group("{backend}")
+    for epoch in range(9):
+        loss = model(epoch)
+        if {test}:
+            break
+    dist.barrier()
+"""
+RING = """\
+import torch.distributed as dist
+
+def rotate(block, incoming, rank, world):
+    dist.recv(incoming, src=(rank - 1) % world)
+    dist.send(block, dst=(rank + 1) % world)
+    return incoming
+"""
+HISTORY = """\
+import threading
+
+class History:
+    def __init__(self):
+        self._lock = threading.Lock()
+
+    def add(self, row):
+        with self._lock:
+            self.flush()
+
+    def flush(self):
+        with self._lock:
+            print("rows")
+"""
+DATA = """\
+from torch.utils.data import DataLoader
+
+class Folder:
+    def __getitem__(self, index):
+        return self.files[index].read_bytes()
+
+def main(folder):
+    for batch in DataLoader(folder, num_workers=2):
+        print(batch)
+"""
+WORKER = "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py"
+
+
+def report(
+    path: Path,
+    text: str,
+    cause: str,
+    stack: list[tuple[str, int]],
+    *,
+    branch: int = 0,
+    children: list[Child] | None = None,
+) -> JobReport:
+    """A job whose rank 0 is at ``stack`` (function and line, innermost first) of a file with this text."""
+    path.write_text(text)
+    frames = [StackFrame(function, str(path), line) for function, line in stack]
+    process = Process(
+        pid=41, rank=0, local_rank=0, command=["python", str(path)], cwd=str(path.parent), python="python", environ={}
+    )
+    job = Job(
+        launcher="torchrun",
+        launcher_pid=40,
+        launcher_command=["/venv/bin/python", "/venv/bin/torchrun", "--nproc-per-node", "2", "train.py"],
+        world_size=2,
+        master="127.0.0.1:29511",
+        host="here",
+        processes=[process],
+    )
+    sample = Sample(at=0.0, process_state="S", cpu_s=0.0, switches=0, stack=frames)
+    seen = ProcessSamples(process=process, host="here", samples=[sample], children=children or [])
+    verdict = Verdict(
+        state="hung",
+        cause=cause,
+        culprits=[0],
+        collective=None,
+        where=f"{path}:{stack[0][1]}",
+        branch=f"{path}:{branch}" if branch else None,
+        why="",
+        confidence=0.9,
+        findings=[],
+    )
+    observed = Observation(job=job, seen=[seen], sources={str(path): text})
+    return JobReport(launcher="torchrun", world_size=2, nodes=["here"], ranks=[], verdict=verdict, observed=observed)
+
+
+def first(found: JobReport) -> Fix:
+    """The first fix of the cause that was found."""
+    assert found.verdict.cause
+    return build_fixes(KNOWLEDGE.causes[found.verdict.cause], FixContext(report=found), KNOWLEDGE)[0]
+
+
+def added(fix: Fix) -> list[str]:
+    """The lines that the patch of a fix adds; what it makes is valid Python."""
+    (patch,) = fix.patches
+    compile(patch.after, "train.py", "exec")
+    return [line[1:] for line in fix.diff().splitlines() if line.startswith("+") and not line.startswith("+++")]
+
+
+class TestAgreeOnExit:
+    @pytest.mark.parametrize(
+        ("backend", "test", "value"),
+        [("gloo", "loss < 0.1", "float(loss < 0.1)"), ("nccl", "bad(loss)", 'float(bool(bad(loss))), device="cuda"')],
+    )
+    def test_the_ranks_decide_together(self, tmp_path: Path, backend: str, test: str, value: str):
+        text = EARLY_STOP.format(backend=backend, test=test)
+        fix = first(report(tmp_path / "train.py", text, "uneven-inputs", [("fit", 10)], branch=8))
+        assert added(fix) == [
+            f"        stop = torch.tensor({value})",
+            "        dist.all_reduce(stop, op=dist.ReduceOp.MAX)",
+            "        if stop.item():",
+        ]
+
+    def test_a_condition_that_only_some_rounds_reach_is_not_patched(self, tmp_path: Path):
+        inner = "        if epoch % 2:\n            if loss < 0.1:\n                break\n"
+        text = EARLY_STOP.format(backend="gloo", test="x").replace("        if x:\n            break\n", inner)
+        assert (
+            first(report(tmp_path / "train.py", text, "uneven-inputs", [("fit", 11)], branch=9)).id != "stop-together"
+        )
+
+
+class TestPairExchange:
+    def test_both_calls_become_one_exchange(self, tmp_path: Path):
+        fix = first(report(tmp_path / "train.py", RING, "p2p-deadlock", [("rotate", 4)]))
+        receive = "dist.P2POp(dist.irecv, incoming, (rank - 1) % world)"
+        send = "dist.P2POp(dist.isend, block, (rank + 1) % world)"
+        assert added(fix) == [
+            f"    for request in dist.batch_isend_irecv([{receive}, {send}]):",
+            "        request.wait()",
+        ]
+
+    def test_a_transfer_in_a_group_of_its_own_is_left_alone(self, tmp_path: Path):
+        text = RING.replace("% world)\n", "% world, group=pairs)\n")
+        assert not first(report(tmp_path / "train.py", text, "p2p-deadlock", [("rotate", 4)])).patches
+
+
+class TestSameLock:
+    STACK = (("flush", 12), ("add", 9))
+
+    def test_a_lock_that_its_holder_waits_for_can_be_taken_again(self, tmp_path: Path):
+        fix = first(report(tmp_path / "train.py", HISTORY, "python-lock", [*self.STACK]))
+        assert added(fix) == ["        self._lock = threading.RLock()"]
+
+    def test_a_lock_of_another_thread_stays_as_it_is(self, tmp_path: Path):
+        fix = first(report(tmp_path / "train.py", HISTORY, "python-lock", [("flush", 12)]))
+        assert not fix.patches
+        assert fix.id == "no-fork-after-threads"
+
+
+class TestWorkerPlace:
+    def child(self, path: Path, *inner: StackFrame) -> list[Child]:
+        outside = [StackFrame("_worker_loop", WORKER, 300), StackFrame("main", str(path), 8)]
+        stack = [*inner, *outside]
+        return [Child(pid=77, command=["python"], kind="loader", process_state="S", moved=False, stack=stack)]
+
+    def test_the_line_of_the_data_set_is_named(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        children = self.child(path, StackFrame("__getitem__", str(path), 5))
+        fix = first(report(path, DATA, "dataloader-stall", [("main", 8)], children=children))
+        assert fix.id == "read-of-the-worker"
+        assert "`return self.files[index].read_bytes()`" in fix.text
+        assert [(place.line, place.label) for place in fix.places] == [(5, "worker 77 of rank 0")]
+
+    def test_a_worker_that_has_nothing_to_do_is_not_blamed(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        found = report(path, DATA, "dataloader-stall", [("main", 8)], children=self.child(path))
+        assert first(found).id == "loader-timeout"
+
+
+def test_a_line_is_shown_as_the_ranks_run_it(tmp_path: Path):
+    path = tmp_path / "train.py"
+    found = report(path, RING, "p2p-deadlock", [("rotate", 4)])
+    path.write_text("# new\n" + RING)
+    assert CaseFacts(FixContext(report=found)).line_text(str(path), 4) == "dist.recv(incoming, src=(rank - 1) % world)"
+    assert not first(found).patches

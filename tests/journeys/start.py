@@ -1,0 +1,61 @@
+"""Start the job of a journey as its user did, and leave it as the user finds it: hung, or ended with a log."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from helpers.hang_cases import Hang
+from helpers.hang_jobs import standing
+from helpers.jobs import running, wait_for
+from journey import Crash
+
+SCRIPTS = Path(__file__).parent / "scripts"
+PROGRAMS = Path(sys.executable).parent
+LOG = "train.log"
+CRASH_LIMIT_S = 120.0
+
+
+def user_environment(home: Path) -> dict[str, str]:
+    """Return the environment of the user's shell: a home of its own, the programs of this interpreter on the PATH."""
+    home.mkdir()
+    directories = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
+    return {"HOME": str(home), "PATH": path, "OMP_NUM_THREADS": "1", **{name: str(home / name) for name in directories}}
+
+
+@contextmanager
+def failed(job: Hang | Crash, directory: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Start a job in a directory and wait until it hangs or has ended; yield the command line as the user typed it."""
+    if isinstance(job, Hang):
+        with standing(job, directory):
+            yield ""
+        return
+    shutil.copytree(SCRIPTS / job.directory, directory, dirs_exist_ok=True)
+    with _earlier_job(job.earlier, directory) if job.earlier else nullcontext():
+        with (directory / LOG).open("w") as log:
+            ended = subprocess.run(
+                shlex.split(job.command),
+                cwd=directory,
+                env={**os.environ, **environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=CRASH_LIMIT_S,
+                check=False,
+            )
+        assert ended.returncode, f"{job.command} did not fail"
+        yield job.command
+
+
+@contextmanager
+def _earlier_job(command: str, directory: Path) -> Iterator[None]:
+    """A job that still trains."""
+    program, *rest = shlex.split(command)
+    words = [str(PROGRAMS / program), *rest]
+    with running(words, directory / rest[0], directory, OMP_NUM_THREADS="1") as job:
+        wait_for(lambda: job.said("trains"), "the earlier job trains")
+        yield
