@@ -15,14 +15,20 @@ from ..text.diff import unified_diff
 from ..training_script.edits import Edit
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
-from .rules import device_by_global_rank, diverging, missing_set_epoch, wrap_before_device
+from .rules import device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
 RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
-    "DW401": diverging.check,
+    "DW217": divergences.check("DW217"),
+    "DW401": divergences.check("DW401"),
+    "DW402": divergences.check("DW402"),
+    "DW403": divergences.check("DW403"),
+    "DW404": divergences.check("DW404"),
+    "DW405": divergences.check("DW405"),
+    "DW406": divergences.check("DW406"),
 }
 MOST_ROUNDS = 10
 MOST_TRIALS = 25

@@ -1,11 +1,15 @@
 """Context and results of rules: a parsed script with its semantic model, violations and patches."""
 
 from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
 
 import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
+from ..training_script.model.divergences import OverBudget, divergences
+from ..training_script.model.sequences import Divergence
 from ..training_script.name_resolution import Names
 from ..training_script.rank_conditions import RankConditions
 from ..training_script.rank_expressions import RankValues
@@ -25,6 +29,14 @@ class Script:
         self.names = Names(self.source)
         self.ranks = RankValues(self.names)
         self.tests = RankConditions(self.ranks)
+
+    @cached_property
+    def divergences(self) -> list[Divergence]:
+        """Where the ranks of the program part; empty if the program is too large to be evaluated."""
+        try:
+            return divergences(self.source.tree, Path(self.source.path), self.source.text)
+        except (OverBudget, RecursionError):
+            return []
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 from .evaluate import Evaluation, OverBudget
 from .items import Called, Item, sequence
 from .keys import RANKS
-from .program import ClassRef, FunctionRef, Module, Program
+from .program import ABOUT_RANKS, ClassRef, FunctionRef, Module, Program
 from .sequences import Comparison, Divergence, End, Node, Site
 from .sequences import OverBudget as ComparisonOverBudget
 
@@ -19,11 +19,13 @@ def divergences(tree: ast.Module, path: Path, text: str) -> list[Divergence]:
     Raises:
         OverBudget: It needs more steps than are allowed.
     """
+    if not ABOUT_RANKS.search(text):
+        return []
     program = Program(path)
     module = Module(path.stem, str(path), tree, path.name == "__init__.py")
     whole = Evaluation(program)
     whole.seeded = "seed(" in text
-    roots: list[Node] = [sequence(whole.run_module(module, is_main=True), End("return", None))]
+    roots: list[Node] = [sequence(whole.run_script(module), End("return", None))]
     for function in _functions(module):
         name = "" if isinstance(function.node, ast.Lambda) else function.node.name
         if function.node in whole.evaluated or name == "__exit__":

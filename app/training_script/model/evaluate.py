@@ -6,21 +6,20 @@ first to see what a round changes, then with what it may find changed. Nothing o
 
 import ast
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
-from .expressions import GRAPH, ExpressionEvaluator
+from .expressions import ExpressionEvaluator
 from .items import Attempt, Branch, Called, Item, Leave, Rounds, Summary
 from .keys import Key, Keys
 from .library_calls import UNIFORM_ERRORS
-from .program import is_elements, Bound, ClassRef, FunctionRef, Instance, Library, Module, Program, Value
-from .sequences import Event, Site
+from .program import Bound, ClassRef, FunctionRef, Instance, Library, Module, Program, Value, is_elements
+from .sequences import Site
 
 MOST_STEPS = 60_000  # statements of one evaluation
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
-MOST_DEPTH = 60  # of calls
+MOST_DEPTH = 25  # of calls
 NO_SYNC = {"no_sync", "join", "Join"}
 
 
@@ -41,11 +40,10 @@ class Evaluation:
         self.summaries: dict[tuple[Any, ...], Summary] = {}
         self.results: dict[int, Value] = {}
 
-    def run_module(self, module: Module, *, is_main: bool) -> list[Item]:
-        """Evaluate the statements of a module and return its steps."""
+    def run_script(self, module: Module) -> list[Item]:
+        """Evaluate the statements of a script and return its steps."""
         module.evaluated = True
-        name = "__main__" if is_main else module.name
-        module.env["__name__"] = Value(self.keys.constant(name))
+        module.env["__name__"] = Value(self.keys.constant("__main__"))
         evaluator = FunctionEvaluator(self, module, module.env, {}, None)
         evaluator.hoist(module.tree.body)
         evaluator.block(module.tree.body)
@@ -70,11 +68,18 @@ class Evaluation:
     def summary(self, function: FunctionRef, values: list[Value], named: dict[str, Value]) -> Summary:
         """Return what a function does with such arguments."""
         node = function.node
-        signature = (node, *(_kind(value) for value in values), *((name, _kind(value)) for name, value in named.items()))
+        signature = (
+            node,
+            *(_kind(value) for value in values),
+            *((name, _kind(value)) for name, value in named.items()),
+        )
         if signature in self.summaries:
             return self.summaries[signature]
         if self.contexts.get(node, 0) >= MOST_CONTEXTS:
-            values, named = [Value(value.key if value.obj else value.key, value.facts, value.obj) for value in values], named
+            values, named = (
+                [Value(value.key if value.obj else value.key, value.facts, value.obj) for value in values],
+                named,
+            )
             known = next((made for key, made in self.summaries.items() if key[0] is node and made.complete), None)
             if known:
                 return known
@@ -117,7 +122,12 @@ class FunctionEvaluator(ExpressionEvaluator):
     """Evaluation of one function body."""
 
     def __init__(
-        self, whole: Evaluation, module: Module, env: dict[str, Value], outer: dict[str, Value], function: FunctionRef | None
+        self,
+        whole: Evaluation,
+        module: Module,
+        env: dict[str, Value],
+        outer: dict[str, Value],
+        function: FunctionRef | None,
     ) -> None:
         super().__init__(whole.keys, whole.program, module, env, outer)
         self.whole, self.function = whole, function
@@ -187,7 +197,9 @@ class FunctionEvaluator(ExpressionEvaluator):
         self.items.append(Called(summary, site))
         result = self.whole.results[id(summary)]
         if isinstance(node, FUNCTIONS) and not result.key.spread and result.obj is None and not result.facts:
-            suggested = self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
+            suggested = (
+                self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
+            )
             return suggested or result
         return result
 
@@ -195,7 +207,9 @@ class FunctionEvaluator(ExpressionEvaluator):
         instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
         cls.prepared = True
         if found := cls.find("__init__"):
-            summary = self.whole.summary(FunctionRef(found[0].module, found[1], found[0].env, cls), [instance, *values], named)
+            summary = self.whole.summary(
+                FunctionRef(found[0].module, found[1], found[0].env, cls), [instance, *values], named
+            )
             self.items.append(Called(summary, site))
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
             return instance._replace(facts=frozenset({"trainer"}))
@@ -208,7 +222,10 @@ class FunctionEvaluator(ExpressionEvaluator):
             function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
             if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
                 return self.call_function(function, [owner], {}, self.site(found[1]))
-            return Value(self.keys.make("bound", id(found[1])), obj=Bound(function, owner) if not is_static(found[1]) else function)
+            return Value(
+                self.keys.make("bound", id(found[1])),
+                obj=Bound(function, owner) if not is_static(found[1]) else function,
+            )
         self.whole.prepare(cls)
         for each in cls.ancestry():
             if name in each.attributes:
@@ -216,11 +233,28 @@ class FunctionEvaluator(ExpressionEvaluator):
         return None
 
     def module_value(self, module: Module, name: str) -> Value | None:
-        if not module.evaluated:
-            self.whole.run_module(module, is_main=False)
-        if name in module.env:
-            return module.env[name]
-        inner = self.program.imported(f"{module.name}.{name}" if module.name else name, 0, module) if module.is_package else None
+        """Return what a name of a module is; only the statement that binds it is evaluated."""
+        if name in module.env or module.evaluated:
+            return module.env.get(name) or self._submodule(module, name)
+        if name in module.asked:
+            return None
+        module.asked.add(name)
+        evaluator = FunctionEvaluator(self.whole, module, module.env, {}, None)
+        if stmt := module.bound_by.get(name):
+            evaluator.block([stmt])
+        else:
+            for star in [each for bound, each in module.bound_by.items() if bound.startswith("*")]:
+                assert isinstance(star, ast.ImportFrom)
+                inner = self.program.imported(star.module or "", star.level, module)
+                if inner is not None and (found := self.module_value(inner, name)):
+                    module.env[name] = found
+                    break
+        return module.env.get(name) or self._submodule(module, name)
+
+    def _submodule(self, module: Module, name: str) -> Value | None:
+        if not module.is_package:
+            return None
+        inner = self.program.imported(name, 1, module)
         return Value(self.keys.make("module", inner.path), obj=inner) if inner else None
 
     def exit_program(self, call: ast.Call) -> None:
@@ -298,17 +332,23 @@ class FunctionEvaluator(ExpressionEvaluator):
         for alias in stmt.names:
             name = alias.asname or alias.name
             if module is None:
-                inner = self.program.imported(f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level, self.module)
+                inner = self.program.imported(
+                    f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level, self.module
+                )
                 self.env[name] = self._imported(f"{stmt.module or ''}.{alias.name}", inner)
             elif alias.name == "*":
-                if not module.evaluated:
-                    self.whole.run_module(module, is_main=False)
-                self.env.update({key: value for key, value in module.env.items() if not key.startswith("_")})
+                for bound in module.bound_by:
+                    if not bound.startswith(("_", "*")) and (each := self.module_value(module, bound)):
+                        self.env[bound] = each
             else:
                 found = self.module_value(module, alias.name)
                 if found is None:
-                    folder = self.program.imported(f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level, self.module)
-                    found = self._imported("", folder) if folder else Value(self.keys.make("name", module.path, alias.name))
+                    folder = self.program.imported(
+                        f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level, self.module
+                    )
+                    found = (
+                        self._imported("", folder) if folder else Value(self.keys.make("name", module.path, alias.name))
+                    )
                 self.env[name] = self.named(name, found)
 
     def _Global_statement(self, stmt: ast.Global) -> None:
@@ -368,9 +408,7 @@ class FunctionEvaluator(ExpressionEvaluator):
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value
-        if isinstance(value, ast.BoolOp | ast.IfExp):
-            self.evaluate(value)
-        elif not isinstance(value, ast.Constant):
+        if isinstance(value, ast.BoolOp | ast.IfExp) or not isinstance(value, ast.Constant):
             self.evaluate(value)
 
     def _Return_statement(self, stmt: ast.Return) -> bool:
@@ -516,7 +554,11 @@ class FunctionEvaluator(ExpressionEvaluator):
         iterable = self.evaluate(stmt.iter)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.iter.end_lineno or stmt.lineno)
         functions = iterable.obj if is_elements(iterable.obj) else ()
-        if functions and all(isinstance(each.obj, FunctionRef | Instance | Bound) for each in functions) and not self.quick:
+        if (
+            functions
+            and all(isinstance(each.obj, FunctionRef | Instance | Bound) for each in functions)
+            and not self.quick
+        ):
             for each in functions:
                 self.bind(stmt.target, each)
                 self.block(stmt.body)
@@ -591,7 +633,11 @@ def _always_leaves(body: Sequence[ast.stmt]) -> bool:
 
 
 def _exits(stmt: ast.stmt) -> bool:
-    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call) and last_name(stmt.value) in ("exit", "_exit", "quit")
+    return (
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and last_name(stmt.value) in ("exit", "_exit", "quit")
+    )
 
 
 def _uniform(handler: ast.ExceptHandler) -> bool:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ...launchers.rank_variables import RANK_SCOPES, WORLD_SIZES, LOCAL_WORLD_SIZES
+from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
-from ..syntax import dotted_name, last_name
-from .items import Branch, Called, Item, Rounds
+from ..syntax import last_name
+from .items import Branch, Item, Rounds
 from .keys import BY_RANK, LOCAL, Key, Keys
 from .library_calls import (
     FIRST_ATTRIBUTES,
@@ -23,7 +23,19 @@ from .library_calls import (
     TRANSPARENT_METHODS,
     Effect,
 )
-from .program import is_elements, Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, NO_FACTS, Program, Value
+from .program import (
+    NO_FACTS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Program,
+    Value,
+    is_elements,
+)
 from .sequences import Event, Site
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
@@ -37,14 +49,28 @@ CARRIED = frozenset({"graph"})  # facts that a computed value keeps
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 # Objects whose attribute ``rank`` is this process's rank.
 OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
-OWNERS |= {"state", "env", "dist", "comm", "trainer", "accelerator", "fabric", "strategy", "dist_args", "settings", "hvd"}
+OWNERS |= {
+    "state",
+    "env",
+    "dist",
+    "comm",
+    "trainer",
+    "accelerator",
+    "fabric",
+    "strategy",
+    "dist_args",
+    "settings",
+    "hvd",
+}
 CONTAINERS = (ast.List, ast.Tuple, ast.Set)
 
 
 class ExpressionEvaluator:
     """Evaluation of expressions in one function."""
 
-    def __init__(self, keys: Keys, program: Program, module: Module, env: dict[str, Value], outer: dict[str, Value]) -> None:
+    def __init__(
+        self, keys: Keys, program: Program, module: Module, env: dict[str, Value], outer: dict[str, Value]
+    ) -> None:
         self.keys, self.program, self.module = keys, program, module
         self.env, self.outer = env, outer
         self.items: list[Item] = []
@@ -54,7 +80,9 @@ class ExpressionEvaluator:
 
     # ---- what the statements provide
 
-    def call_function(self, function: FunctionRef, values: "list[Value]", named: "dict[str, Value]", site: Site) -> Value:
+    def call_function(
+        self, function: FunctionRef, values: "list[Value]", named: "dict[str, Value]", site: Site
+    ) -> Value:
         raise NotImplementedError
 
     def instantiate(self, cls: ClassRef, values: "list[Value]", named: "dict[str, Value]", site: Site) -> Value:
@@ -73,7 +101,9 @@ class ExpressionEvaluator:
 
     def site(self, node: ast.AST) -> Site:
         line = getattr(node, "lineno", 1)
-        return Site(self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line)
+        return Site(
+            self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
+        )
 
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
@@ -111,7 +141,7 @@ class ExpressionEvaluator:
         for env in (self.env, self.outer, self.module.env):
             if name in env:
                 return env[name]
-        return None
+        return None if self.module.evaluated else self.module_value(self.module, name)
 
     def qualified(self, value: Value) -> str:
         return value.obj.name if isinstance(value.obj, Library) else ""
@@ -152,7 +182,10 @@ class ExpressionEvaluator:
             if (found := self.attribute_of_instance(obj, name)) is not None:
                 return found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
-            return Value(self.keys.make("method", id(method[1])), obj=FunctionRef(method[0].module, method[1], method[0].env, method[0]))
+            return Value(
+                self.keys.make("method", id(method[1])),
+                obj=FunctionRef(method[0].module, method[1], method[0].env, method[0]),
+            )
         stored = self.env.get(f"{id(owner.key)}.{name}")
         if stored is not None:
             return stored
@@ -210,7 +243,11 @@ class ExpressionEvaluator:
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
-            if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) and right.key is self.keys.none:
+            if (
+                left.obj is not None
+                and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
+                and right.key is self.keys.none
+            ):
                 single = self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
             result = single if result is None else self.keys.make("and", result, single)
             left = right
@@ -368,7 +405,11 @@ class ExpressionEvaluator:
             element = self.element(inner, node.args[0] if isinstance(node, ast.Call) and node.args else node)
             return Value(self.keys.make("sequence", number.key, element.key), obj=(number, element))
         if key.op == "zip" and is_elements(iterable.obj):
-            sources = node.args if isinstance(node, ast.Call) and len(node.args) == len(iterable.obj) else [node] * len(iterable.obj)
+            sources = (
+                node.args
+                if isinstance(node, ast.Call) and len(node.args) == len(iterable.obj)
+                else [node] * len(iterable.obj)
+            )
             parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
             return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
         if key.op == "range":
@@ -428,7 +469,7 @@ class ExpressionEvaluator:
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""
         if name := self.qualified(callee):
-            return name.partition(".")[0] in KNOWN_MODULES or "." not in name and name in dir(builtins)
+            return name.partition(".")[0] in KNOWN_MODULES or ("." not in name and name in dir(builtins))
         if isinstance(node.func, ast.Name):
             return node.func.id in dir(builtins)
         return isinstance(node.func, ast.Attribute) and bool(KNOWN_METHODS.fullmatch(node.func.attr))
@@ -446,7 +487,11 @@ class ExpressionEvaluator:
             return Value(self.keys.rank("global" if group is None or group.key is self.keys.none else "group"))
         if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:
             variable = values[0].key.value
-            found = self.variable(variable, Value(callee.key, obj=Library("os.environ"))) if isinstance(variable, str) else None
+            found = (
+                self.variable(variable, Value(callee.key, obj=Library("os.environ")))
+                if isinstance(variable, str)
+                else None
+            )
             return found or self.unknown(node)
         if name == "deepspeed.initialize":
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
@@ -484,7 +529,9 @@ class ExpressionEvaluator:
             return self._computed(name, [value for value in values]) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
-    def _method(self, method: Method, callee: Value, node: ast.Call, values: list[Value], named: dict[str, Value]) -> Value:
+    def _method(
+        self, method: Method, callee: Value, node: ast.Call, values: list[Value], named: dict[str, Value]
+    ) -> Value:
         owner, name = method.owner, method.name
         for role in sorted(owner.facts & METHODS.keys()):
             if effect := METHODS[role].get(name):
@@ -533,7 +580,10 @@ class ExpressionEvaluator:
         if effect.drops and values:
             return Value(values[0].key)
         if "prepared" in effect.result:
-            prepared = [Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | self._role(value)) for value in values]
+            prepared = [
+                Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | self._role(value))
+                for value in values
+            ]
             if len(prepared) == 1:
                 return prepared[0]
             return Value(self.keys.make("sequence", *(each.key for each in prepared)), obj=tuple(prepared))
@@ -546,7 +596,11 @@ class ExpressionEvaluator:
         if "group" not in effect.result:
             return NO_FACTS
         ranks = named.get("ranks") or (values[0] if values else None)
-        everyone = ranks is None or ranks.key is self.keys.none or (ranks.key.op == "range" and ranks.key.args[-1].op == "world")
+        everyone = (
+            ranks is None
+            or ranks.key is self.keys.none
+            or (ranks.key.op == "range" and ranks.key.args[-1].op == "world")
+        )
         return NO_FACTS if everyone else frozenset({"members"})
 
     def _role(self, value: Value) -> frozenset[str]:
@@ -557,7 +611,7 @@ class ExpressionEvaluator:
         if effect.group is None:
             return True
         group = named.get("group") or (values[effect.group] if effect.group < len(values) else None)
-        if group is None or group.key is self.keys.none or "group" in group.facts and "members" not in group.facts:
+        if group is None or group.key is self.keys.none or ("group" in group.facts and "members" not in group.facts):
             return True
         return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
 
@@ -578,7 +632,9 @@ class ExpressionEvaluator:
     def _loader(self, node: ast.Call, values: list[Value], named: dict[str, Value]) -> Value:
         sampler = named.get("sampler") or named.get("batch_sampler")
         key = self.keys.make("loader", *self.site(node)[:3])
-        if not (sampler and "sampler" in sampler.facts) and (dataset := named.get("dataset") or (values[0] if values else None)):
+        if not (sampler and "sampler" in sampler.facts) and (
+            dataset := named.get("dataset") or (values[0] if values else None)
+        ):
             key = self.keys.make("loader", *self.site(node)[:3], dataset.key)
         return Value(key, frozenset({"loader"}))
 
@@ -587,4 +643,8 @@ def rank_names_loader(node: ast.AST) -> bool:
     """Return whether an iterable is a loader by its name."""
     if isinstance(node, ast.Call) and last_name(node.func) in ("tqdm", "enumerate", "iter") and node.args:
         return last_name(node.func) != "enumerate" and rank_names_loader(node.args[0])
-    return last_name(node).lower().endswith(("loader", "dataloader")) if isinstance(node, ast.Name | ast.Attribute) else False
+    return (
+        last_name(node).lower().endswith(("loader", "dataloader"))
+        if isinstance(node, ast.Name | ast.Attribute)
+        else False
+    )

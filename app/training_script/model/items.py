@@ -5,7 +5,6 @@ from typing import NamedTuple, Union
 from .keys import Key
 from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
 
-
 MOST_INLINED = 3  # depth of calls whose errors are followed to a handler
 
 

@@ -37,7 +37,19 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-NEVER_NONE = {"binary", "sequence", "built", "text", "number", "rank", "world", "length", "range", "instance", "compare"}
+NEVER_NONE = {
+    "binary",
+    "sequence",
+    "built",
+    "text",
+    "number",
+    "rank",
+    "world",
+    "length",
+    "range",
+    "instance",
+    "compare",
+}
 
 
 class Key:
@@ -153,7 +165,7 @@ class Keys:
                 return inner
             case "if", (Key(op="constant") as test, then, other):
                 return then if test.value else other
-            case ("and" | "or"), (left, right):
+            case (("and" | "or"), (left, right)):
                 if left.is_constant:
                     return right if bool(left.value) == (op == "and") else left
                 if right.is_constant and bool(right.value) != (op == "and"):
@@ -161,7 +173,9 @@ class Keys:
                 return left if right.is_constant or left is right else None
             case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(COMPARE.get(name), left.value, right.value)
-            case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if made in NEVER_NONE:
+            case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
+                made in NEVER_NONE
+            ):
                 return self.constant(name == "IsNot")
             case "compare", ("Eq" | "Is" as name, left, right) if left is right and not left.spread & LOCAL:
                 return self.true

@@ -86,7 +86,17 @@ FUNCTIONS: dict[str, Effect] = {
     },
     **{
         f"mpi4py.MPI.COMM_WORLD.{name}": Effect(name, same=True)
-        for name in ("allreduce", "allgather", "bcast", "barrier", "Barrier", "Allreduce", "Bcast", "Allgather", "gather")
+        for name in (
+            "allreduce",
+            "allgather",
+            "bcast",
+            "barrier",
+            "Barrier",
+            "Allreduce",
+            "Bcast",
+            "Allgather",
+            "gather",
+        )
     },
     **{
         f"accelerate.utils.{name}": Effect(name, same=True)
@@ -126,9 +136,7 @@ METHODS: dict[str, dict[str, Effect]] = {
         **{name: Effect(name, same=True) for name in ("barrier", "all_reduce", "all_gather", "broadcast")},
         "backward": Effect("fabric.backward", implied=True),
     },
-    "trainer": {
-        name: Effect(f"Trainer.{name}", implied=True) for name in ("train", "evaluate", "predict")
-    },
+    "trainer": {name: Effect(f"Trainer.{name}", implied=True) for name in ("train", "evaluate", "predict")},
 }
 # Attributes of such objects: the kind of rank, the first process of a kind, or a size.
 RANK_ATTRIBUTES = {
@@ -157,9 +165,35 @@ RANDOM = "a random number"
 # Calls that end the program; 0, None and no argument end it without an error.
 EXITS = {"sys.exit", "os._exit", "exit", "quit"}
 # Calls that give back what they are given, as far as ranks are concerned.
-TRANSPARENT = {"int", "float", "str", "bool", "iter", "reversed", "sorted", "list", "tuple", "abs", "round", "tqdm.tqdm"}
+TRANSPARENT = {
+    "int",
+    "float",
+    "str",
+    "bool",
+    "iter",
+    "reversed",
+    "sorted",
+    "list",
+    "tuple",
+    "abs",
+    "round",
+    "tqdm.tqdm",
+}
 TRANSPARENT |= {"tqdm.auto.tqdm", "tqdm.trange", "copy.deepcopy", "copy.copy"}
-TRANSPARENT_METHODS = {"item", "cpu", "cuda", "to", "detach", "clone", "float", "long", "int", "tolist", "numpy", "contiguous"}
+TRANSPARENT_METHODS = {
+    "item",
+    "cpu",
+    "cuda",
+    "to",
+    "detach",
+    "clone",
+    "float",
+    "long",
+    "int",
+    "tolist",
+    "numpy",
+    "contiguous",
+}
 TRANSPARENT_METHODS |= {"lower", "upper", "strip", "train", "eval", "copy", "get_loader", "half", "double", "bfloat16"}
 # Errors that are the same on every rank: they come from the installation or the configuration.
 UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

@@ -5,7 +5,9 @@ libraries are not read.
 """
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
@@ -16,18 +18,54 @@ from .keys import Key
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 MOST_MODULES = 150
 LIMIT_BYTES = 1_000_000  # of an imported module; a larger one is data
+MOST_PARSED = 1000  # modules that are kept for further scripts of a review
+ABOUT_RANKS = re.compile(
+    r"distributed|\bdist\b|accelerat|deepspeed|horovod|mpi4py|fabric|[fF][sS][dD][pP]|DDP|barrier|all_?reduce|all_?gather"
+    r"|\b(?:\w+_)?rank\b|\bRANK\b|LOCAL_RANK|is_main|is_master|main_process|rank_zero|world_size"
+)
 MOST_ABOVE = 6  # directories above a script that may hold its packages
 
 NO_FACTS: frozenset[str] = frozenset()
 
 
 class Module:
-    """One file. ``env``: its names, filled when it is evaluated."""
+    """One file. ``env``: its names as far as they have been asked for; ``bound_by``: the statement that binds each."""
 
     def __init__(self, name: str, path: str, tree: ast.Module, is_package: bool) -> None:
         self.name, self.path, self.tree, self.is_package = name, path, tree, is_package
         self.env: dict[str, Value] = {}
         self.evaluated = False
+        self.asked: set[str] = set()
+
+    @cached_property
+    def bound_by(self) -> dict[str, ast.stmt]:
+        """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
+        found: dict[str, ast.stmt] = {}
+        pending: list[ast.stmt] = self.tree.body[::-1]
+        while pending:
+            stmt = pending.pop()
+            match stmt:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found[name] = stmt
+                case ast.Import(names=names) | ast.ImportFrom(names=names):
+                    for alias in names:
+                        star = f"*{len(found)}"
+                        found[star if alias.name == "*" else alias.asname or alias.name.partition(".")[0]] = stmt
+                case ast.Assign(targets=targets):
+                    found |= dict.fromkeys(
+                        (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)), stmt
+                    )
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    found[name] = stmt
+                case ast.If(body=body, orelse=orelse):
+                    pending += [*body, *orelse][::-1]
+                case ast.Try(body=body, handlers=handlers, orelse=orelse):
+                    pending += [*(each for handler in handlers for each in handler.body), *body, *orelse][::-1]
+                case ast.With(body=body):
+                    pending += body[::-1]
+                case _:
+                    pass
+        return found
 
 
 class FunctionRef(NamedTuple):
@@ -45,7 +83,9 @@ class ClassRef:
     def __init__(self, module: Module, node: ast.ClassDef, bases: "list[Value]", env: "dict[str, Value]") -> None:
         self.module, self.node, self.bases, self.env = module, node, bases, env
         self.attributes: dict[str, Value] = {}
-        self.methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+        self.methods = {
+            each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
         self.prepared = False
 
     def ancestry(self) -> "Iterator[ClassRef]":
@@ -134,7 +174,10 @@ class Program:
         return None
 
     def _at(self, place: Path, name: str) -> Module | None:
-        for path, is_package in ((place.with_suffix(".py") if place.name else place, False), (place / "__init__.py", True)):
+        for path, is_package in (
+            (place.with_suffix(".py") if place.name else place, False),
+            (place / "__init__.py", True),
+        ):
             if path not in self._modules:
                 self._modules[path] = self._read(path, name, is_package)
             if found := self._modules[path]:
@@ -144,15 +187,25 @@ class Program:
     def _read(self, path: Path, name: str, is_package: bool) -> Module | None:
         if self.count >= MOST_MODULES:
             return None
-        try:
-            if not path.is_file() or path.stat().st_size > LIMIT_BYTES:
-                return None
-            text, _ = decode_source(path.read_bytes(), path)
-            tree = ast.parse(text.removeprefix("\ufeff"))
-        except (OSError, UserError, SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parsed_module(path)
+        if tree is None:
             return None
         self.count += 1
         return Module(name, str(path), tree, is_package)
+
+
+@lru_cache(MOST_PARSED)
+def parsed_module(path: Path) -> ast.Module | None:
+    """Return the syntax tree of a module, or None if it cannot be read or has nothing to do with ranks."""
+    try:
+        if not path.is_file() or path.stat().st_size > LIMIT_BYTES:
+            return None
+        text, _ = decode_source(path.read_bytes(), path)
+        return (
+            ast.parse(text.removeprefix("\ufeff")) if ABOUT_RANKS.search(text) or path.name == "__init__.py" else None
+        )
+    except (OSError, UserError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _roots(script: Path) -> list[Path]:

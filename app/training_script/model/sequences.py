@@ -5,7 +5,7 @@ node. A sequence without collectives and exits behind a condition is that condit
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank
 
@@ -50,13 +50,13 @@ class End(Node):
 
 
 class Step(Node):
-    """An event."""
+    """An event. ``via``: the calls that lead to it, where functions have been entered."""
 
-    __slots__ = ("event", "next")
+    __slots__ = ("event", "next", "via")
 
-    def __init__(self, event: Event, following: Node) -> None:
+    def __init__(self, event: Event, following: Node, via: tuple[Site, ...] = ()) -> None:
         super().__init__(following.spread, following.kinds | {event.kind})
-        self.event, self.next = event, following
+        self.event, self.next, self.via = event, following, via
 
 
 class Arm(NamedTuple):
@@ -100,18 +100,19 @@ class Loop(Node):
 class Call(Node):
     """A call of a function of the program."""
 
-    __slots__ = ("body", "next", "site")
+    __slots__ = ("body", "next", "site", "via")
 
-    def __init__(self, body: Node, site: Site, following: Node) -> None:
+    def __init__(self, body: Node, site: Site, following: Node, via: tuple[Site, ...] = ()) -> None:
         super().__init__(body.spread | following.spread, body.kinds | following.kinds)
-        self.body, self.site, self.next = body, site, following
+        self.body, self.site, self.next, self.via = body, site, following, via
 
 
 class Divergence(NamedTuple):
     """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
 
     ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where the functions
-    were called, outermost first. ``leaves``: the rank without the event leaves the function or loop there.
+    were called, outermost first. ``rounds``: the ranks run a loop a different number of times, by its count or because
+    one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
     """
 
     first: Event
@@ -120,8 +121,11 @@ class Divergence(NamedTuple):
     by: int
     calls: tuple[Site, ...]
     ranks: tuple[int, int]
-    loop: bool = False
+    rounds: Literal["", "count", "left"] = ""
     leaves: Site | None = None
+
+
+Reached = tuple[Event, tuple[Site, ...]]  # an event and the calls that lead to it
 
 
 class OverBudget(Exception):
@@ -136,7 +140,7 @@ class Comparison:
         self.steps = 0
         self.found: list[Divergence] = []
         self._known: dict[tuple[int, int, int], bool] = {}
-        self._joined: dict[tuple[int, int], Node] = {}
+        self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
 
     def run(self, root: Node) -> list[Divergence]:
         """Return where the two ranks part in ``root``, each place once."""
@@ -144,7 +148,13 @@ class Comparison:
         return self.found
 
     def _compare(
-        self, a: Node, b: Node, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...], assumed: "dict[Key, bool] | None" = None
+        self,
+        a: Node,
+        b: Node,
+        decided: Choice | Loop | None,
+        by: int,
+        calls: tuple[Site, ...],
+        assumed: "dict[Key, bool] | None" = None,
     ) -> set[tuple[str, str]]:
         """Compare from here on; return the pairs of different ends that are reached.
 
@@ -186,7 +196,9 @@ class Comparison:
                     self._known |= known_before
                     if len(self.found) > before:
                         known = {each.first.site for each in inside}
-                        self.found[before:] = inside + [each for each in self.found[before:] if each.first.site not in known]
+                        self.found[before:] = inside + [
+                            each for each in self.found[before:] if each.first.site not in known
+                        ]
                     return ends
                 if any("exit" in pair for pair in inner):
                     ends |= {pair for pair in inner if "exit" in pair}
@@ -293,47 +305,56 @@ class Comparison:
         """Compare two runs of one loop: the number of rounds, then a round."""
         first, second = self.ranks
         count_a, count_b = self.keys.specialise(a.count, first), self.keys.specialise(b.count, second)
-        event = first_event(a.body)
-        differ = count_a is not count_b and (is_certain(count_a) and is_certain(count_b))
-        if event and not a.free and (differ or count_a.spread & LOCAL):
-            spread = BY_RANK if count_a is not count_b else LOCAL
-            self._add(Divergence(event, None, a.site, spread, calls, (first.rank, second.rank), loop=True))
+        reached = first_event(a.body)
+        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b)
+        if reached and not a.free and (differ or count_a.spread & LOCAL):
+            self._add_rounds("count", reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls)
             return set()
         inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls)
         for pair in inner:
             rounds = "break" in pair or "next" in pair
-            if event and rounds and not a.free and "raise" not in pair:
-                site, spread = leaving(a.body, pair, self.keys, self.ranks)
+            if reached and rounds and not a.free and "raise" not in pair:
+                site, spread = leaving(a.body, pair)
                 if site:
-                    self._add(Divergence(event, None, site, spread, calls, (first.rank, second.rank), loop=True))
+                    self._add_rounds("left", reached, site, spread, calls)
                     return set()
         rest = {pair for pair in inner if ("return" in pair or "exit" in pair) and "raise" not in pair}
-        if rest and not event and (later := first_event(a.next)):
-            site, spread = leaving(a.body, next(iter(rest)), self.keys, self.ranks)
+        if rest and not reached and (later := first_event(a.next)):
+            site, spread = leaving(a.body, next(iter(rest)))
             if site:
-                self._add(Divergence(later, None, site, spread, calls, (first.rank, second.rank), leaves=site))
+                found = Divergence(
+                    later[0], None, site, spread, (*calls, *later[1]), (first.rank, second.rank), leaves=site
+                )
+                self._add(found)
         return set()
+
+    def _add_rounds(
+        self, how: Literal["count", "left"], reached: Reached, decided: Site, by: int, calls: tuple[Site, ...]
+    ) -> None:
+        """Add that the ranks run different numbers of rounds."""
+        first, second = self.ranks
+        event, via = reached
+        self._add(Divergence(event, None, decided, by, (*calls, *via), (first.rank, second.rank), rounds=how))
 
     def _part(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]) -> None:
         if decided is None or any(isinstance(node, End) and node.kind == "raise" for node in (a, b)):
             return
         event_a, event_b = first_event(a), first_event(b)
-        first = event_a or event_b
-        if first is None:
+        reached = event_a or event_b
+        if reached is None:
             return
-        second = event_b if event_a else None
+        first, via = reached
+        second = event_b[0] if event_a and event_b else None
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
         ended = next((node for node in (a, b) if isinstance(node, End)), None)
-        if ended is not None and ended.kind == "next" and event_a is None is event_b:
-            return
         self._add(
             Divergence(
                 first,
                 second,
                 decided.site,
                 by,
-                calls,
+                (*calls, *via),
                 (self.ranks[0].rank, self.ranks[1].rank),
                 leaves=ended.site if ended and ended.kind != "next" else None,
             )
@@ -345,10 +366,10 @@ class Comparison:
 
     def _entered(self, call: Call) -> Node:
         """Return the body of a function followed by what comes after the call."""
-        return self._followed(call.body, call.next)
+        return self._followed(call.body, call.next, (*call.via, call.site))
 
-    def _followed(self, node: Node, following: Node) -> Node:
-        key = (id(node), id(following))
+    def _followed(self, node: Node, following: Node, via: tuple[Site, ...]) -> Node:
+        key = (id(node), id(following), via)
         if key not in self._joined:
             self.steps += 1
             if self.steps > MOST_STEPS:
@@ -357,15 +378,15 @@ class Comparison:
                 case End():
                     made: Node = following if node.kind == "return" else node
                 case Step():
-                    made = Step(node.event, self._followed(node.next, following))
+                    made = Step(node.event, self._followed(node.next, following, via), (*via, *node.via))
                 case Choice():
-                    then, other = self._followed(node.then, following), self._followed(node.other, following)
+                    then, other = self._followed(node.then, following, via), self._followed(node.other, following, via)
                     made = Choice(node.test, node.site, then, other, node.arms)
                 case Loop():
-                    rest = self._followed(node.next, following)
+                    rest = self._followed(node.next, following, via)
                     made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)
                 case Call():
-                    made = Call(node.body, node.site, self._followed(node.next, following))
+                    made = Call(node.body, node.site, self._followed(node.next, following, via), (*via, *node.via))
                 case _:
                     raise AssertionError(node)
             self._joined[key] = made
@@ -380,25 +401,28 @@ def is_certain(key: Key) -> bool:
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
 
 
-def first_event(node: Node) -> Event | None:
-    """Return the first event that a sequence may reach, in the order of the text, or None."""
-    pending, seen = [node], set[int]()
+def first_event(node: Node) -> Reached | None:
+    """Return the first event that a sequence may reach, in the order of the text, and the calls that lead to it."""
+    pending: list[tuple[Node, tuple[Site, ...]]] = [(node, ())]
+    seen: set[int] = set()
     while pending:
-        node = pending.pop()
+        node, via = pending.pop()
         if id(node) in seen or not node.kinds:
             continue
         seen.add(id(node))
         match node:
             case Step():
-                return node.event
+                return node.event, (*via, *node.via)
             case Choice():
-                pending += [node.other, node.then]
-            case Loop() | Call():
-                pending += [node.next, node.body]
+                pending += [(node.other, via), (node.then, via)]
+            case Loop():
+                pending += [(node.next, via), (node.body, via)]
+            case Call():
+                pending += [(node.next, via), (node.body, (*via, *node.via, node.site))]
     return None
 
 
-def leaving(body: Node, pair: tuple[str, str], keys: Keys, ranks: tuple[Rank, Rank]) -> tuple[Site | None, int]:
+def leaving(body: Node, pair: tuple[str, str]) -> tuple[Site | None, int]:
     """Return the condition at which ranks leave a round in different ways, and what it depends on."""
     for node in nodes(body):
         if isinstance(node, Choice) and node.test.spread & (BY_RANK | LOCAL):
