@@ -5,7 +5,7 @@ first to see what a round changes, then with what it may find changed. Nothing o
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..rank_names import one_rank_decorator
@@ -20,7 +20,8 @@ from .sequences import Site
 MOST_STEPS = 60_000  # statements of one evaluation
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
 MOST_DEPTH = 25  # of calls
-NO_SYNC = {"no_sync", "join", "Join"}
+LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
+Env = dict[str, Value]
 
 
 class OverBudget(Exception):
@@ -76,10 +77,6 @@ class Evaluation:
         if signature in self.summaries:
             return self.summaries[signature]
         if self.contexts.get(node, 0) >= MOST_CONTEXTS:
-            values, named = (
-                [Value(value.key if value.obj else value.key, value.facts, value.obj) for value in values],
-                named,
-            )
             known = next((made for key, made in self.summaries.items() if key[0] is node and made.complete), None)
             if known:
                 return known
@@ -149,7 +146,7 @@ class FunctionEvaluator(ExpressionEvaluator):
             return self.items, self.evaluate(node.body)
         self.hoist(node.body)
         self.block(node.body)
-        items = self.items
+        items: list[Item] = self.items
         for decorator in node.decorator_list:
             who = one_rank_decorator(last_name(decorator.func if isinstance(decorator, ast.Call) else decorator))
             if who and items:
@@ -331,11 +328,10 @@ class FunctionEvaluator(ExpressionEvaluator):
         module = self.program.imported(stmt.module or "", stmt.level, self.module)
         for alias in stmt.names:
             name = alias.asname or alias.name
+            full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
             if module is None:
-                inner = self.program.imported(
-                    f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level, self.module
-                )
-                self.env[name] = self._imported(f"{stmt.module or ''}.{alias.name}", inner)
+                inner = self.program.imported(full, stmt.level, self.module)
+                self.env[name] = self._imported(full, inner)
             elif alias.name == "*":
                 for bound in module.bound_by:
                     if not bound.startswith(("_", "*")) and (each := self.module_value(module, bound)):
@@ -343,9 +339,7 @@ class FunctionEvaluator(ExpressionEvaluator):
             else:
                 found = self.module_value(module, alias.name)
                 if found is None:
-                    folder = self.program.imported(
-                        f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level, self.module
-                    )
+                    folder = self.program.imported(full, stmt.level, self.module)
                     found = (
                         self._imported("", folder) if folder else Value(self.keys.make("name", module.path, alias.name))
                     )
@@ -440,7 +434,7 @@ class FunctionEvaluator(ExpressionEvaluator):
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse))
 
-    def _branch(self, test: Any, site: Site, then: Any, other: Any) -> bool:
+    def _branch(self, test: Key, site: Site, then: "Callable[[], bool]", other: "Callable[[], bool]") -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
         self.items = []
         self.path.append(test)
@@ -584,7 +578,15 @@ class FunctionEvaluator(ExpressionEvaluator):
         self._rounds(lambda: self.keys.make("while", test[-1]), site, round_, stmt.orelse, test_led=True)
         return False
 
-    def _rounds(self, count: Any, site: Site, round_: Any, orelse: Sequence[ast.stmt], *, test_led: bool) -> None:
+    def _rounds(
+        self,
+        count: "Key | Callable[[], Key]",
+        site: Site,
+        round_: "Callable[[], None]",
+        orelse: Sequence[ast.stmt],
+        *,
+        test_led: bool,
+    ) -> None:
         """Evaluate a loop: once to see what changes, once more with what a round may find."""
         outside, before, quick = self.items, dict(self.env), self.quick
         if not quick:
@@ -606,7 +608,7 @@ class FunctionEvaluator(ExpressionEvaluator):
         outside, self.items = self.items, []
         self.block(orelse)
         rest, self.items = self.items, outside
-        self.items.append(Rounds(count() if callable(count) else count, site, body, rest, self.free, test_led))
+        self.items.append(Rounds(count if isinstance(count, Key) else count(), site, body, rest, self.free, test_led))
 
     def _changing(self, name: str, site: Site, value: Value, after: Value) -> Value:
         """Return a value that rounds of a loop change: the same where both are, and of what changes it."""

@@ -44,7 +44,6 @@ KNOWN_METHODS = re.compile(
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
     r"|write"
 )
-GRAPH = frozenset({"graph"})
 CARRIED = frozenset({"graph"})  # facts that a computed value keeps
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 # Objects whose attribute ``rank`` is this process's rank.
@@ -62,7 +61,8 @@ OWNERS |= {
     "settings",
     "hvd",
 }
-CONTAINERS = (ast.List, ast.Tuple, ast.Set)
+Values = list[Value]
+Named = dict[str, Value]
 
 
 class ExpressionEvaluator:
@@ -80,12 +80,10 @@ class ExpressionEvaluator:
 
     # ---- what the statements provide
 
-    def call_function(
-        self, function: FunctionRef, values: "list[Value]", named: "dict[str, Value]", site: Site
-    ) -> Value:
+    def call_function(self, function: FunctionRef, values: Values, named: Named, site: Site) -> Value:
         raise NotImplementedError
 
-    def instantiate(self, cls: ClassRef, values: "list[Value]", named: "dict[str, Value]", site: Site) -> Value:
+    def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
         raise NotImplementedError
 
     def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
@@ -178,9 +176,8 @@ class ExpressionEvaluator:
             return Value(self.keys.make("library", f"{obj.name}.{name}"), obj=Library(f"{obj.name}.{name}"))
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
-        if isinstance(obj, Instance):
-            if (found := self.attribute_of_instance(obj, name)) is not None:
-                return found
+        if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
+            return found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
             return Value(
                 self.keys.make("method", id(method[1])),
@@ -218,9 +215,9 @@ class ExpressionEvaluator:
             if stored is not None:
                 return stored
         index = self.evaluate(node.slice)
-        if is_elements(owner.obj) and index.key.is_constant and isinstance(index.key.value, int):
-            if -len(owner.obj) <= index.key.value < len(owner.obj):
-                return owner.obj[index.key.value]
+        place = index.key.value if index.key.is_constant else None
+        if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
+            return owner.obj[place]
         return Value(self.keys.make("item", owner.key, index.key), owner.facts & CARRIED)
 
     def variable(self, name: str, owner: Value) -> Value | None:
@@ -397,7 +394,7 @@ class ExpressionEvaluator:
     def element(self, iterable: Value, node: ast.AST) -> Value:
         """Return what a loop over an iterable gets in a round."""
         key = iterable.key
-        if "loader" in iterable.facts or rank_names_loader(node):
+        if "loader" in iterable.facts or is_loader_by_name(node):
             return Value(self.keys.local("a batch", *self.site(node)[:3]))
         if key.op == "enumerate":
             number = Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread & BY_RANK))
@@ -437,7 +434,7 @@ class ExpressionEvaluator:
                 values.append(value)
         return values, {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
 
-    def called(self, callee: Value, node: ast.Call, values: list[Value], named: dict[str, Value]) -> Value:
+    def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         obj, site = callee.obj, self.site(node)
         if isinstance(obj, FunctionRef):
             return self.call_function(obj, values, named, site)
@@ -460,7 +457,7 @@ class ExpressionEvaluator:
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)
 
-    def _opaque(self, callee: Value, node: ast.Call, values: list[Value], named: dict[str, Value]) -> Value:
+    def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""
         if not self._is_harmless(callee, node):
             self.unknown_calls += 1
@@ -478,7 +475,7 @@ class ExpressionEvaluator:
         carried = frozenset[str]().union(*(value.facts for value in values)) & CARRIED if values else NO_FACTS
         return Value(self.keys.make("call", name, *(value.key for value in values)), facts | carried)
 
-    def _library(self, name: str, callee: Value, node: ast.Call, values: list[Value], named: dict[str, Value]) -> Value:
+    def _library(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         last = name.rpartition(".")[2]
         if name in FUNCTIONS:
             return self.effect(FUNCTIONS[name], node, values, named, None)
@@ -526,12 +523,10 @@ class ExpressionEvaluator:
         if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
             return self.constant(True)
         if name.startswith("torch."):
-            return self._computed(name, [value for value in values]) if values else self.unknown(node)
+            return self._computed(name, list(values)) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
-    def _method(
-        self, method: Method, callee: Value, node: ast.Call, values: list[Value], named: dict[str, Value]
-    ) -> Value:
+    def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
         for role in sorted(owner.facts & METHODS.keys()):
             if effect := METHODS[role].get(name):
@@ -542,15 +537,13 @@ class ExpressionEvaluator:
             return self._computed(name, [owner])
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
-        if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
-            if found := self.variable(values[0].key.value, owner):
-                return found
+        if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
+            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
-        if not values and not named and (known := self.by_name(name, called=True)):
-            if rank_names.rank_kind(name) != "global" or name != "rank":
-                return known
+        if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
+            return known
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
         return self._opaque(owner, node, values, named)
@@ -562,9 +555,7 @@ class ExpressionEvaluator:
             facts = owner.facts.union(*(value.facts & CARRIED for value in values))
             self.env[target.id] = Value(key, facts)
 
-    def effect(
-        self, effect: Effect, node: ast.Call, values: list[Value], named: dict[str, Value], owner: Value | None
-    ) -> Value:
+    def effect(self, effect: Effect, node: ast.Call, values: Values, named: Named, owner: Value | None) -> Value:
         """Note the event of a library call and return its result."""
         site = self.site(node)
         if effect.event and self._in_all_ranks(effect, values, named):
@@ -581,7 +572,7 @@ class ExpressionEvaluator:
             return Value(values[0].key)
         if "prepared" in effect.result:
             prepared = [
-                Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | self._role(value))
+                Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | {"prepared"})
                 for value in values
             ]
             if len(prepared) == 1:
@@ -591,7 +582,7 @@ class ExpressionEvaluator:
             return Value(self.keys.make("at", *site[:3]), effect.result | self._membership(effect, values, named))
         return self.unknown(node, *values, *named.values(), facts=effect.result)
 
-    def _membership(self, effect: Effect, values: list[Value], named: dict[str, Value]) -> frozenset[str]:
+    def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
         """Return whether a new group has only some of the ranks as members."""
         if "group" not in effect.result:
             return NO_FACTS
@@ -603,10 +594,7 @@ class ExpressionEvaluator:
         )
         return NO_FACTS if everyone else frozenset({"members"})
 
-    def _role(self, value: Value) -> frozenset[str]:
-        return frozenset({"prepared"})
-
-    def _in_all_ranks(self, effect: Effect, values: list[Value], named: dict[str, Value]) -> bool:
+    def _in_all_ranks(self, effect: Effect, values: Values, named: Named) -> bool:
         """Return whether the call is one of all ranks: only members have to enter a collective of another group."""
         if effect.group is None:
             return True
@@ -629,7 +617,7 @@ class ExpressionEvaluator:
                     owner.obj.cls.attributes[name] = value
                 self.env[f"{id(owner.key)}.{name}"] = value
 
-    def _loader(self, node: ast.Call, values: list[Value], named: dict[str, Value]) -> Value:
+    def _loader(self, node: ast.Call, values: Values, named: Named) -> Value:
         sampler = named.get("sampler") or named.get("batch_sampler")
         key = self.keys.make("loader", *self.site(node)[:3])
         if not (sampler and "sampler" in sampler.facts) and (
@@ -639,10 +627,10 @@ class ExpressionEvaluator:
         return Value(key, frozenset({"loader"}))
 
 
-def rank_names_loader(node: ast.AST) -> bool:
+def is_loader_by_name(node: ast.AST) -> bool:
     """Return whether an iterable is a loader by its name."""
     if isinstance(node, ast.Call) and last_name(node.func) in ("tqdm", "enumerate", "iter") and node.args:
-        return last_name(node.func) != "enumerate" and rank_names_loader(node.args[0])
+        return last_name(node.func) != "enumerate" and is_loader_by_name(node.args[0])
     return (
         last_name(node).lower().endswith(("loader", "dataloader"))
         if isinstance(node, ast.Name | ast.Attribute)

@@ -1,6 +1,6 @@
 """The steps of a function as the evaluation finds them, and the sequence of nodes they make."""
 
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from .keys import Key
 from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
@@ -17,9 +17,9 @@ class Branch(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """A loop. ``free``: the ranks may run different numbers of rounds, as in a ``join()`` context."""
+    """A loop. ``amount``: what decides the number of rounds. ``free``: it may differ between ranks, as in ``join()``."""
 
-    count: Key
+    amount: Key
     site: Site
     body: "list[Item]"
     rest: "list[Item]"  # the else branch
@@ -46,7 +46,7 @@ class Called(NamedTuple):
     site: Site
 
 
-Item = Union[Event, Branch, Rounds, Leave, Attempt, Called]
+Item = Event | Branch | Rounds | Leave | Attempt | Called
 
 
 class Summary:
@@ -62,7 +62,8 @@ class Summary:
     def kinds(self) -> frozenset[str]:
         """The kinds of events of the function and of all that it calls."""
         if self._kinds is None:
-            found, pending, seen = set[str](), [self], {id(self)}
+            pending: list[Summary] = [self]
+            found, seen = set[str](), {id(self)}
             while pending:
                 each = pending.pop()
                 if each._kinds is not None:
@@ -116,7 +117,7 @@ def sequence(
                 node = sequence(item.rest, node, raised, returned, depth) if item.rest else node
                 body = sequence(item.body, End("next", None), None)
                 if body.kinds or _leaves(body):
-                    node = Loop(item.count, item.site, body, node, free=item.free, test_led=item.test_led)
+                    node = Loop(item.amount, item.site, body, node, free=item.free, test_led=item.test_led)
             case Called(summary=summary):
                 if raised and depth < MOST_INLINED and _raises(summary.items):
                     node = sequence(summary.items, node, raised, node, depth + 1)

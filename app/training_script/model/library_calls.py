@@ -162,8 +162,6 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
 }
 RANDOM = "a random number"
-# Calls that end the program; 0, None and no argument end it without an error.
-EXITS = {"sys.exit", "os._exit", "exit", "quit"}
 # Calls that give back what they are given, as far as ranks are concerned.
 TRANSPARENT = {
     "int",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from ...errors import UserError
 from ..source import decode_source
@@ -137,15 +137,12 @@ class Method(NamedTuple):
     name: str
 
 
-Referent = Union[FunctionRef, ClassRef, Instance, Bound, Library, Method, Module, "tuple[Value, ...]", None]
-
-
 class Value(NamedTuple):
-    """What an expression is. ``facts``: roles such as ``ddp``, ``loader``, ``graph`` (computed with a wrapped model)."""
+    """What an expression is. ``facts``: its roles: ``ddp``, ``loader``, ``graph`` (computed with a wrapped model), …"""
 
     key: Key
     facts: frozenset[str] = NO_FACTS
-    obj: Any = None  # a Referent
+    obj: Any = None  # FunctionRef, ClassRef, Instance, Bound, Library, Method, Module, or the elements
 
 
 def is_elements(obj: Any) -> bool:

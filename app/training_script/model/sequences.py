@@ -110,9 +110,9 @@ class Call(Node):
 class Divergence(NamedTuple):
     """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
 
-    ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where the functions
-    were called, outermost first. ``rounds``: the ranks run a loop a different number of times, by its count or because
-    one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
+    ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where functions
+    were called on the way, outermost first. ``rounds``: they run a loop a different number of times, by its count or
+    because one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
     """
 
     first: Event
@@ -139,7 +139,7 @@ class Comparison:
         self.keys, self.ranks = keys, (first, second)
         self.steps = 0
         self.found: list[Divergence] = []
-        self._known: dict[tuple[int, int, int], bool] = {}
+        self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
         self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
 
     def run(self, root: Node) -> list[Divergence]:
@@ -173,7 +173,7 @@ class Comparison:
             key = (id(a), id(b), frozenset(assumed.items()))
             if key in self._known:
                 return ends
-            self._known[key] = True
+            self._known.add(key)
             if isinstance(a, Choice) or isinstance(b, Choice):
                 arms = self._arms(a, b, decided, by, assumed)
                 if len(arms) == 1:
@@ -191,7 +191,7 @@ class Comparison:
                 if inside := self.found[before:]:
                     # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
                     del self.found[before:]
-                    known_before, self._known = self._known, {}
+                    known_before, self._known = self._known, set()
                     ends |= self._compare(self._entered(a), self._entered(b), decided, by, calls, assumed)
                     self._known |= known_before
                     if len(self.found) > before:
