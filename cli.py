@@ -12,6 +12,7 @@ import click
 from . import __version__
 from .app.errors import UserError
 from .app.exit_codes import ExitCode
+from .app.text.suggestions import closest, did_you_mean
 
 UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no name: of a stream
 # command: (module under app.commands, one line for --help)
@@ -40,6 +41,14 @@ class LazyGroup(click.Group):
             return None
         return importlib.import_module(f".app.commands.{cmd_name}", __package__).command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        alike = did_you_mean(closest(args[0], COMMANDS)) if args and args[0] not in COMMANDS else ""
+        if alike and not args[0].startswith("-"):
+            raise UserError(f"no command {args[0]!r}", f"{alike} ddpwizard --help lists the commands")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -56,7 +65,8 @@ class LazyGroup(click.Group):
 @click.option(
     "--allow",
     type=click.Choice(["reads", "connects", "allocates", "perturbs"]),
-    help="Highest intrusiveness of probes.",
+    help="What probes may do: only read, also open connections, also start processes and use memory, or also "
+    "pause a job.",
 )
 @click.pass_context
 def group(ctx: click.Context, demo: bool, **given: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from ..knowledge.schema import Cause, Knowledge
+from ..knowledge.schema import NATS, Cause, Knowledge
 
 Source = Literal["answer", "log", "description", "probe", "job", "review"]
 Status = Literal["ok", "warn", "fail", "skip", "unknown"]
@@ -61,6 +61,11 @@ class ReasonLine(msgspec.Struct, frozen=True):
     what: str
     where: str
     weight: float
+
+    @property
+    def strength(self) -> str:
+        """The nearest weight of the knowledge base: ``strong``; ``against`` if it speaks against the cause."""
+        return "against" if self.weight <= 0 else min(NATS, key=lambda word: abs(NATS[word] - self.weight))
 
 
 class RankedCause(msgspec.Struct, frozen=True):

@@ -146,7 +146,7 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
 
 def _reason(line: ReasonLine) -> tuple[str, str]:
     where = f"{line.where}, " if line.where else ""
-    return line.what, f"{line.source}, {where}{line.weight:+.1f} nats"
+    return line.what, f"{line.source}, {where}{line.strength}"
 
 
 def _fixes(session: Session) -> list[Block]:
@@ -187,7 +187,7 @@ def _machine(session: Session) -> list[Block]:
         for fact in summary.machine_summary(snapshot, checks)
     ]
     bad = [check for check in checks if check.status in summary.STATUS_SEVERITY]
-    blocks: list[Block] = [f"{snapshot.host}, looked at {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
+    blocks: list[Block] = [f"{snapshot.host}, inspected {_date(snapshot.taken_at)}.", Table(["", "", ""], rows)]
     if bad:
         blocks.append(Bullets([_check(check) for check in bad]))
     good = sum(check.status == "ok" for check in checks)

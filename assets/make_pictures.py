@@ -78,7 +78,7 @@ async def other_cases() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await until_gone(pilot, "inspecting this machine")
         await pilot.press("tab", *ERROR, "enter")
-        await until(pilot, "For it")
+        await until(pilot, "Evidence for it")
         save(app, "diagnosis")
         await pilot.press("escape")
         await until(pilot, "What is wrong?")

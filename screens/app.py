@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
-from textual.worker import WorkerCancelled, WorkerFailed
+from textual.worker import WorkerError, WorkerFailed
 
 from ..app.errors import UserError
 from ..app.options import target_python
@@ -173,7 +173,7 @@ class WizardApp(App[int]):
         for worker in running:
             worker.cancel()
         for worker in running:
-            with suppress(WorkerCancelled, WorkerFailed, asyncio.TimeoutError):
+            with suppress(WorkerError, asyncio.TimeoutError):  # one may not have begun yet
                 await wait_for(CLEAN_UP_LIMIT_S, worker.wait())
         self.exit(code, return_code=code)
 

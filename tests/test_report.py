@@ -113,7 +113,7 @@ def test_both_formats_are_complete(session: Session) -> None:
             "4 ranks in 6.1 s",
         ):
             assert part in text or part.replace(">", "&gt;") in text, part
-        assert "No, at different times" not in text, "an answer that was taken back"
+        assert "No, at different steps" not in text, "an answer that was taken back"
 
 
 def test_ranks_at_the_same_place_share_a_row(session: Session) -> None:

@@ -51,7 +51,8 @@ def common_options(command: F) -> F:
             click.option(
                 "--allow",
                 type=click.Choice(["reads", "connects", "allocates", "perturbs"]),
-                help="Highest intrusiveness of probes [default: reads; allocates if no job runs].",
+                help="What probes may do: only read, also open connections, also start processes and use memory, "
+                "or also pause a job [default: reads; allocates if no job runs].",
             ),
             click.option("--plain", is_flag=True, help="Ask numbered questions instead of using the full screen."),
             click.option("--ascii", is_flag=True, help="Print only ASCII characters."),

@@ -12,6 +12,7 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE
+from ..diagnosis.given_text import is_python_script
 from ..diagnosis.intake import add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
@@ -39,8 +40,10 @@ SHOWN_CHARACTERS = 160
 @click.command(name="diagnose")
 @click.argument("paths", nargs=-1, metavar="[PATH…|-]")
 @click.option("--script", metavar="FILE", help="Training script, reviewed as part of the case.")
-@click.option("--probe/--no-probe", default=False, help="Also probe this machine (if the log is from here).")
-@click.option("--answer", "answers", metavar="ID=VALUE", multiple=True, help="Answer a question of the wizard.")
+@click.option("--probe/--no-probe", default=False, help="Also check this machine, if the log is from here.")
+@click.option(
+    "--answer", "answers", metavar="ID=VALUE", multiple=True, help="Answer a question of the wizard. Repeatable."
+)
 @common_options
 def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequence[str], options: Options) -> int:
     """Rank causes from logs, an error or a description. All paths are one case; - is standard input.
@@ -57,14 +60,19 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         paths = ["-"]
     knowledge = knowledge_for(options)
     case = Case(knowledge)
-    is_about_training, timeline = _read_into(case, paths, script)
+    scripts = [path for path in paths if path != "-" and is_python_script(Path(path))]
+    for path in scripts:
+        print_progress(f"{path} is a Python script: reviewed, not read as a log")
+    if script and script not in scripts:
+        scripts = [script, *scripts]
+    is_about_training, timeline = _read_into(case, [path for path in paths if path not in scripts], scripts)
     for answer in answers:
         case.answer(*_parse_answer(answer, knowledge))
     if probe:
         case.add(_look(knowledge, options))
     scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
-    context = FixContext(evidence=case.evidence, timeline=timeline, script=script)
+    context = FixContext(evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
     fixes = [
         fix
         for cause in (diagnosis.named(1) if diagnosis.in_scope else [])
@@ -83,13 +91,13 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
 
 
-def _read_into(case: Case, paths: Sequence[str], script: str | None) -> tuple[bool, Timeline | None]:
-    """Add all texts and the script. Return whether any of it is about distributed training, and the timeline."""
+def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple[bool, Timeline | None]:
+    """Add all logs and scripts. Return whether any of it is about distributed training, and the timeline."""
     in_scope, timeline = False, None
-    if paths:
-        found = add_to_case(case, find_sources(paths), _progress())
+    if logs:
+        found = add_to_case(case, find_sources(logs), _progress())
         in_scope, timeline = found.in_scope, found.timeline
-    if script:
+    for script in scripts:
         from ..review.file_review import review_file
         from ..review.review import evidence_of_findings
 
@@ -144,15 +152,15 @@ def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
-        return seen + [item for report in reports for item in evidence_of_report(report)]
+        return seen + [item for report in reports for item in evidence_of_report(report, knowledge.findings())]
 
     return asyncio.run(look_at_all())
 
 
 def _reason(line: ReasonLine) -> str:
-    """Render one reason: its weight in nats, its source, the observation, and its place."""
+    """Render one reason: how strong it is, its source, the observation, and its place."""
     what = line.what if len(line.what) <= SHOWN_CHARACTERS else line.what[: SHOWN_CHARACTERS - 1] + "…"
-    return f"   {line.weight:+5.1f}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
+    return f"   {line.strength:<8}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
 def print_fixes(fixes: Sequence[Fix]) -> None:
@@ -190,15 +198,15 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:
-            print_line(f"   also found, not a cause: {knowledge.messages[id_].says}   [{item.where}]")
+            print_line(f"   not the cause, ignore: {knowledge.messages[id_].says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     again = shlex.join(command_line)
     if probe:
-        print_line(f"next: probe {probe.text}")
+        print_line(f"next: check {probe.text}")
         print_line(f"  {again} --probe")
     if question:
         answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
         print_line(f"  {again} --answer {question.id}={answers[0]}")
-        print_line(f"  or {', '.join(answers[1:])} in place of {answers[0]}")
+        print_line(f"  or one of {', '.join(answers[1:])} instead of {answers[0]}")

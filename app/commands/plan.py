@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 )
 @training_option("--lr", type=float, metavar="RATE", help="Learning rate of the earlier run.")
 @training_option(
-    "--keep-global-batch", is_flag=True, help="Choose the gradient accumulation that keeps the batch of that run."
+    "--keep-global-batch",
+    is_flag=True,
+    help="Choose the gradient accumulation that keeps the global batch of the earlier run.",
 )
 @output_option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
 @output_option("--strategy", metavar="NAME", help="Show only this strategy, such as FSDP2 or ZeRO-3.")
@@ -85,7 +87,7 @@ def command(
     """Compare DDP, FSDP and ZeRO for a model: what fits, in how much memory, and how fast.
 
     Memory is computed from the model's shape, for most models to within 10 %; times are estimates. The exit code is 1
-    if no strategy fits, or none is usable in practice.
+    if no strategy fits, or all that fit are too slow.
 
     \b
     Examples:

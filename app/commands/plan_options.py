@@ -127,7 +127,9 @@ TRAINING = (
         help="Activation checkpointing. If omitted, several kinds are compared.",
     ),
     training_option("--attention", type=click.Choice(["flash", "eager"]), help="Attention implementation."),
-    training_option("--packed", is_flag=True, help="Sequences are packed, or all as long as --seq-len (for LoRA)."),
+    training_option(
+        "--packed", is_flag=True, help="With --lora: the sequences are packed, or all have --seq-len tokens."
+    ),
     training_option("--compile", is_flag=True, help="Use torch.compile."),
     training_option(
         "--loss",
@@ -137,10 +139,12 @@ TRAINING = (
     training_option("--lora", type=int, callback=_rank, metavar="R", help="Train LoRA adapters of this rank only."),
     training_option("--lora-target", type=click.Choice(["q,v", "all-linear"]), help="Layers that get adapters."),
     training_option(
-        "--quant", type=click.Choice(["nf4", "nf4-dq", "gptq-int4"]), help="Quantization of the base under LoRA."
+        "--quant",
+        type=click.Choice(["nf4", "nf4-dq", "gptq-int4"]),
+        help="Quantization of the frozen weights under LoRA.",
     ),
     training_option(
-        "--frozen", metavar="SHARE", help="Weights that are not trained: 0.9, 90%, or a number of them such as 6B."
+        "--frozen", metavar="SHARE", help="Share or number of the weights that are not trained, such as 0.9, 90% or 6B."
     ),
     training_option(
         "--alloc", type=click.Choice(["expandable_segments"]), help="Setting of PYTORCH_ALLOC_CONF to plan with."

@@ -31,6 +31,8 @@ from ..text.json_output import print_json, public_document
 from ..text.terminal import align_columns, print_line, print_patch, print_progress
 from .common import common_options
 
+MOST_RULES_SHOWN = 12
+
 
 class _Request(msgspec.Struct, kw_only=True):
     """The options of one review."""
@@ -103,7 +105,7 @@ def command(list_rules: bool, options: Options, **given: Any) -> int:
         settings = {str(file.path.absolute()): file.settings for file in files}
         reviewed = _apply(reviewed, settings, knowledge)
     findings = [finding for file in reviewed for finding in file.findings]
-    _print(request, reviewed, skipped, knowledge)
+    _print(request, reviewed, skipped, _rules_that_ran(files, knowledge), knowledge)
     return ExitCode.FOUND if findings else ExitCode.OK
 
 
@@ -186,8 +188,19 @@ def _report_applied(applied: AppliedFix, done: Sequence[ReviewFinding]) -> None:
     print_progress(f"revert with: ddpwizard undo {applied.id}")
 
 
+def _rules_that_ran(files: Sequence[FoundFile], knowledge: Knowledge) -> list[str]:
+    """Return the rules that ran on at least one file, without the one about comments."""
+    different = {id(file.settings): file.settings for file in files}.values()
+    ran = {rule for settings in different for rule in settings.rules(knowledge.rules)}
+    return [rule for rule in knowledge.rules if rule in ran]
+
+
 def _print(
-    request: _Request, reviewed: Sequence[ReviewedFile], skipped: Sequence[SkippedFile], knowledge: Knowledge
+    request: _Request,
+    reviewed: Sequence[ReviewedFile],
+    skipped: Sequence[SkippedFile],
+    rules: Sequence[str],
+    knowledge: Knowledge,
 ) -> None:
     findings = [finding for file in reviewed for finding in file.findings]
     if request.options.json:
@@ -214,7 +227,7 @@ def _print(
             _show_statistics(findings, knowledge)
         else:
             _show_findings(reviewed, knowledge, request.options.ascii)
-        _show_summary(findings, len(reviewed), len(skipped), knowledge)
+        _show_summary(findings, len(reviewed), len(skipped), rules)
 
 
 def _show_findings(reviewed: Sequence[ReviewedFile], knowledge: Knowledge, ascii_only: bool) -> None:
@@ -233,12 +246,12 @@ def _show_statistics(findings: Sequence[ReviewFinding], knowledge: Knowledge) ->
         print_line(line)
 
 
-def _show_summary(findings: Sequence[ReviewFinding], files: int, skipped: int, knowledge: Knowledge) -> None:
+def _show_summary(findings: Sequence[ReviewFinding], files: int, skipped: int, rules: Sequence[str]) -> None:
     where = f"{files:,} file{'s' if files != 1 else ''}"
     left_out = f"; {skipped:,} left out" if skipped else ""
     if not findings:
-        rules = ", ".join(knowledge.rules) if len(knowledge.rules) < 10 else f"{len(knowledge.rules)}, see --rules"
-        print_line(f"Nothing found in {where}{left_out}. Rules: {rules}.")
+        ran = ", ".join(rules) if len(rules) <= MOST_RULES_SHOWN else f"{len(rules)}, listed by --rules"
+        print_line(f"Nothing found in {where}{left_out}. Rules: {ran or 'none'}.")
         return
     safeties = Counter(finding.fix.safety for finding in findings if finding.fix)
     patches = safeties["safe"] + safeties["unsafe"]
@@ -255,7 +268,7 @@ def _show_patch(reviewed: Sequence[ReviewedFile]) -> None:
         for finding in file.findings:
             safety = finding.fix.safety if finding.fix else "display"
             why = f": {finding.fix.why_unsafe}" if finding.fix and finding.fix.why_unsafe else ""
-            print_progress(f"{relative_to_cwd(finding.path)}:{finding.line} {finding.rule} {safety}{why}")
+            print_progress(f"{output_formats.place_text(finding, column=False)} {finding.rule} {safety}{why}")
         if not file.patched:
             continue
         patch = unified_diff(file.patched.before, file.patched.after, relative_to_cwd(file.path))

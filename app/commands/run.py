@@ -44,7 +44,7 @@ LINE_WIDTH = 80  # where the terminal does not know it
     type=click.Choice(["keep", "stop"]),
     default="keep",
     show_default=True,
-    help="Keep a hung job running, or end it.",
+    help="What to do with a hung job: keep it running, or stop it.",
 )
 @click.option("--on-hang", metavar="CMD", help="Run CMD, without a shell, with the verdict as JSON on stdin.")
 @click.option(
@@ -61,7 +61,7 @@ LINE_WIDTH = 80  # where the terminal does not know it
     default=["USR1"],
     show_default="USR1",
     metavar="NAME",
-    help="Diagnose when this signal arrives (a scheduler's warning); none disables. Repeatable.",
+    help="Diagnose when this signal arrives, such as a scheduler's warning; 'none' disables it. Repeatable.",
 )
 @click.argument("words_of_command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
 @common_options
@@ -75,11 +75,12 @@ def command(
     words_of_command: tuple[str, ...],
     options: Options,
 ) -> int:
-    """Run an unchanged job so that a hang can be diagnosed without the right to trace its ranks.
+    """Run a job without changing it, and diagnose it if it hangs or if a rank fails.
 
-    Each rank gets torch's worker server on a private socket, the flight recorder and a copy of its output. Standard
-    output belongs to the job, also with --json: the verdict goes to standard error, --report and --on-hang. The exit
-    code is the job's (128+n for a signal), 1 if a hung job was ended, 127 if the command does not exist.
+    The diagnosis needs no permission to trace the ranks: torch's worker server (on a private socket) and the Flight
+    Recorder are enabled in each rank, and its output is copied. Standard output belongs to the job, also with --json:
+    the verdict goes to standard error, --report and --on-hang. The exit code is that of the job (128 + n for signal
+    n), 1 if a hung job was ended, 127 if the command does not exist.
 
     \b
     Examples:

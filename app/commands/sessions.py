@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..diagnosis.symptoms import symptom_of
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
@@ -96,7 +97,10 @@ def _row(session: Session) -> dict[str, Any]:
     diagnosed = session.last("diagnosis")
     best = diagnosed.data.get("causes") if diagnosed else None
     proof = session.last("proof")
-    about = [f"{question}={answer}" for question, answer in answers.items() if answer][:1]
+    symptom = symptom_of(answers)
+    about = (
+        [symptom.label] if symptom else [f"{question}={answer}" for question, answer in answers.items() if answer][:1]
+    )
     about += [best[0][0]] if best else []
     outcome = proof_outcome(proof) if proof else None
     about += [outcome] if outcome else []

@@ -23,7 +23,7 @@ from ..text.json_output import print_json, public_document
 from ..text.redact import redact_text
 from ..text.terminal import align_columns, print_line, print_progress
 from ..text.units import probability_text
-from ..triage import other_hosts, rank_groups
+from ..triage import other_hosts, phrases, rank_groups
 from ..triage.process_json import process_rows
 from ..triage.sampling import flight_recorder_dumps
 from ..triage.triage import evidence_of_report, sort_by_severity, triage_jobs
@@ -145,7 +145,7 @@ def _exit_code(reports: list[JobReport]) -> ExitCode:
 def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
     """Return a job of the triage document: its public report and its diagnosis."""
     case = Case(knowledge)
-    case.add(evidence_of_report(report))
+    case.add(evidence_of_report(report, case.knowledge.findings()))
     body: dict[str, Any] = msgspec.to_builtins(report)
     public = {name: value for name, value in body.items() if name not in INTERNAL}
     diagnosis = msgspec.to_builtins(case.diagnosis())
@@ -156,19 +156,20 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     """Return a job as text: the verdict, then the ranks, then the source."""
     verdict = report.verdict
     lines = [rank_groups.job_title(report), f"  {verdict.why}"]
+    state = phrases.JOB_STATE_TEXT[verdict.state][1].capitalize()
     sure = f"{probability_text(verdict.confidence)} sure"
     if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:
         name = _lower(knowledge.causes[verdict.cause].title if verdict.cause in knowledge.causes else verdict.cause)
-        lines.append(f"  {verdict.state}. Most likely: {name}. Which of the ranks is to blame: {sure}.")
+        lines.append(f"  {state}. Most likely: {name}. Which of these ranks is at fault is {sure}.")
     elif verdict.cause:
         cause = knowledge.causes.get(verdict.cause)
         name = _lower(cause.title) if cause else verdict.cause
         by = f" (line {verdict.branch.rpartition(':')[2]})" if verdict.branch else ""
-        lines.append(f"  {verdict.state}, {sure}. Cause: {name}{by}.")
+        lines.append(f"  {state}, {sure}. Cause: {name}{by}.")
     elif verdict.state == "hung" and verdict.culprits:
-        lines.append(f"  {verdict.state}. Which ranks are to blame: {sure}.")
+        lines.append(f"  {state}. Which ranks are at fault is {sure}.")
     else:
-        lines.append(f"  {verdict.state}" + (f", {sure}." if verdict.state in ("hung", "progressing") else "."))
+        lines.append(f"  {state}" + (f", {sure}." if verdict.state in ("hung", "progressing") else "."))
     groups = rank_groups.rank_groups(report)
     if groups:
         lines += ["", *_table(groups)]

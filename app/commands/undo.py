@@ -52,7 +52,7 @@ def _list(options: Options) -> int:
         print_json(public_document("undo-list", None, {"fixes": fixes}))
         return ExitCode.OK
     if not fixes:
-        print_progress("no fix was applied yet: ddpwizard review --fix applies some")
+        print_progress("no fix was applied yet: ddpwizard review --fix applies fixes")
     for each in fixes:
         name = f"{_time(each.applied)}  {_name(each.applied)}" if each.applied else "its record cannot be read"
         print_line(f"{each.id}  {each.state:<13}  {name}")

@@ -42,9 +42,9 @@ def cause_sections(cause: Cause, knowledge: Knowledge) -> list[EntrySection]:
         fixes += _fix_lines(fix)
     versions = ", ".join(f"{name} {versions}" for name, versions in cause.holds_for.items())
     sections = [
-        EntrySection("How it shows", [EntryLine(symptom, "item") for symptom in cause.symptoms]),
+        EntrySection("Symptoms", [EntryLine(symptom, "item") for symptom in cause.symptoms]),
         EntrySection("What happens", [EntryLine(cause.explain.strip())]),
-        EntrySection("What fixes it", fixes),
+        EntrySection("Fixes", fixes),
         EntrySection("Evidence for and against it", _weights(cause, knowledge)),
         EntrySection(
             "Differences from similar causes",
@@ -54,7 +54,7 @@ def cause_sections(cause: Cause, knowledge: Knowledge) -> list[EntrySection]:
             "What older advice recommends instead",
             [EntryLine(f"since {change.since}: {change.what}", "item") for change in cause.changed],
         ),
-        EntrySection("Holds for", [EntryLine(versions)]),
+        EntrySection("Applies to", [EntryLine(versions)]),
         EntrySection(
             "Sources", [EntryLine(f"{s.title} (checked: {s.checked})  {s.url}", "item") for s in cause.sources]
         ),

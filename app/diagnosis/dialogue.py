@@ -4,13 +4,15 @@ from ..evidence import Diagnosis
 from .case import FRONT_DOOR, SCRIPT_PATH, Case
 from .symptoms import symptom_of
 
-OUT_OF_SCOPE = "Nothing in it is known here as a problem of distributed training. A log, or more words, would help."
+OUT_OF_SCOPE = (
+    "The knowledge base has no problem of distributed training that matches. A log or a longer description would help."
+)
 NO_CAUSE = "No known cause matched yet. A longer log or a few answers would help."
-NOT_DECIDED = "Your answers do not decide it. This experiment would:"
-CLEAR_ENOUGH = "The cause is clear; more answers would not change it."
-NO_MORE_QUESTIONS = "I have no more questions. This experiment tells more:"
+NOT_DECIDED = "Your answers do not single out one cause. Run one of these commands next:"
+CLEAR_ENOUGH = "The cause is clear. More answers would not change it."
+NO_MORE_QUESTIONS = "There are no more questions. Run one of these commands next:"
 SCRIPT_ASKED = "Path of your training script?"
-SCRIPT_WHY = "Reading it answers several questions at once. It is only read, not run."
+SCRIPT_WHY = "The script answers several questions at once. It is read, not run."
 SURE = 0.9  # from this share on the wizard shows the diagnosis
 CLEAR = 0.97  # from this share on it asks nothing more
 MOST_QUESTIONS = 8
@@ -47,10 +49,11 @@ def next_question(case: Case, diagnosis: Diagnosis) -> str:
 def next_offer(case: Case, diagnosis: Diagnosis) -> str:
     """Return what the next step is, in words: a probe, a question, or the experiment; "" if the cause is clear."""
     if probe := next_probe(diagnosis):
-        return case.knowledge.probes[probe].title
+        spec = case.knowledge.probes[probe]
+        return f"check {spec.title} ({spec.cost_s:g} s)"
     if question := next_question(case, diagnosis):
         return SCRIPT_ASKED if question == SCRIPT_PATH else case.knowledge.questions[question].ask
-    return "" if _first_share(diagnosis) >= CLEAR else "what to run to decide it"
+    return "" if _first_share(diagnosis) >= CLEAR else "a command that finds the cause"
 
 
 def questions_left(case: Case) -> int:

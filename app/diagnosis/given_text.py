@@ -10,7 +10,7 @@ from ..system.files import expand_user
 Kind = Literal["script", "log", "term", "text"]
 PATH_CHARACTERS = 500
 PYTHON_HEAD = re.compile(rb"#![^\n]{0,200}python")
-NOT_A_LOG = {".sh": "a shell script", ".sbatch": "a batch script", ".slurm": "a batch script", ".ipynb": "a notebook"}
+NOT_A_LOG = {".sh": "a shell script", ".sbatch": "a batch script", ".slurm": "a batch script"}
 TERM = re.compile(
     r"(?:what(?: is|'s| are| does)|explain|define|how does)\s+(?:an? |the )?(?P<term>[\w .+/-]{2,60}?)"
     r"(?: mean| do| work)?\s*\?*",
@@ -35,7 +35,7 @@ def classify_given(text: str) -> Given:
     if not line:
         raise UserError("the text is empty", "paste an error or a log, or describe what you see")
     if path := _path(line):
-        return Given("script" if _is_python(Path(path)) else "log", path)
+        return Given("script" if is_python_script(Path(path)) else "log", path)
     found = TERM.fullmatch(line)
     return Given("term", found["term"]) if found else Given("text", text)
 
@@ -55,8 +55,13 @@ def _path(line: str) -> str:
         return ""
 
 
-def _is_python(path: Path) -> bool:
-    if path.suffix in (".py", ".pyw"):
+def is_python_script(path: Path) -> bool:
+    """Return whether a path is that of a Python script, by its ending or its first line.
+
+    Raises:
+        UserError: It is another kind of script.
+    """
+    if path.suffix in (".py", ".pyw", ".ipynb"):
         return True
     if what := NOT_A_LOG.get(path.suffix):
         raise UserError(f"{path} is {what}, not a log", "give a log, or the Python script that it starts")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..evidence import ONE_PROCESS, Evidence, shows_unrelated
+from ..evidence import ONE_PROCESS, SCRIPT_ERROR, Evidence, shows_unrelated
 from ..logs.analyse import Progress, analyse_logs
 from ..logs.free_text import match_free_text, mentions_multiple_ranks
 from ..logs.read import LogInput
+from ..logs.script_error import script_error_findings
 from ..logs.types import LogAnalysis, Timeline
 from .case import Case
 from .draft_entry import MOST_LINES, error_lines
@@ -28,8 +29,12 @@ class IntakeResult(msgspec.Struct, frozen=True):
     errors: dict[str, list[tuple[str, str]]]
 
 
-def read_sources(sources: Sequence[LogInput], knowledge: Knowledge, progress: Progress | None = None) -> IntakeResult:
+def read_sources(
+    sources: Sequence[LogInput], knowledge: Knowledge, progress: Progress | None = None, *, of_job: bool = False
+) -> IntakeResult:
     """Analyse the sources; match short ones as descriptions as well.
+
+    ``of_job``: they are known to be the output of a distributed job, even if they do not show it.
 
     Raises:
         UserError: A source is missing, unreadable or binary, or everything is empty.
@@ -38,25 +43,31 @@ def read_sources(sources: Sequence[LogInput], knowledge: Knowledge, progress: Pr
     analysis = analyse_logs(sources, knowledge, progress)
     described = [item for origin, text in analysis.prose for item in match_free_text(text, origin, knowledge)]
     several = any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose)
-    if analysis.prose and not several:
+    if analysis.prose and not several and not of_job:
         what = "it does not mention several ranks, GPUs or machines"
         described.append(Evidence(ONE_PROCESS, "description", what, where=analysis.prose[0][0]))
+    if of_job and analysis.timeline and not any(item.id == SCRIPT_ERROR for item in analysis.evidence):
+        described += script_error_findings(analysis.timeline, of_job=True)
     return IntakeResult(
         [*analysis.evidence, *described],
         analysis.timeline,
-        several or (analysis.in_scope and not shows_unrelated(knowledge, analysis.evidence)),
+        of_job or several or (analysis.in_scope and not shows_unrelated(knowledge, analysis.evidence)),
         dict(analysis.prose),
         _errors(sources, analysis),
     )
 
 
-def add_to_case(case: Case, sources: Sequence[LogInput], progress: Progress | None = None) -> IntakeResult:
+def add_to_case(
+    case: Case, sources: Sequence[LogInput], progress: Progress | None = None, *, of_job: bool = False
+) -> IntakeResult:
     """Read the sources into the case; its session keeps descriptions, error lines (for ``kb new``) and the timeline.
+
+    ``of_job``: as in ``read_sources``.
 
     Raises:
         UserError, InspectionError: As ``read_sources``.
     """
-    found = read_sources(sources, case.knowledge, progress)
+    found = read_sources(sources, case.knowledge, progress, of_job=of_job)
     case.add(found.evidence)
     if case.session:
         rows = [

@@ -15,16 +15,20 @@ from ..logs.script_error import script_error_findings
 from ..review.types import ReviewFinding
 from ..session import Session
 from ..triage import rank_groups
+from ..triage.saved import encode_bundle
 from ..triage.triage import evidence_of_report
-from ..triage.types import JobReport
+from ..triage.types import JobReport, Observation
+from ..triage.verdict import judge_job
 from .case import Case
+
+OBSERVED_LIMIT_BYTES = 4_000_000  # of the observations that a session keeps of one triage
 
 
 def add_triage(case: Case, reports: Sequence[JobReport]) -> None:
     """Record a triage in the session; the verdict on the first job becomes evidence and replaces earlier ones."""
     case.take_triage(**_event_data(reports))
     for report in reports[:1]:
-        case.add(evidence_of_report(report))
+        case.add(evidence_of_report(report, case.knowledge.findings()))
         _add_new(case, evidence_of_output(report, case.knowledge))
 
 
@@ -101,4 +105,23 @@ def _event_data(reports: Sequence[JobReport]) -> dict[str, Any]:
         ]
         jobs.append(kept | {"id": report.job.id})
         source += ["\n".join(rows)] if rows else []
-    return {"jobs": jobs, "source": source}
+    return {"jobs": jobs, "source": source, "observed": _kept_observations(reports)}
+
+
+def _kept_observations(reports: Sequence[JobReport]) -> list[dict[str, Any]]:
+    """Return the observations of the jobs without secrets, or [] if they are too large to keep."""
+    encoded = encode_bundle([report.observed for report in reports])
+    return msgspec.json.decode(encoded)["observations"] if len(encoded) <= OBSERVED_LIMIT_BYTES else []
+
+
+def recorded_job(session: Session, cause: str) -> JobReport | None:
+    """Return the last job of a session with this cause, judged again from what was observed of it, or None."""
+    for event in reversed(session.events):
+        for plain in event.data.get("observed", []) if event.kind == "triage" else []:
+            try:
+                report = judge_job(msgspec.convert(plain, Observation, strict=False, str_keys=True))
+            except msgspec.ValidationError:  # of another version
+                continue
+            if report.verdict.cause == cause:
+                return report
+    return None

@@ -1,6 +1,7 @@
 """Build the fixes of a cause for a case: patches by the rules of the review, the rest by generators."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -135,9 +136,11 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         note="\n".join(part for part in (note.strip(), _reason_against(against, knowledge)) if part),
         places=_places(cause, spec, facts, made, fix),
     )
-    starts_it = any(facts.values.get("target", "\0") in line for line in (*fix.commands, *fix.code.splitlines()))
-    is_change = spec.kind in CHANGES and not starts_it
-    return msgspec.structs.replace(fix, again=facts.command) if is_change else fix
+    target = facts.values.get("target", "\0")
+    starts = [line for line in fix.commands if target in line]
+    if starts or any(target in line for line in fix.code.splitlines()):
+        return msgspec.structs.replace(fix, start=starts[0]) if len(starts) == 1 else fix
+    return msgspec.structs.replace(fix, again=facts.command) if spec.kind in CHANGES else fix
 
 
 def _reason_against(id_: str, knowledge: Knowledge) -> str:
@@ -155,6 +158,8 @@ def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, f
             for file, call in facts.calls(spec.at)
         ]  # fmt: skip
         found = [*facts.places(cause.id), *found] or facts.seen(cause)
+    if not found and spec.kind == "command" and facts.error_place:
+        found = [facts.error_place]
     once = {(place.path, place.line): place for place in reversed(found)}
     return [place for place in found if once.get((place.path, place.line)) is place][:SHOWN_PLACES]
 
@@ -184,7 +189,8 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
 
 
 def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
-    from ..review import review  # loads the rules, which only patches need
+    from ..review.file_review import findings_in  # loads the rules, which only patches need
+    from ..review.review import apply_patches
     from ..training_script.source import read_source
 
     patches: list[FilePatch] = []
@@ -193,8 +199,9 @@ def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Kno
     for path in _scripts(spec.rule, context):
         try:
             before = read_source(Path(path))[1]
-            after, done = review.apply_fixes(before, path, knowledge, {spec.rule}, {"safe", "unsafe"})
-            left = review.review_text(after, path, knowledge, {spec.rule})
+            review = partial(findings_in, path=path, knowledge=knowledge, rules={spec.rule})
+            after, done = apply_patches(before, review, {"safe", "unsafe"})
+            left = review(after)
         except UserError as error:
             by_hand.append(str(error))
             continue

@@ -5,7 +5,6 @@ import re
 
 from ...knowledge.schema import CallOption
 from ...knowledge.templates import fill_template
-from ..review.patches.apply_edits import apply_edits
 from ..training_script.edits import Edit
 from .facts import CaseFacts
 from .types import FilePatch, Place
@@ -28,7 +27,7 @@ def patch_calls(options: list[CallOption], facts: CaseFacts) -> tuple[list[FileP
                     places.append(Place(path=file.path, line=call.lineno, text=file.line(call.lineno)))
                     edits += _imports(file, value)
         if edits:
-            patches.append(FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits)))
+            patches.append(file.patched(edits))
     return patches, places
 
 

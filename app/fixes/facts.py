@@ -164,15 +164,19 @@ class CaseFacts:
         started_with = self.context.report.sources.get(path, "").splitlines() if self.context.report else []
         if 0 < line <= len(started_with):
             return started_with[line - 1].strip()
-        wanted = Path(path).absolute()
-        return next((file.line(line) for file in self.files if Path(file.path).absolute() == wanted), "")
+        file = self._file(path)
+        return file.line(line) if file else ""
 
     def file_as_started(self, path: str) -> UserFile | None:
         """Return a file of the user's if it is still the one that the ranks of the job started with, else None."""
         started_with = self.context.report.sources.get(path) if self.context.report else None
-        wanted = Path(path).absolute()
-        found = next((file for file in self.files if Path(file.path).absolute() == wanted), None)
+        found = self._file(path)
         return found if found and started_with in (None, found.text) else None
+
+    def _file(self, path: str) -> UserFile | None:
+        """Return the file of the user's at a path, or None."""
+        wanted = Path(path).absolute()
+        return next((file for file in self.files if Path(file.path).absolute() == wanted), None)
 
     def calls(self, wanted: Iterable[str]) -> Iterator[tuple[UserFile, ast.Call]]:
         """Yield the calls of these functions and methods in the user's files."""
@@ -287,6 +291,8 @@ class CaseFacts:
                 yield "case.loader-has-workers"
         if next(stuck_workers(self.context.report), None):
             yield "case.loader-worker-known"
+        if any("bytes" in item.values for item in self.context.evidence):
+            yield "case.sizes-differ"
         if self.first_error[1] or (self.context.report and self.context.report.observed.deaths):
             yield "case.first-error-known"
         elif self.context.report and self.context.report.verdict.culprits:

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
 from ..diagnosis.job_evidence import review_script, script_of_session, script_of_verdict
 from ..evidence import Evidence
 from ..logs.types import Timeline
-from ..probes.context import ProbeContext
+from ..probes.context import ProbeContext, level_permitted
 from ..review.types import ReviewFinding
 from ..session import Session
 from ..snapshot import Snapshot, plain_snapshot
@@ -26,7 +28,7 @@ from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
 from .records import AppliedFix
-from .state_before import FAILED, failure_before, wrong_before
+from .state_before import FAILED, check_result, failure_before, wrong_before
 from .types import Fix
 from .undo import undo_fix
 from .watch_relaunch import Progress
@@ -37,7 +39,8 @@ ProofKind = Literal["job", "probe", "command"]
 class FixFlow:
     """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
 
-    ``job`` is a running job of the case, whatever its verdict; ``evidence`` and ``timeline`` are those of the case.
+    ``job`` is a job that only gives facts: one that runs, whatever its verdict, or the one that the session recorded.
+    ``evidence`` and ``timeline`` are those of the case. A probe above the level ``granted`` proves nothing here.
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class FixFlow:
         evidence: Sequence[Evidence] = (),
         timeline: Timeline | None = None,
         job: JobReport | None = None,
+        granted: Intrusiveness = "allocates",
     ) -> None:
         self.cause, self.report = cause, report
         self._evidence, self._timeline, self._job = list(evidence), timeline, report or job
         self._knowledge, self._session, self._snapshot = knowledge, session, snapshot
         self._findings = list(findings)
+        self._granted: Intrusiveness = granted
 
     def build(self) -> list[Fix]:
         """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
@@ -80,8 +85,9 @@ class FixFlow:
     @property
     def directory(self) -> Path:
         """Directory for new files: that of the job, or else the working directory."""
-        processes = self.report.job.processes if self.report else []
-        return Path(processes[0].cwd) if processes and processes[0].cwd else Path.cwd()
+        job = self._job if self._job and self._job.verdict.cause == self.cause.id else self.report
+        directory = Path(job.job.processes[0].cwd) if job and job.job.processes else Path()
+        return directory if directory.is_absolute() and directory.is_dir() else Path.cwd()
 
     def target_paths(self, fix: Fix) -> list[str]:
         """Return the files that ``apply`` would write, relative to the working directory."""
@@ -122,26 +128,40 @@ class FixFlow:
     def proof_kind(self, fix: Fix) -> ProofKind | None:
         """Return what can prove a fix here: the ``job`` again, a ``probe``, a ``command`` of the user, or None."""
         job_known = self.report is not None and bool(self.report.job.processes)
-        by_probe = is_proved_by_probe(self.cause, self._knowledge)
+        by_probe = is_proved_by_probe(self.cause, self._knowledge) and level_permitted(
+            self._knowledge.probes[self.cause.verify.probe].intrusiveness, self._granted
+        )
+        by_run = bool(fix.patches or fix.start) or self.cause.verify.probe == "job"
         if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
             return "job"
-        if by_probe:
-            return "probe"
-        return "command" if self.cause.verify.probe == "job" and failure_before(self._session) else None
+        by_start = bool(fix.start) and by_probe and self._fault_may_be_here()
+        if by_run and (not by_probe or fix.patches or by_start) and failure_before(self._session):
+            return "command"
+        return "probe" if by_probe else None
+
+    def _fault_may_be_here(self) -> bool:
+        """Return whether the check of the cause was made and did not see the opposite of the fault on this machine."""
+        verify = self.cause.verify
+        before = wrong_before(verify, self._session)
+        if before is None and self._snapshot and getattr(self._snapshot, verify.probe, None) is not None:
+            before = check_result(verify, self._snapshot)
+        return before is not None and not set(verify.seen) & set(before.shown)
 
     def proof_text(self, fix: Fix) -> str:
         """Describe how the fix can be proved, or "" if nothing here can show it."""
         match self.proof_kind(fix):
             case "job" if fix.patches:
-                return "your job's own command again with this fix, kept apart from your files; it asks first"
+                return "starts your command again with this fix; your files do not change (asks first)"
             case "job":
-                return "after you have changed it: your job's own command again, kept apart from your files; asks first"
+                return "after your edit, starts your command again; your files do not change (asks first)"
+            case "command" if fix.start:
+                return "starts this command; your files do not change (asks first)"
             case "command" if fix.patches:
-                return "the command that you give, with this fix, kept apart from your files; it asks first"
+                return "starts the command that you enter, with this fix; your files do not change (asks first)"
             case "command":
-                return "after you have changed it: the command that you give, kept apart from your files; asks first"
+                return "after your edit, starts the command that you enter; your files do not change (asks first)"
             case "probe":
-                return f"{self._knowledge.probes[self.cause.verify.probe].title} again"
+                return f"checks {self._knowledge.probes[self.cause.verify.probe].title} again"
         return ""
 
     async def plan_proof(self, fix: Fix, command: str = "", python: str = "") -> ProofPlan | None:
@@ -158,7 +178,7 @@ class FixFlow:
             memory = {gpu.index: gpu.memory_total_bytes for gpu in gpus}
             return await asyncio.to_thread(plan_job_proof, self.report, fix, memory)
         if kind == "command":
-            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, Path.cwd(), python)
+            return await asyncio.to_thread(plan_command_proof, command, fix, self._session, self.directory, python)
         return None
 
     async def prove(
@@ -180,7 +200,10 @@ class FixFlow:
             report = self.report if plan.from_job else None
             proof = await prove_by_run(plan, report, limit_s=limit_s, progress=progress)
         else:
-            before = wrong_before(self.cause.verify, self._session)
+            port = CaseFacts(self._context()).values.get("port", "") if self.cause.verify.probe == "ports" else ""
+            if port:
+                context = msgspec.structs.replace(context, environ={**context.environ, "MASTER_PORT": port})
+            before = wrong_before(self.cause.verify, self._session, port)
             proof, snapshot = await prove_probe(self.cause, before, context, self._knowledge, granted)
             self._session.append("snapshot", **plain_snapshot(snapshot))  # the state before, for the next proof
         self._session.append(

@@ -1,6 +1,7 @@
 """The facts of a running job that fixes name: the loader workers that do not come back."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from ..training_script.frame import StackFrame
@@ -16,6 +17,12 @@ class StuckWorker(NamedTuple):
     pid: int
     rank: int | None
     frame: StackFrame
+
+    @property
+    def text(self) -> str:
+        """Text such as ``Rank 0's loader worker (pid 22452) waits at data.py:14 in __getitem__.``."""
+        place = f"{Path(self.frame.path).name}:{self.frame.line} in {self.frame.function}"
+        return f"Rank {self.rank}'s loader worker (pid {self.pid}) waits at {place}."
 
 
 def stuck_workers(report: JobReport | None) -> Iterator[StuckWorker]:

@@ -119,10 +119,11 @@ async def prove_by_run(
         if outcome == "proved" and changed:
             outcome, what = "not shown here", f"{what}, but {_names(changed)} while it ran: prove it again"
         left_out = f"not copied: {', '.join(relaunch.left_out[:5])}. " if relaunch.left_out else ""
+        output = f"last output: {result.detail}" if result.detail else ""
         return ProofResult(
             outcome=outcome,
             what=what,
-            detail=f"{left_out}{result.detail}".rstrip(),
+            detail=f"{left_out}{output}".rstrip(),
             elapsed_s=elapsed_s(started),
             findings=["job.all-ranks-moved"] if outcome == "proved" else [],
             before=plan.before,
@@ -154,7 +155,7 @@ def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) 
         return "not shown here", f"{result.what}, but the job was {report.verdict.state} before: this proves nothing"
     if not plan.seen_here:
         return "not shown here", f"{result.what}, and its failure was not seen on this machine before"
-    if not plan.changed:
+    if not plan.changed and not plan.other_command:
         return "not shown here", f"{result.what}, but no file has changed since it failed: the failure comes and goes"
     return "proved", result.what
 
@@ -173,7 +174,7 @@ async def _isolate(plan: ProofPlan, directory: Path, report_progress: Progress) 
     relaunch = plan.relaunch
     problem = await private_mounts_problem(directory / "trial")
     if not problem:
-        report_progress("making a private view of the files, with the fix")
+        report_progress("making a private copy of the files, with the fix")
         path = write_plan(directory, relaunch.files, relaunch.cwd, directories_written(relaunch, plan.written))
         return relaunch, private_command(relaunch.command, path)
     report_progress(f"copying the code, with the fix ({problem})")

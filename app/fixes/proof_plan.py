@@ -47,6 +47,7 @@ class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
     steady_s: float = 0.0
     before: str = ""  # the failure that was seen, in a few words
     seen_here: bool = True  # on this machine
+    other_command: bool = False  # than the one that failed: that is the fix
     from_job: bool = True  # a job that was seen to fail; else a command line that the user gave
 
 
@@ -114,6 +115,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         written=written_paths(relaunch),
         before=failure_before(session),
         seen_here=failed_at is not None,
+        other_command=bool(fix.start) and shlex.split(line) == shlex.split(fix.start),
         from_job=False,
     )
 
@@ -123,19 +125,23 @@ def question_lines(plan: ProofPlan) -> list[str]:
     relaunch = plan.relaunch
     ranks = f"{count_text(plan.ranks, 'rank')}, " if plan.ranks else ""
     names = ", ".join(_short(path, relaunch.cwd) for path in plan.changed)
-    as_now = "the files as they are now" + ("; none has changed since it failed" if plan.seen_here else "")
+    as_now = "as they are now"
+    if plan.other_command:
+        as_now += ", with the command line of the fix"
+    elif plan.seen_here:
+        as_now += "; none was changed since the failure"
     lines = [
         f"Runs: {shlex.join(relaunch.command)}",
         f"in {relaunch.cwd}: {ranks}at most {seconds_text(plan.limit_s, whole=True)}, on a free port",
-        f"With: {names} changed" if names else f"With: {as_now}",
+        f"Changed for this run: {names}" if names else f"Files: {as_now}",
     ]
     if plan.held:
-        lines.append(f"The old job still holds: {', '.join(plan.held)}")
+        lines.append(f"Still in use by the old job: {', '.join(plan.held)}")
     written = [_written_line(each, relaunch.cwd) for each in plan.written]
     if written:
         more = [f"and {len(written) - SHOWN} more"] if len(written) > SHOWN else []
-        lines += ["It writes to (kept apart from your files, then removed):", *written[:SHOWN], *more]
-    lines.append("Your files stay as they are. W&B, MLflow, Comet, ClearML and the Hugging Face hub are offline.")
+        lines += ["The script writes to (redirected to a copy, removed afterwards):", *written[:SHOWN], *more]
+    lines.append("Your files do not change. W&B, MLflow, Comet, ClearML and the Hugging Face Hub are set to offline.")
     return lines
 
 
@@ -199,7 +205,7 @@ def _held(report: JobReport) -> list[str]:
     held = [f"GPU {index} ({bytes_text(used)})" for index, used in sorted(gpus_in_use(report).items())]
     port = report.job.master.rpartition(":")[2]
     held += [f"port {port}"] if port else []
-    return [*held, f"{count_text(len(alive), 'rank')} that still run"]
+    return [*held, f"{count_text(len(alive), 'rank')} still running"]
 
 
 def _short(path: str, directory: Path) -> str:

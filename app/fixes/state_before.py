@@ -26,12 +26,17 @@ class CheckResult(msgspec.Struct, frozen=True):
     shown: list[str]
 
 
-def wrong_before(verify: Verification, session: Session) -> CheckResult | None:
-    """Return the last result of the check that showed the fault; else the last one, None if the check was not made."""
+def wrong_before(verify: Verification, session: Session, port: str = "") -> CheckResult | None:
+    """Return the last result of the check that showed the fault; else the last one, None if the check was not made.
+
+    ``port``: the port of the case, if it is about one; checks of another port do not count.
+    """
     results = [
         check_result(verify, snapshot)
         for event in session.events
-        if event.kind == "snapshot" and (snapshot := _with_section(event.data, verify.probe))
+        if event.kind == "snapshot"
+        and (snapshot := _with_section(event.data, verify.probe))
+        and (not port or (snapshot.ports is not None and str(snapshot.ports.port) == port))
     ]
     return next((result for result in reversed(results) if result.wrong), results[-1] if results else None)
 

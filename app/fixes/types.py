@@ -37,7 +37,8 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
 
     ``text`` and ``note`` are prose before and after ``code``, the lines to insert or run as they are. ``patches``
     change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run. ``places`` are the
-    lines of the user's files that it is about, ``again`` is the command line that starts the job again.
+    lines of the user's files that it is about, ``again`` is the command line that starts the job again, and ``start``
+    the one of ``commands`` that starts it where the command line is the fix.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     patches: list[FilePatch] = []
     places: list[Place] = []
     again: str = ""
+    start: str = ""
 
     def diff(self) -> str:
         """Return the patches as one unified diff, with paths relative to the working directory."""
@@ -85,7 +87,7 @@ def safety_text(fix: Fix) -> tuple[Status | None, str]:
     if fix.safety == "safe":
         return "ok", "safe: fixes the fault and changes nothing else"
     if fix.safety == "unsafe":
-        return "warn", f"read it first: {fix.why_unsafe}"
+        return "warn", f"may change behaviour: {fix.why_unsafe}"
     if fix.files or fix.commands:
         return None, "no automatic patch: commands and files for this machine"
     return None, "no automatic patch. What to change:"

@@ -108,7 +108,7 @@ def _is_gone(record: Record) -> bool:
 
 def _reverse_all(home: Path, folder: Path, record: Record) -> list[FileWrite]:
     older = [each for each in _open_records(home) if each[1].number < record.number]
-    advice = f"; ddpwizard undo {older[-1][1].applied.id} takes back the fix before it" if older else ""
+    advice = f"; ddpwizard undo {older[-1][1].applied.id} reverts the fix before it" if older else ""
     writes = [_reverse(folder, record, change, advice) for change in record.changes]
     return [write for write in writes if write is not None]
 
@@ -141,13 +141,13 @@ def _newest(home: Path) -> tuple[Path, Record]:
     left = _open_records(home)
     stored = stored_records(home)
     if stored and stored[-1].record is None:
-        before = f"; ddpwizard undo {left[-1][1].applied.id} takes back the fix before it" if left else ""
+        before = f"; ddpwizard undo {left[-1][1].applied.id} reverts the fix before it" if left else ""
         raise UserError(
             f"the record of the last fix, in {stored[-1].folder}, is damaged",
             f"copy the originals from there by hand, then remove it{before}",
         )
     if not left:
-        raise UserError("nothing to take back: no fix is applied", "ddpwizard review --fix applies some")
+        raise UserError("nothing to revert: no fix is applied", "ddpwizard review --fix applies fixes")
     return left[-1]
 
 
@@ -161,7 +161,7 @@ def _named(home: Path, id_: str) -> tuple[Path, Record]:
             f"{what} with the id {id_!r}", f"the last ones: {last}; {LISTED}" if last else "nothing was applied yet"
         )
     if named[0][1].undone_at is not None:
-        raise UserError(f"{named[0][1].applied.id} was taken back already", LISTED)
+        raise UserError(f"{named[0][1].applied.id} was already reverted", LISTED)
     return named[0]
 
 

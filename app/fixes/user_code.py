@@ -3,14 +3,17 @@
 import ast
 import io
 import tokenize
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from ..errors import UserError
+from ..review.patches.apply_edits import apply_edits
 from ..system.paths import relative_to_cwd
+from ..training_script.edits import Edit
 from ..training_script.source import ScriptSource, read_source
 from ..training_script.syntax import dotted_name
+from .types import FilePatch
 
 MOST_FILES = 24
 MOST_BYTES = 400_000  # of one file
@@ -35,6 +38,10 @@ class UserFile:
     def __init__(self, path: str, text: str) -> None:
         self.path, self.text = path, text
         self.source = ScriptSource.tolerant(text, path)
+
+    def patched(self, edits: Sequence[Edit]) -> FilePatch:
+        """Return the patch that makes these edits."""
+        return FilePatch(path=self.path, before=self.text, after=apply_edits(self.text, edits))
 
     @cached_property
     def imports(self) -> dict[str, str]:

@@ -102,6 +102,11 @@ def stop_job(job: Job, grace_s: float = GRACE_S) -> int:
     return ended.seen
 
 
+def is_running(job: Job) -> bool:
+    """Return whether a rank of the job still runs on this host."""
+    return any(_is_same(each) for each in job.processes)
+
+
 def _is_same(rank: Process) -> bool:
     """Return whether the pid of a rank still belongs to the process that was seen."""
     proc = procfs.process_of(rank.pid)

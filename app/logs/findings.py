@@ -66,7 +66,8 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
     ended = [event for event in attempt.shared if event.kind in ("consequence", "exit", "summary", "restart")]
     if len(tracks) >= 2 and len(erring) == 1 and (echoes or ended):
         event = own_failures(erring[0])[0]
-        what = f"{erring[0].name} failed first: {event.text}; the other {len(tracks) - 1} show only consequences"
+        others = f"the other {len(tracks) - 1} ranks show" if len(tracks) > 2 else "the other rank shows"
+        what = f"{erring[0].name} failed first: {event.text}; {others} only consequences"
         yield make_finding("one-rank-failed-first", what, event, erring[0])
     if same := common_error(tracks):
         yield make_finding(

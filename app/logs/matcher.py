@@ -16,7 +16,7 @@ from .lines import LogPiece, split_line
 from .literal_search import LiteralScanner, TextBlock
 from .patterns import Pattern, parse_out_of_memory
 from .speakers import LogLine, SpeakerTracker, line_at, line_start, time_before
-from .tracebacks import HEADER, TracebackAssembler
+from .tracebacks import HEADER, SYNTAX_ERRORS, SYNTAX_PLACE, TracebackAssembler
 from .types import Speaker, TimelineEvent, Traceback
 
 BEFORE = 1000
@@ -33,6 +33,7 @@ REGIONS_BYTES = 16 << 20  # in one text, and …
 LAST_REGIONS_BYTES = 3 << 20  # … as much in its last block in any case
 MOST_HEADERS = 4000  # tracebacks followed in one text, and …
 LAST_HEADERS = 1000  # … as many in its last block in any case
+SYNTAX_LINES = 6  # from the message of a syntax error up to its place
 SHOWN_CHARACTERS = 160
 MOST_LINES = 16
 MOST_ATTEMPTS = 99
@@ -77,7 +78,8 @@ class Matcher:
             by_literal[pattern.literal.encode()].append(pattern)
         self._by_literal = dict(by_literal)
         self._header = HEADER.encode()
-        self._scanner = LiteralScanner([*self._by_literal, self._header])
+        self._starts = [self._header, *(name.encode() for name in SYNTAX_ERRORS)]
+        self._scanner = LiteralScanner([*self._by_literal, *self._starts])
         self._compiled: dict[str, re.Pattern[str]] = {}
         self._spent_s: dict[str, float] = defaultdict(float)
         self.matches: dict[tuple[str, Speaker, int, str], Match] = {}
@@ -96,7 +98,8 @@ class Matcher:
                     self._try_pattern(pattern, literal, at, block, text, attempts)
                 if attempts.current != attempt_at[-1][1]:
                     attempt_at.append((at, attempts.current))
-            for at, traceback in self._tracebacks(found.get(self._header, []), block, text):
+            places = sorted(at for start in self._starts for at in found.get(start, []))
+            for at, traceback in self._tracebacks(places, block, text):
                 attempt = [number for offset, number in attempt_at if offset <= at][-1]
                 yield attempt, block.offset + at, traceback
             tracker.survey(block, found, attempt_at, self._scanner)
@@ -197,7 +200,9 @@ class Matcher:
         headers_left = max(MOST_HEADERS - text.headers, LAST_HEADERS if block.last else 0)
         for at in places:
             begin = line_start(block.data, at, AFTER)
-            if block.offset + begin < text.followed_to or left <= 0 or headers_left <= 0:
+            if not block.data.startswith(self._header, at):
+                begin = _place_of_syntax_error(block.data, begin)
+            if begin < 0 or block.offset + begin < text.followed_to or left <= 0 or headers_left <= 0:
                 continue
             assembler, position, limit = TracebackAssembler(), begin, begin + REGION_BYTES
             number, headers = block.number(begin), dict[int, int]()
@@ -221,6 +226,18 @@ class Matcher:
             text.region_bytes += position - begin
             left -= position - begin
             text.followed_to = block.offset + position
+
+
+def _place_of_syntax_error(data: bytes, begin: int) -> int:
+    """Return the start of the line that names the file and line of a syntax error, a few lines above, or -1."""
+    for _ in range(SYNTAX_LINES):
+        end = begin - 1
+        if end <= 0:
+            break
+        begin = line_start(data, end, AFTER)
+        if SYNTAX_PLACE.search(data[begin:end].decode("utf-8", errors="replace")):
+            return begin
+    return -1
 
 
 class AttemptCounter:

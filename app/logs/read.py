@@ -213,7 +213,10 @@ def _file(path: Path) -> Iterator[bytes]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
     try:
-        if stat.S_ISREG(os.fstat(fd).st_mode):
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd)):
+            raise UserError(f"{path}: a device, not a log", "pass the text that the job printed")
+        if stat.S_ISREG(mode):
             yield from iter(lambda: os.read(fd, CHUNK_BYTES), b"")
         else:
             yield from _until_silent(fd, path)

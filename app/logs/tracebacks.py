@@ -18,6 +18,9 @@ FRAME = re.compile(r'\s+File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(
 BOXED = re.compile(r"\s*[│|]\s(?P<file>[^\s:]{1,1000}):(?P<line>\d{1,9}) in (?P<function>\S{1,200})")
 EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]{0,200})(?:: ?(?P<message>.*))?$")
 NAME = re.compile(r".*\.\w|\w*(?:Error|Exception|Interrupt|Exit|Warning)$|[A-Z]+[a-z]\w*[A-Z]")
+# The end of an error in the syntax of the script itself: it has no header, only the file and the line above it.
+SYNTAX_ERRORS = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+SYNTAX_PLACE = re.compile(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})$')
 LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 LIBRARY = re.compile(
     r"(?:site|dist)-packages/|/lib/python3|^<|[/\\]torch[/\\](?:distributed|nn|utils|_)|^torch[/\\]|/bin/\w+$"
@@ -83,7 +86,10 @@ class TracebackAssembler:
             when = line.time_s if line.time_s is not None else time_s
             self._open[key] = _Open(number, number, when, line.time_s is not None, [part])
         elif current is None:
-            return
+            if found := SYNTAX_PLACE.match(text):
+                frame = TracebackFrame(found["file"], int(found["line"]), "<module>")
+                when = line.time_s if line.time_s is not None else time_s
+                self._open[key] = _Open(number, number, when, line.time_s is not None, [_Part([frame])])
         elif current.finished:
             yield from self._after(key, current, text, number)
         else:

@@ -53,13 +53,13 @@ FIELDS = {
         hint="a name, a path, pkg.mod:build, or 7b 32 4096 32000",
     ),
     "seq_len": FormField("sequence", hint="tokens of a sequence; 8k is 8,192"),
-    "gpus": FormField("GPUs in all", GPUS, hint="over all nodes"),
+    "gpus": FormField("total GPUs", GPUS, hint="over all nodes"),
     "dtype": FormField(
         "precision",
         choices=("bf16-mixed", "bf16-pure", "fp16-mixed", "fp32"),
         meaning="data type of weights and arithmetic; mixed: float32 weights",
     ),
-    "micro_batch": FormField("per GPU", hint="sequences per GPU and micro-batch"),
+    "micro_batch": FormField("micro-batch", hint="sequences per GPU in one micro-batch"),
     "nodes": FormField("nodes", hint="empty: as many as the GPUs need"),
     "optimizer": FormField("optimizer", choices=("adamw", "adamw-8bit", "adafactor", "muon", "lion", "sgd")),
     "grad_accum": FormField("accumulate", hint="micro-batches of one optimizer step"),
@@ -97,7 +97,7 @@ MORE_FIELDS = {
         choices=("fused", "foreach"),
         meaning="foreach: by lists of tensors, with copies; fused: none",
     ),
-    "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in all"),
+    "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in total"),
 }
 ALL = FIELDS | MORE_FIELDS
 
@@ -150,7 +150,7 @@ def assumption_note(values: Mapping[str, str], machine: FormMachine) -> str:
     """Return a note if the GPUs of the form are a default because none was found, else ""."""
     if machine.gpus or (values["gpus"], values["gpu"]) != (GPUS, GPU):
         return ""
-    return f"No GPU is seen here: {GPUS} × {GPU} are assumed."
+    return f"No GPU found on this machine: {GPUS} × {GPU} assumed."
 
 
 def placeholders(found: PlanRequest) -> dict[str, str]:

@@ -105,7 +105,7 @@ def catalog_or_path(name: str, directory: Path = Path()) -> ModelSource:
     shown = name if len(name) <= MOST_LETTERS else f"{name[:MOST_LETTERS]}…"
     raise UserError(
         f"model {shown or 'is empty'}: not known, and no such path",
-        f"{did_you_mean(catalog.closest_models(name))} Else a path, or pkg.mod:build_model; docs/plan.md has all names",
+        f"{did_you_mean(catalog.closest_models(name))} Or give a path or pkg.mod:build_model; docs/plan.md lists all",
     )
 
 

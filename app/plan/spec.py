@@ -150,7 +150,9 @@ def check_setting(setting: TrainingSetup) -> None:
         if count > MOST:
             raise UserError(f"{name} is {count}", f"give at most {MOST:,}")
     if setting.gpus % setting.nodes:
-        raise UserError(f"gpus ({setting.gpus}) is no multiple of nodes ({setting.nodes})", "give the GPUs in all")
+        raise UserError(
+            f"gpus ({setting.gpus}) is no multiple of nodes ({setting.nodes})", "give the total number of GPUs"
+        )
 
 
 def fill_defaults(setting: TrainingSetup) -> tuple[TrainingSetup, list[str]]:

@@ -105,9 +105,9 @@ def why_no_scaling(request: PlanRequest) -> str:
     """Return why the additional GPUs cannot be planned, or "" if they can."""
     gpus = request.setting.gpus + request.more_gpus
     if gpus > spec.MOST:
-        return f"not planned; {spec.MOST:,} GPUs are the most."
+        return f"not planned, more than {spec.MOST:,} GPUs."
     if gpus > request.per_node and gpus % request.per_node:
-        return f"not planned; {gpus:,} do not fill nodes of {request.per_node}."
+        return f"not planned, {gpus:,} GPUs do not fill nodes of {request.per_node}."
     return ""
 
 
@@ -160,13 +160,13 @@ def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     if slow:
         step = f"{seconds_text(slow.candidate.step_seconds)} a step"
         return (
-            f"none of {len(names)} strategies in practice; {strategy_label(slow)} takes {step}.",
-            f"none of {len(names)} in practice: {step}, {slow.candidate.strategy}.",
+            f"none of {len(names)} strategies is fast enough; {strategy_label(slow)} fits and takes {step}.",
+            f"none of {len(names)} is fast enough; {slow.candidate.strategy}: {step}.",
         )
     nearest, shortage = strategy_label(rows[0]), shortage_text(rows[0])
     return (
-        f"none of {len(names)} strategies; nearest is {nearest}, {shortage}.",
-        f"none of {len(names)}; nearest {nearest}, {shortage}.",
+        f"none of {len(names)} strategies; closest is {nearest}, {shortage}.",
+        f"none of {len(names)}; closest {nearest}, {shortage}.",
         f"none of {len(names)}; {rows[0].candidate.strategy}, {shortage}.",
         f"none of {len(names)}; {shortage}.",
     )
@@ -195,17 +195,14 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
         return ("not known without layers and hidden size.",)
     fitting = [row for row in rows if row.candidate.fits is not False and row.candidate.step_seconds]
     if not fitting:
-        return ("nothing fits.",)
+        return ("no strategy fits.",)
     if not any(row.candidate.in_practice for row in fitting):
-        return ("nothing fits in practice.",)
+        return ("no strategy; all that fit are too slow.",)
     practical = [row for row in fitting if row.candidate.in_practice]
     candidates = [row for row in practical if row.candidate.fits != "tight"] or practical
     first = min(candidates, key=_step_s)
     best = next(row for row in candidates if _step_s(row) <= ALIKE * _step_s(first))
-    used = gib_number(best.candidate.device_used_bytes_per_gpu)
-    memory = (
-        f", {used} of {gib_text((best.setting.gpu_memory_gib or 0) * GIB, 0)}" if best.setting.gpu_memory_gib else ""
-    )
+    memory = _memory_text(best)
     shorter = (
         f"{strategy_label(best)}{memory}, {speed_text(best)}.",
         f"{strategy_label(best)}, {speed_text(best)}.",
@@ -217,7 +214,7 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
         return shorter
     label = f"{strategy_label(best)}{memory}, {speed_text(best)}"
     return (
-        f"{label} ({strategy_label(first)}, less simple, is {percent_text(ahead)} faster).",
+        f"{label} ({strategy_label(first)} is {percent_text(ahead)} faster, but less simple).",
         f"{label} ({strategy_label(first)}: {percent_text(ahead)} faster).",
         *shorter,
     )
@@ -249,7 +246,7 @@ def scaling_answer(found: PlanSummary) -> tuple[str, ...]:
     rate, rate_now = tokens_per_s(best), tokens_per_s(now)
     if not rate:
         return ("no time is known.",)
-    times = f"{ratio_text(rate / rate_now)} ×" if _works(now) and rate_now else "fits then"
+    times = f"{ratio_text(rate / rate_now)} × as fast" if _works(now) and rate_now else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {strategy_label(best)}).",
@@ -261,7 +258,7 @@ def scaling_answer(found: PlanSummary) -> tuple[str, ...]:
 
 def _no_gain(best: PlanRow, enough: PlanRow | None) -> tuple[str, ...]:
     """Return that nothing works on more GPUs either, what is missing, and how many would be enough."""
-    nothing = "nothing fits either" if best.candidate.fits is False else "nothing fits in practice"
+    nothing = "nothing fits either" if best.candidate.fits is False else "what fits is too slow"
     shortage = shortage_text(best) if best.candidate.fits is False else speed_text(best)
     if enough is None:
         return f"{nothing}; {strategy_label(best)}, {shortage}.", f"{nothing}; {shortage}.", f"{nothing}."
@@ -282,7 +279,7 @@ def speed_text(row: PlanRow) -> str:
 def shortage_text(row: PlanRow) -> str:
     """Return how much memory is missing for a strategy."""
     over_bytes = row.candidate.device_used_bytes_per_gpu - (row.setting.gpu_memory_gib or 0.0) * GIB
-    return f"{gib_text(over_bytes)} over" if over_bytes > 0 else "too much for the host"
+    return f"{gib_text(over_bytes)} too much" if over_bytes > 0 else "too much for the host"
 
 
 def strategy_label(row: PlanRow) -> str:
@@ -292,5 +289,5 @@ def strategy_label(row: PlanRow) -> str:
 
 def _where(setting: TrainingSetup, links: Links) -> str:
     if setting.nodes == 1:
-        return f"{setting.gpus:,} in all"
+        return f"{setting.gpus:,} in total"
     return f"{setting.gpus:,} on {setting.nodes:,} nodes, {gbps_text(links.inter_gbps)}"

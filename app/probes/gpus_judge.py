@@ -37,12 +37,12 @@ def _none(section: GpuSection) -> Check:
         return Check(
             "gpus.driver",
             "fail",
-            f"{count_text(section.on_pci_bus, 'NVIDIA GPU')} on the PCI bus, but no driver answers",
+            f"{count_text(section.on_pci_bus, 'NVIDIA GPU')} on the PCI bus, but no working driver",
             problem,
             finding="gpus.none",
             fix="load the NVIDIA driver; in a container start it with --gpus all",
         )
-    return Check("gpus.driver", "skip", "no NVIDIA driver answers", f"{problem}; only gloo on the CPU is available",
+    return Check("gpus.driver", "skip", "no working NVIDIA driver", f"{problem}; only gloo on the CPU is available",
                  finding="gpus.none")  # fmt: skip
 
 

@@ -158,8 +158,8 @@ def _hostname(network: NetworkSection) -> list[Check]:
     if network.hostname_addresses:
         title = f"this host's name, {network.hostname}, resolves to {network.hostname_addresses[0]}"
         detail = (
-            "gloo binds there, and torchrun may give it to other nodes, which then try to connect to themselves: "
-            '"Gloo connectFullMesh failed", or a rendezvous that waits.'
+            "gloo listens on this address, and torchrun may pass it to other nodes, which then connect to themselves. "
+            'It shows as "Gloo connectFullMesh failed", or as a rendezvous that never completes.'
         )
     else:
         title = f"this host's name, {network.hostname}, has no address"

@@ -28,6 +28,11 @@ PROBES = {
     "resolve": "MASTER_ADDR",
     "allreduce": "the all-reduce test",
 }
+NEEDS = {
+    "connects": "it opens connections",
+    "allocates": "it starts processes and uses memory",
+    "perturbs": "it may pause a job",
+}
 SLACK_S = 7.0  # beyond a probe's limit, for its supervisor to end the children
 OnStart = Callable[[str], None]
 OnDone = Callable[[str, Snapshot], None]  # the probe, and a snapshot with its section only
@@ -79,7 +84,7 @@ async def _run(probe: str, context: ProbeContext, knowledge: Knowledge, granted:
     """Run one probe and return a snapshot with its section, or with the reason why it is missing."""
     spec = knowledge.probes[probe]
     if not level_permitted(spec.intrusiveness, granted):
-        return _empty(failed={probe: f"skipped: it needs --allow {spec.intrusiveness}"})
+        return _empty(failed={probe: f"not run: {NEEDS[spec.intrusiveness]}; --allow {spec.intrusiveness} runs it"})
     limit_s = context.limit_s or spec.limit_s
     try:
         collect = import_module(f".{probe}", __package__).collect

@@ -46,7 +46,7 @@ def worst_check(checks: Iterable[Check]) -> Check | None:
 def _gpus(snapshot: Snapshot) -> str:
     section = snapshot.gpus
     if section is None or not section.gpus:
-        return "" if section is None else "no GPU" if section.driver else "none: no NVIDIA driver answers"
+        return "" if section is None else "no GPU" if section.driver else "no working NVIDIA driver"
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in section.gpus}
     memory = {gpu.memory_total_bytes for gpu in section.gpus}
     each = f" {bytes_text(memory.pop())}" if len(memory) == 1 else ""

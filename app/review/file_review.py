@@ -1,7 +1,7 @@
 """The review of one file: a script or a notebook, with its comments that suppress findings and its settings."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,8 +33,19 @@ def review_file(path: Path, knowledge: Knowledge) -> list[ReviewFinding]:
     Raises:
         UserError: It is missing, binary, not in its own encoding, or no Python.
     """
-    code, notebook = _code(read_source(path)[1], str(path))
-    return _in_file(review_text(code, str(path), knowledge), notebook)
+    return findings_in(read_source(path)[1], str(path), knowledge)
+
+
+def findings_in(
+    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
+) -> list[ReviewFinding]:
+    """Return the findings of the rules (all, or those named) in the text of a script or a notebook.
+
+    Raises:
+        UserError: The text is not valid Python, or no notebook with Python code.
+    """
+    code, notebook = _code(text, path)
+    return _in_file(review_text(code, path, knowledge, rules), notebook)
 
 
 def review_or_skip(

@@ -67,7 +67,7 @@ def _sarif_rule(id_: str, knowledge: Knowledge) -> dict[str, Any]:
         "name": rule.cause or rule.title,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
-        "help": {"text": f"{rule.fix}. How it shows: {rule.symptom}."},
+        "help": {"text": f"{rule.fix}. Symptom: {rule.symptom}."},
         "defaultConfiguration": {"level": SARIF_LEVEL[rule.severity]},
     }
 
@@ -121,11 +121,11 @@ def github_command_of_skipped(skipped: SkippedFile) -> str:
     return f"::warning file={place},title=not reviewed::{_escaped(skipped.reason, '')}"
 
 
-def place_text(finding: ReviewFinding) -> str:
+def place_text(finding: ReviewFinding, *, column: bool = True) -> str:
     """Return the place of a finding as it is shown: ``train.py:12:5``, in a notebook ``train.ipynb:cell 3:12:5``."""
     cell = finding.cell
     line = f"cell {cell.number}:{cell.line}" if cell else f"{finding.line}"
-    return f"{relative_to_cwd(finding.path)}:{line}:{finding.column}"
+    return f"{relative_to_cwd(finding.path)}:{line}" + (f":{finding.column}" if column else "")
 
 
 def finding_lines(

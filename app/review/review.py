@@ -56,20 +56,13 @@ def review_text(
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
 
 
-def apply_fixes(
-    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None, safeties: Collection[str]
-) -> tuple[str, list[ReviewFinding]]:
-    """Return ``text`` with every patch of these levels of safety applied, and the findings they fixed.
-
-    Patches that overlap are made one after the other.
-    """
-    return apply_patches(text, lambda changed: review_text(changed, path, knowledge, rules), safeties)
-
-
 def apply_patches(
     text: str, review: Callable[[str], list[ReviewFinding]], safeties: Collection[str]
 ) -> tuple[str, list[ReviewFinding]]:
-    """Return ``text`` with the patches of what ``review`` finds in it applied, as ``apply_fixes`` does."""
+    """Return ``text`` with every patch of these levels of safety applied, and the findings they fixed.
+
+    ``review`` finds them in a text. Patches that overlap are made one after the other.
+    """
     done: list[ReviewFinding] = []
     for _ in range(MOST_ROUNDS):
         edits: list[Edit] = []

@@ -5,6 +5,7 @@ Processes are forked, so that nothing is loaded again. Ctrl-C ends them at once;
 
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
@@ -35,9 +36,13 @@ def work_on(
     pool = _Pool(items, work)
     results: dict[int, Result] = {}
     try:
-        for _ in range(workers):
-            pool.start()
+        with suppress(OSError):  # as many as there can be
+            for _ in range(workers):
+                pool.start()
         while len(results) < len(items):
+            if not pool.workers:
+                index = pool.waiting.popleft()
+                results[index] = work(items[index])
             for index, answer in pool.answers():
                 results[index] = answer[0] if answer else when_killed(items[index])
             tick(len(results))
@@ -54,12 +59,16 @@ class _Worker(NamedTuple):
 class _Pool(Generic[Item, Result]):
     def __init__(self, items: Sequence[Item], work: Callable[[Item], Result]) -> None:
         self.items, self.work = items, work
-        self.waiting = iter(range(len(items)))
+        self.waiting = deque(range(len(items)))
         self.workers: dict[Connection, _Worker] = {}
 
     def start(self) -> None:
-        """Start one more process on the next item, if there is one."""
-        if (index := next(self.waiting, None)) is None:
+        """Start one more process on the next item, if there is one.
+
+        Raises:
+            OSError: There are too many processes or open files.
+        """
+        if not self.waiting:
             return
         ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
         process = FORK.Process(target=self._serve, args=(theirs, [ours, *self.workers]), daemon=True)
@@ -67,12 +76,12 @@ class _Pool(Generic[Item, Result]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             process.start()
-            self.workers[ours] = _Worker(process, index)
+            self.workers[ours] = _Worker(process, self.waiting[0])
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        with suppress(OSError):
-            ours.send(index)
+            theirs.close()
+        with suppress(OSError):  # it died at once: the answer is that it did
+            ours.send(self.waiting.popleft())
 
     def answers(self) -> Iterator[tuple[int, tuple[Result, ...]]]:
         """Yield the items that are done and their answers, () if the process died; after TICK_S at the latest."""
@@ -86,8 +95,10 @@ class _Pool(Generic[Item, Result]):
             if not answer:
                 channel.close()
                 process.join()
-                self.start()
-            elif (following := next(self.waiting, None)) is not None:
+                with suppress(OSError):
+                    self.start()
+            elif self.waiting:
+                following = self.waiting.popleft()
                 self.workers[channel] = _Worker(process, following)
                 with suppress(OSError):  # it died meanwhile: the next answer is that it did
                     channel.send(following)

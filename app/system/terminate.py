@@ -35,7 +35,7 @@ def terminate_processes(first: Iterable[int], further: Iterable[int] = (), *, gr
     known = _with_start([*roots, *further])
 
     def alive() -> list[int]:
-        known.update({pid: at for pid, at in _with_start(descendants(*roots)).items() if pid not in known})
+        known.update(_with_start(pid for pid in descendants(*roots) if pid not in known))
         return _alive(known)
 
     alive()  # before the signal: afterwards the descendants may have another parent

@@ -1,9 +1,11 @@
 """Sentences about one job: its name, its state, and what changed since the last sample."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..jobs.control import JobStart
 from ..system.paths import relative_to_cwd
 from ..text.units import count_text
 from . import rank_groups
@@ -39,6 +41,18 @@ def job_name(report: JobReport) -> str:
 def job_line(report: JobReport) -> str:
     """Return ``train.py · 4 ranks``."""
     return f"{job_name(report)} · {count_text(report.world_size, 'rank')}"
+
+
+def restart_text(start: JobStart) -> str:
+    """Return what starting a job again would do, for the row that is chosen: its command line, directory and output."""
+    again = "Stop it, then start it again with the current files:"
+    return f"{again}\n{shlex.join(start.command)}\nin {start.cwd}, output to {start.output}"
+
+
+def stopped_text(ended: int, start: JobStart | None = None, pid: int = 0) -> str:
+    """Return that a job was stopped, and as which process it was started again."""
+    text = f"The job was stopped ({ended} {'process' if ended == 1 else 'processes'})."
+    return f"{text} Started again as pid {pid}; output: {start.output}" if start else text
 
 
 def hung_job_note(reports: Sequence[JobReport]) -> str:
@@ -111,9 +125,9 @@ def end_text(report: JobReport) -> str:
         detail = f"{deaths[0].where}: {deaths[0].what[:DETAIL_CHARACTERS]}"
         first = f"First {who}: {DEATH_TEXT[deaths[0].how]} ({detail})."
     elif gone and len(gone) < len(report.ranks):
-        first = f"First {rank_groups.ranks_label(gone)}: had ended by {sample_time(report)}, how is not known."
+        first = f"First {rank_groups.ranks_label(gone)}: ended before {sample_time(report)}, the reason is not known."
     else:
-        first = "No rank was seen to end before the others."
+        first = "No rank was seen to end first."
     return f"{job_name(report)} has ended. {first}"
 
 

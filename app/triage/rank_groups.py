@@ -18,7 +18,7 @@ from .types import JobReport, ProcessSamples, RankRow
 AROUND = 1  # lines shown before and after a line of interest
 SHOWN_CHILDREN = 3
 SHOWN_PLACES = 4  # places of source shown at most
-COLUMNS = ("rank", "state", "where", "in", "last moved")
+COLUMNS = ("rank", "state", "where", "call", "last moved")
 RESOURCE_COLUMNS = ("group", "seq", "CPU", "GPU", "memory", "I/O")
 MOVING = ("running", "starting")
 NOTE_WIDTH = 48  # a longer note is shortened in the table
@@ -134,7 +134,7 @@ def group_cells(group: RankGroup, most: int = NAMED_WIDTH) -> dict[str, str]:
         "rank": group.ranks if len(group.ranks) <= most else count_text(len(group.members), "rank"),
         "state": group.state.replace("_", " "),
         "where": place,
-        "in": " ".join(part for part in doing if part),
+        "call": " ".join(part for part in doing if part),
         "last moved": group.since or ("now" if group.moves_now else ""),
         "group": group.group,
         "seq": group.seq,

@@ -1,7 +1,7 @@
 """Find the jobs of this machine, sample their ranks and judge each job."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,12 +22,13 @@ from .types import JobReport, JobState, Observation, Verdict
 FIND_LIMIT_S = 15.0
 # Text of findings that the text of the verdict does not include.
 FINDING_TEXT = {
-    "job.culprit-line-under-rank-test": "a test of the rank decides which ranks get there: {branch}",
-    "job.collectives-in-another-order": "both sides of this condition communicate, in a different order: {branch}",
-    "job.error-caught-on-the-way": "an error may have been caught on the way there",
+    "job.culprit-line-under-rank-test": "this condition lets only some ranks reach the call",
+    "job.collectives-in-another-order": "the two branches of this condition call collectives in a different order",
+    "job.error-caught-on-the-way": "a rank may have skipped the call after an error that the script caught",
     "job.killed-for-memory": "the kernel's OOM killer ended it: out of memory",
     "job.waiting-at-init": "the ranks that are alive wait for others to join",
 }
+AT_BRANCH = ("job.culprit-line-under-rank-test", "job.collectives-in-another-order")  # seen at the verdict's branch
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 
@@ -108,8 +109,8 @@ def sort_by_severity(reports: Sequence[JobReport]) -> list[JobReport]:
     return sorted(reports, key=lambda report: (SEVERITY.index(report.verdict.state), -report.verdict.confidence))
 
 
-def evidence_of_report(report: JobReport) -> list[Evidence]:
-    """Convert the verdict on a job to evidence in the terms of the knowledge base."""
+def evidence_of_report(report: JobReport, findings: Mapping[str, str]) -> list[Evidence]:
+    """Convert the verdict on a job to evidence; ``findings`` has the text of each finding of the knowledge base."""
     verdict = report.verdict
     pids = {row.rank: row.pid for row in report.ranks}
     rank = verdict.culprits[0] if verdict.culprits else None
@@ -117,9 +118,8 @@ def evidence_of_report(report: JobReport) -> list[Evidence]:
     found: list[Evidence] = []
     for index, finding in enumerate(verdict.findings):
         text = FINDING_TEXT.get(finding, "")
-        default = verdict.why if index == 0 else finding.removeprefix("job.").replace("-", " ")
-        what = text.format(branch=verdict.branch) if text else default
-        where = verdict.branch if "{branch}" in text else verdict.where
+        what = text or (verdict.why if index == 0 else findings[finding])
+        where = verdict.branch if finding in AT_BRANCH else verdict.where
         pid = pids.get(rank) if rank is not None else None
         found.append(Evidence(finding, "job", what, where=where or "", rank=rank, host=host, pid=pid))
     if verdict.cause:

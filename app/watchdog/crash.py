@@ -28,7 +28,7 @@ def diagnose_crash(case: Case, private: Path, ended: Sequence[EndedRank], first:
     """
     case.add(_killed_for_memory(ended))
     sources = [*_output_copies(private, ended), *_signal(first)]
-    found = add_to_case(case, sources) if sources else None
+    found = add_to_case(case, sources, of_job=True) if sources else None
     diagnosis = case.diagnosis(in_scope=True)
     location = _first_location(found.timeline) if found and found.timeline else ""
     lines = [f"  raised at {location}"] if location else []

@@ -128,6 +128,7 @@ class _Job:
         self.command, self.child, self.private, self.options = command, child, private, options
         self.diagnosis, self.write = diagnosis, write
         self.records: dict[int, RankRecordFile] = {}
+        self.launchers: list[RankRecordFile] = []  # that an error ended
         self.counts: dict[int, progress.CounterSample] = {}
         self.progress_at = self.asked_at = self.ticked_at = time.monotonic()
         self.gpus: dict[int, bool] = {}  # pid -> whether it has one open; refreshed every ASK_EVERY_S
@@ -214,9 +215,9 @@ class _Job:
             return
         if changed_ns != self.directory_seen_ns:
             self.directory_seen_ns = changed_ns
-            self.records = {
-                each.pid: each for each in run_directory.read_records(self.private) if not launcher_name(each.command)
-            }
+            found = run_directory.read_records(self.private)
+            self.records = {each.pid: each for each in found if not launcher_name(each.command)}
+            self.launchers = [each for each in found if launcher_name(each.command)]
             for pid in self.records:
                 self.exits.watch(pid)
 
@@ -293,7 +294,8 @@ class _Job:
         self._read_records()
         if code and not self.asked_to_end and not self.ended_by_us:
             living = {record.pid for record in run_directory.live_records(self.records.values())}
-            ended = [self._ended(record) for pid, record in self.records.items() if pid not in living]
+            records = self.records or {each.pid: each for each in self.launchers}
+            ended = [self._ended(record) for pid, record in records.items() if pid not in living]
             if first := first_failed(ended):
                 self.anything_reported = True
                 if first.record.pid not in self.died:
@@ -301,7 +303,7 @@ class _Job:
                 self._safely(lambda: self.write("\n".join(self.diagnosis.diagnose_crash(ended, first))))
             elif not self.records and launcher_name(self.command):
                 self.write(
-                    f"the job ended with code {code} before a rank used torch.distributed, so its output was not copied"
+                    f"the job ended with code {code} before a rank used torch.distributed, and no error was recorded"
                     " → add 2>&1 | ddpwizard diagnose - to the command"
                 )
         if left := run_directory.live_records(self.records.values()):

@@ -36,15 +36,15 @@ class DiagnosisScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("diagnosis.tcss")
     TITLE = "Diagnosis"
     ABOUT = (
-        "The causes that any evidence supports, best first. On the right: the evidence for and against the marked one, "
-        "and the line it was read from. Nothing here is certain until the fix is proved."
+        "The possible causes, the most likely first, with the evidence for and against the marked one and the line of "
+        "the log or script that shows it. A cause is certain only when its fix is proved."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "fix", "fix", id="diagnosis.fix", tooltip="Show the fixes of the marked cause"),
-        Binding("n", "next", "next", id="diagnosis.next", tooltip="Go to the most useful question or probe"),
-        Binding("x", "reject", "wrong", id="diagnosis.reject", tooltip="Record that it was not the marked cause"),
-        Binding("t", "timeline", "time", id="diagnosis.timeline", tooltip="Show the ranks of the log over time"),
-        Binding("r", "report", "report", id="diagnosis.report", tooltip="Save this case as a page to send on"),
+        Binding("n", "next", "next step", id="diagnosis.next", tooltip="Go to the most useful question or probe"),
+        Binding("x", "reject", "not this", id="diagnosis.reject", tooltip="Record that the marked cause was wrong"),
+        Binding("t", "timeline", "timeline", id="diagnosis.timeline", tooltip="Show what each rank logged over time"),
+        Binding("r", "report", "report", id="diagnosis.report", tooltip="Save this case as a page that can be shared"),
     ]
 
     def __init__(self, status: str = "") -> None:
@@ -85,7 +85,7 @@ class DiagnosisScreen(WizardScreen):
             Content.assemble(("n", "bold"), safe_content(f" next: {offer}")) if offer else Content("")
         )
         probes = count_text(len(self.state.case.probed), "probe")
-        self.show_header(facts=f"{count_text(len(diagnosis.evidence), 'observation')} · {probes} ran")
+        self.show_header(facts=f"{count_text(len(diagnosis.evidence), 'fact')} · {probes} ran")
 
     def _named(self) -> list[RankedCause]:
         return self._diagnosis.named(SHOWN_CAUSES) if self._diagnosis and self._diagnosis.in_scope else []
@@ -95,7 +95,7 @@ class DiagnosisScreen(WizardScreen):
         if not diagnosis.in_scope:
             return Content(dialogue.OUT_OF_SCOPE)
         if not named:
-            return Content(f"{dialogue.NO_CAUSE} n asks.")
+            return Content(f"{dialogue.NO_CAUSE} Press n to answer questions.")
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         best = self.state.knowledge.causes[named[0].id]
         likelihood = f"{dialogue.likelihood(named[0].confidence)}: "
@@ -104,7 +104,7 @@ class DiagnosisScreen(WizardScreen):
 
     def _row(self, cause: RankedCause) -> Choice:
         style = "$muted" if cause.id in self.state.case.rejected else ""
-        title = safe_content(cause.title + (" (not that)" if style else ""), style)
+        title = safe_content(cause.title + (" (ruled out)" if style else ""), style)
         share = Content.assemble(
             (share_bar(cause.confidence, BAR_WIDTH), "$accent"), " ", (probability_cell(cause.confidence), "bold")
         )
@@ -123,10 +123,10 @@ class DiagnosisScreen(WizardScreen):
         cause = self._cause()
         if cause is None or self._diagnosis is None:
             return join_lines(*self._messages())
-        rows = [Content.styled("For it", "bold")]
+        rows = [Content.styled("Evidence for it", "bold")]
         rows += [row for reason in cause.because for row in reason_rows(reason, width, most=6)]
         if cause.against:
-            rows.append(Content.styled("Against it", "bold"))
+            rows.append(Content.styled("Evidence against it", "bold"))
             rows += [row for reason in cause.against for row in reason_rows(reason, width, most=6)]
         for where in dict.fromkeys(reason.where for reason in cause.because if reason.where):
             rows += excerpt(where, self.state.texts, width)
@@ -141,7 +141,7 @@ class DiagnosisScreen(WizardScreen):
             for item in seen
             if (id_ := item.id.partition(":")[2]) in messages
         ]
-        return [Content.styled("Seen, but no cause", "bold"), *rows] if rows else []
+        return [Content.styled("Messages that are not the cause", "bold"), *rows] if rows else []
 
     def _cause(self) -> RankedCause | None:
         marked = self.query_one(Choices).marked
@@ -157,7 +157,7 @@ class DiagnosisScreen(WizardScreen):
         if cause := self._cause():
             await self.wizard.open("fix", cause=cause.id)
         else:
-            self.show_status("No cause is known yet; n asks the next question.")
+            self.show_status("No cause yet. Press n for the next question.")
 
     async def action_next(self) -> None:
         below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else None
@@ -173,8 +173,8 @@ class DiagnosisScreen(WizardScreen):
                 for each in self.state.diagnosis().causes
                 if each.id != cause.id
             ]
-            rows = [Choice(UNKNOWN, "I do not know yet"), Choice(UNLISTED, "None of these: something else"), *others]
-            dialog = PickDialog("It was not that. What was it?", rows)
+            rows = [Choice(UNKNOWN, "Not known yet"), Choice(UNLISTED, "Something else"), *others]
+            dialog = PickDialog("The marked cause was wrong. What was it?", rows)
             self.app.push_screen(dialog, callback=partial(self._settled, cause.id))
 
     def _settled(self, rejected: str, id_: str | None) -> None:
@@ -184,7 +184,7 @@ class DiagnosisScreen(WizardScreen):
         self.state.case.settle(rejected, was=False)
         self._show()
         if id_ == UNKNOWN:
-            self.show_status("Recorded. n asks what distinguishes the other causes.")
+            self.show_status("Recorded. Press n for the question that separates the remaining causes.")
         elif id_ == UNLISTED:
             session = self.state.case.session
             assert session is not None

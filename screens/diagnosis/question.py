@@ -38,9 +38,9 @@ class QuestionScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("question.tcss")
     TITLE = "One question at a time"
     ABOUT = (
-        "Answer by number. The list on the right shows which causes your answers and the probes support. Probes that "
-        "only read run in the background; nothing is changed. You can go back, skip, or stop asking at any time. After "
-        f"{dialogue.MOST_QUESTIONS} questions at most, it shows the experiment that decides."
+        "Answer by number. The list shows the causes that your answers and the probes support. Probes are checks of "
+        "this machine; those that only read files run in the background. You can go back, skip a question, or leave at "
+        f"any time. If {dialogue.MOST_QUESTIONS} answers do not single out a cause, a command to run next is shown."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "skip", "skip", id="step.skip", tooltip="Skip this question"),
@@ -48,8 +48,8 @@ class QuestionScreen(WizardScreen):
         Binding("f", "fix", "fix", id="step.fix", tooltip="Show the fixes of the most likely cause"),
         Binding("tab", "complete", "complete", show=False, id="step.complete", tooltip="Complete the path"),
         Binding("d", "diagnosis", "diagnosis", id="step.diagnosis", tooltip="Show the diagnosis so far"),
-        Binding("p", "probes", "probes", id="step.probes", tooltip="Show which probes ran, and run another"),
-        Binding("w", "why", "why this order", id="step.why", tooltip="Show the expected gain of each next step"),
+        Binding("p", "probes", "probes", id="step.probes", tooltip="Show the probes, and run one"),
+        Binding("w", "why", "why this order", id="step.why", tooltip="Show why this question comes first"),
     ]
 
     class ProbeDone(Message):
@@ -71,7 +71,7 @@ class QuestionScreen(WizardScreen):
             with Vertical(id="asked"):
                 yield Static(id="question")
                 yield Static(id="reason")
-                yield LineInput(placeholder="train.py; enter alone skips", closes=True, id="path")
+                yield LineInput(placeholder="such as train.py; press enter to skip", closes=True, id="path")
                 yield Choices(id="answers", verb="answer")
             yield CauseRanking()
         yield ProgressLine(self.ascii_only)
@@ -233,7 +233,11 @@ class QuestionScreen(WizardScreen):
         symptom = symptom_of(case.answers)
         probes = count_text(len(case.probed), "probe")
         asked = dialogue.MOST_QUESTIONS - dialogue.questions_left(case)
-        step = f"question {asked + 1} of {dialogue.MOST_QUESTIONS} at most" if self.question else f"{asked} answers"
+        step = (
+            f"question {asked + 1} of {dialogue.MOST_QUESTIONS} at most"
+            if self.question
+            else f"{count_text(asked, 'question')} asked"
+        )
         self.show_header(symptom.label if symptom else self.TITLE, f"{step} · {probes} ran")
 
     # -- other pages
@@ -242,7 +246,7 @@ class QuestionScreen(WizardScreen):
         if named := self.state.diagnosis().named(1):
             await self.wizard.open("fix", cause=named[0].id)
         else:
-            self.show_status("No cause is known yet; an answer or a log is needed.")
+            self.show_status("No cause yet: answer a question, or paste a log.")
 
     async def action_diagnosis(self) -> None:
         await self.wizard.open("diagnosis")
@@ -252,8 +256,8 @@ class QuestionScreen(WizardScreen):
 
         rows = [_gain_row(step) for step in self.state.diagnosis().next]
         about = Content(
-            "Expected information of each step about the cause, in bits, weighed by the time it takes. Probes that "
-            "may run without being asked for come first.\n"
+            "The questions and probes that can come next, with the information in bits that each is expected to give. "
+            "A quick step is preferred to a slow one. Probes that need no consent come first.\n"
         )
         self.app.push_screen(TextDialog("Why this order", Content("\n").join([about, *rows])))
 

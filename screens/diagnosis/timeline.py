@@ -32,8 +32,8 @@ class TimelineScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("timeline.tcss")
     TITLE = "Timeline"
     ABOUT = (
-        "Each row is a rank, or several with the same events; time runs to the right. X an error of its own, ! a "
-        "consequence of another rank's error, · a step, # the end. The highlighted row failed first."
+        "Each row is a rank, or several ranks with the same events. Time runs to the right. X: the rank's own error; "
+        "!: a consequence of another rank's error; ·: a training step; #: the end. The highlighted row failed first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "attempt", "next attempt", id="timeline.attempt", tooltip="Show the job's next start"),
@@ -68,7 +68,7 @@ class TimelineScreen(WizardScreen):
         items = [Choice(str(place), _line(row)) for place, row in enumerate(self._rows)]
         self.query_one(Choices).set_items(items)
         of = f"attempt {self._at + 1} of {len(self._timeline.attempts)} · " if len(self._timeline.attempts) > 1 else ""
-        self.show_header(facts=of + count_text(len(attempt.tracks), "track"))
+        self.show_header(facts=of + count_text(len(attempt.tracks), "row"))
         self._show_marked()
 
     @on(Choices.Marked)

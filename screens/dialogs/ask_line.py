@@ -17,7 +17,7 @@ class AskLineDialog(WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("ask_line.tcss")
     TITLE = "Question"
-    ABOUT = "Type the line and press enter, or leave with escape: nothing is done then."
+    ABOUT = "Type the line and press enter. Escape cancels."
     AUTO_FOCUS = "#line"
 
     def __init__(self, question: str, *, details: str = "", value: str = "", placeholder: str = "") -> None:

@@ -51,14 +51,14 @@ class PaletteScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("command_palette.tcss")
     TITLE = "All commands"
     AUTO_FOCUS = "LineInput"
-    ABOUT = "Type a part of the name of an action; the arrow keys move, enter runs it."
+    ABOUT = "Type part of the name of an action. The arrow keys choose, enter runs it."
 
     def __init__(self, below: WizardScreen) -> None:
         super().__init__()
         self._commands = available_commands(below)
 
     def body(self) -> Iterable[Widget]:
-        yield LineInput(placeholder="what do you want to do?", moves="#palette-list", closes=True)
+        yield LineInput(placeholder="type part of a name", moves="#palette-list", closes=True)
         yield Choices(self._rows(""), numbered=False, verb="run it", id="palette-list")
 
     @on(Input.Changed)

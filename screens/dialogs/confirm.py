@@ -17,7 +17,7 @@ class ConfirmDialog(WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("confirm.tcss")
     TITLE = "Confirm"
-    ABOUT = "Nothing has been done yet. Choose, or leave with escape."
+    ABOUT = "Nothing has been done yet. Choose, or cancel with escape."
 
     def __init__(self, question: str, *, yes: str, details: str = "") -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class ConfirmDialog(WizardScreen):
         yield Static(safe_content(self._question, "bold"), classes="asked")
         if self._details:
             yield Static(safe_content(self._details), classes="asked")
-        yield Choices([Choice("no", "No, leave it"), Choice("yes", self._yes)], verb="choose")
+        yield Choices([Choice("no", "No"), Choice("yes", self._yes)], verb="choose")
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:

@@ -58,7 +58,7 @@ class ScrollingPage(WizardScreen):
 class TextDialog(ScrollingPage):
     """A page of fixed text."""
 
-    ABOUT = "A page to read. The arrow keys scroll it; escape leaves it."
+    ABOUT = "A page to read. The arrow keys scroll it; escape closes it."
 
     def __init__(self, title: str, content: Content, facts: str = "") -> None:
         super().__init__()

@@ -15,7 +15,7 @@ class PickDialog(WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("pick.tcss")
     TITLE = "Choose"
-    ABOUT = "Choose by number or with enter; escape leaves it as it was."
+    ABOUT = "Choose by number or with enter. Escape cancels."
 
     def __init__(self, title: str, rows: Sequence[Choice]) -> None:
         super().__init__()

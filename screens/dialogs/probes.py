@@ -17,7 +17,7 @@ from .confirm import ConfirmDialog
 LEVELS = {
     "reads": "only reads",
     "connects": "opens connections",
-    "allocates": "uses GPU memory and starts processes",
+    "allocates": "starts processes and uses memory",
     "perturbs": "may pause a job",
 }
 
@@ -27,7 +27,9 @@ class ProbesScreen(WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("probes.tcss")
     TITLE = "Probes"
-    ABOUT = "The probes of this machine. Enter runs one again; one that does more than read asks first."
+    ABOUT = (
+        "Probes are checks of this machine. Enter runs one again; a probe that does more than read files asks first."
+    )
 
     def body(self) -> Iterable[Widget]:
         yield Choices(self._rows(), numbered=True, verb="run it", note_column=40)
@@ -35,9 +37,9 @@ class ProbesScreen(WizardScreen):
     def _rows(self) -> list[Choice]:
         rows = []
         for id_, spec in self.state.knowledge.probes.items():
-            if id_ in PROBES_WITH_OWN_SCREEN:
+            if id_ in PROBES_WITH_OWN_SCREEN or spec.intrusiveness not in LEVELS:
                 continue
-            level = f"{spec.intrusiveness}, {spec.limit_s:g} s at most"
+            level = f"{LEVELS[spec.intrusiveness]}, {spec.limit_s:g} s at most"
             label = Content.assemble(status_sign(self._status(id_), self.ascii_only), " ", safe_content(spec.title))
             rows.append(Choice(id_, label, safe_content(level, "$muted")))
         return rows
@@ -57,7 +59,7 @@ class ProbesScreen(WizardScreen):
         if level_permitted(spec.intrusiveness, self.state.granted):
             self.dismiss(event.id)
             return
-        question = f"{spec.title.capitalize()}: this {LEVELS[spec.intrusiveness]}. Run it?"
+        question = f"{spec.title[:1].upper()}{spec.title[1:]}: this {LEVELS[spec.intrusiveness]}. Run it?"
 
         def run(yes: bool | None) -> None:
             if yes:

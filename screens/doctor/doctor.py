@@ -37,12 +37,12 @@ class DoctorScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("doctor.tcss")
     TITLE = "This machine"
     ABOUT = (
-        "All checks of this machine, failures first. Below the list: what the marked check means and how to fix it. "
-        "The all-reduce test starts real processes and only runs when you ask for it."
+        "All checks of this machine, failures first. Next to the list: what the marked check means, and how to fix it. "
+        "The all-reduce test starts real processes, so it runs only when you start it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "bench", "all-reduce test", id="check.bench", tooltip="Run a real all-reduce on this machine"),
-        Binding("o", "fold", "show passed", id="check.fold", tooltip="Show or fold the passed checks"),
+        Binding("o", "fold", "show passed", id="check.fold", tooltip="Show or hide the passed checks"),
         Binding("r", "refresh", "refresh", id="check.look", tooltip="Run all checks again"),
         Binding("s", "save", "save", id="check.save", tooltip="Save a snapshot, to analyse it elsewhere"),
     ]
@@ -146,9 +146,13 @@ class DoctorScreen(WizardScreen):
         shown = checks if self._open else [check for check in checks if check not in healthy]
         rows = [Choice(f"{n}", self._label(check)) for n, check in enumerate(shown)]
         if healthy and not self._open:
-            more = f" {len(healthy)}{' more' if shown else ''} passed"
+            skipped = sum(check.status == "skip" for check in healthy)
+            more = f" {len(healthy) - skipped}{' more' if shown else ''} passed"
+            more += f", {skipped} skipped" if skipped else ""
             rows.append(
-                Choice(HEALTHY, Content.assemble(status_sign("ok", self.ascii_only), more, ("  o opens", "$muted")))
+                Choice(
+                    HEALTHY, Content.assemble(status_sign("ok", self.ascii_only), more, ("  o shows them", "$muted"))
+                )
             )
         self._shown = shown
         return rows

@@ -45,20 +45,21 @@ class FixScreen(WizardScreen):
     TITLE = "Fix"
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
-        "Exactly what you see is written. Applying asks first, keeps a copy and can be undone. Proving runs "
-        "the check that failed again: for a job its own command line, kept apart from your files; it asks first."
+        "Applying writes exactly the change shown here. It asks first, keeps a copy, and can be undone. Proving "
+        "repeats the check that failed. For a job it asks first, then starts the same command again; your files do "
+        "not change."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "apply", "apply", id="fix.apply", tooltip="Write it to the files named; asks first"),
-        Binding("v", "prove", "prove", id="fix.prove", tooltip="Run the check that failed again, with this fix"),
+        Binding("a", "apply", "apply", id="fix.apply", tooltip="Apply the change to the files shown; asks first"),
+        Binding("v", "prove", "prove", id="fix.prove", tooltip="Repeat the failed check with this fix"),
         Binding("e", "edit", "edit", id="fix.edit", tooltip="Open the file at the line in your editor ($EDITOR)"),
-        Binding("y", "copy", "copy", id="fix.copy", tooltip="Copy this part, and save it to a file"),
-        Binding("o", "write", "write files", id="fix.write", tooltip="Write the patch and new files to this directory"),
-        Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo what was applied"),
+        Binding("y", "copy", "copy", id="fix.copy", tooltip="Copy the text of this tab, and save it to a file"),
+        Binding("o", "write", "write files", id="fix.write", tooltip="Save the patch and new files in this directory"),
+        Binding("u", "undo", "undo", id="fix.undo", tooltip="Undo the applied fix"),
         Binding("n", "next_fix", "next fix", id="fix.next", tooltip="Show another way to fix it"),
         Binding("p", "plan", "planner", id="fix.plan", tooltip="Open the planner with the GPUs of this case"),
-        Binding("left", "tab(-1)", "part", show=False, id="fix.left", tooltip="Show the part to the left"),
-        Binding("right", "tab(1)", "part", show=False, id="fix.right", tooltip="Show the part to the right"),
+        Binding("left", "tab(-1)", "part", show=False, id="fix.left", tooltip="Show the tab to the left"),
+        Binding("right", "tab(1)", "part", show=False, id="fix.right", tooltip="Show the tab to the right"),
     ]
 
     class FixesBuilt(Message):
@@ -253,8 +254,8 @@ class FixScreen(WizardScreen):
         elif kind == "command":
             question = AskLineDialog(
                 "Which command starts it?",
-                details=f"It is started here, in {Path.cwd()}, with the files as they are now.",
-                value=fix.again,
+                details=f"The command is started in {self._flow().directory}, with the files as they are now.",
+                value=fix.start or fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)

@@ -63,7 +63,7 @@ class StatusCells(BaseWidget):
         facts = status_cells(screen.state)
         if width < TWO_COLUMNS:
             return [status_cell(fact, screen.ascii_only, width) for fact in most_important(facts, CELLS)]
-        left = [status_cell(fact, screen.ascii_only, half - 1) for fact in facts[::2]]
+        left = [status_cell(fact, screen.ascii_only, half - 2) for fact in facts[::2]]
         right = [status_cell(fact, screen.ascii_only, width - half) for fact in facts[1::2]]
         return [Content.assemble(a, " " * (half - a.cell_length), b) for a, b in zip(left, right, strict=True)]
 
@@ -77,9 +77,9 @@ class HomeScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("home.tcss")
     TITLE = "ddpwizard"
     ABOUT = (
-        "Choose what is wrong by its number, or press tab and describe it: an error line, the path of a log or of a "
-        "script (tab completes it), a sentence. The machine is inspected in the background, its jobs every few "
-        "seconds; nothing is changed."
+        "Choose what is wrong by its number. Or press tab and describe it: with an error line, a sentence, or the path "
+        "of a log or of a script (tab completes the path). The machine and its running jobs are inspected in the "
+        "background; nothing is changed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "write", "describe", id="home.write", tooltip="Describe what you see in your own words"),
@@ -243,7 +243,8 @@ class HomeScreen(WizardScreen):
             self.wizard.show_error(error)
 
     async def _begin_case(self, symptom: Symptom) -> None:
-        if symptom.id in OF_A_RUNNING_JOB and "job" in self._pending and self.state.reports is None:
+        will_sample = "job" in self._pending or not self._begun
+        if symptom.id in OF_A_RUNNING_JOB and will_sample and self.state.reports is None:
             self._chosen = symptom
             self._show_running()
             return

@@ -54,17 +54,17 @@ class PasteScreen(WizardScreen):
     AUTO_FOCUS = "TextArea"
     ABOUT = (
         "Paste the end of the log, or the error alone, and press ctrl+d. Or type the path of a log or of a script: tab "
-        "completes it, enter reads it; tab in an empty page goes to the recent logs. Or describe what you see in a "
-        "sentence. Nothing leaves this machine."
+        "completes it, and enter reads it. On an empty page tab goes to the list of recent logs. A description in your "
+        "own words also works. Nothing leaves this machine."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+d", "read", "read it", priority=True, id="paste.read", tooltip="Read the text"),
-        Binding("ctrl+n", "ask", "no log, ask me", priority=True, id="paste.ask", tooltip="Continue with questions"),
+        Binding("ctrl+n", "ask", "no log: ask me", priority=True, id="paste.ask", tooltip="Continue with questions"),
         Binding("ctrl+l", "clear", "clear", priority=True, id="paste.clear", tooltip="Clear the text"),
     ]
 
     def body(self) -> Iterable[Widget]:
-        yield Static("Paste the error or the log, then ctrl+d; or a path, then enter.", classes="asked")
+        yield Static("Paste the error or the log and press ctrl+d; or type a path and press enter.", classes="asked")
         area = PasteArea(compact=True, highlight_cursor_line=False, id="text")
         area.cursor_blink = False
         yield area

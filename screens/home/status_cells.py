@@ -11,7 +11,7 @@ from ..widgets.formatting import safe_content, status_sign
 
 NAMES = ("GPUs", "network", "memory", "torch", "port")  # subjects of the machine summary, in reading order
 NAME_WIDTH = 8
-LEAST_TEXT = 8  # columns of a text that is cut to make room for its problem
+LEAST_TEXT = 8  # columns of the name of a job that is cut to make room for its state
 
 
 def status_cells(state: WizardState) -> list[SubjectSummary]:
@@ -27,7 +27,7 @@ def most_important(facts: list[SubjectSummary], most: int) -> list[SubjectSummar
 
 
 def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
-    """Render a cell on one line; if it is too long, its text is cut, or only its problem is shown."""
+    """Render a cell on one line; if it is too long, only its problem is shown, for a job with the cut name."""
     name = safe_content(fact.name.ljust(NAME_WIDTH), "$muted")
     if not fact.text:
         return Content.assemble(name, ("…", "$muted"))
@@ -35,7 +35,8 @@ def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
         return Content.assemble(name, safe_content(fact.text)).truncate(width, ellipsis=True)
     problem = Content.assemble(status_sign(fact.status, ascii_only), safe_content(f" {fact.problem}"))
     room = width - NAME_WIDTH - 1 - problem.cell_length
-    if room < min(LEAST_TEXT, len(fact.text)):
+    least = LEAST_TEXT if fact.name == "job" else len(fact.text)  # a problem of the machine names its subject
+    if room < min(least, len(fact.text)):
         return Content.assemble(name, problem).truncate(width, ellipsis=True)
     return Content.assemble(name, safe_content(fact.text).truncate(room, ellipsis=True), " ", problem)
 

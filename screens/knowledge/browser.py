@@ -28,8 +28,8 @@ class BrowserScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("browser.tcss")
     TITLE = "Knowledge base"
     ABOUT = (
-        "All known causes. slash searches titles, ids and symptoms as you type; the arrow keys move through the "
-        "results; tab goes to the entry, where the arrow keys scroll."
+        "All known causes. Press / to search titles, ids and symptoms as you type. The arrow keys move through the "
+        "list. Tab goes to the text of the entry, which the arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "search", id="browse.search", tooltip="Search by title, symptom or id"),

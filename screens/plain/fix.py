@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof import ProofResult
 
-SAFETY_NOTE = {"safe": "", "unsafe": "  (read it first)", "display": "  (by hand)"}
+SAFETY_NOTE = {"safe": "", "unsafe": "  (may change behaviour)", "display": "  (by hand)"}
 
 
 def offer_fixes(state: WizardState, prompt: Prompt, cause_id: str) -> None:
@@ -92,7 +92,9 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
 
     progress = Changes(prompt.show_progress)
     try:
-        command = _ask_command(prompt, fix.again) if flow.proof_kind(fix) == "command" else ""
+        command = (
+            _ask_command(prompt, fix.start or fix.again, flow.directory) if flow.proof_kind(fix) == "command" else ""
+        )
         plan = asyncio.run(flow.plan_proof(fix, command, state.context().python))
         if plan:
             prompt.write("", *question_lines(plan))
@@ -105,10 +107,10 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
     show_proof(prompt, proof, "  ")
 
 
-def _ask_command(prompt: Prompt, known: str) -> str:
+def _ask_command(prompt: Prompt, known: str, directory: Path) -> str:
     """Ask for the command line that starts the job; an empty answer takes the ``known`` one."""
     example = known or "such as torchrun --nproc-per-node=2 train.py"
-    return prompt.ask(f"Which command starts it, in {Path.cwd()}? ({example}) ").strip() or known
+    return prompt.ask(f"Which command starts it, in {directory}? ({example}) ").strip() or known
 
 
 class Changes:

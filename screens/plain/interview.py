@@ -15,6 +15,7 @@ from ..shell.take_text import take_script_path
 from .fix import offer_fixes
 from .prompt import Prompt, Quit
 from .ranks import show_rank
+from .stop_job import can_stop, stop_job
 
 SHOWN_CAUSES = 5
 BAR_WIDTH = 10
@@ -68,7 +69,7 @@ class Interview:
         if named:
             offer_fixes(self.state, self.prompt, named[0].id)
         else:
-            self.prompt.write("  No cause is known yet.")
+            self.prompt.write("  No cause yet.")
 
     def _ask_script(self) -> str:
         """Ask for the path of the script and review it; return "s", or the letter given."""
@@ -125,9 +126,10 @@ class Interview:
             self.state.record_diagnosis(diagnosis, named)
             self._show_verdict(diagnosis, named)
             letters = {"m": "ask me more"} if diagnosis.next else {}
-            letters |= {"x": "it was not the first"} if named else {}
+            letters |= {"x": "the first cause is wrong"} if named else {}
             letters |= {"t": "the ranks over time"} if self.state.timeline and self.state.timeline.several else {}
             letters |= {"s": "show a rank"} if self.state.reports else {}
+            letters |= {"k": "stop or restart the job"} if can_stop(self.state) else {}
             letters |= {"r": "save a report", "h": "home", "q": "quit"}
             rows = [f"Fix: {cause.title}" for cause in named]
             given = self.prompt.choose(rows, letters, "What next? ")
@@ -140,6 +142,8 @@ class Interview:
                 self.prompt.write("", *timeline_chart.chart_lines(self.state.timeline))
             elif given == "s":
                 show_rank(self.state, self.prompt)
+            elif given == "k":
+                stop_job(self.state, self.prompt)
             elif given == "x":
                 self._reject(named[0], diagnosis)
             else:
@@ -149,8 +153,8 @@ class Interview:
         """Record that it was not this cause, and which it was if the user knows."""
         self.state.case.settle(cause.id, was=False)
         others = [other for other in diagnosis.causes if other.id != cause.id]
-        letters = {"n": "something else", "u": "I do not know yet"}
-        self.prompt.write("", "It was not that. What was it?")
+        letters = {"n": "something else", "u": "Not known yet"}
+        self.prompt.write("", "The marked cause was wrong. What was it?")
         given = self.prompt.choose([other.title for other in others], letters, "It was: ")
         if given not in letters:
             self.state.case.settle(others[int(given) - 1].id, was=True)
@@ -198,7 +202,7 @@ class Interview:
             self.prompt.write("", f"{likelihood}: {best.title}", f"  {best.summary}", "", "Because")
             self.prompt.write(*(_reason(line) for line in named[0].because))
             if named[0].against:
-                self.prompt.write("Against it", *(_reason(line) for line in named[0].against))
+                self.prompt.write("Evidence against it", *(_reason(line) for line in named[0].against))
             self.prompt.write("", *(_bar(cause.confidence, cause.title) for cause in named))
             self.prompt.write(_bar(diagnosis.other, "none of these"))
         self.prompt.write("")

@@ -75,7 +75,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         prompt.write("", f"4 patch     {fix.title}", "", *(f"  {line}".rstrip() for line in fix_lines(fix)[1:]))
         prompt.show_patch(fix.diff())
         prompt.write()
-        prompt.write("5 apply     in a private view of the files; the originals stay as they are")
+        prompt.write("5 apply     to a private copy; your files do not change")
         prompt.write("6 relaunch  the same command line with the fix, on a free port")
         flow.record(fix, "applied to a copy")
         plan = await flow.plan_proof(fix)

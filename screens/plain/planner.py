@@ -34,7 +34,7 @@ LETTERS = {
 ASKED = {
     "model": "Model: a name, the path of a config.json, or numbers such as 7b 32 4096 32000",
     "seq_len": "Tokens of a sequence",
-    "gpus": "GPUs in all",
+    "gpus": "Total number of GPUs",
     "gpu": "GPU",
 }
 

@@ -38,10 +38,7 @@ def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
 
 def show_rank(state: WizardState, prompt: Prompt) -> None:
     """Ask for a rank, by its place or its number, and show everything known of it."""
-    reports = state.reports or []
-    report = reports[0]
-    if len(reports) > 1:
-        report = reports[int(prompt.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
+    report = choose_job(prompt, state.reports or [])
     groups = rank_groups.rank_groups(report)[:SHOWN_PLACES]
     letters = {"n": "a rank by its number", "b": "back", "h": "home", "q": "quit"}
     _, *rows = rank_table(groups)
@@ -53,6 +50,13 @@ def show_rank(state: WizardState, prompt: Prompt) -> None:
     members = groups[int(given) - 1].members if given != "n" else tuple(row.rank for row in report.ranks)
     rank = members[0] if len(members) == 1 else _which_rank(prompt, members)
     prompt.write("", *rank_lines(report, rank))
+
+
+def choose_job(prompt: Prompt, reports: Sequence[JobReport]) -> JobReport:
+    """Return the only job, or the one that the user chooses."""
+    if len(reports) == 1:
+        return reports[0]
+    return reports[int(prompt.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
 
 
 def rank_lines(report: JobReport, rank: int) -> list[str]:

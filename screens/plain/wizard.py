@@ -249,9 +249,9 @@ class PlainWizard:
         self.state.record_navigation("paste")
         self.prompt.write(
             "",
-            f"Paste the error or the log; a line with only {PASTE_END!r} ends it. Or give the path of a log or script.",
+            f"Paste the error or the log, then a line with only {PASTE_END!r}. Or give the path of a log or script.",
             *(f"  recent: {path}" for path in self.state.recent_logs()),
-            f"Without any of these, {PASTE_END!r} alone continues with questions.",
+            f"If you have neither, enter {PASTE_END!r} to continue with questions.",
         )
         while True:
             text = self.prompt.paste(is_whole=_names_a_file)

@@ -36,14 +36,15 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
 
     TITLE = "Why these numbers"
     ABOUT = (
-        "The memory of one GPU at the peak, part by part, each with the product that it is computed from. Below it the "
-        "time of a step, and changes that would reduce the peak. x trains the model itself for two steps on fake "
-        "tensors, in a child process of your interpreter, and compares the peak of torch's own trackers with that of "
-        "the formulas: no weight takes memory, nothing is computed, no GPU is used. The arrow keys scroll."
+        "The peak memory of one GPU, part by part, each with its formula. Below: the time of a step, and changes that "
+        "would reduce the peak. x compares these figures with a measurement: your interpreter trains the model for two "
+        "steps on fake tensors, which take no memory and use no GPU. The arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "step(1)", "next strategy", id="terms.next", tooltip="Show the next strategy of the table"),
-        Binding("b", "step(-1)", "one before", id="terms.before", tooltip="Show the strategy before this one"),
+        Binding(
+            "b", "step(-1)", "previous strategy", id="terms.before", tooltip="Show the previous strategy of the table"
+        ),
         Binding("x", "exact", "exact", id="terms.exact", tooltip="Track the peak of the model itself on fake tensors"),
     ]
 
@@ -144,7 +145,7 @@ def _used(row: PlanRow) -> str:
     used, memory = found.device_used_bytes_per_gpu, (setting.gpu_memory_gib or 0) * GIB
     left = f"{gib_text(memory - used, 2)} free" if used <= memory else f"{gib_text(used - memory, 2)} too much"
     band = f"{gib_number(found.band.low)} to {gib_text(found.band.high)}"
-    return f"{gib_text(used, 2)} of {gib_text(memory, 2)} on a GPU, {left}. PyTorch is expected to hold {band}."
+    return f"{gib_text(used, 2)} of {gib_text(memory, 2)} per GPU, {left}. Expected range of PyTorch's memory: {band}."
 
 
 def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
@@ -163,7 +164,7 @@ def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
         for term in of_part:
             equals = "" if len(term.factors) == 1 else f" = {gib_text(term.bytes, 2)}"
             shown += indent_lines(f"{term.what}: {term.formula}{equals}", width)
-    whole = f"  {'in all':<{PART_WIDTH - 2}}{gib_number(found.device_used_bytes_per_gpu, 2):>{SIZE_WIDTH - 4}} GiB"
+    whole = f"  {'total':<{PART_WIDTH - 2}}{gib_number(found.device_used_bytes_per_gpu, 2):>{SIZE_WIDTH - 4}} GiB"
     return [*shown, safe_content(whole, "bold")]
 
 
@@ -172,10 +173,10 @@ def _time(row: PlanRow) -> list[str]:
     if found.step_seconds is None:
         return ["not known"]
     waits = found.exposed_comm_seconds or 0.0
-    lines = [f"{summary.speed_text(row)}; {seconds_text(waits)} of a step waits for links."]
+    lines = [f"{summary.speed_text(row)}; {seconds_text(waits)} of a step is spent waiting for links."]
     if found.slower_than_ideal is not None:
         share = percent_text(found.mfu or 0.0)
-        used = f"; {share} of the GPU's peak rate does the model's own arithmetic" if found.mfu else ""
+        used = f"; the model uses {share} of the GPU's peak rate (MFU)" if found.mfu else ""
         lines.append(f"{slowdown_text(found.slower_than_ideal)}{used}.")
     if found.comm_bytes_per_step:
         lines.append(f"Each rank sends {gib_text(found.comm_bytes_per_step, 2)} in a step.")
@@ -190,7 +191,7 @@ def _effect(change: WhatIfResult, now: Candidate) -> str:
     """Return a change with its effect on memory and time."""
     effects: list[str] = []
     if abs(change.gpu_bytes) >= LEAST_BYTES:
-        effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} on a GPU")
+        effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} per GPU")
     if change.step_seconds:
         effects.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
     if change.tokens_per_s:

@@ -17,7 +17,8 @@ from .breakdown import indent_lines, wrap_lines
 from .exact import MOMENTS
 
 LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
-OTHER_MOMENTS = "The peaks are in different phases, which alone may make a part larger in one of them."
+PER_GPU, PER_STEP = "total per GPU", "time per step"
+OTHER_MOMENTS = "The peaks are in different phases. This alone can make a part larger in one of them."
 
 
 class CompareScreen(ScrollingPage):
@@ -80,9 +81,9 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
     shown += [Content(""), _line("", ("1", "2", "difference"), column, "$muted")]
     moment, other = (MOMENTS[row.candidate.peak_phase] for row in (first, second))
     for figure in comparison_rows(first, second):
-        style = "bold" if figure.label in ("on a GPU", "a step") else ""
+        style = "bold" if figure.label in (PER_GPU, PER_STEP) else ""
         shown.append(_line(figure.label, figure.cells, column, style))
-        if figure.label == "on a GPU":
+        if figure.label == PER_GPU:
             shown.append(_line("peak in", (moment, other, "same" if moment == other else ""), column, ""))
     if moment != other:
         shown += [line.stylize("$muted") for line in wrap_lines(OTHER_MOMENTS, width)]
@@ -104,13 +105,13 @@ def comparison_rows(first: PlanRow, second: PlanRow) -> list[ComparisonRow]:
     ]
     return [
         *(figure for figure in parts if figure.first or figure.second),
-        both("on a GPU", lambda found: found.device_used_bytes_per_gpu, GIBS),
-        both("a step", lambda found: found.step_seconds, TIMES),
-        both("waits of a step", lambda found: found.exposed_comm_seconds, TIMES),
-        both("tokens a second", lambda found: found.tokens_per_s, RATE),
-        both("sent in a step", lambda found: found.comm_bytes_per_step, GIBS),
-        both("host memory a GPU", lambda found: found.host_bytes, GIBS),
-        both("most sequences", lambda found: found.largest_micro_batch, WHOLE),
+        both(PER_GPU, lambda found: found.device_used_bytes_per_gpu, GIBS),
+        both(PER_STEP, lambda found: found.step_seconds, TIMES),
+        both("waiting per step", lambda found: found.exposed_comm_seconds, TIMES),
+        both("tokens per second", lambda found: found.tokens_per_s, RATE),
+        both("sent per step", lambda found: found.comm_bytes_per_step, GIBS),
+        both("host memory", lambda found: found.host_bytes, GIBS),
+        both("max. micro-batch", lambda found: found.largest_micro_batch, WHOLE),
     ]
 
 

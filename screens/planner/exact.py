@@ -21,10 +21,10 @@ def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
     formula_moment, tracked_moment = (MOMENTS[phase or ""] for phase in (found.formula_phase, found.tracked_phase))
     shown = [
         safe_content(TITLE, "bold"),
-        _row(f"{name} on a GPU", ("formula", "tracked", "off by"), "$muted"),
+        _row(f"{name} per GPU", ("formula", "tracked", "off by"), "$muted"),
         *(_part(part, found.formula_bytes, parts, unit, part in found.differs) for part in exact_memory.PARTS),
         _row(
-            "in all",
+            "total",
             (
                 f"{found.formula_peak_bytes_per_gpu / unit:,.2f}",
                 f"{seen / unit:,.2f}",

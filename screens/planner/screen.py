@@ -43,24 +43,25 @@ class PlanScreen(BuildModelMixin):
     CSS_PATH = Path(__file__).with_name("planner.tcss")
     TITLE = "Which strategy?"
     ABOUT = (
-        "Fill in the form; strategies are ranked as you type. A field in grey shows a default. The bar is the memory "
-        "of one GPU at the peak: its parts, with the signs named below the list, and a line where the GPU ends. Before "
-        "the name: ✓ fits, ✗ does not; a warning: only just, or too slow; else not known. context: memory of CUDA and "
-        "NCCL; gaps: memory that PyTorch holds and cannot use. recompute: activations that are computed again instead "
-        "of kept. HSDP: copies over nodes, shards within one. The model is a known name; the path of a Hugging Face "
-        "config.json or of .safetensors; a function of yours such as pkg.mod:build, which is imported when you "
-        "confirm; or numbers: parameters, layers, hidden size, vocabulary. m shows more fields, F2 while you type. "
-        "Memory is computed, times are estimates."
+        "Fill in the form. The strategies are ranked as you type; a grey field shows a default. Each row shows the "
+        "peak memory of one GPU as a bar, the time of a step, and the share of the step in which the GPU waits for "
+        "other GPUs. The signs in the bar are named below the list; the line marks the end of the GPU's memory. Sign "
+        "before the name: ✓ fits; ✗ does not fit; a warning: fits only just, or is too slow; else not known. In the "
+        "legend, context is the memory of CUDA and NCCL, and gaps is memory that PyTorch reserves and cannot use. "
+        "recompute: which activations are computed again instead of kept. HSDP: copies over the nodes, shards within "
+        "a node. The model is a known name; the path of a Hugging Face config.json or of .safetensors; a function "
+        "such as pkg.mod:build, which is imported after you confirm; or numbers: parameters, layers, hidden size, "
+        "vocabulary. m shows more fields (F2 while you type). Memory is computed; times are estimates."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "edit", id="plan.next", tooltip="Go to the next field, or back to the list"),
-        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="Plan for still more GPUs"),
+        Binding("plus", "gpus(1)", "GPUs", id="plan.gpus", tooltip="Plan for more additional GPUs"),
         Binding(
             "w", "write", "write", id="plan.write", tooltip="Show the job files of the marked strategy, to write them"
         ),
         Binding("m", "page", "more", id="plan.page", tooltip="More fields (F2 while you type): recompute, LoRA …"),
         Binding("minus", "gpus(-1)", "fewer", show=False, id="plan.fewer", tooltip="Plan for fewer additional GPUs"),
-        Binding("c", "pair", "compare", id="plan.pair", tooltip="Mark a row to compare; on a second, compare"),
+        Binding("c", "pair", "compare", id="plan.pair", tooltip="Mark a row; on a second row, compare the two"),
         Binding("space", "pair", "compare", show=False, id="plan.pair-space", tooltip="Same as c, on the list"),
         Binding("f2", "page_writing", "more fields", id="plan.page-writing", tooltip="More fields, while you type"),
     ]
@@ -259,7 +260,7 @@ class PlanScreen(BuildModelMixin):
         found = summary.explain_row(self._answer, at).candidate
         most = found.largest_micro_batch
         width = self.size.width - MARGIN
-        room = [safe_content(f"at most {most} sequence{'s' * (most != 1)}")] if most else []
+        room = [safe_content(f"max. micro-batch {most}")] if most else []
         room += [safe_content("! only just fits", "$warning")] if found.fits == "tight" else []
         parts = memory_bars.wrap_pieces([*memory_bars.legend(found, self.ascii_only), *room], width)
         why = Content.assemble(f"{as_sentence(found.why)}. ", (f"{as_sentence(found.lever)}.", "$muted")).wrap(width)
@@ -320,7 +321,7 @@ class PlanScreen(BuildModelMixin):
         first, second = self._at(self._first_of_pair), self._at(marked.id)
         if first is None:
             self._first_of_pair = marked.id
-            self.show_status("Marked. Go to another row and press c again to compare the two.")
+            self.show_status("Marked. Go to another row and press c to compare the two.")
         elif self._first_of_pair == marked.id:
             self._first_of_pair = ""
             self.show_status("")

@@ -52,9 +52,7 @@ class StrategyTable:
         rate = f" {'tokens/s':>{RATE_WIDTH - 1}}" if self._rate_width else ""
         lead = " " * (4 + ASCII_MARK_WIDTH * self._ascii_only)
         waits = f" {'waits':>5}" if self._waits_width else ""
-        return safe_content(
-            f"{lead}{names} {bar} {'on a GPU':>9} {'a step':>{self._step_width}}{waits}{rate}", "$muted"
-        )
+        return safe_content(f"{lead}{names} {bar} {'per GPU':>9} {'step':>{self._step_width}}{waits}{rate}", "$muted")
 
     def row(self, row: PlanRow, is_marked: bool) -> Content:
         """Return the row of a strategy; ``is_marked`` marks it for a comparison."""

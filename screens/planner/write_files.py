@@ -41,8 +41,8 @@ class PlanWriteScreen(WizardScreen):
     CSS_PATH = Path(__file__).with_name("planner.tcss")
     TITLE = "Write the files"
     ABOUT = (
-        "The files to run the marked strategy with: launch scripts, configurations, code. Nothing is written yet: show "
-        "each with enter, enter a directory and the script that they start, then press w. No existing file is changed. "
+        "The files that run the marked strategy: launch scripts, configurations, code. Enter shows a file. Enter the "
+        "target directory and your training script, then press w to write the files. No existing file is changed. "
         "Nothing is written for a strategy that does not fit."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,7 +76,7 @@ class PlanWriteScreen(WizardScreen):
         yield Static(id="preview")
 
     def on_mount(self) -> None:
-        self.show_header(f"Write the files for {summary.strategy_label(self._row)}", "esc writes nothing")
+        self.show_header(f"Write the files for {summary.strategy_label(self._row)}", "esc goes back")
         self._make()
         self.run_worker(self._read_versions(), group="versions", exclusive=True)
 
@@ -125,9 +125,11 @@ class PlanWriteScreen(WizardScreen):
         if problem:
             self.wizard.show_error(problem)
         elif self._row.candidate.fits == "tight":
-            self.show_status(safe_content("It only just fits. Nothing is written yet: w writes them.", "$warning"))
+            self.show_status(
+                safe_content("It only just fits. Nothing is written yet; press w to write the files.", "$warning")
+            )
         else:
-            self.show_status(safe_content("Nothing is written yet: w writes them.", "$muted"))
+            self.show_status(safe_content("Nothing is written yet; press w to write the files.", "$muted"))
 
     @on(Choices.Marked)
     def _preview(self) -> None:

@@ -55,6 +55,7 @@ class WizardState:
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
         self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
         self._case: Case | None = None
+        self._recorded_jobs: dict[str, JobReport | None] = {}  # by cause, of the session that was resumed
         self._first_reports: dict[str, JobReport] = {}  # by job id, with the source files as first seen
 
     @cached_property
@@ -90,7 +91,7 @@ class WizardState:
         """Begin a new case that contains the last snapshot."""
         session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
-        self.in_scope, self.timeline = True, None
+        self.in_scope, self.timeline, self._recorded_jobs = True, None, {}
         if self.snapshot:
             self.take_snapshot(self.snapshot)
         return self._case
@@ -116,6 +117,7 @@ class WizardState:
         """
         session = Session.load(id_)
         self._case = Case(self.knowledge, session)
+        self._recorded_jobs = {}
         self.timeline = last_timeline(session)
         step = last_step(session)
         if step.get("screen") != "fix":
@@ -151,19 +153,26 @@ class WizardState:
         self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
     ) -> "FixFlow":
         """Return the fixes of a cause; without a ``report``, for the first job in which the cause was found."""
+        from ...app.diagnosis.job_evidence import recorded_job
         from ...app.fixes.flow import FixFlow
 
         assert self.case.session is not None
+        running = self.reports or []
+        found = report or next((each for each in running if each.verdict.cause == cause), None)
+        if found is None and cause not in self._recorded_jobs:
+            self._recorded_jobs[cause] = recorded_job(self.case.session, cause)
+        recorded = self._recorded_jobs.get(cause) if found is None else None
         return FixFlow(
             self.knowledge.causes[cause],
             self.knowledge,
             self.case.session,
             snapshot=self.snapshot,
-            report=report or next((each for each in self.reports or [] if each.verdict.cause == cause), None),
+            report=found,
             findings=findings,
             evidence=self.case.evidence,
             timeline=self.timeline,
-            job=next(iter(self.reports or []), None),
+            job=recorded or next(iter(running), None),
+            granted=self.granted,
         )
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ def stacks_page(report: JobReport, width: int) -> TextDialog:
     """Return a page with the problems and the distinct stacks of a job."""
     unread = [safe_content(line, "$warning") for line in problems(report)]
     found = stacks_of_ranks(report, [row.rank for row in report.ranks], width)
-    return TextDialog("Distinct stacks", join_lines(*unread, *found), _seen(report))
+    return TextDialog("All stacks, grouped", join_lines(*unread, *found), _seen(report))
 
 
 def _seen(report: JobReport) -> str:
@@ -104,13 +104,13 @@ class RankScreen(ScrollingPage):
 
     TITLE = "Rank"
     ABOUT = (
-        "Everything read of one rank in the last sample: its line and the statements around it, the stack of each "
-        "thread, its children, connections, GPU and last output. The arrow keys scroll."
+        "Everything known about one rank from the last sample: its line and the code around it, the stack of each "
+        "thread, its child processes, connections, GPU and last output. The arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "step(1)", "next rank", id="rank.next", tooltip="Show the next rank at this place"),
         Binding("b", "step(-1)", "rank before", id="rank.before", tooltip="Show the rank before this one"),
-        Binding("l", "values", "variables", id="rank.values", tooltip="Read the values of its local variables"),
+        Binding("l", "values", "variables", id="rank.values", tooltip="Show the values of its local variables"),
         Binding("w", "why", "why", id="rank.why", tooltip="Show the evidence for and against the verdict"),
         Binding("s", "stacks", "stacks", id="rank.stacks", tooltip="Show the stacks of all ranks of the job"),
     ]

@@ -63,7 +63,7 @@ class RankTable:
         ]
         known = {name for row in cells for name, value in row.items() if value}
         after = [
-            column("in", 10, 24 if self.names else 12),
+            column("call", 10, 24 if self.names else 12),
             *(each for each in optional if width >= WIDE_FROM and each.name in known),
             Column("last moved", 12, True) if self.names else Column("moved", 9, True),
         ]
@@ -162,7 +162,7 @@ def _named(report: JobReport, ranks: Sequence[int]) -> str:
 
 def _cells(group: RankGroup) -> dict[str, str]:
     cells = group_cells(group, RANK_WIDTH)
-    return cells | {"in": group.collective, "moved": cells["last moved"]}
+    return cells | {"call": group.collective, "moved": cells["last moved"]}
 
 
 def _room(values: Iterable[str], least: int, most: int) -> int:

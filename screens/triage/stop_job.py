@@ -1,12 +1,11 @@
 """Stop the job of a verdict, or stop it and start it again, after a question."""
 
 import asyncio
-import shlex
 
 from ...app.errors import UserError
 from ...app.jobs import control
 from ...app.system.terminate import GRACE_S, LAST_S
-from ...app.triage.job_text import job_line, job_name
+from ...app.triage.job_text import job_line, job_name, restart_text, stopped_text
 from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
@@ -33,9 +32,7 @@ class StopJobMixin(WizardScreen):
         rows = [Choice(KEEP, "No, let it run"), Choice(STOP, f"Stop it: {job_line(report)}")]
         try:
             start = control.plan_start(report.job)
-            again = "Stop it and start it again with its files as they are now:\n"
-            again += f"{shlex.join(start.command)}\nin {start.cwd}, output to {start.output}"
-            rows.append(Choice(RESTART, safe_content(again)))
+            rows.append(Choice(RESTART, safe_content(restart_text(start))))
         except UserError as error:
             self.show_status(f"It cannot be started again from here: {error.message}.")
         self.app.push_screen(
@@ -51,10 +48,7 @@ class StopJobMixin(WizardScreen):
     async def _stop_and_start(self, report: JobReport, start: control.JobStart | None) -> None:
         try:
             ended = await asyncio.to_thread(control.stop_job, report.job)
-            text = f"The job was stopped ({ended} processes)."
-            if start:
-                text += f" Started again as pid {control.start_job(start)}; output: {start.output}"
-            self.show_status(text)
+            self.show_status(stopped_text(ended, start, control.start_job(start) if start else 0))
         except UserError as error:
             self.wizard.show_error(error)
         finally:

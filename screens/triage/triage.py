@@ -21,8 +21,9 @@ from ...app.review.types import ReviewFinding
 from ...app.text.units import count_text
 from ...app.triage.job_text import changes_since, end_text, sample_time
 from ...app.triage.rank_groups import RankGroup, job_title, rank_groups
-from ...app.triage.time_shares import History, extend_history, share_lines
+from ...app.triage.time_shares import share_lines
 from ...app.triage.types import JobReport
+from ...app.triage.watched_job import WatchedJob, follow_job, report_at_end
 from ..dialogs.find_rank import FIND_FROM
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
@@ -34,7 +35,8 @@ from .stop_job import StopJobMixin
 from .text import jobs_line, problem_line, state_text, verdict_text
 
 SYMPTOM = (FRONT_DOOR, "hangs")
-NO_CAUSE = "No cause is known yet; a continues with questions."
+SOURCE_MARGINS = 5  # around the source, with the column of its scrollbar
+NO_CAUSE = "No cause yet. Press a to answer questions."
 
 
 class TriageScreen(AutoRefreshMixin, StopJobMixin):
@@ -43,16 +45,17 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
     CSS_PATH = Path(__file__).with_name("triage.tcss")
     TITLE = "My job hangs"
     ABOUT = (
-        "The ranks of a running job are sampled every few seconds, without stopping them. On top: the verdict. Then "
-        "one row per place where ranks wait or run (enter shows the ranks, then one of them), then the source there. "
-        "The time since a rank moved is a lower bound (≥) unless a log or the Flight Recorder has it."
+        "The ranks of a running job are sampled every few seconds, without stopping them. At the top is the verdict. "
+        "Below, each row is a line of code at which ranks wait or run; enter shows the ranks, then one of them. The "
+        "source follows. 'last moved' is the time since the ranks last made progress. With ≥ it is measured from the "
+        "first sample, so the true time is longer."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "fix", "fix", id="triage.fix", tooltip="Show the fixes, built for this script"),
+        Binding("f", "fix", "fix", id="triage.fix", tooltip="Show the fixes for this job"),
         Binding("w", "why", "why", id="triage.why", tooltip="Show the evidence for and against the verdict"),
         Binding("n", "next_job", "next job", id="triage.next", tooltip="Show another job of this machine"),
         Binding("s", "stacks", "stacks", id="triage.stacks", tooltip="Show the stacks of all ranks"),
-        Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page to send on"),
+        Binding("e", "export", "export", id="triage.export", tooltip="Save this case as a page that can be shared"),
         Binding("p", "pause", "pause", id="triage.pause", tooltip="Pause or resume the periodic sampling"),
         Binding("r", "sample", "sample now", id="triage.sample", tooltip="Sample the ranks now"),
         Binding("ctrl+k", "stop_job", "stop job", id="triage.stop", tooltip="Stop or restart the job (asks first)"),
@@ -76,7 +79,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._in_case: object = None  # the verdict that the case has
         self._put: dict[str, Content] = {}  # content of each part
         self._sought: int | None = None
-        self._history: dict[str, History] = {}  # activities of the ranks, by job
+        self._watched: dict[str, WatchedJob] = {}  # by job
 
     @property
     def report(self) -> JobReport | None:
@@ -112,17 +115,16 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
     def show_reports(self, found: list[JobReport]) -> None:
         """Show these jobs; one that has ended stays with its last report."""
         before = {report.job.id: report for report in self._reports}
-        now = {report.job.id: report for report in found}
+        self._watched |= {report.job.id: follow_job(self._watched.get(report.job.id), report) for report in found}
+        now = {report.job.id: self._watched[report.job.id].report for report in found}
         news = [changes_since(before[id_], report) for id_, report in now.items() if id_ in before]
         gone = {id_ for id_ in before if id_ not in now}
         news += [end_text(before[id_]) for id_ in gone - self._ended]
         self._ended = gone
-        self._reports = [now.get(id_, report) for id_, report in before.items()]
+        self._reports = [now.get(id_) or report_at_end(self._watched[id_], report) for id_, report in before.items()]
         self._reports += [report for id_, report in now.items() if id_ not in before]
-        for id_, report in now.items():
-            self._history[id_] = extend_history(self._history.get(id_, {}), report)
         if self._pid is None:
-            self.state.reports = found
+            self.state.reports = list(now.values())
         if FRONT_DOOR not in self.state.case.answers:
             self.state.case.answer(*SYMPTOM)
         self.taken = True
@@ -171,19 +173,20 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
             self._update(
                 "verdict",
                 Content(
-                    "No distributed job of yours runs here. Start it, or run the wizard where it runs; a continues "
-                    "with questions."
+                    "No distributed job of yours runs here. Start it, or run the wizard on the machine where it runs. "
+                    "Press a to answer questions."
                 ),
             )
             return
         ended = report.job.id in self._ended
         self.show_head()
         several = len(self._reports) > 1
-        self._update("jobs", jobs_line(self._reports, self._shown, self._ended, self.ascii_only) if several else None)
-        self._update("problem", problem_line(report, self.ascii_only))
+        line = jobs_line(self._reports, self._shown, self._ended, self.ascii_only, self.size.width - 2)
+        self._update("jobs", line if several else None)
+        self._update("problem", problem_line(report, self.ascii_only, ended))
         self._update("verdict", verdict_text(report, self.state.knowledge, self.ascii_only, ended))
         self._show_ranks(report)
-        shares = share_lines(self._history.get(report.job.id, {})) if report.verdict.state == "progressing" else []
+        shares = share_lines(self._watched[report.job.id].history) if report.verdict.state == "progressing" else []
         self._update("shares", join_lines(*map(safe_content, shares)) if shares else None)
         self._show_source()
 
@@ -221,7 +224,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
             return
         rank = self._groups[marked].members[0] if marked < len(self._groups) else -1
         at = next((row.where for row in report.ranks if row.rank == rank), None)
-        self._update("code", join_lines(*source_of_ranks(report, self.size.width - 3, at)))
+        self._update("code", join_lines(*source_of_ranks(report, self.size.width - SOURCE_MARGINS, at)))
 
     def _update(self, part: str, content: Content | None) -> None:
         """Show a part if it has changed (an update repaints), and hide it if there is none."""

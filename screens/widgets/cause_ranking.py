@@ -8,6 +8,7 @@ from .base import BaseWidget
 from .formatting import join_lines, probability_cell, safe_content, share_bar, truncate_middle
 
 BAR_WIDTH = 6
+BAR_FROM = 36  # columns from which titles leave room for a bar
 SHOWN_CAUSES = 4
 SHOWN_REASONS = 4
 SOURCE_WIDTH = 7
@@ -64,13 +65,10 @@ def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:
 
 
 def _rows(share: float, title: str, width: int, style: str) -> list[Content]:
-    """Render a cause: bar, title (wrapped if long), share."""
-    room = max(8, width - BAR_WIDTH - 1 - 6)
-    first, *more = safe_content(title).wrap(room)
-    head = Content.assemble(
-        (share_bar(share, BAR_WIDTH), style),
-        " ",
-        first.truncate(room, pad=True),
-        (" " + probability_cell(share), "bold"),
-    )
-    return [head, *(Content.assemble(" " * (BAR_WIDTH + 1), row) for row in more)]
+    """Render a cause: share, bar if there is room, title (wrapped if long)."""
+    bar = f"{share_bar(share, BAR_WIDTH)} " if width >= BAR_FROM else ""
+    figure = f"{probability_cell(share)} "
+    lead = len(bar) + len(figure)
+    first, *more = safe_content(title).wrap(max(8, width - lead))
+    head = Content.assemble((bar, style), (figure, "bold"), first)
+    return [head, *(Content.assemble(" " * lead, row) for row in more)]

@@ -232,11 +232,15 @@ class Choices(BaseWidget, can_focus=True):
         return strip
 
     def _hidden_beyond(self, y: int) -> str:
-        """Return the sign at the end of the first or last row in view: how many rows are hidden beyond it, or ""."""
-        above, below = self.top, len(self._all_rows()) - self.top - self.size.height
-        if y == self.size.height - 1 and below > 0:
-            return f"↓ {below} more"
-        return f"↑ {above} more" if y == 0 and above > 0 else ""
+        """Return the sign at the end of the first or last row in view: how many items are hidden beyond it, or ""."""
+        rows, end = self._all_rows(), self.top + self.size.height
+        if y == self.size.height - 1 and end < len(rows):
+            below = sum(line == 0 for _, line in rows[end:])
+            return f"↓ {below} more" if below else "↓"
+        if y == 0 and self.top > 0:
+            above = rows[self.top][0]
+            return f"↑ {above} more" if above else "↑"
+        return ""
 
     def _lead(self, item: int, first: bool, marked: bool, base: Style) -> list[Segment]:
         def styled(name: str) -> RichStyle:

@@ -66,7 +66,7 @@ class TestReplay:
     def test_full_lists_passed_checks(self, tmp_path: Path):
         done = ddpwizard("doctor", "--full", "--replay", saved(tmp_path, HEALTHY))
         assert "✓ torch 2.13.0+cpu, CPU only" in done.stdout
-        assert "– no NVIDIA driver answers" in done.stdout
+        assert "– no working NVIDIA driver" in done.stdout
 
     def test_failed_checks_come_first_then_unknown_ones(self, tmp_path: Path):
         done = ddpwizard("doctor", "--replay", saved(tmp_path, SICK))

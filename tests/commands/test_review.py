@@ -53,7 +53,7 @@ class TestFindings:
         assert "train.py:21:13 DW401 all_reduce is reached by rank 0 alone" in done.stdout
         assert "    >    21              dist.all_reduce(loss)\n" in done.stdout
         assert "         19          if rank == 0:\n" in done.stdout
-        assert "patch hoist-collective, unsafe: what the collective needs now runs on every rank" in done.stdout
+        assert "patch hoist-collective, unsafe: the collective and its inputs now run on all ranks" in done.stdout
         assert "patch move-before-wrap, safe\n" in done.stdout
         assert "5 found in 1 file; 5 with a patch (4 of them unsafe)" in done.stdout
         assert done.stdout.isascii()
@@ -355,12 +355,13 @@ class TestNotebooks:
         if not git:
             pytest.skip("git is not installed")
         done = ddpwizard("review", "train.ipynb", "--diff", cwd=notebook.parent)
+        assert "train.ipynb:cell 4:5 DW201 safe\n" in done.stderr
         subprocess.run([git, "apply", "-"], input=done.stdout.encode(), cwd=notebook.parent, check=True, timeout=180)
         assert findings("train.ipynb", cwd=notebook.parent, code=0) == []
 
 
 class TestSelection:
-    def test_settings_of_the_project(self, script: Path) -> None:
+    def test_settings_of_the_project(self, script: Path, clean: Path) -> None:
         (script.parent / "gen").mkdir()
         shutil.copy(script, script.parent / "gen")
         (script.parent / "pyproject.toml").write_text(
@@ -373,6 +374,7 @@ class TestSelection:
         assert [f["rule"] for f in found] == ["DW401", "DW201", "DW203", "DW401"]
         assert [f["severity"] for f in found] == ["error", "error", "info", "error"]
         assert [f["rule"] for f in findings(".", "--rule", "DW101", cwd=script.parent)] == ["DW101"]
+        assert "Rules: DW101." in ddpwizard("review", "clean.py", "--rule", "DW101", cwd=script.parent).stdout
         done = ddpwizard("review", "gen/train.py", "--force-exclude", cwd=script.parent)
         assert (done.returncode, done.stdout.split(". ")[0]) == (0, "Nothing found in 0 files")
 

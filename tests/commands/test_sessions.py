@@ -35,9 +35,9 @@ def test_list_is_sorted_newest_first():
 def test_list_shows_the_outcome_of_the_last_proof(outcome: str):
     session = a_session()
     session.append("proof", passed=outcome == "proved", outcome=outcome, what="", detail="")
-    assert ddpwizard("sessions", "list").stdout.rstrip().endswith(f"symptom=hangs, {outcome}")
+    assert ddpwizard("sessions", "list").stdout.rstrip().endswith(f"My job hangs, {outcome}")
     row = json.loads(ddpwizard("sessions", "list", "--json").stdout)["sessions"][0]
-    assert (row["outcome"], row["about"]) == (outcome, f"symptom=hangs, {outcome}")
+    assert (row["outcome"], row["about"]) == (outcome, f"My job hangs, {outcome}")
 
 
 def test_list_skips_a_damaged_session(state: Path):

@@ -62,8 +62,8 @@ def test_undo_by_id_as_json(applied: AppliedFix) -> None:
 
 def test_second_undo_of_a_fix_is_refused(applied: AppliedFix) -> None:
     assert ddpwizard("undo").returncode == 0
-    assert "nothing to take back" in refused(ddpwizard("undo"), 2)
-    assert "taken back already" in refused(ddpwizard("undo", applied.id), 2)
+    assert "nothing to revert" in refused(ddpwizard("undo"), 2)
+    assert "already reverted" in refused(ddpwizard("undo", applied.id), 2)
 
 
 def test_undo_refuses_a_changed_file(applied: AppliedFix) -> None:

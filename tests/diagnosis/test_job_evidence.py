@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import msgspec
+import pytest
+from ddpwizard.app.diagnosis import job_evidence
 from ddpwizard.app.diagnosis.case import Case
-from ddpwizard.app.diagnosis.job_evidence import add_triage, evidence_of_output
+from ddpwizard.app.diagnosis.job_evidence import add_triage, evidence_of_output, recorded_job
+from ddpwizard.app.fixes.flow import FixFlow
+from ddpwizard.app.session import Session
+from ddpwizard.app.triage.verdict import judge_job
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import report
 
@@ -40,3 +45,31 @@ def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
 
 def test_the_output_of_other_ranks_is_not_read(tmp_path: Path):
     assert evidence_of_output(report(tmp_path), KNOWLEDGE) == []
+
+
+def test_a_session_keeps_the_job_so_that_its_fixes_are_as_concrete_later(tmp_path: Path):
+    """The fixes of ``ddpwizard sessions resume`` after ``ddpwizard run``: the job has ended."""
+    found = judge_job(report(tmp_path).observed)
+    cause = found.verdict.cause or ""
+    case = Case(KNOWLEDGE, Session.new())
+    add_triage(case, [found])
+    session = Session.load(case.session.id if case.session else "")
+    job = recorded_job(session, cause)
+    assert job and job.verdict == found.verdict
+    assert recorded_job(session, "uneven-inputs") is None
+
+    entry = KNOWLEDGE.causes[cause]
+    live = FixFlow(entry, KNOWLEDGE, session, report=found)
+    later = FixFlow(entry, KNOWLEDGE, session, job=job)
+    assert later.build() == live.build()
+    first = later.build()[0]
+    assert first.again.startswith("torchrun --nproc-per-node=4 ")
+    assert later.proof_kind(first) == "command", "its environment was not kept, so its command line is asked for"
+
+
+def test_a_job_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(job_evidence, "OBSERVED_LIMIT_BYTES", 100)
+    case = Case(KNOWLEDGE, Session.new())
+    found = report(tmp_path)
+    add_triage(case, [found])
+    assert case.session and recorded_job(case.session, found.verdict.cause or "") is None

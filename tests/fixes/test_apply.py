@@ -220,15 +220,15 @@ def test_read_only_directory_changes_no_file(script: Path, tmp_path: Path) -> No
 
 class TestUndo:
     def test_undo_without_an_apply_is_refused(self) -> None:
-        with pytest.raises(UserError, match="nothing to take back"):
+        with pytest.raises(UserError, match="nothing to revert"):
             undo_fix()
 
     def test_second_undo_is_refused(self, script: Path) -> None:
         applied = apply_fix(fix([patch_of(script, "1", "2")]), script.parent)
         undo_fix(applied.id)
-        with pytest.raises(UserError, match="taken back already"):
+        with pytest.raises(UserError, match="already reverted"):
             undo_fix(applied.id)
-        with pytest.raises(UserError, match="nothing to take back"):
+        with pytest.raises(UserError, match="nothing to revert"):
             undo_fix()
 
     def test_undo_takes_back_the_last_apply_first(self, script: Path) -> None:
@@ -286,7 +286,7 @@ class TestUndo:
         script.write_text("x = 3\n")
         with pytest.raises(UserError) as error:
             undo_fix()
-        assert f"ddpwizard undo {older.id} takes back the fix before it" in str(error.value.next_step)
+        assert f"ddpwizard undo {older.id} reverts the fix before it" in str(error.value.next_step)
         assert [each.state for each in applied_fixes()] == ["changed since", "applied"]
         assert undo_fix(older.id).id == older.id
 
@@ -351,7 +351,7 @@ def test_kill_at_any_step_of_an_apply_leaves_files_that_undo_restores(tmp_path: 
         try:
             undo_fix()
         except UserError as error:
-            assert "nothing to take back" in str(error), "no record was written yet"
+            assert "nothing to revert" in str(error), "no record was written yet"
         assert tree(folder) == before, f"after step {number}"
         shutil.rmtree(paths.backups_dir())
         number += 1

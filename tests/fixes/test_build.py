@@ -1,5 +1,6 @@
 """Building fixes from a cause and a case: the machine of the generators, the table of generators, the patches."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -230,6 +231,15 @@ class TestPatches:
         assert fix.safety == "unsafe"
         assert fix.why_unsafe
         path.write_text(patch.after)
+        assert [f for f in review_file(path, KNOWLEDGE) if f.rule == "DW401"] == []
+
+    def test_notebook_is_patched_in_its_cell(self, tmp_path: Path):
+        path = tmp_path / "train.ipynb"
+        cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": HUNG.splitlines(keepends=True)}]
+        path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1))
+        (patch,) = self.patch(FixContext(findings=review_file(path, KNOWLEDGE))).patches
+        path.write_text(patch.after)
+        assert json.loads(patch.after).keys() == json.loads(patch.before).keys()
         assert [f for f in review_file(path, KNOWLEDGE) if f.rule == "DW401"] == []
 
     def test_patch_from_the_script_alone(self, tmp_path: Path):

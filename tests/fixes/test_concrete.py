@@ -15,7 +15,7 @@ from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.snapshot import PortSection
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.triage.types import JobReport, Observation, ProcessSamples, Sample, Verdict
+from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSamples, Sample, Verdict
 from ddpwizard.knowledge.templates import fill_template
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.machines import snapshot
@@ -88,9 +88,12 @@ def changed(fix: Fix) -> list[str]:
     return [line[1:].strip() for line in fix.diff().splitlines() if line.startswith("+") and not line.startswith("+++")]
 
 
-def nested_report(tmp_path: Path) -> JobReport:
+SCORE = "            score = loss * 2\n"
+
+
+def nested_report(tmp_path: Path, text: str = NESTED, called_at: int = 13) -> JobReport:
     path = str(tmp_path / "train.py")
-    stack = [("world_mean", 4), ("log_metrics", 8), ("main", 13)]  # innermost first
+    stack = [("world_mean", 4), ("log_metrics", 8), ("main", called_at)]  # innermost first
     sample = Sample(
         at=0.0, process_state="S", cpu_s=0.0, switches=0, stack=[StackFrame(name, path, line) for name, line in stack]
     )
@@ -124,7 +127,7 @@ def nested_report(tmp_path: Path) -> JobReport:
         ranks=[],
         verdict=verdict,
         observed=Observation(
-            job=job, seen=[ProcessSamples(process=process, host="here", samples=[sample])], sources={path: NESTED}
+            job=job, seen=[ProcessSamples(process=process, host="here", samples=[sample])], sources={path: text}
         ),
     )
 
@@ -148,6 +151,21 @@ class TestRecipes:
             "    if rank == 0:",
         ]
         assert fix.again == "torchrun --nproc-per-node 2 train.py --lr 1"
+
+    def move_out(self, tmp_path: Path, text: str, called_at: int = 13) -> str:
+        (tmp_path / "train.py").write_text(text)
+        context = FixContext(report=nested_report(tmp_path, text, called_at))
+        return next(iter(fixes("rank-conditional-collective", context).values())).text
+
+    def test_the_line_to_move_takes_what_it_uses_with_it(self, tmp_path: Path):
+        assert "It uses" not in self.move_out(tmp_path, NESTED)
+        text = NESTED.replace("            log_metrics(step, loss)\n", SCORE + "            log_metrics(step, score)\n")
+        assert "It uses `score` (set in line 13): move what sets it as well." in self.move_out(tmp_path, text, 14)
+
+    def test_a_function_that_also_writes_is_not_moved_as_a_whole(self, tmp_path: Path):
+        text = NESTED.replace("    print(step, world_mean(loss))", "    torch.save(world_mean(loss), 'last.pt')")
+        found = self.move_out(tmp_path, text)
+        assert "But `log_metrics` also writes (line 8), and would on every rank" in found
 
     def test_unused_parameters_are_named_and_the_wrap_is_patched(self, script: str):
         listed = Evidence("log:unused-parameters/4", "log", "indices", values={"parameters": "2 4"})
@@ -249,6 +267,24 @@ class TestOrder:
 
     def test_loader_with_workers_gets_one_as_a_patch(self, script: str):
         assert self.first("dataloader-stall", FixContext(script=script)) == "loader-timeout"
+
+    def test_a_worker_that_waits_at_a_known_line_comes_first(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN)
+        report = nested_report(tmp_path)
+        loop = StackFrame("_worker_loop", "/lib/torch/utils/data/_utils/worker.py", 9)
+        worker = Child(
+            pid=4711, command=["python"], kind="loader", process_state="S", moved=False,
+            stack=[StackFrame("__getitem__", str(path), 5), loop],
+        )  # fmt: skip
+        seen = [msgspec.structs.replace(each, children=[worker]) for each in report.observed.seen]
+        verdict = msgspec.structs.replace(report.verdict, cause="dataloader-stall", branch=None)
+        observed = msgspec.structs.replace(report.observed, seen=seen)
+        report = msgspec.structs.replace(report, observed=observed, verdict=verdict)
+        found = fixes("dataloader-stall", FixContext(script=str(path), report=report))
+        first = next(iter(found.values()))
+        assert first.id == "read-of-the-worker"
+        assert not found["set-workers"].patches, "more workers do not free the one that waits"
 
     def test_roomy_shm_is_not_enlarged(self):
         case = FixContext(evidence=[Evidence("limits.shm-roomy", "probe", "23 GiB free")])

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
+from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.flow import FixFlow
 from ddpwizard.app.fixes.proof import ProofResult
 from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.probes.run_probes import run_probes
 from ddpwizard.app.session import Session
-from ddpwizard.app.snapshot import plain_snapshot
+from ddpwizard.app.snapshot import EnvSection, plain_snapshot
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.machines import snapshot
 from helpers.recorded_state import PATCHED, TRAIN, patch_fix, report
+from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
 CAUSE = "rank-conditional-collective"
@@ -84,13 +87,13 @@ def test_a_patch_is_proved_by_the_job_and_anything_else_by_the_probe_of_the_caus
     session: Session, tmp_path: Path
 ) -> None:
     fix = patch_fix(tmp_path)
-    assert "your job's own command again with this fix" in flow_of(session, tmp_path).proof_text(fix)
+    assert "starts your command again with this fix" in flow_of(session, tmp_path).proof_text(fix)
     by_hand = Fix(id="f", cause=CAUSE, title="t", safety="display")
     assert flow_of(session, tmp_path).proof_kind(by_hand) == "job"
-    assert "after you have changed it" in flow_of(session, tmp_path).proof_text(by_hand)
+    assert "after your edit" in flow_of(session, tmp_path).proof_text(by_hand)
     assert flow_of(session, tmp_path, with_job=False).proof_text(fix) == ""
     port = flow_of(session, tmp_path, with_job=False, cause="port-in-use")
-    assert port.proof_text(fix) == f"{KNOWLEDGE.probes['ports'].title} again"
+    assert port.proof_text(fix) == f"checks {KNOWLEDGE.probes['ports'].title} again"
 
 
 def prove(flow: FixFlow, **environ: str) -> ProofResult:
@@ -135,6 +138,27 @@ def test_a_port_that_was_never_seen_busy_is_not_shown_here(session: Session, tmp
     assert not first.passed and not second.passed
 
 
+def test_another_port_than_that_of_the_case_proves_nothing(session: Session, tmp_path: Path) -> None:
+    with port_held() as port:
+        pass
+    with port_held() as other:
+        context = ProbeContext(python=sys.executable, environ={"MASTER_PORT": other})
+        home = asyncio.run(run_probes(["ports"], context, KNOWLEDGE, granted="reads"))
+        session.append("snapshot", **plain_snapshot(home))
+    named = Evidence("log:port-in-use/0", "log", f"port: {port}, EADDRINUSE", values={"port": port})
+    flow = FixFlow(KNOWLEDGE.causes["port-in-use"], KNOWLEDGE, session, evidence=[named])
+    proof = prove(flow, MASTER_PORT=other)
+    assert (proof.outcome, proof.before, proof.after) == ("not shown here", "not checked", "ports.free")
+
+
+def test_a_probe_that_may_not_run_proves_nothing(session: Session) -> None:
+    fix = Fix(id="f", cause="p2p-broken", title="t", safety="display")
+    cause = KNOWLEDGE.causes["p2p-broken"]
+    assert KNOWLEDGE.probes[cause.verify.probe].intrusiveness == "allocates"
+    assert FixFlow(cause, KNOWLEDGE, session).proof_kind(fix) == "probe"
+    assert FixFlow(cause, KNOWLEDGE, session, granted="reads").proof_text(fix) == ""
+
+
 OTHER_MACHINES = ["oom-at-step", "one-rank-oom", "zombie-vram", "port-in-use", "shm-too-small", "gpu-sick", "wrong-nic"]
 
 
@@ -150,3 +174,33 @@ def test_the_log_of_another_machine_never_leads_to_proved(session: Session, tmp_
     proof = prove(flow)
     assert not proof.passed, proof
     assert session.events[-1].data["outcome"] == proof.outcome != "proved"
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({}, "command"),
+        (
+            {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+            "probe",
+        ),
+    ],
+)
+def test_a_command_that_is_the_fix_is_started_unless_the_check_saw_the_opposite(
+    session: Session, variables: dict[str, str], kind: str
+) -> None:
+    env = EnvSection(owner="this shell", variables=variables)
+    here = replace(snapshot(), env=env)
+    cause = KNOWLEDGE.causes["bare-python-launch"]
+    flow = FixFlow(cause, KNOWLEDGE, session, snapshot=here)
+    launch = Fix(id="f", cause=cause.id, title="t", safety="display", start="torchrun train.py")
+    assert flow.proof_kind(launch) == "probe", "no failure is known"
+    session.append("evidence", id="log:c/0", source="log", what="KeyError: 'LOCAL_RANK'", where="/x/train.log:2")
+    assert flow.proof_kind(launch) == kind
+
+
+def test_the_command_of_a_recorded_job_is_started_in_its_directory(tmp_path: Path) -> None:
+    job = report(tmp_path)
+    cause = job.verdict.cause or ""
+    assert FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(), job=job).directory == tmp_path
+    assert FixFlow(KNOWLEDGE.causes["uneven-inputs"], KNOWLEDGE, Session.new(), job=job).directory == Path.cwd()

@@ -1,8 +1,10 @@
 """Fixes from what a live job shows: its stacks, its condition, the workers of its loaders."""
 
+import socket
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import CaseFacts, FixContext
 from ddpwizard.app.fixes.types import Fix
@@ -10,6 +12,7 @@ from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSamples, Sample, Verdict
 from helpers.built_in_knowledge import built_in_knowledge
+from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
 
@@ -116,6 +119,29 @@ def added(fix: Fix) -> list[str]:
     return [line[1:] for line in fix.diff().splitlines() if line.startswith("+") and not line.startswith("+++")]
 
 
+class TestMoveOut:
+    """A condition that can do without the rank."""
+
+    def fix(self, tmp_path: Path, body: str, branch: int, line: int) -> Fix:
+        text = f"import torch.distributed as dist\n\ndef main(rank, part):\n    for step in range(9):\n{body}"
+        found = report(tmp_path / "train.py", text, "rank-conditional-collective", [("main", line)], branch=branch)
+        found = replace(found, verdict=replace(found.verdict, collective="all_reduce"))
+        fixes = build_fixes(KNOWLEDGE.causes["rank-conditional-collective"], FixContext(report=found), KNOWLEDGE)
+        return next(fix for fix in fixes if fix.id == "move-out")
+
+    def test_a_condition_in_the_statement_is_left_out(self, tmp_path: Path):
+        fix = self.fix(tmp_path, "        _ = rank == 0 and dist.all_reduce(part)\n", 5, 5)
+        assert "Call `all_reduce` of line 5" in fix.text
+        assert "without the condition `rank == 0`" in fix.text
+        assert fix.code == "dist.all_reduce(part)    # every rank"
+
+    def test_one_term_of_a_condition_that_leads_past_the_line_is_taken_out(self, tmp_path: Path):
+        body = "        if step % 3 or rank > 0:\n            continue\n        dist.all_reduce(part)\n"
+        fix = self.fix(tmp_path, body, 5, 7)
+        assert "Take `rank > 0` out of the condition of line 5" in fix.text
+        assert fix.code.splitlines()[0] == "if step % 3:"
+
+
 class TestAgreeOnExit:
     @pytest.mark.parametrize(
         ("backend", "test", "value"),
@@ -164,6 +190,57 @@ class TestSameLock:
         fix = first(report(tmp_path / "train.py", HISTORY, "python-lock", [("flush", 12)]))
         assert not fix.patches
         assert fix.id == "no-fork-after-threads"
+
+
+class TestLimitWait:
+    @pytest.mark.parametrize(
+        ("line", "limited"),
+        [
+            ("with urlopen(address) as reply:\n        reply.read()", "with urlopen(address, timeout=10) as reply:"),
+            ("answer = requests.get(address).json()", "answer = requests.get(address, timeout=10).json()"),
+            ("line = self.link.recv(80)", "self.link.settimeout(10)"),
+        ],
+    )
+    def test_the_call_gets_a_limit(self, tmp_path: Path, line: str, limited: str):
+        text = f"def ask(self, address):\n    {line}\n"
+        found = report(tmp_path / "train.py", text, "external-service-block", [("ask", 2)])
+        found.verdict.findings.append("job.rank-waits-for-service")
+        fix = first(found)
+        assert fix.id == "limit-the-call"
+        assert fix.code.splitlines()[:2] == ["try:", f"    {limited}"]
+        compile(fix.code, "train.py", "exec")
+
+    def test_a_call_with_a_limit_is_only_named(self, tmp_path: Path):
+        text = "def ask(address):\n    return urlopen(address, timeout=3600)\n"
+        found = report(tmp_path / "train.py", text, "external-service-block", [("ask", 2)])
+        found.verdict.findings.append("job.rank-waits-for-service")
+        assert not first(found).code
+        assert [place.line for place in first(found).places] == [2]
+
+
+class TestPortInScript:
+    SCRIPT = 'PORT = {port}\nADDRESS = "tcp://127.0.0.1:{port}"\nSTEPS = 1{port}\n'
+
+    def fix(self, tmp_path: Path, port: int) -> Fix:
+        script = tmp_path / "train.py"
+        script.write_text(self.SCRIPT.format(port=port))
+        seen = Evidence("log:port-in-use/0", "log", "address in use", values={"port": str(port)})
+        context = FixContext(script=str(script), evidence=[seen])
+        return build_fixes(KNOWLEDGE.causes["port-in-use"], context, KNOWLEDGE)[0]
+
+    def test_a_port_that_is_held_is_replaced_where_the_script_names_it(self, tmp_path: Path):
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            fix = self.fix(tmp_path, held.getsockname()[1])
+        number, address = added(fix)
+        port = number.removeprefix("PORT = ")
+        assert port.isdigit()
+        assert address == f'ADDRESS = "tcp://127.0.0.1:{port}"'
+        assert [place.line for place in fix.places] == [1, 2]
+
+    def test_a_port_that_is_free_again_is_left_alone(self, tmp_path: Path):
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+        assert not self.fix(tmp_path, port).patches
 
 
 class TestWorkerPlace:

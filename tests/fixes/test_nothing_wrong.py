@@ -73,7 +73,7 @@ def machine(inspected: WizardState, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A wizard on this machine, which runs no job, in a directory with a healthy script."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(HEALTHY)
-    state = WizardState(Options(plain=True, allow="reads"))
+    state = WizardState(Options(plain=True, allow="allocates"))
     assert inspected.snapshot
     state.merge_snapshot(inspected.snapshot)
     state.reports = []

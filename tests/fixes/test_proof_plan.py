@@ -67,7 +67,7 @@ def test_the_question_shows_command_directory_files_and_written_paths(job: Path,
     lines = question_lines(plan_command_proof("python train.py", fix, session, job, sys.executable))
     text = "\n".join(lines)
     assert "train.py" in lines[0] and f"in {job}" in lines[1]
-    assert "train.py changed" in text
+    assert "Changed for this run: train.py" in text
     assert "torch.save → /data/best.pt" in text and f"open → {job}/log.txt" in text
     assert (job / "train.py").read_text() == SCRIPT, "nothing is written yet"
 
@@ -95,3 +95,11 @@ def test_an_example_file_next_to_the_script_is_no_change_of_the_job(job: Path, s
     config = Fix(id="f", cause="c", title="t", safety="safe", files={"train.py": "print(1)\n"})
     changed = plan_command_proof("python train.py", config, session, job, sys.executable).changed
     assert changed == [str(job / "train.py")]
+
+
+def test_the_command_line_of_a_fix_is_a_change_and_another_one_is_not(job: Path, session: Session) -> None:
+    launch = Fix(id="f", cause="c", title="t", safety="display", start="python train.py --lr 1")
+    plan = plan_command_proof("python  train.py --lr 1", launch, session, job, sys.executable)
+    assert plan.other_command
+    assert any("with the command line of the fix" in line for line in question_lines(plan))
+    assert not plan_command_proof("python train.py", launch, session, job, sys.executable).other_command

@@ -58,7 +58,7 @@ def prove(job: Path, after: str = FIXED, *, here: bool = True) -> ProofResult:
 def test_a_crash_of_this_machine_that_the_fix_ends_is_proved(job: Path) -> None:
     result = prove(job)
     assert (result.outcome, result.what) == ("proved", "the job ran to its end with code 0"), result
-    assert result.detail == "a.png"
+    assert result.detail == "last output: a.png"
 
 
 def test_the_same_error_again_is_still_there(job: Path) -> None:

@@ -134,8 +134,8 @@ def knowledge() -> Knowledge:
             ),
             "same-place": Question(
                 ask="Does it stop at the same step each time?",
-                why="The same step points at the code, different times at data or hardware.",
-                answers={"same-step": "Yes, at the same step", "differs": "No, at different times"},
+                why="The same step suggests the code. Different steps suggest the data or the hardware.",
+                answers={"same-step": "Yes, at the same step", "differs": "No, at different steps"},
             ),
         },
         probes={
@@ -143,6 +143,7 @@ def knowledge() -> Knowledge:
             "limits": _probe("shared memory and limits", "reads", {"shm-small": "/dev/shm is small"}),
             "allreduce": _probe("a real all-reduce over the ranks here", "allocates", {"correct": "it went through"}),
             "job": _probe("the running job's ranks", "reads", {"ranks-in-different-collectives": "they differ"}),
+            "log": _probe("the given logs", "given", {"restarted": "the job was started again"}),
         },
         messages={
             "sigterm": Message(
@@ -169,7 +170,7 @@ def _cause(id_: str, title: str, family: Any, summary: str, **more: Any) -> Caus
         family=family,
         summary=summary,
         explain="Every rank of a group must call the same collectives\nin the same order.",
-        fixes=[FixSpec(id="mend", kind="text", title="Mend it by hand", text="Do what the entry says.")],
+        fixes=[FixSpec(id="mend", kind="text", title="Fix it by hand", text="Do what the entry says.")],
         verify=Verification(probe="ports", gone=["ports.busy"]),
         holds_for={"torch": ">=2.1"},
         sources=[Reference(title="PyTorch: torch.distributed", url="https://docs.pytorch.org", checked="2.13")],
@@ -235,7 +236,12 @@ CHECKS = [
     Check("gpus.free", "ok", "8 GPUs are free"),
     TAKEN,
     SMALL,
-    Check("resolve", "unknown", "could not look at MASTER_ADDR", "not done: it needs --allow connects"),
+    Check(
+        "resolve",
+        "unknown",
+        "could not check MASTER_ADDR",
+        "not run: it opens connections, which needs --allow connects",
+    ),
 ]
 BENCH_CHECK = Check("allreduce.correct", "ok", "the all-reduce was right on every rank")
 
@@ -336,8 +342,8 @@ def report(directory: Path) -> JobReport:
             collective="all_reduce",
             where=f"{script}:{inside}",
             branch=f"{script}:{branch}",
-            why=f"Rank 0 waits in all_reduce at train.py:{inside}. Ranks 1–3 have gone on to the barrier at "
-            f"train.py:{after} and will never join it.",
+            why=f"Rank 0 waits in all_reduce at train.py:{inside}. Ranks 1–3 do not join it: they wait in "
+            f"barrier at train.py:{after}.",
             confidence=0.97,
             findings=["job.ranks-in-different-collectives"],
         ),
@@ -447,7 +453,7 @@ def patch_fix(directory: Path) -> Fix:
         cause="rank-conditional-collective",
         title="run the all-reduce on every rank",
         safety="unsafe",
-        why_unsafe="what stood before the collective now runs on every rank",
+        why_unsafe="the code before the collective now runs on all ranks",
         text="The collective moves out of the rank test; only the print stays in it.",
         commands=["torchrun --nproc-per-node=4 train.py"],
         patches=[FilePatch(path=str(directory / "train.py"), before=TRAIN, after=PATCHED)],

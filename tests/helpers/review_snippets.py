@@ -1,8 +1,9 @@
 """Review snippets of scripts in tests."""
 
 import textwrap
+from collections.abc import Sequence
 
-from ddpwizard.app.review.review import apply_fixes, review_text
+from ddpwizard.app.review.review import apply_patches, review_text
 from ddpwizard.app.review.types import ReviewFinding
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -13,6 +14,13 @@ IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\n"
 def script(code: str) -> str:
     """Return a snippet as a script, with the usual imports before it."""
     return IMPORTS + textwrap.dedent(code)
+
+
+def apply_fixes(
+    text: str, rules: Sequence[str] | None = None, safeties: Sequence[str] = ("safe", "unsafe")
+) -> tuple[str, list[ReviewFinding]]:
+    """Return a script with the patches of these rules and levels of safety, and the findings that they fixed."""
+    return apply_patches(text, lambda changed: review_text(changed, "train.py", KNOWLEDGE, rules), safeties)
 
 
 def found(code: str, rule: str) -> list[ReviewFinding]:
@@ -28,7 +36,7 @@ def lines(code: str, rule: str) -> list[str]:
 
 def repaired(code: str, rule: str) -> str:
     """Return the snippet, without its imports, with the patches of a rule applied; no finding may be left."""
-    after, _ = apply_fixes(script(code), "train.py", KNOWLEDGE, [rule], ["safe", "unsafe"])
+    after, _ = apply_fixes(script(code), [rule])
     assert review_text(after, "train.py", KNOWLEDGE, [rule]) == []
     return after.removeprefix(IMPORTS)
 

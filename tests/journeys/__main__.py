@@ -22,6 +22,7 @@ from table import JOURNEYS
 from walk import Walk
 
 PROVED_SHARE = 24 / 30
+HEADS = ("Cause:", "Most likely:", "Perhaps:")  # of the first cause on the screens of a job and of a log
 MEDIAN_S, MEDIAN_KEYS = 30.0, 8
 
 
@@ -66,7 +67,7 @@ def _walked(journey: Journey, walk: Walk, job: Path, command: str) -> tuple[Resu
             walk.to_verdict_of_log(job / LOG)
         else:
             walk.to_verdict_of_job(journey.row)
-        cause = any(title in walk.text for title in titles)
+        cause = any(f"{head} {title}" in walk.text for head in HEADS for title in titles)
         place = walk.to_fix(places(job, journey.at))
         by_patch = walk.to_applied()
         proved = walk.to_proof(command)

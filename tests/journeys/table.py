@@ -208,7 +208,7 @@ JOURNEYS: tuple[Journey, ...] = (
         name="metrics_log",
         job=named("metrics_log"),
         causes=("python-lock",),
-        at=("# HANG",),
+        at=("# HANG", "threading.Lock()"),
         edits=(Edit("metrics_log.py", "threading.Lock()", "threading.RLock()"),),
     ),
     Journey(
@@ -263,7 +263,6 @@ JOURNEYS: tuple[Journey, ...] = (
         job=named("telemetry"),
         causes=("rank-died-survivors-wait",),
         at=("# PEERS", "string_at"),
-        edits=(Edit("telemetry.py", "        ctypes.string_at(8)", "        pass"),),
     ),
     Journey(
         name="worldsize",
@@ -335,9 +334,9 @@ JOURNEYS: tuple[Journey, ...] = (
                 "train.py",
                 "    classes = int(mine.max()) + 1\n",
                 lines(
-                    "    classes = mine.max() + 1",
-                    "    dist.all_reduce(classes, op=dist.ReduceOp.MAX)",
-                    "    classes = int(classes)",
+                    "    agreed = [int(mine.max()) + 1]",
+                    "    dist.broadcast_object_list(agreed, src=0)",
+                    "    classes = agreed[0]",
                     "",
                 ),
             ),

@@ -19,7 +19,7 @@ EDITOR = Path(__file__).with_name("edit_by_hand.py")
 HOME_S, OFFERED_S, VERDICT_S, FIX_S, PROOF_S = 15.0, 5.0, 45.0, 20.0, 150.0
 OUTCOMES = ("proved in", "not shown here:", "still there:")
 PAGES = 4
-PASTED_SHOWN = 20  # characters at the end of a pasted text
+PASTED_SHOWN = 40  # characters at the end of a pasted text
 
 
 class Walk:
@@ -31,6 +31,7 @@ class Walk:
         self._edits.write_text(json.dumps(found))
         editor = shlex.join([sys.executable, str(EDITOR), str(self._edits)])
         self._edited = not edits
+        self._starts_fix = False  # the command line that the fix shows is started
         self.keys = 1
         self.fix_text = ""
         self.terminal = Terminal(
@@ -67,7 +68,8 @@ class Walk:
         self.keys += 1
 
     def paste(self, text: str) -> None:
-        """Paste a text and see it: one key."""
+        """Paste a text and see it: one key. A person is slower than the program."""
+        self.terminal.wait_quiet(0.2, OFFERED_S)
         self.terminal.send(f"\x1b[200~{text}\x1b[201~")
         self.keys += 1
         shown = "".join(text.split())[-PASTED_SHOWN:]
@@ -114,6 +116,9 @@ class Walk:
             self.choose("Yes, apply it")
             self.see("Applied to", limit_s=FIX_S)
             return True
+        if "starts this command" in self.text:  # the command line is the fix
+            self._starts_fix = True
+            return False
         assert not self._edited, f"no patch, and no edit is known:\n{self.terminal.text}"
         if "e edit" in self.text:
             self.press("e", "e edit")
@@ -129,7 +134,7 @@ class Walk:
         asked = self.see("Which command starts it?", "Yes, start it", *OUTCOMES, limit_s=FIX_S)
         if asked == "Which command starts it?":
             self.terminal.wait_quiet(0.2, FIX_S)
-            if command not in self.text:  # another one is proposed
+            if command not in self.text and not self._starts_fix:  # another one is proposed
                 self.terminal.send("\x15")
                 self.keys += 1
                 self.paste(command)

@@ -119,7 +119,7 @@ def test_an_entry_is_whole(cause: Cause):
     assert cause.summary.endswith(".")
     assert cause.explain.count("\n\n") >= 2, "short paragraphs"
     assert max(len(line) for line in cause.explain.splitlines()) <= 120
-    assert "How to tell it from its neighbours" in cause.explain
+    assert "How to tell it from similar causes" in cause.explain
     assert len(cause.clues) >= 4
     assert {"symptom", "area"} <= set(cause.questions) and cause.tells_apart
     assert cause.verify.gone or cause.verify.seen

@@ -92,6 +92,12 @@ def test_silent_pipe_raises_inspection_error(tmp_path: Path, monkeypatch: pytest
         os.close(keep_open)
 
 
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/urandom"])
+def test_a_device_without_end_is_refused(device: str):
+    with pytest.raises(UserError, match="a device, not a log"):
+        texts(device)
+
+
 def test_pipe_is_read_until_it_is_closed():
     source = subprocess.Popen([sys.executable, "-c", "print('NCCL WARN\\n' * 20000, end='')"], stdout=subprocess.PIPE)
     assert source.stdout

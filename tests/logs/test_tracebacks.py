@@ -64,6 +64,12 @@ Traceback (most recent call last):
     run(args)
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
+SYNTAX = """\
+  File "/home/me/train.py", line 12
+    if rank == 0
+                ^
+SyntaxError: expected ':'
+"""
 
 
 def found(lines: Iterable[str]) -> list[Traceback]:
@@ -87,6 +93,7 @@ def found(lines: Iterable[str]) -> list[Traceback]:
             "",
         ),
         (BOXED, "ImportError", "no flash_attn", TracebackFrame("/home/me/train.py", 88, "main"), ""),
+        (SYNTAX, "SyntaxError", "expected ':'", TracebackFrame("/home/me/train.py", 12, "<module>"), ""),
         (
             LIBRARY_ONLY,
             "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",

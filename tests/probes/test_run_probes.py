@@ -129,7 +129,7 @@ class TestRunProbes:
 
         collectors(gpus=forbidden)
         snapshot = run(with_spec("gpus", intrusiveness="perturbs"), granted="connects")
-        assert snapshot.failed == {"gpus": "skipped: it needs --allow perturbs"}
+        assert snapshot.failed == {"gpus": "not run: it may pause a job; --allow perturbs runs it"}
 
 
 class TestJudge:

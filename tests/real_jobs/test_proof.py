@@ -76,7 +76,7 @@ def test_checkpoint_outside_of_the_job_is_not_overwritten(tmp_path: Path, place:
     assert (proof.outcome, proof.before) == ("proved", "the job was hung"), proof
     assert any(line.startswith("Runs: ") and "--nproc-per-node=2" in line for line in lines)
     assert any(f"torch.save → {tmp_path}/job/best.pt" in line for line in lines)
-    assert any(line.startswith("The old job still holds: port") for line in lines)
+    assert any(line.startswith("Still in use by the old job: port") for line in lines)
     assert (tmp_path / "job" / "best.pt").read_text() == "my precious checkpoint"
 
 
@@ -86,7 +86,7 @@ def test_a_correction_by_hand_is_proved_and_a_run_without_a_change_is_not(tmp_pa
         script = job.script.read_text()
         plan = plan_job_proof(report, by_hand(), {})
         assert plan.changed == []
-        assert any("none has changed" in line for line in question_lines(plan))
+        assert any("none was changed since the failure" in line for line in question_lines(plan))
         job.script.write_text(script.replace("    if rank == 0:  # BRANCH", "    if True:"))
         plan = plan_job_proof(report, by_hand(), {})
         assert plan.changed == [str(job.script)]

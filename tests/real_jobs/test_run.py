@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -332,3 +333,50 @@ class TestDeath:
             private = kept(run)
             assert any("rank 1 is about to end" in path.read_text() for path in private.glob("*.log"))
             shutil.rmtree(private)
+
+
+class TestErrorBeforeTorch:
+    """An error that ends the ranks, or the launcher, before torch.distributed is imported."""
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [("import no_such_module\n", "ModuleNotFoundError: No module named"), ("if True\n", "SyntaxError: ")],
+    )
+    def test_of_the_script(self, text: str, error: str, tmp_path: Path) -> None:
+        script = tmp_path / "train.py"
+        script.write_text(text)
+        with wizard("--", *torchrun(script, 2), cwd=tmp_path) as run:
+            assert run.code() == 1
+            assert re.search(rf"ddpwizard: rank [01] \(pid \d+\) died first: {error}", run.err), run.err
+            assert f"raised at {script}:1" in run.err
+            assert "An error of your script, not a fault of distributed training" in run.err
+            assert error in run.err.split("ddpwizard: rank")[0], "it is printed as before"
+            shutil.rmtree(kept(run))
+
+    def test_of_a_command_without_a_launcher(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text("import no_such_module\n")
+        with wizard("--", sys.executable, "train.py", cwd=tmp_path) as run:
+            assert run.code() == 1
+            assert "died first: ModuleNotFoundError" in run.err and "An error of your script" in run.err
+            shutil.rmtree(kept(run))
+
+    def test_of_the_launcher(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text("print('never')\n")
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            options = ["--nnodes=1", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+            command = [sys.executable, "-m", "torch.distributed.run", *options, "train.py"]
+            with wizard("--", *command, cwd=tmp_path) as run:
+                assert run.code() == 1
+                assert "died first: DistNetworkError" in run.err, run.err
+                assert "The rendezvous port is already taken" in run.err
+                shutil.rmtree(kept(run))
+
+    def test_of_a_program_that_a_rank_starts_is_none_of_the_job(self, tmp_path: Path) -> None:
+        script = tmp_path / "train.py"
+        script.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', '1 / 0'])\nprint('fine')\n")
+        with wizard("--", *torchrun(script, 2), cwd=tmp_path) as run:
+            assert run.code() == 0
+            assert "died" not in run.err and "output and records" not in run.err, run.err

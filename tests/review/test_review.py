@@ -12,7 +12,7 @@ from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.review.rule_context import Patch, Script, Violation
 from ddpwizard.app.training_script.edits import Edit
 from helpers.buggy_script import BUGGY_SCRIPT
-from helpers.review_snippets import KNOWLEDGE, script
+from helpers.review_snippets import KNOWLEDGE, apply_fixes, script
 
 
 def test_rules_of_the_knowledge_base_and_of_the_code_are_the_same() -> None:
@@ -22,7 +22,7 @@ def test_rules_of_the_knowledge_base_and_of_the_code_are_the_same() -> None:
 def test_script_with_many_bugs_is_fixed_in_one_run() -> None:
     findings = review.review_text(BUGGY_SCRIPT, "train.py", KNOWLEDGE)
     assert [finding.rule for finding in findings] == ["DW401", "DW101", "DW201", "DW203", "DW401"]
-    after, done = review.apply_fixes(BUGGY_SCRIPT, "train.py", KNOWLEDGE, None, ["safe", "unsafe"])
+    after, done = apply_fixes(BUGGY_SCRIPT, None, ["safe", "unsafe"])
     assert len(done) == 5
     assert review.review_text(after, "train.py", KNOWLEDGE) == []
     ast.parse(after)
@@ -30,7 +30,7 @@ def test_script_with_many_bugs_is_fixed_in_one_run() -> None:
 
 def test_only_selected_rules_and_allowed_patches_are_applied() -> None:
     assert {f.rule for f in review.review_text(BUGGY_SCRIPT, "t.py", KNOWLEDGE, ["DW203"])} == {"DW203"}
-    after, done = review.apply_fixes(BUGGY_SCRIPT, "t.py", KNOWLEDGE, None, ["safe"])
+    after, done = apply_fixes(BUGGY_SCRIPT, None, ["safe"])
     assert [finding.rule for finding in done] == ["DW201"]
     assert "model = DDP(Net().cuda())" in after
 

@@ -1,6 +1,7 @@
 """Work in several processes."""
 
 import os
+import resource
 import signal
 from collections.abc import Callable
 
@@ -30,6 +31,21 @@ def test_process_that_dies_costs_its_item_only() -> None:
 
     lost = (0, 7, 8, 49)
     assert squares(work) == [f"killed at {item}" if item in lost else str(item) for item in range(50)]
+
+
+@pytest.mark.parametrize("free", [0, 3, 12])
+def test_work_goes_on_with_the_processes_that_can_be_started(free: int) -> None:
+    """A process needs about six descriptors at its start, and keeps fewer."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, limits[1]))
+    try:
+        results = squares(lambda item: f"{os.getpid()}", items=10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(results) == 10
+    assert (set(results) == {str(os.getpid())}) == (free < 6)
 
 
 def test_interrupt_kills_the_processes() -> None:

@@ -10,6 +10,7 @@ from ddpwizard.app.triage.triage import evidence_of_report
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.shell.state import WizardState
 from ddpwizard.screens.triage.triage import TriageScreen
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.screen_pilot import check_left, frame, shows, walk
 
 
@@ -32,7 +33,7 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         script = Path((report.verdict.where or "").rpartition(":")[0])
         before = text_of(script)
         assert (report.verdict.culprits, report.verdict.cause) == ([0], "rank-conditional-collective")
-        evidence = {item.id for item in evidence_of_report(report)}
+        evidence = {item.id for item in evidence_of_report(report, built_in_knowledge().findings())}
         assert {"job.ranks-in-different-collectives", "job.culprit-line-under-rank-test"} <= evidence
         pids = [row.pid for row in report.ranks if row.pid]
         assert len(pids) == 4
@@ -41,7 +42,7 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
         await pilot.press("a")
         await shows(pilot, "Write 1 file?")
         await pilot.press("2")
-        await shows(pilot, "applied, u undoes it")
+        await shows(pilot, "✓ applied")
         assert text_of(script) != before
         await pilot.press("v")
         await shows(pilot, "Start this job to prove the fix?", "Runs: ", "train.py", limit_s=30)

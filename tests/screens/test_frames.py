@@ -38,13 +38,13 @@ async def paste(pilot: Pilot[int], directory: Path) -> None:
 async def diagnosis(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("tab", *"OSError EADDRINUSE", "enter")
-    await shows(pilot, "Diagnosis", "For it")
+    await shows(pilot, "Diagnosis", "Evidence for it")
 
 
 async def browser(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("0")
-    await shows(pilot, "3 causes", "How it shows")
+    await shows(pilot, "3 causes", "Symptoms")
 
 
 async def checks(pilot: Pilot[int], directory: Path) -> None:

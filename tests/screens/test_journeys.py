@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 from ddpwizard.app.fixes.records import AppliedFix
@@ -11,6 +12,7 @@ from ddpwizard.app.triage.types import JobReport
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.diagnosis.question import QuestionScreen
 from ddpwizard.screens.fix.fix import FixScreen
+from ddpwizard.screens.home.home import HomeScreen
 from ddpwizard.screens.shell.state import is_navigation_event
 from helpers.recorded_state import PATCHED, TRAIN, RecordedMachine, RecordedState, patch_fix, report
 from helpers.screen_pilot import frame, rows, shows, until, walk
@@ -63,7 +65,7 @@ class TestHome:
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
-            await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "For it", "your words:1")
+            await shows(pilot, "Diagnosis", "The rendezvous port is already taken", "Evidence for it", "your words:1")
 
     @walk
     async def test_all_lines_pasted_into_the_input_line_are_read(self) -> None:
@@ -172,6 +174,25 @@ class TestLive:
             sampled.set()
             await shows(pilot, "My job hangs", "rank 0", "every 5 s")
 
+    @walk
+    async def test_a_key_before_the_inspection_began_waits_for_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin, begun = HomeScreen._begin, asyncio.Event()
+
+        def later(home: HomeScreen) -> None:
+            if begun.is_set():
+                begin(home)
+
+        monkeypatch.setattr(HomeScreen, "_begin", later)
+        app = WizardApp(RecordedState([report(tmp_path)]))
+        async with app.run_test(size=SIZE) as pilot:
+            await shows(pilot, "My job hangs")
+            await pilot.press("1")
+            begun.set()
+            later(cast(HomeScreen, app.screen))
+            await shows(pilot, "rank 0", "every 5 s")
+
 
 class TestLog:
     @walk
@@ -202,7 +223,7 @@ class TestLog:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
             await pilot.press("x")
-            await shows(pilot, "It was not that. What was it?", "None of these")
+            await shows(pilot, "The marked cause was wrong. What was it?", "Something else")
             await pilot.press("2")
             await shows(pilot, "kb new NAME --session")
         assert state.case.rejected == {"port-in-use"}
@@ -217,9 +238,9 @@ class TestLog:
             await shows(pilot, "Diagnosis")
             before = len(state.case.evidence)
             await pilot.press("x")
-            await shows(pilot, "It was not that. What was it?")
+            await shows(pilot, "The marked cause was wrong. What was it?")
             await pilot.press("escape")
-            await shows(pilot, "Diagnosis", "For it")
+            await shows(pilot, "Diagnosis", "Evidence for it")
         assert state.case.rejected == set()
         assert len(state.case.evidence) == before
 
@@ -234,7 +255,7 @@ class TestStep:
             await shows(pilot, "question 2 of 8 at most", "2 probes ran")
             before = frame(pilot)
             await pilot.press("2")
-            await shows(pilot, "Your answers do not decide it", "ddpwizard run -- torchrun")
+            await shows(pilot, "Your answers do not single out one cause", "ddpwizard run -- torchrun")
             assert state.case.answers == {"symptom": "hangs", "script-path": "skipped", "same-place": "differs"}
             await pilot.press("b")
             await shows(pilot, "Does it stop at the same step each time?")
@@ -264,7 +285,9 @@ class TestStep:
             await shows(pilot, "node-07")
             await begin_questions(pilot)
             await pilot.press("s")
-            await shows(pilot, "Your answers do not decide it", "ddpwizard doctor", "Show the diagnosis so far")
+            await shows(
+                pilot, "Your answers do not single out one cause", "ddpwizard doctor", "Show the diagnosis so far"
+            )
             assert state.case.answers["same-place"] == "skipped"
             await pilot.press("f")
             await shows(pilot, "Proof:")
@@ -315,9 +338,9 @@ class TestStep:
             await shows(pilot, "looks hung")
             await begin_questions(pilot)
             await pilot.press("p")
-            await shows(pilot, "allocates, 5 s at most")
+            await shows(pilot, "uses memory, 5 s at most")
             await pilot.press("3")
-            await shows(pilot, "this uses GPU memory", "processes. Run it?")
+            await shows(pilot, "this starts", "memory. Run it?")
             assert "allreduce" not in state.looked
             await pilot.press("2")
             await until(pilot, lambda: "allreduce" in state.looked)
@@ -332,7 +355,9 @@ class TestPaste:
             await shows(pilot, "Paste the error")
             pilot.app.screen.query_one("#text").insert("ok\nOSError: EADDRINUSE\nclosing signal SIGTERM\n")  # type: ignore[attr-defined]
             await pilot.press("ctrl+d")
-            await shows(pilot, "The rendezvous port is already taken", "pasted text:2", "Seen, but no cause")
+            await shows(
+                pilot, "The rendezvous port is already taken", "pasted text:2", "Messages that are not the cause"
+            )
             assert "▸    2  OSError: EADDRINUSE" in frame(pilot)
 
     @walk
@@ -345,7 +370,7 @@ class TestPaste:
     async def test_an_unrelated_text_is_out_of_scope(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"my cat is ill", "enter")
-            await shows(pilot, "Nothing in it is known here")
+            await shows(pilot, "has no problem of distributed")
 
 
 class TestTriageAndFix:
@@ -360,13 +385,15 @@ class TestTriageAndFix:
             await shows(pilot, "97%", "Cause: A collective that only some ranks reach (train.py:5)", "◀ rank 0", "1–3")
             assert line_with(pilot, "97%") < line_with(pilot, "last moved") < line_with(pilot, "◀ rank 0")
             await pilot.press("s")
-            await shows(pilot, "Distinct stacks", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate")
+            await shows(
+                pilot, "All stacks, grouped", "rank 0, pid 4000000000, waiting", "ranks 1–3, waiting", "validate"
+            )
             await pilot.press("escape", "w")
-            await shows(pilot, "Diagnosis", "For it")
+            await shows(pilot, "Diagnosis", "Evidence for it")
             await pilot.press("escape", "f")
             await shows(pilot, "Proof:")
             pilot.app.screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path)]))
-            await shows(pilot, "+    dist.all_reduce(acc)", "read it first: what stood before")
+            await shows(pilot, "+    dist.all_reduce(acc)", "may change behaviour: the code before")
             await pilot.press("right")
             await shows(pilot, "torchrun --nproc-per-node=4 train.py")
             events = [event.kind for event in state.case.session.events]  # type: ignore[union-attr]
@@ -461,7 +488,7 @@ class TestBrowser:
     @walk
     async def test_an_entry_has_all_sections(self) -> None:
         async with WizardApp(RecordedState(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
-            await shows(pilot, "How it shows", "What happens", "What fixes it", "Sources", "2.13")
+            await shows(pilot, "Symptoms", "What happens", "Fixes", "Sources", "2.13")
 
 
 class TestLeaving:

@@ -165,7 +165,7 @@ def test_process_rows_hold_the_data_of_each_process(report: JobReport) -> None:
 def test_table_rows_have_the_cells_of_all_faces(tmp_path: Path) -> None:
     groups = rank_groups(surrounded(recorded(tmp_path)))
     columns, rows = rank_table(groups)
-    assert columns == ["rank", "state", "where", "in", "last moved"]
+    assert columns == ["rank", "state", "where", "call", "last moved"]
     assert rows[0] == ["0", "waiting", f"{groups[0].where}  {groups[0].function}", "all_reduce", groups[0].since]
     columns, rows = rank_table(groups, resources=True)
     assert columns[5:] == ["group", "seq", "CPU", "GPU", "memory", "I/O"]
@@ -187,5 +187,5 @@ def test_note_replaces_an_unknown_place_and_is_shortened() -> None:
     assert long_notes([group, group]) == [note]
     placed = group._replace(where="a.py:1", function="f", collective="barrier", note="alone")
     cells = group_cells(placed)
-    assert (cells["where"], cells["in"]) == ("a.py:1  f", "barrier (alone)")
+    assert (cells["where"], cells["call"]) == ("a.py:1  f", "barrier (alone)")
     assert long_notes([placed]) == []

@@ -200,7 +200,7 @@ CASES: dict[str, tuple[Callable[[], JobReport], str, list[int]]] = {
 
 def first_cause(report: JobReport) -> str:
     case = Case(built_in_knowledge())
-    case.add(evidence_of_report(report))
+    case.add(evidence_of_report(report, case.knowledge.findings()))
     return case.diagnosis().causes[0].id
 
 
@@ -289,8 +289,8 @@ def test_rank_that_exits_after_an_error_counts_as_dead() -> None:
 
 
 def test_each_finding_has_its_own_text() -> None:
-    found = {item.id: item for item in evidence_of_report(in_another_order())}
+    found = {item.id: item for item in evidence_of_report(in_another_order(), built_in_knowledge().findings())}
     assert found["job.collectives-in-another-order"].where == f"{SCRIPT}:2"
     assert found["job.ranks-in-different-collectives"].what != found["job.collectives-in-another-order"].what
-    oom = {item.id: item.what for item in evidence_of_report(killed_for_memory())}
+    oom = {item.id: item.what for item in evidence_of_report(killed_for_memory(), built_in_knowledge().findings())}
     assert "memory" in oom["job.killed-for-memory"]

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 FOLDER = os.environ["DDPWIZARD_FLIGHT_DIR"]
 KEPT = ("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "GLOO_", "SLURM_", "OMPI_", "PMI")
@@ -45,6 +46,26 @@ def imported(c10d):
 
     init_process_group.__code__ = init_process_group.__code__.replace(co_filename=SHOWN_AS)
     c10d.init_process_group = functools.wraps(original)(init_process_group)
+
+
+def failed(kind, value, trace):
+    """Record an error that ends a rank, or the command itself, before it has imported torch.distributed."""
+    if os.getpid() not in started and issubclass(kind, Exception) and not started_by_rank():
+        write_first_record()
+        text = "".join(traceback.format_exception(kind, value, trace)).rstrip("\n")
+        # Of an error in the syntax of the script itself, Python shows the place without this line.
+        append_to_log(text if "Traceback (" in text else "Traceback (most recent call last):\n" + text)
+        record_exit(os.getpid(), value)
+
+
+def started_by_rank():
+    """Return whether the parent is a rank, or for a process that is none, part of the job: it may handle the error."""
+    own = next(name for name in ("LOCAL_RANK", "RANK", "DDPWIZARD_FLIGHT_DIR") if name in os.environ)
+    try:
+        with open("/proc/%d/environ" % os.getppid(), "rb") as file:
+            return any(each.startswith(own.encode() + b"=") for each in file.read().split(b"\0"))
+    except OSError:
+        return False
 
 
 def log_errors(function):
@@ -90,7 +111,7 @@ def start():
 
 @log_errors
 def write_first_record():
-    torch = sys.modules["torch"]
+    torch = sys.modules.get("torch")
     with open("/proc/self/stat") as stat:
         started_ticks = int(stat.read().rpartition(")")[2].split()[19])
     environ = {name: value for name, value in os.environ.items() if name.startswith(KEPT) and not name.endswith(SECRET)}
@@ -219,9 +240,9 @@ def start_worker_server():
 
 
 @log_errors
-def record_exit(pid):
+def record_exit(pid, error=None):
     if os.getpid() == pid:
-        error = getattr(sys, "last_value", None)
+        error = error or getattr(sys, "last_value", None)
         what = "%s: %s" % (type(error).__name__, error) if error is not None else "exit"
         write_record(ended=what[:ERROR_LIMIT], ended_at=time.time())
 

@@ -1,4 +1,5 @@
-"""Start-up hook of ``ddpwizard run``: wait for torch.distributed, then run ``ddpwizard_rank`` from this directory.
+"""Start-up hook of ``ddpwizard run``: wait for torch.distributed, then run ``ddpwizard_rank`` from this directory; an
+error that ends the process before is recorded.
 
 Python imports this module before any script, in every Python process of the job. So it does next to nothing, works in
 any Python, leaves sys.path as it would be without it, and then runs the user's own sitecustomize.
@@ -42,14 +43,32 @@ def _then(loader):
 
 def _imported(module):
     try:
-        sys.path.insert(0, HERE)
-        try:
-            import ddpwizard_rank
-        finally:
-            sys.path.remove(HERE)
-        ddpwizard_rank.imported(module)
+        _rank_module().imported(module)
     except Exception as error:
         _log_error(error)
+
+
+def _record_errors():
+    """Record the error that ends this process as well; it is printed as before."""
+    show = sys.excepthook
+
+    def excepthook(kind, value, trace):
+        show(kind, value, trace)
+        try:
+            _rank_module().failed(kind, value, trace)
+        except Exception as error:
+            _log_error(error)
+
+    sys.excepthook = excepthook
+
+
+def _rank_module():
+    sys.path.insert(0, HERE)
+    try:
+        import ddpwizard_rank
+    finally:
+        sys.path.remove(HERE)
+    return ddpwizard_rank
 
 
 def _log_error(error):
@@ -63,6 +82,7 @@ def _log_error(error):
 
 if sys.version_info >= (3, 9) and os.path.isdir(os.environ.get("DDPWIZARD_FLIGHT_DIR", "")):
     sys.meta_path.insert(0, ImportWatcher())
+    _record_errors()
 
 sys.path[:] = [entry for entry in sys.path if entry != HERE]
 sys.modules.pop("sitecustomize", None)

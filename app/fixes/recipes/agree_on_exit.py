@@ -2,11 +2,9 @@
 
 import ast
 
-from ...review.patches.apply_edits import apply_edits
 from ...training_script.edits import Edit
 from ...training_script.syntax import call_argument
 from ..facts import CaseFacts
-from ..types import FilePatch
 from ..user_code import UserFile
 from .types import RecipeResult
 
@@ -35,7 +33,7 @@ def agree_on_exit(facts: CaseFacts) -> RecipeResult:
         source.insert_line(exit_.lineno, f"{dist}.all_reduce({flag}, op={dist}.ReduceOp.MAX)", indent),
         source.replace(exit_.test, f"{flag}.item()"),
     ]
-    patch = FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits))
+    patch = file.patched(edits)
     return RecipeResult(patches=[patch], places=[branch])
 
 

@@ -15,7 +15,7 @@ def first_failure(facts: CaseFacts) -> RecipeResult:
         at = f" at {place.shown}" if place else ""
         error = event.text.partition("   at ")[0].rstrip(".")
         return RecipeResult(
-            text=f"{who} failed first{at}: {error}. Fix this line; the other ranks show only what followed from it.",
+            text=f"{who} failed first{at}: {error}. Fix this line; the errors of the other ranks are consequences.",
             places=[place] if place else [],
         )
     report = facts.context.report

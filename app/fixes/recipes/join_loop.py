@@ -2,7 +2,6 @@
 
 import ast
 
-from ...review.patches.apply_edits import apply_edits
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.edits import Edit
 from ...training_script.syntax import called_function_name, dotted_name
@@ -75,4 +74,4 @@ def _patch(file: UserFile, loop: ast.For, model: str) -> FilePatch:
     lines = [n for n in range(loop.lineno, last + 1) if source.line(n).strip() and n not in source.inside_strings]
     edits = [source.insert_line(loop.lineno, f"with {model}.join():", indent)]
     edits += [Edit(source.starts[n - 1], source.starts[n - 1], step) for n in lines]
-    return FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits))
+    return file.patched(edits)

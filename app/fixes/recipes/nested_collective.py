@@ -3,12 +3,14 @@
 import ast
 from collections.abc import Sequence
 
+from ...review.side_effects import writes_output
 from ...system.paths import relative_to_cwd
 from ...text.units import rank_ranges
 from ...training_script.control_flow import Guard
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import LineQueries, ScriptFiles
 from ...training_script.rank_conditions import depends_on_rank
+from ...training_script.syntax import FUNCTIONS, last_name, nodes_of_body
 from ...triage.rank_activity.frames import user_frames
 from ...triage.types import JobReport
 from ..facts import CaseFacts
@@ -35,15 +37,93 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
     chain = f" It calls {collective} at {calls[-1].shown}." if calls else ""
     ranks = rank_ranges(report.verdict.culprits) if report.verdict.culprits else ""
     guard = _guard(files, branch, frame)
+    called = frames[inner + 1].function.rpartition(".")[2] if calls else collective
+    narrowed = _without_rank(guard, branch, frame, called, file) if guard else None
+    if narrowed:
+        way_on, code = narrowed
+        text = f"{way_on}, so that every rank runs it; today only {_only(ranks)}.{chain}"
+        return RecipeResult(text=text, code=code, places=[branch, *calls])
     exits = guard is not None and guard.exits
     way = "above" if exits else "out of"
     text = (
         f"Move line {frame.line} `{statement}` {way} `{condition}` of line {branch.line} in "
         f"{relative_to_cwd(branch.path)}, so that every rank runs it; today only {_only(ranks)}.{chain}"
     )
+    text += _also_needed(file, branch.line, frame.line) + _also_written(files, frames[inner + 1 :], condition)
     moved = Place(path=frame.path, line=frame.line, text=file.line(frame.line).strip(), label="move this line")
     code = "" if exits or guard is None else _example(file, guard, frame.line)
     return RecipeResult(text=text, code=code, places=[branch, moved, *calls])
+
+
+def _also_needed(file: LineQueries, branch: int, line: int) -> str:
+    """Return which lines under the condition set what the moved line uses: they have to move with it."""
+    condition = next(
+        (node for node in ast.walk(file.module) if isinstance(node, ast.If) and node.lineno == branch), None
+    )
+    names = [node for each in condition.body for node in ast.walk(each)] if condition else []
+    names = [node for node in names if isinstance(node, ast.Name)]
+    used = {node.id for node in names if node.lineno == line and isinstance(node.ctx, ast.Load)}
+    needed = {
+        node.id: node.lineno
+        for node in names
+        if node.id in used and isinstance(node.ctx, ast.Store) and branch < node.lineno < line
+    }
+    if not needed:
+        return ""
+    which = ", ".join(f"`{name}` (set in line {at})" for name, at in needed.items())
+    return f" It uses {which}: move what sets {'it' if len(needed) == 1 else 'them'} as well."
+
+
+def _also_written(files: ScriptFiles, called: Sequence[StackFrame], condition: str) -> str:
+    """Return which function on the way to the collective writes: every rank would, if the whole call were moved."""
+    for frame in called:
+        functions = [
+            node
+            for node in ast.walk(files[frame.path].module)
+            if isinstance(node, FUNCTIONS) and node.lineno <= frame.line <= (node.end_lineno or 0)
+        ]
+        for function in functions:
+            written = next((n for n in nodes_of_body(function) if isinstance(n, ast.Call) and writes_output(n)), None)
+            if written:
+                return (
+                    f" But `{function.name}` also writes (line {written.lineno}), and would on every rank: keep that "
+                    f"line under `{condition}`, and only what communicates out of it."
+                )
+    return ""
+
+
+def _without_rank(
+    guard: Guard, branch: Place, frame: StackFrame, called: str, file: LineQueries
+) -> tuple[str, str] | None:
+    """Return what to do, and the code, where the condition can do without the rank, and moving a line is not it.
+
+    That is a condition inside of the statement itself (``rank == 0 and f()``), and one term of several that lead past
+    the line (``if step % 10 or rank > 0: continue``).
+    """
+    place = f"line {branch.line} in {relative_to_cwd(branch.path)}"
+    if guard.line == frame.line:
+        calls = (node for node in ast.walk(file.module) if isinstance(node, ast.Call) and node.lineno == frame.line)
+        call = next((node for node in calls if last_name(node.func) == called), None)
+        if call is None:
+            return None
+        return f"Call `{called}` of {place} without the condition `{ast.unparse(guard.test)}`", (
+            f"{ast.unparse(call)}    # every rank"
+        )
+    terms = guard.test.values if isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.Or) else []
+    own = [term for term in terms if depends_on_rank(term, guard.scope)]
+    shared = [term for term in terms if term not in own]
+    if not (guard.exits and own and shared):
+        return None
+    kept, taken = (" or ".join(map(ast.unparse, some)) for some in (shared, own))
+    statement = " ".join(file.statement(frame.line).split())
+    code = [
+        f"if {kept}:",
+        "    continue" if guard.how == "continue" else "    ...    # as it was",
+        "...",
+        f"if not ({taken}):",
+        "    ...    # only what prints, logs or writes",
+    ]
+    return f"Take `{taken}` out of the condition of {place}, before line {frame.line} `{statement}`", "\n".join(code)
 
 
 def _only(ranks: str) -> str:

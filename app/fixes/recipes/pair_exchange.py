@@ -4,10 +4,9 @@ import ast
 import itertools
 from typing import NamedTuple
 
-from ...review.patches.apply_edits import apply_edits
 from ...training_script.syntax import call_argument, dotted_name
 from ..facts import CaseFacts
-from ..types import FilePatch, Place
+from ..types import Place
 from ..user_code import UserFile
 from .types import RecipeResult
 
@@ -43,7 +42,7 @@ def _exchange(file: UserFile, first: _Transfer, second: _Transfer) -> RecipeResu
         source.replace(first.statement, code),
         source.replace(second.statement, "    request.wait()"),
     ]
-    patch = FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits))
+    patch = file.patched(edits)
     places = [Place(path=file.path, line=_line(each), text=file.line(_line(each))) for each in (first, second)]
     return RecipeResult(patches=[patch], places=places)
 

@@ -2,12 +2,11 @@
 
 import ast
 
-from ...review.patches.apply_edits import apply_edits
 from ...training_script.frame import StackFrame
 from ...training_script.syntax import last_name
 from ...triage.rank_activity.frames import user_frames
 from ..facts import CaseFacts
-from ..types import FilePatch, Place
+from ..types import Place
 from ..user_code import UserFile
 from .types import RecipeResult
 
@@ -60,6 +59,6 @@ def _reentrant(facts: CaseFacts, held: str, frames: list[StackFrame]) -> RecipeR
                 if isinstance(made, ast.Name):  # its import would have to change as well
                     return RecipeResult(places=shown)
                 edit = file.source.replace(made, f"{file.source.code(made).removesuffix('Lock')}RLock")
-                patch = FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, [edit]))
+                patch = file.patched([edit])
                 return RecipeResult(patches=[patch], places=shown)
     return RecipeResult(places=shown)

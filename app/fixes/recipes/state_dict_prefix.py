@@ -2,7 +2,6 @@
 
 import ast
 
-from ...review.patches.apply_edits import apply_edits
 from ...training_script.edits import Edit
 from ...training_script.syntax import dotted_name
 from ..facts import CaseFacts
@@ -34,7 +33,7 @@ def strip_prefix(facts: CaseFacts) -> RecipeResult:
         edits = [source.insert_line(statement.lineno, line, indent) for line in lines]
         edits += [] if isinstance(state, ast.Name) else [source.replace(state, name)]
         edits += _import_torch(file)
-        patches.append(FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits)))
+        patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)
 
 
@@ -56,7 +55,7 @@ def save_unwrapped(facts: CaseFacts) -> RecipeResult:
                         edits.append(file.source.replace(owner, f"{file.source.code(owner)}.module"))
                         places.append(Place(path=file.path, line=node.lineno, text=file.line(node.lineno)))
         if edits:
-            patches.append(FilePatch(path=file.path, before=file.text, after=apply_edits(file.text, edits)))
+            patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)
 
 

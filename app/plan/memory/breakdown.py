@@ -283,4 +283,4 @@ def _outside(setting: TrainingSetup) -> list[Term]:
 
 def _gaps(found: Candidate) -> list[Term]:
     allocated = Factor(found.peak_allocated_bytes_per_gpu, "GiB allocated")
-    return _product("reserved in addition by PyTorch's allocator", found.breakdown.gaps, [allocated], "of it in gaps")
+    return _product("reserved by PyTorch's allocator, but not usable", found.breakdown.gaps, [allocated], "in gaps")

@@ -14,7 +14,9 @@ def kv_width(model: Model) -> float:
 
 
 def parameter_count_text(params: float, billions: str = ".3g") -> str:
-    """Format a number of parameters: ``8.03 B``, ``124 M``."""
+    """Format a number of parameters: ``8.03 B``, ``124 M``, ``90``."""
+    if params < 0.1e6:
+        return f"{params:,.0f}"
     return f"{params / 1e9:{billions}} B" if params >= 0.1e9 else f"{params / 1e6:.3g} M"
 
 

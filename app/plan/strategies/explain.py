@@ -101,7 +101,7 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         return f"{least}; activations come in addition, and are counted from layers and hidden size"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
     reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
-    return reason if found.in_practice else f"not in practice: {reason}"
+    return reason if found.in_practice else f"too slow: {reason}"
 
 
 def _on_host(found: Candidate, setting: TrainingSetup) -> str:
@@ -122,9 +122,9 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
 
 
 def slowdown_text(slower_than_ideal: float) -> str:
-    """Return ``41% slower than ideal``; from twice as long, ``5.4 times the ideal step``."""
+    """Return ``41% slower than ideal``; from twice as long, ``5.4 times as long as the ideal step``."""
     if slower_than_ideal >= 1:
-        return f"{ratio_text(1 + slower_than_ideal)} times the ideal step"
+        return f"{ratio_text(1 + slower_than_ideal)} times as long as the ideal step"
     return f"{percent_text(slower_than_ideal)} slower than ideal"
 
 

@@ -67,8 +67,8 @@ def render_table(
     best = candidates[0]
     nothing_fits = best.fits is False or not best.in_practice
     if nothing_fits:
-        nothing = "Nothing fits" if best.fits is False else "Nothing fits in practice"
-        lines += [f"{nothing}. Closest: {best.strategy}, {best.why.removeprefix('not in practice: ')}.", ""]
+        nothing = "Nothing fits" if best.fits is False else "What fits is too slow"
+        lines += [f"{nothing}. Closest: {best.strategy}, {best.why.removeprefix('too slow: ')}.", ""]
     else:
         lines += [f"Use {best.strategy}: {best.why}.", ""]
     listed = visible_candidates(candidates)

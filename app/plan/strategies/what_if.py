@@ -29,7 +29,7 @@ PARTS = {
     "context": "memory of CUDA and NCCL",
 }
 STATES = ("params", "grads", "optimizer")
-TWICE_THE_LINK = "twice the link"
+TWICE_THE_LINK = "twice the link bandwidth"
 
 
 class WhatIf(NamedTuple):

@@ -50,11 +50,11 @@ class _Hoist:
         pieces = self._split(self.guard.body)
         self._check_moved()
         names = sorted({function.name for function in self.through})
-        why = f"{names[0]}() with all it does" if names else "what the collective needs"
+        why = f"{names[0]}() now runs" if names else "the collective and its inputs now run"
         return Patch(
             id=FIX,
             safety="unsafe",
-            why_unsafe=f"{why} now runs on every rank; only the side effects stay under `{self.rank_test}`",
+            why_unsafe=f"{why} on all ranks; printing, logging and writing stay under `{self.rank_test}`",
             edits=branch_edits(self.source, self.guard, pieces, self.rank_test, self.uniform_test),
         )
 

@@ -182,7 +182,7 @@ class FindingBuilder:
         what = f"{call.collective} (number {seq} of {self.table.title(key)})"
         words = f"{named(ranks, 'are')} all in {what}, and it does not end. "
         if late:
-            words += f"The GPUs of {named(late).lower()} have not begun it."
+            words += f"The GPUs of {named(late).lower()} have not started it."
         else:
             words += "The records agree: look at the network and the GPUs between them next."
         return Finding(
@@ -203,12 +203,12 @@ class FindingBuilder:
         sides = [side for party in each.parties for side in self._sides(party, each.group, each.seq)]
         title = self.table.title(each.group)
         parts = [self._call_phrase(party, each) for party in each.parties]
-        words = f"As number {each.seq} of {title}, {'; '.join(parts)}."
+        words = f"Collective {each.seq} of {title}: {'; '.join(parts)}."
         if each.skipped:
             change = "left out one call" if each.skipped > 0 else "made one call more"
             words += f" From there on the calls agree again: {named(each.culprits).lower()} {change}."
         if each.kind == "order":
-            words += " Later they call the same, in another order."
+            words += " Later they make the same calls in a different order."
         collective = sides[-1].collective if not each.tied else sides[0].collective
         return Finding(
             kind=each.kind,
@@ -243,7 +243,7 @@ class FindingBuilder:
             culprits=root,
             collective=self.table.call(first.rank, first.entry).collective,
             sides=sides,
-            words=f"{named(root, 'wait')} for each other: {', '.join(pairs)}, and no partner does the other half.",
+            words=f"{named(root, 'wait')} for each other: {', '.join(pairs)}, and no partner makes the matching call.",
             at_ns=self._at_ns(first),
             confidence=TIED,
         )

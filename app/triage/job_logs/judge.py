@@ -137,7 +137,7 @@ def _operations(log: JobLog, observed: Observation) -> Verdict | None:
         groups, tied = _minority(ran)
         culprits = sorted(ran) if tied else sorted(rank for group in groups[1:] for rank in group)
         parts = [f"{phrases.ranks_phrase(group, 'call')} {call_text(*ran[group[0]])}" for group in reversed(groups[:4])]
-        text = f"As number {number}{_of_group(group)}, {phrases.mid_sentence(_listed(parts))}."
+        text = f"Collective {number}{_of_group(group)}: {phrases.mid_sentence(_listed(parts))}."
         confidence = TIED if tied else 0.85 if group else 0.6
         findings = ["job.ranks-in-different-collectives"]
         return _verdict(log, observed, "collective-desync", culprits, text, confidence, findings)

@@ -32,7 +32,7 @@ def starved_queue(
         return None
     names = " and ".join(f"{producer.name} ({Path(here.path).name}:{producer.line})" for producer in producers)
     one = len(producers) == 1
-    text = f"for an item in a queue that no living thread fills: {names}, which {'puts' if one else 'put'} into it, "
+    text = f"for an item in a queue that no running thread fills: {names}, which {'puts' if one else 'put'} into it, "
     return WaitReason("feeder", f"{text}{'has' if one else 'have'} ended{_error(output)}")
 
 

@@ -121,20 +121,19 @@ def _mismatch(
     tied: bool,
 ) -> Verdict:
     caller = ""
+    they_wait = "it waits" if len(majority) == 1 else "they wait"
     is_ahead = not (branch and branch.both_sides) and _is_ahead(majority[0], rest[0])
     if majority[0].place == rest[0].place and majority[0].frames != rest[0].frames:
         caller, theirs = f", {_called_from(rest[0], majority[0])}", _called_from(majority[0], rest[0])
-        then = f"{phrases.ranks_phrase(rank_numbers(majority), 'have' if is_ahead else 'wait')} "
-        then += f"gone on to the one {theirs} and will never join" if is_ahead else f"there too, {theirs}"
+        who = phrases.ranks_phrase(rank_numbers(majority), "do" if is_ahead else "wait")
+        then = f"{who} not join it: {they_wait} in the one {theirs}" if is_ahead else f"{who} there too, {theirs}"
     elif is_ahead:
-        then = (
-            f"{phrases.ranks_phrase(rank_numbers(majority), 'have')} gone on to "
-            f"{phrases.places_text(majority)} and will never join"
-        )
+        who = phrases.ranks_phrase(rank_numbers(majority), "do")
+        then = f"{who} not join it: {they_wait} in {phrases.places_text(majority)}"
     elif majority[0].place == rest[0].place:
         then = f"{phrases.ranks_phrase(rank_numbers(majority), 'wait')} there too, in another group"
     else:
-        then = f"{waiting_sentence(majority)}, which is another call: neither side joins the other"
+        then = f"{waiting_sentence(majority)}. These are two different calls, and neither side joins the other"
     text = f"{waiting_sentence(at_one_place(rest))}{caller}. {then}."
     findings = ["job.ranks-in-different-collectives"]
     cause, confidence = "collective-desync", 0.75

@@ -82,8 +82,10 @@ def how_to_enable(job: Job) -> str:
     pipes = {process.environ.get(PIPE_VARIABLE, "") for process in job.processes} - {""}
     if pipes:
         by_hand = f"echo 1 > {shlex.quote(min(pipes))}RANK.pipe"
-        return f"the Flight Recorder: --allow perturbs requests dumps from the ranks (by hand: {by_hand})"
-    return "the Flight Recorder of this job: available if started with ddpwizard run, or if the job writes dumps"
+        return (
+            f"the Flight Recorder, torch's record of the collectives: --allow perturbs requests it (by hand: {by_hand})"
+        )
+    return "the Flight Recorder, torch's record of the collectives: jobs started with ddpwizard run have it"
 
 
 def _file(process: Process) -> Path | None:

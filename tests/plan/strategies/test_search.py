@@ -207,7 +207,7 @@ class TestOrder:
             best = next(row.candidate for row in rows if row.candidate.strategy == "FSDP2")
             assert best.binds == binds
         assert slowdown_text(0.41) == "41% slower than ideal"
-        assert slowdown_text(4.4) == "5.4 times the ideal step"
+        assert slowdown_text(4.4) == "5.4 times as long as the ideal step"
 
     def test_memory_is_the_bottleneck_if_a_larger_micro_batch_is_faster(self) -> None:
         held = [
@@ -264,9 +264,9 @@ class TestChanges:
     def test_faster_link_is_offered_if_the_link_is_slow(self) -> None:
         best = plan_candidates(setting(gpus=16, nodes=2), Links(370, 20))[0].candidate
         assert best.binds == "link"
-        twice = next(each for each in best.changes if each.change == "twice the link")
+        twice = next(each for each in best.changes if each.change == "twice the link bandwidth")
         assert (twice.step_seconds or 0) < 0
-        assert "twice the link: -" in best.lever
+        assert "twice the link bandwidth: -" in best.lever
 
     def test_larger_micro_batch_is_offered_if_it_fits(self) -> None:
         best = plan_candidates(setting(memory_gib=300.0, seq_len=512), LINKS)[0].candidate
@@ -282,8 +282,10 @@ class TestChanges:
         assert what_if_text(slow, now) == "x: 2,300 times the step"
         quick = WhatIfResult(change="x", gpu_bytes=0, fits=True, step_seconds=0.0, tokens_per_s=51.8 * now.tokens_per_s)
         assert what_if_text(quick, now) == "x: 51.8 times the tokens per second"
-        nothing = WhatIfResult(change="twice the link", gpu_bytes=0, fits=True, step_seconds=-0.004 * now.step_seconds)
-        assert what_if_text(nothing, now) == "twice the link"
+        nothing = WhatIfResult(
+            change="twice the link bandwidth", gpu_bytes=0, fits=True, step_seconds=-0.004 * now.step_seconds
+        )
+        assert what_if_text(nothing, now) == "twice the link bandwidth"
 
 
 class TestNextStep:
@@ -378,7 +380,7 @@ class TestHost:
         rows = plan_candidates(setting(largest, seq_len=2048), LINKS)
         assert not any(row.candidate.fits is not False and row.candidate.in_practice for row in rows)
         best = rows[0].candidate
-        assert best.why.startswith("not in practice: ")
+        assert best.why.startswith("too slow: ")
         assert "Next step" in best.lever
         host = server_catalog.assume_host("H100", 79.1, 8)
         assert host
@@ -388,7 +390,7 @@ class TestHost:
         notes = planning_assumptions(rows, LINKS)
         assert notes[0] == "host memory: 1,863 GiB on each node, as in dgx-h100; --host-memory overrides it"
         lines = render_table(rows[0].setting, [row.candidate for row in rows], notes)
-        assert lines[2].startswith("Nothing fits in practice. Closest: ZeRO-3 + NVMe offload, ")
+        assert lines[2].startswith("What fits is too slow. Closest: ZeRO-3 + NVMe offload, ")
 
     def test_named_strategy_has_no_assumed_host_memory(self) -> None:
         asked = msgspec.structs.replace(

@@ -47,6 +47,7 @@ def main():
     if IS_CHIEF:
         hooks.append(Summary(every=4))
     Session(hooks).run(40)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def main():
     found = COLLECTORS[choose(boxes)](boxes)
     print(found)
     dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

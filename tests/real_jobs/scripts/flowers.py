@@ -48,6 +48,7 @@ def main():
         if step == 8:
             print(f"step {step}", flush=True)
     print("done")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

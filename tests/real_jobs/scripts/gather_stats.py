@@ -32,6 +32,7 @@ def main(argv):
     if RANK == 0:
         write(total)
     dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

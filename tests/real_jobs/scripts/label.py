@@ -31,6 +31,7 @@ def main():
     dist.broadcast(keep, 0)  # PEERS
     if keep.item():
         torch.save(found, f"labels.{rank}.pt")
+    dist.destroy_process_group()
 
 
 main()

@@ -43,6 +43,7 @@ def main():
         weight = weight - 1e-4 * update
         print("batch", flush=True)
     print(weight.trace())
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

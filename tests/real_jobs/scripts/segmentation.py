@@ -49,3 +49,4 @@ def loop(model, rank, size):
 if __name__ == "__main__":
     distributed.init_process_group("gloo")
     loop(Net(), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    distributed.destroy_process_group()

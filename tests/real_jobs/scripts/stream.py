@@ -53,6 +53,7 @@ def main():
     counts = [None] * dist.get_world_size()
     dist.all_gather_object(counts, seen)  # HANG
     print(counts)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
         print(f"step {step}", flush=True)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

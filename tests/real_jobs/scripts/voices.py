@@ -47,6 +47,7 @@ def main():
         for batch in torch.utils.data.DataLoader(Recordings(folder, args.count), batch_size=4):
             model(batch).mean().backward()  # PEERS
             print("batch", flush=True)
+    dist.destroy_process_group()
 
 
 main()

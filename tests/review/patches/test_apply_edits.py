@@ -4,10 +4,10 @@ import ast
 
 import pytest
 from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits
-from ddpwizard.app.review.review import apply_fixes, review_text
+from ddpwizard.app.review.review import review_text
 from ddpwizard.app.training_script.edits import Edit
 from ddpwizard.app.training_script.source import BOM
-from helpers.review_snippets import KNOWLEDGE
+from helpers.review_snippets import KNOWLEDGE, apply_fixes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +64,7 @@ def test_patched_script_parses_and_keeps_its_other_lines(
         f"{indent}return {name}",
     ]
     before = (BOM if bom else "") + newline.join(body) + (newline if tail else "")
-    after, done = apply_fixes(before, "t.py", KNOWLEDGE, ["DW401"], ["unsafe"])
+    after, done = apply_fixes(before, ["DW401"], ["unsafe"])
     assert len(done) == 1
     ast.parse(after.removeprefix(BOM))
     assert review_text(after, "t.py", KNOWLEDGE, ["DW401"]) == []

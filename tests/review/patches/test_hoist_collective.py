@@ -3,8 +3,7 @@
 import textwrap
 
 import pytest
-from ddpwizard.app.review.review import apply_fixes
-from helpers.review_snippets import KNOWLEDGE, found, refused, repaired
+from helpers.review_snippets import apply_fixes, found, refused, repaired
 
 FIXED = {
     "only the collective": (
@@ -323,7 +322,7 @@ def test_patch_is_unsafe_and_gives_the_reason() -> None:
     assert finding.fix
     assert finding.fix.safety == "unsafe"
     assert finding.fix.why_unsafe == (
-        "what the collective needs now runs on every rank; only the side effects stay under `rank == 0`"
+        "the collective and its inputs now run on all ranks; printing, logging and writing stay under `rank == 0`"
     )
     assert finding.fix.diff.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
     assert "-        dist.all_reduce(acc)\n" in finding.fix.diff
@@ -335,7 +334,7 @@ def test_patch_keeps_tabs_and_windows_newlines() -> None:
         "import torch.distributed as dist\r\ndef f(x, rank):\r\n\tif rank == 0:\r\n\t\ty = x + 1\r\n"
         "\t\tdist.all_reduce(y)\r\n\t\tprint('é', y)\r\n"
     )
-    after, done = apply_fixes(before, "t.py", KNOWLEDGE, None, ["unsafe"])
+    after, done = apply_fixes(before, None, ["unsafe"])
     assert len(done) == 1
     assert after == (
         "import torch.distributed as dist\r\ndef f(x, rank):\r\n\ty = x + 1\r\n"

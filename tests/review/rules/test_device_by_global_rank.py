@@ -3,8 +3,7 @@
 import textwrap
 
 import pytest
-from ddpwizard.app.review.review import apply_fixes
-from helpers.review_snippets import IMPORTS, KNOWLEDGE, found, lines, refused, repaired
+from helpers.review_snippets import IMPORTS, apply_fixes, found, lines, refused, repaired
 
 RANK = {
     "the environment": 'rank = int(os.environ["RANK"])',
@@ -169,7 +168,7 @@ def test_patch_imports_os_if_it_is_missing() -> None:
         '"""Train."""\nfrom __future__ import annotations\n\nimport torch\nimport torch.distributed as dist\n\n'
         "torch.cuda.set_device(dist.get_rank())\nmodel.to(dist.get_rank())\n"
     )
-    after, _ = apply_fixes(before, "t.py", KNOWLEDGE, None, ["unsafe"])
+    after, _ = apply_fixes(before, None, ["unsafe"])
     local = 'int(os.environ["LOCAL_RANK"])'
     assert after == before.replace("\nimport torch\n", "\nimport os\nimport torch\n").replace("dist.get_rank()", local)
 
@@ -178,7 +177,7 @@ def test_patch_uses_the_alias_of_os() -> None:
     before = (
         "import os as system\nimport torch\nimport torch.distributed as dist\ntorch.cuda.set_device(dist.get_rank())\n"
     )
-    after, _ = apply_fixes(before, "t.py", KNOWLEDGE, None, ["unsafe"])
+    after, _ = apply_fixes(before, None, ["unsafe"])
     assert 'set_device(int(system.environ["LOCAL_RANK"]))' in after
 
 

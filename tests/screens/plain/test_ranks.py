@@ -23,7 +23,7 @@ def test_rank_table_lists_all_known_columns(tmp_path: Path, capsys: pytest.Captu
     show_job(prompt(""), surrounded(report(tmp_path)))
     rows = capsys.readouterr().out.splitlines()
     names = next(row for row in rows if row.startswith("  rank"))
-    for name in ("state", "where", "in", "last moved", "group", "seq", "CPU", "GPU", "memory", "I/O"):
+    for name in ("state", "where", "call", "last moved", "group", "seq", "CPU", "GPU", "memory", "I/O"):
         assert f"  {name}" in names
     first = next(row for row in rows if row.startswith("  0 "))
     assert "train.py:7  validate  all_reduce  ≥ 3 s       default_pg  117" in first

@@ -65,7 +65,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
     """Write a model into the form and press enter."""
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
-    await shows(pilot, "on a GPU")
+    await shows(pilot, "per GPU")
     field = screen.query_one("#model", Input)
     field.value = model
     field.focus()
@@ -78,7 +78,7 @@ async def entered(pilot: Pilot[int], model: str) -> PlanScreen:
 async def test_code_is_imported_only_after_confirmation(here: Path) -> None:
     async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
         screen = await entered(pilot, "own:tiny")
-        await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No, leave it")
+        await shows(pilot, "Import own to build the model?", "importing own in", "24 GiB", "No")
         await pilot.press("enter")
         await shows(pilot, "own:tiny is a Python function and has not been imported yet", "press Enter in that field")
         await entered(pilot, "gpt2")
@@ -118,7 +118,7 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
         await shows(pilot, "Exact: what PyTorch allocates", "peak in", limit_s=CHILD_LIMIT_S)
         notes = exact_memory.render_comparison(found)
         formula, tracked, off = next(line for line in notes if line.startswith("  DDP")).split()[2:5]
-        shown = next(line for line in frame(pilot).splitlines() if line.startswith(" in all")).split()[2:]
+        shown = next(line for line in frame(pilot).splitlines() if line.startswith(" total")).split()[1:]
         assert [f"{float(size):.1f}" for size in shown[:2]] == [formula, tracked]
         assert shown[2] == off
         assert "tracking DDP" not in frame(pilot)
@@ -256,7 +256,7 @@ def test_comparison_of_formula_and_tracker() -> None:
     shown = [line.plain for line in tracked_comparison(found, 56)]
     assert "params                           1.00     1.00      same" in shown
     assert "activations and loss             3.50     3.00     +0.50" in shown
-    assert "in all                           6.50     6.00     +8.3%" in shown
+    assert "total                            6.50     6.00     +8.3%" in shown
     assert next(line for line in shown if line.startswith("peak in")).split()[2:] == ["the", "loss", "backward"]
     assert all(len(line) <= 56 for line in shown)
     failed = exact_memory.TrackedStrategy(

@@ -43,7 +43,7 @@ async def opened(pilot: Pilot[int]) -> PlanScreen:
     await shows(pilot, "Plan a run", "port 29500 is taken")
     await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
     await pilot.press("7")
-    await shows(pilot, "on a GPU", "ZeRO-3")
+    await shows(pilot, "per GPU", "ZeRO-3")
     await until(pilot, lambda: more_is_known(pilot))
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
@@ -58,7 +58,7 @@ def more_is_known(pilot: Pilot[int]) -> bool:
 def table(pilot: Pilot[int]) -> list[str]:
     """The rows of the table."""
     lines = rows(pilot)
-    first = next(n for n, line in enumerate(lines) if "a step" in line and "on a GPU" in line) + 1
+    first = next(n for n, line in enumerate(lines) if "step" in line and "per GPU" in line) + 1
     return [line for line in lines[first:] if "│" in line]
 
 
@@ -75,7 +75,7 @@ async def test_fitting_strategies_come_first_with_the_parts_of_the_peak() -> Non
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "✓" in table(pilot)[0]
-        await shows(pilot, "to spare", "▒ activations", "at most", "% of the peak is activations")
+        await shows(pilot, "to spare", "▒ activations", "max. micro-batch", "% of the peak is activations")
 
 
 @walk
@@ -90,12 +90,12 @@ async def test_summary_has_three_answers() -> None:
         await pilot.press("plus")
         await shows(pilot, "With 12 more GPUs: ", "16 on 2 nodes")
         await pilot.press("minus")
-        await shows(pilot, "With 4 more GPUs: ", "8 in all")
+        await shows(pilot, "With 4 more GPUs: ", "8 in total")
         field(screen, "gpus").value = "8"
         await shows(pilot, "With 8 more GPUs: ")
         await pilot.press("minus")
         field(screen, "more_gpus").value = "5"
-        await shows(pilot, "With 5 more GPUs: not planned; 13 do not fill nodes of 8.")
+        await shows(pilot, "With 5 more GPUs: not planned, 13 GPUs do not fill nodes of 8.")
         field(screen, "more_gpus").value = "56"
         await shows(pilot, "With 56 more GPUs: ", "64 on 8 nodes, 360 GB/s")
         field(screen, "nodes").value = "9"
@@ -103,7 +103,7 @@ async def test_summary_has_three_answers() -> None:
         field(screen, "nodes").value = ""
         await shows(pilot, "64 on 8 nodes, 360 GB/s")
         field(screen, "micro_batch").value = "999999"
-        await shows(pilot, "Fits: none of", "Use: nothing fits.")
+        await shows(pilot, "Fits: none of", "Use: no strategy fits.")
 
 
 @walk
@@ -213,12 +213,12 @@ WRONG = [
     ("nodes", "9", "gpus (8) is no multiple of nodes (9)"),
     ("model", "~nouser/x", "no home directory is known for ~nouser"),
     ("model", "/dev/stdin", "is not a regular file"),
-    ("gpus", "0", "GPUs in all is 0"),
-    ("gpus", "99999999", "GPUs in all is 99999999"),
-    ("gpus", "", "GPUs in all is empty"),
+    ("gpus", "0", "total GPUs is 0"),
+    ("gpus", "99999999", "total GPUs is 99999999"),
+    ("gpus", "", "total GPUs is empty"),
     ("seq_len", "-5", "sequence is -5"),
     ("seq_len", "4e3", "sequence is 4e3"),
-    ("micro_batch", "1.5", "per GPU is 1.5"),
+    ("micro_batch", "1.5", "micro-batch is 1.5"),
     ("grad_accum", "x" * 300, "accumulate is xxxxxxxxxxxxxxxxxxxx:"),
     ("lora", "many", "LoRA rank is many"),
     ("quant", "nf4", "weights in nf4 cannot be trained"),
@@ -228,7 +228,7 @@ WRONG = [
     ("host_memory", "nan", "host memory is nan"),
     ("inter_gbps", "inf", "between nodes is inf"),
     ("more_gpus", "0", "more GPUs is 0: not between 1 and 1,000,000"),
-    ("gpus", "1000001", "GPUs in all is 1000001: not between 1 and 1,000,000"),
+    ("gpus", "1000001", "total GPUs is 1000001: not between 1 and 1,000,000"),
     ("gpu", "24GB", "GPU 24GB: a size, no name"),
     ("host_memory", "abc1TB", "host memory is abc1TB: no size"),
     ("model", "llama", "model llama: not known"),
@@ -304,7 +304,7 @@ def test_summary_names_memory_that_is_not_counted(here: Path) -> None:
 def test_form_notes_assumed_gpus(here: Path) -> None:
     nothing = form_fields.form_machine(None)
     values = form_fields.initial_values(nothing, here)
-    assert form_fields.assumption_note(values, nothing).startswith("No GPU is seen here: 8 × H100 are assumed")
+    assert form_fields.assumption_note(values, nothing).startswith("No GPU found on this machine: 8 × H100 assumed")
     assert form_fields.assumption_note(values | {"gpu": "A100-80G"}, nothing) == ""
     assert values["seq_len"] == ""
     assert form_fields.placeholders(form_fields.request_from_form(values, nothing))["seq_len"] == "2048"
@@ -329,7 +329,7 @@ def test_largest_part_has_most_cells_of_a_short_bar() -> None:
 
 
 def test_differences_are_of_rounded_figures() -> None:
-    figure = ComparisonRow("on a GPU", 63.76 * GIB, 55.34 * GIB, *GIBS)
+    figure = ComparisonRow("total per GPU", 63.76 * GIB, 55.34 * GIB, *GIBS)
     assert figure.cells == ("63.8 GiB", "55.3 GiB", "-8.5 GiB")
     figure = ComparisonRow("a step", 0.524, 0.535, *TIMES)
     assert figure.cells == ("0.52 s", "0.54 s", "+20 ms")
@@ -463,7 +463,7 @@ async def test_two_strategies_side_by_side() -> None:
     async with WizardApp(RecordedState()).run_test(size=(80, 40)) as pilot:
         await opened(pilot)
         await pilot.press("c")
-        await shows(pilot, "✓•", "press c again")
+        await shows(pilot, "✓•", "press c to compare")
         await pilot.press("c")
         await until(pilot, lambda: "✓•" not in frame(pilot))
         await pilot.press("space", "down", "down", "space")
@@ -471,9 +471,9 @@ async def test_two_strategies_side_by_side() -> None:
             pilot,
             "Side by side",
             "difference",
-            "on a GPU",
+            "total per GPU",
             "peak in",
-            "waits of a step",
+            "waiting per step",
             "Changes for ",
             "host memory",
         )
@@ -524,7 +524,7 @@ async def test_nothing_is_written_for_a_strategy_that_does_not_fit(here: Path) -
         assert at is not None
         over = gib_text(screen._rows[at].candidate.device_used_bytes_per_gpu - 80 * GIB)
         await pilot.press("w")
-        await shows(pilot, "launch.sh", f"does not fit ({over} over): nothing is written", "take")
+        await shows(pilot, "launch.sh", f"does not fit ({over} too much): nothing is written", "take")
         asking = pilot.app.screen
         await until(pilot, lambda: getattr(asking, "_versions", None) is not None)
         await pilot.press("w")
@@ -583,9 +583,9 @@ async def test_ascii_has_a_letter_for_each_part() -> None:
 async def test_ascii_has_the_same_layout(size: str) -> None:
     async with WizardApp(RecordedState(ascii_only=True)).run_test(size=SIZES[size]) as pilot:
         screen = await opened(pilot)
-        head = next(line for line in rows(pilot) if "on a GPU" in line)
+        head = next(line for line in rows(pilot) if "per GPU" in line)
         for row in table(pilot):
-            assert row.index("GiB") + 3 == head.index("on a GPU") + 8
+            assert row.index("GiB") + 3 == head.index("per GPU") + 7
             assert row.index("|") == head.index("|")
             assert "~" not in row[row.index("GiB") :]
         shown = [frame(pilot)]
@@ -595,7 +595,7 @@ async def test_ascii_has_the_same_layout(size: str) -> None:
             (["end"], "Changes to your script"),
             (["escape", "c", "down", "c"], "Side by side"),
             (["escape", "w"], "launch.sh"),
-            (["escape", "question_mark"], "OK fits, FAIL does not"),
+            (["escape", "question_mark"], "OK fits; FAIL does not"),
         ):
             await pilot.press(*keys)
             await until(pilot, lambda words=waits: words in " ".join(frame(pilot).split()))
@@ -619,7 +619,7 @@ async def test_narrow_screen_lists_missing_keys_in_help() -> None:
         assert "w write" in last
         assert " … ? help" in last
         await pilot.press("question_mark", "end")
-        await shows(pilot, "Mark a row to compare")
+        await shows(pilot, "compare the")
         assert "…" not in rows(pilot)[-1]
 
 
@@ -706,13 +706,13 @@ def test_summary_when_nothing_fits(here: Path) -> None:
     assert answers(here, model="7b")[1].startswith("Fits: not known without layers")
     nothing = answers(here, model="Llama-3.1-405B", host_memory="10GB", gpu="A100-40G", nodes="1")
     assert nothing[1].startswith("Fits: none of ")
-    assert nothing[1].endswith(" GiB over.")
-    assert nothing[0] == "Use: nothing fits."
+    assert nothing[1].endswith(" GiB too much.")
+    assert nothing[0] == "Use: no strategy fits."
     assert "nothing fits either" in nothing[2]
     slow = answers(here, model="DeepSeek-V3")
-    assert "strategies in practice; ZeRO-3 + NVMe" in slow[1]
-    assert slow[0] == "Use: nothing fits in practice."
+    assert "strategies is fast enough; ZeRO-3 + NVMe" in slow[1]
+    assert slow[0] == "Use: no strategy; all that fit are too slow."
     then = answers(here, model="Llama-3.1-70B", gpu="A100-80G", host_memory="10GB", more_gpus="120")
-    assert "nothing fits" in then[0]
-    assert "fits then (128 on 16 nodes" in then[2]
-    assert answers(here, more_gpus="1")[2] == "With 1 more GPU: not planned; 9 do not fill nodes of 8."
+    assert "no strategy fits" in then[0]
+    assert "it fits then (128 on 16 nodes" in then[2]
+    assert answers(here, more_gpus="1")[2] == "With 1 more GPU: not planned, 9 GPUs do not fill nodes of 8."

@@ -168,7 +168,7 @@ class TestWatching:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await until(pilot, lambda: state.samples > 2)
             await pilot.press("s")
-            await shows(pilot, "Distinct stacks")
+            await shows(pilot, "All stacks, grouped")
             samples = state.samples
             await pilot.pause(0.2)
             assert state.samples == samples
@@ -183,7 +183,7 @@ class TestWatching:
             await until(pilot, lambda: state.samples > 2)
             below = triage_screen(pilot)
             await pilot.press("s")
-            await shows(pilot, "Distinct stacks")
+            await shows(pilot, "All stacks, grouped")
             samples = state.samples
             below.post_message(below.Sampled([found], [], 0.0))
             await pilot.pause(0.2)
@@ -335,10 +335,10 @@ class TestNews:
 
     def test_a_rank_that_had_ended_by_the_last_sample_is_named(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        assert end_text(found) == "train.py has ended. No rank was seen to end before the others."
+        assert end_text(found) == "train.py has ended. No rank was seen to end first."
         first = msgspec.structs.replace(found.ranks[1], state="zombie", where=None)
         found = msgspec.structs.replace(found, ranks=[found.ranks[0], first, *found.ranks[2:]])
-        assert end_text(found) == "train.py has ended. First rank 1: had ended by 17:34:05, how is not known."
+        assert end_text(found) == "train.py has ended. First rank 1: ended before 17:34:05, the reason is not known."
 
     @walk
     async def test_the_missing_cause_is_reported_until_one_is_known(self, tmp_path: Path) -> None:
@@ -347,10 +347,10 @@ class TestNews:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "No distributed job")
             await pilot.press("f")
-            await shows(pilot, "No cause is known yet")
+            await shows(pilot, "No cause yet")
             state.switched = True
             await shows(pilot, "97%")
-            await until(pilot, lambda: "No cause is known yet" not in frame(pilot))
+            await until(pilot, lambda: "No cause yet" not in frame(pilot))
 
 
 class TestOld:
@@ -372,7 +372,7 @@ class TestOld:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%", ", every")
             await pilot.press("s")
-            await shows(pilot, "Distinct stacks", "sampled at 17:34:05, esc leaves")
+            await shows(pilot, "All stacks, grouped", "sampled at 17:34:05, esc leaves")
             state.stuck = True
             await pilot.press("escape")
             await shows(pilot, "17:34:05, sampling…")
@@ -383,7 +383,7 @@ class TestOld:
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
             await pilot.press("p", "s")
-            await shows(pilot, "Distinct stacks")
+            await shows(pilot, "All stacks, grouped")
             samples = state.samples
             await pilot.press("escape")
             await shows(pilot, ", paused")
@@ -410,7 +410,7 @@ class TestJobs:
             await pilot.press("n")
             await shows(pilot, "Jobs of this machine", "torchrun (pid 4713)")
             await pilot.press("3")
-            await shows(pilot, "torchrun (pid 4713)", "starting 97%")
+            await shows(pilot, "torchrun (pid 4713)", "starting, 97% sure")
 
     @walk
     async def test_ctrl_k_asks_before_the_job_is_stopped(self, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ class TestJobs:
         async with WizardApp(LiveState(lambda _: reports), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "torchrun (pid 4711)", "n next job")
             await pilot.press("n")
-            await shows(pilot, "torchrun (pid 4712)", "making progress 97%")
+            await shows(pilot, "torchrun (pid 4712)", "making progress, 97% sure")
 
     @walk
     async def test_missing_access_is_shown_on_top(self, tmp_path: Path) -> None:
@@ -517,10 +517,10 @@ class TestDrill:
             await pilot.press("enter")
             await shows(pilot, "Rank 0", "w why   s stacks")
             await pilot.press("s")
-            await shows(pilot, "Distinct stacks", "ranks 1–3")
+            await shows(pilot, "All stacks, grouped", "ranks 1–3")
             assert rows(pilot)[-1].split() == ["?", "help", "q", "quit"], "nothing is offered that does nothing"
             await pilot.press("question_mark")
-            await shows(pilot, "Help › Distinct stacks")
+            await shows(pilot, "Help › All stacks, grouped")
             await pilot.press("escape", "escape", "w")
             await shows(pilot, "Diagnosis")
 

@@ -87,7 +87,7 @@ def test_ended_producer_thread_is_named(text: str, name: str) -> None:
     (begins,) = lines_with(text, f"def {name}(")
     (gets,) = lines_with(text, "inbox.get()")
     assert cause == "python-lock"
-    assert f"no living thread fills: {name} (train.py:{begins}), which puts into it, has ended" in why
+    assert f"no running thread fills: {name} (train.py:{begins}), which puts into it, has ended" in why
     assert where == f"{SCRIPT}:{gets}"
 
 
@@ -97,7 +97,7 @@ def test_ended_producer_thread_is_named(text: str, name: str) -> None:
 def test_living_producer_thread_is_no_starved_queue(text: str, name: str, cause: str) -> None:
     cause_found, why, _ = queue_verdict(text, [ThreadStack("reader", [StackFrame(f"Reader.{name}", SCRIPT, 8)])], [])
     assert cause_found == cause
-    assert "no living thread" not in why
+    assert "no running thread" not in why
 
 
 def test_error_of_the_ended_producer_is_reported() -> None:
@@ -107,4 +107,4 @@ def test_error_of_the_ended_producer_is_reported() -> None:
 
 
 def test_function_run_by_a_process_is_no_producer_thread() -> None:
-    assert "no living thread" not in queue_verdict(PROCESS, [], [])[1]
+    assert "no running thread" not in queue_verdict(PROCESS, [], [])[1]

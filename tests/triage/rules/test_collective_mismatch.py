@@ -171,7 +171,9 @@ def test_helper_called_from_two_lines_is_distinguished_by_its_callers() -> None:
     early, late = (stack("all_reduce", ("<module>", 99), ("main", line), ("sync", 2)) for line in (5, 6))
     verdict = verdict_of(text, early, late, late)
     assert (verdict.culprits, verdict.where, verdict.branch) == ([0], f"{SCRIPT}:2", f"{SCRIPT}:4")
-    assert "called from train.py:5. Ranks 1, 2 have gone on to the one called from train.py:6" in verdict.why
+    assert (
+        "called from train.py:5. Ranks 1, 2 do not join it: they wait in the one called from train.py:6" in verdict.why
+    )
 
 
 def test_places_text_of_several_places() -> None:

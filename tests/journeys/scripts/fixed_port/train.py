@@ -1,6 +1,7 @@
 """Starts its ranks itself; they meet at a port that never changes."""
 
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -10,12 +11,17 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 PORT = 12355
 
 
+def read():
+    time.sleep(0.1)
+    return torch.randn(4, 8)
+
+
 def worker(rank, world, steps):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{PORT}", rank=rank, world_size=world)
     model = DDP(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(steps):
-        loss = model(torch.randn(4, 8)).square().mean()
+        loss = model(read()).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -9,6 +9,10 @@ def init_distributed_mode():
     torch.set_num_threads(1)
 
 
+def finish():
+    dist.destroy_process_group()
+
+
 def get_rank():
     return dist.get_rank() if dist.is_initialized() else 0
 

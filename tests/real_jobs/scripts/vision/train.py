@@ -33,6 +33,7 @@ def main(args):
             accuracy = evaluate(model, held_out)
             best = max(best, accuracy)
             print(f"epoch {epoch} accuracy {accuracy:.2f} best {best:.2f}")
+    comms.finish()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""A job that is watched: its verdict over all samples, and the last verdict that lasted."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from . import phrases
+from .rules.straggler import OTHERS_WAIT
+from .time_shares import LEAST_FOR_TREND, History, extend_history, time_shares
+from .types import JobReport, Verdict
+
+SLOW_RANK_CONFIDENCE = 0.75
+
+
+class WatchedJob(NamedTuple):
+    """A job as of its last sample.
+
+    ``history`` has the activities of its ranks since it makes progress. ``lasting`` is the last report whose verdict
+    was given twice in a row: what a job shows while it is being ended is not its verdict.
+    """
+
+    report: JobReport
+    history: History
+    lasting: JobReport
+
+
+def follow_job(before: WatchedJob | None, now: JobReport) -> WatchedJob:
+    """Take a new report of a job."""
+    goes_on = now.verdict.state == "progressing"
+    history = extend_history(before.history if before and goes_on else {}, now)
+    report = _with_slow_rank(now, history) if goes_on and now.verdict.cause is None else now
+    if before is None or _essence(before.report.verdict) == _essence(report.verdict):
+        return WatchedJob(report, history, report)
+    return WatchedJob(report, history, before.lasting)
+
+
+def report_at_end(watched: WatchedJob, last: JobReport) -> JobReport:
+    """Return the report of a job that has ended: a hang that lasted, not the progress of ranks that are being ended."""
+    ends = last.verdict.state in ("progressing", "starting", "unknown")
+    return watched.lasting if ends and watched.lasting.verdict.state == "hung" else last
+
+
+def _essence(verdict: Verdict) -> tuple[object, ...]:
+    return verdict.state, verdict.cause, verdict.culprits
+
+
+def _with_slow_rank(report: JobReport, history: History) -> JobReport:
+    """Return the report with the verdict that one rank sets the pace, if the shares of time show one."""
+    rows = [row for row in time_shares(history) if row.samples >= LEAST_FOR_TREND]
+    waits = {row.rank: row.shares.get("collective", 0.0) for row in rows}
+    slow = [rank for rank, share in waits.items() if share <= 1 - OTHERS_WAIT]
+    others = [rank for rank in waits if rank not in slow]
+    if len(slow) != 1 or not others or sum(waits[rank] for rank in others) / len(others) < OTHERS_WAIT:
+        return report
+    row = next(row for row in report.ranks if row.rank == slow[0])
+    share = round(100 * sum(waits[rank] for rank in others) / len(others))
+    text = (
+        f"The job runs at the pace of rank {row.rank}: {share}% of the samples of "
+        f"{phrases.mid_sentence(phrases.ranks_phrase(others))} show them waiting in a collective, and "
+        f"{round(100 * waits[row.rank])}% of those of rank {row.rank}. It was last at {phrases.short_place(row.where)}."
+    )
+    verdict = msgspec.structs.replace(
+        report.verdict,
+        cause="straggler-rank",
+        culprits=slow,
+        where=row.where,
+        why=text,
+        confidence=SLOW_RANK_CONFIDENCE,
+        findings=["job.straggler"],
+    )
+    return msgspec.structs.replace(report, verdict=verdict)

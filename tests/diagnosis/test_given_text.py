@@ -1,0 +1,14 @@
+"""The kind of a line or a paste."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.diagnosis.given_text import classify_given
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("train.py", "script"), ("train.ipynb", "script"), ("job.log", "log"), ("out", "log")]
+)
+def test_path_is_a_script_a_notebook_or_a_log(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / name).write_text("x = 1\n")
+    assert classify_given(str(tmp_path / name)) == (kind, str(tmp_path / name))
