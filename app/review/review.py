@@ -5,7 +5,7 @@ unbound name may be read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -15,20 +15,15 @@ from ..text.diff import unified_diff
 from ..training_script.edits import Edit
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
-from .rules import device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
+from .rules import conditional_collective, device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
+# The rules that read one file. Those of ``divergences`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
-    "DW217": divergences.check("DW217"),
-    "DW401": divergences.check("DW401"),
-    "DW402": divergences.check("DW402"),
-    "DW403": divergences.check("DW403"),
-    "DW404": divergences.check("DW404"),
-    "DW405": divergences.check("DW405"),
-    "DW406": divergences.check("DW406"),
+    "DW401": conditional_collective.check,
 }
 MOST_ROUNDS = 10
 MOST_TRIALS = 25
@@ -44,7 +39,7 @@ def review_text(
     """
     try:
         script = Script(text, path)
-        found = list(_detect(script))
+        found = _detect(script, through_calls=rules is None or not divergences.RULES.isdisjoint(rules))
         trials = _Trials(script, found)
         findings = [
             _public(rule, finding, script, trials, knowledge)
@@ -90,9 +85,12 @@ def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
     ]
 
 
-def _detect(script: Script) -> Iterator[tuple[str, Violation]]:
-    for rule, check in RULES.items():
-        yield from ((rule, found) for found in check(script))
+def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation]]:
+    found = [(rule, violation) for rule, check in RULES.items() for violation in check(script)]
+    if through_calls:
+        known = [violation for rule, violation in found if rule == "DW401"]
+        found += divergences.check(script, known)
+    return found
 
 
 def _public(rule: str, found: Violation, script: Script, trials: "_Trials", knowledge: Knowledge) -> ReviewFinding:
@@ -128,7 +126,10 @@ def _fix(rule: str, found: Violation, patch: Patch, trials: "_Trials") -> RuleFi
 
 
 class _Trials:
-    """Trials of the patches of one file. Each runs all rules on the patched text, so that their number is limited."""
+    """Trials of the patches of one file. Each runs the rules on the patched text, so that their number is limited.
+
+    What other ranks do is followed through calls and imports again only where the patch moves a collective.
+    """
 
     def __init__(self, script: Script, found: list[tuple[str, Violation]]) -> None:
         self.script = script
@@ -149,7 +150,8 @@ class _Trials:
             return f"was tried and is not offered: {error.message}", ""
         if unbound := result.names.unresolved() - self.unbound:
             return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
-        left, key = _keys(result, _detect(result)), _key(self.script, rule, found)
+        left = _keys(result, _detect(result, through_calls=rule in divergences.RULES))
+        key = _key(self.script, rule, found)
         if left[key] >= self.before[key]:
             return "was tried and is not offered: the finding would stay", ""
         if new := sorted(key[0] for key in left if left[key] > self.before[key]):

@@ -8,8 +8,7 @@ import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
-from ..training_script.model.divergences import OverBudget, divergences
-from ..training_script.model.sequences import Divergence
+from ..training_script.model.divergences import Divergences, divergences
 from ..training_script.name_resolution import Names
 from ..training_script.rank_conditions import RankConditions
 from ..training_script.rank_expressions import RankValues
@@ -31,12 +30,9 @@ class Script:
         self.tests = RankConditions(self.ranks)
 
     @cached_property
-    def divergences(self) -> list[Divergence]:
-        """Where the ranks of the program part; empty if the program is too large to be evaluated."""
-        try:
-            return divergences(self.source.tree, Path(self.source.path), self.source.text)
-        except (OverBudget, RecursionError):
-            return []
+    def divergences(self) -> Divergences:
+        """The places where the ranks of the program part."""
+        return divergences(self.source.tree, Path(self.source.path), self.source.text)
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

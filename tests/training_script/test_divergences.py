@@ -16,7 +16,7 @@ def places(tmp_path: Path, code: str) -> list[tuple[str, str]]:
     script = tmp_path / "train.py"
     text = source(code)
     script.write_text(text)
-    found = divergences(ast.parse(text), script, text)
+    found = divergences(ast.parse(text), script, text).found
     return [
         (each.first.kind, Path(each.first.site.path).read_text().splitlines()[each.first.site.line - 1])
         for each in found

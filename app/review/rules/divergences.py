@@ -3,27 +3,26 @@
 DW401 is also found by ``conditional_collective``, which knows patches; what it finds is not reported here again.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
+from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import LOCAL
-from ...training_script.model.sequences import Divergence, Site
+from ...training_script.model.sequences import Site
 from ..rule_context import Script, Violation
-from . import conditional_collective
 
 CONFIDENCE = {"DW401": 0.85, "DW402": 0.85, "DW403": 0.8, "DW404": 0.75, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 
 
-def check(rule: str) -> Callable[[Script], list[Violation]]:
-    """Return the check of one rule."""
+RULES = frozenset(CONFIDENCE)
 
-    def found(script: Script) -> list[Violation]:
-        known = conditional_collective.check(script)
-        new = [each for each in script.divergences if rule_of(each) == rule]
-        violations = [_violation(script, rule, each) for each in new if not _is_known(script, each, known)]
-        return [*known, *violations] if rule == "DW401" else violations
 
-    return found
+def check(script: Script, known: list[Violation]) -> Iterator[tuple[str, Violation]]:
+    """Yield what violates one of ``RULES``, without the ``known`` violations of ``conditional_collective``."""
+    for each in script.divergences.found:
+        if not _is_known(script, each, known):
+            rule = rule_of(each)
+            yield rule, _violation(script, rule, each)
 
 
 def rule_of(found: Divergence) -> str:

@@ -1,30 +1,49 @@
-"""Where the ranks of a program do different things: all functions of a script, each pair of ranks."""
+"""The places where ranks of a program do different things: all functions of a script, each pair of ranks."""
 
 import ast
 from pathlib import Path
+from typing import NamedTuple
 
-from .evaluate import Evaluation, OverBudget
+from .budget import Budget, OverBudget
+from .comparison import Comparison, Divergence
+from .functions import Evaluation
 from .items import Called, Item, sequence
 from .keys import RANKS
-from .program import ABOUT_RANKS, ClassRef, FunctionRef, Module, Program
-from .sequences import Comparison, Divergence, End, Node, Site
-from .sequences import OverBudget as ComparisonOverBudget
+from .program import Program, concerns_ranks
+from .sequences import End, Node, Site
+from .values import ClassRef, FunctionRef, Module
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2))
+MOST_STEPS = 400_000  # expressions and statements evaluated, nodes compared
 
 
-def divergences(tree: ast.Module, path: Path, text: str) -> list[Divergence]:
-    """Return where ranks part in a script and in the functions of it that it does not call itself.
+class Divergences(NamedTuple):
+    """The divergences of a script. ``complete``: it could be followed to its end within the steps that are allowed."""
 
-    Raises:
-        OverBudget: It needs more steps than are allowed.
-    """
-    if not ABOUT_RANKS.search(text):
-        return []
-    program = Program(path)
-    module = Module(path.stem, str(path), tree, path.name == "__init__.py")
-    whole = Evaluation(program)
-    whole.seeded = "seed(" in text
+    found: list[Divergence]
+    complete: bool
+
+
+def divergences(tree: ast.Module, path: Path, text: str) -> Divergences:
+    """Return where ranks part in a script and in the functions of it that it does not call itself."""
+    found: list[Divergence] = []
+    if not concerns_ranks(text):
+        return Divergences(found, complete=True)
+    budget = Budget(MOST_STEPS)
+    whole = Evaluation(Program(path), "seed(" in text, budget)
+    try:
+        module = Module(str(path), tree)
+        for root in _roots(whole, module):
+            for first, second in PAIRS:
+                new = Comparison(whole.keys, RANKS[first], RANKS[second], budget).run(root)
+                found += [each for each in new if not any(each.first.site == known.first.site for known in found)]
+    except (OverBudget, RecursionError):
+        return Divergences(found, complete=False)
+    return Divergences(found, complete=True)
+
+
+def _roots(whole: Evaluation, module: Module) -> list[Node]:
+    """Return the sequences of a script: that of its statements, and those of functions that it does not call."""
     roots: list[Node] = [sequence(whole.run_script(module), End("return", None))]
     for function in _functions(module):
         name = "" if isinstance(function.node, ast.Lambda) else function.node.name
@@ -35,17 +54,7 @@ def divergences(tree: ast.Module, path: Path, text: str) -> list[Divergence]:
             after = FunctionRef(module, leave[1], function.env, function.owner)
             items.append(Called(whole.run_function(after), _place(after)))
         roots.append(sequence(items, End("return", None)))
-    found: list[Divergence] = []
-    for root in roots:
-        for first, second in PAIRS:
-            try:
-                new = Comparison(whole.keys, RANKS[first], RANKS[second]).run(root)
-            except ComparisonOverBudget:
-                continue
-            for each in new:
-                if not any(known.first.site == each.first.site for known in found):
-                    found.append(each)
-    return found
+    return roots
 
 
 def _functions(module: Module) -> list[FunctionRef]:
@@ -61,6 +70,3 @@ def _functions(module: Module) -> list[FunctionRef]:
 
 def _place(function: FunctionRef) -> Site:
     return Site(function.module.path, function.node.lineno, function.node.col_offset + 1, function.node.lineno)
-
-
-__all__ = ["OverBudget", "divergences"]

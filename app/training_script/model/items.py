@@ -17,7 +17,7 @@ class Branch(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """A loop. ``amount``: what decides the number of rounds. ``free``: it may differ between ranks, as in ``join()``."""
+    """A loop. ``amount``: what decides the number of rounds. ``free``: ranks may differ in it, as in ``join()``."""
 
     amount: Key
     site: Site
@@ -50,7 +50,7 @@ Item = Event | Branch | Rounds | Leave | Attempt | Called
 
 
 class Summary:
-    """What a function does, over its parameters. ``returned``: its result, set by the evaluation."""
+    """The steps of a function, over its parameters."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []

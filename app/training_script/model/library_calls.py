@@ -1,4 +1,4 @@
-"""What calls of libraries mean to other ranks: data for the evaluation of programs.
+"""Calls of libraries that concern other ranks: data for the evaluation of programs.
 
 Sources: the API references of torch 2.13, accelerate 1.x, lightning fabric 2.x, deepspeed 0.18, horovod 0.28, mpi4py 4.
 """
