@@ -8,10 +8,14 @@ class OverBudget(Exception):
 class Budget:
     """The steps that are left."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_whole", "left")
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, left: int, whole: "Budget | None" = None) -> None:
+        self.left, self._whole = left, whole
+
+    def part(self, most: int) -> "Budget":
+        """Return a budget of at most ``most`` steps, which this one has to pay as well."""
+        return Budget(most, self)
 
     def spend(self) -> None:
         """Count one step.
@@ -22,3 +26,5 @@ class Budget:
         self.left -= 1
         if self.left < 0:
             raise OverBudget
+        if self._whole:
+            self._whole.spend()

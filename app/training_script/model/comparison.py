@@ -1,10 +1,13 @@
 """Comparison of the sequences of two ranks, step by step."""
 
+from collections import Counter
 from typing import Literal, NamedTuple
 
-from .budget import Budget
+from .budget import Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank
 from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, leaving
+
+MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 
 
 class Divergence(NamedTuple):
@@ -31,13 +34,17 @@ class Comparison:
     def __init__(self, keys: Keys, first: Rank, second: Rank, budget: Budget) -> None:
         self.keys, self.ranks, self.budget = keys, (first, second), budget
         self.found: list[Divergence] = []
+        self._visits: Counter[tuple[int, int]] = Counter()
         self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
         self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
 
-    def run(self, root: Node) -> list[Divergence]:
-        """Return where the two ranks part in ``root``, each place once."""
-        self._compare(root, root, None, 0, ())
-        return self.found
+    def run(self, root: Node) -> bool:
+        """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
+        try:
+            self._compare(root, root, None, 0, ())
+        except OverBudget:
+            return False
+        return True
 
     def _compare(
         self,
@@ -59,7 +66,10 @@ class Comparison:
             if a is b and not a.spread & (BY_RANK | LOCAL):
                 return ends
             if a is b:
-                decided, by = None, 0
+                decided, by, assumed = None, 0, {}
+            self._visits[id(a), id(b)] += 1
+            if self._visits[id(a), id(b)] > MOST_VISITS:
+                return ends
             key = (id(a), id(b), frozenset(assumed.items()))
             if key in self._known:
                 return ends

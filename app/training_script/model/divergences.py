@@ -14,7 +14,8 @@ from .sequences import End, Node, Site
 from .values import ClassRef, FunctionRef, Module
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2))
-MOST_STEPS = 400_000  # expressions and statements evaluated, nodes compared
+MOST_STEPS = 100_000  # expressions and statements evaluated, nodes compared
+MOST_COMPARED = 10_000  # nodes of one function, for one pair of ranks
 
 
 class Divergences(NamedTuple):
@@ -27,19 +28,23 @@ class Divergences(NamedTuple):
 def divergences(tree: ast.Module, path: Path, text: str) -> Divergences:
     """Return where ranks part in a script and in the functions of it that it does not call itself."""
     found: list[Divergence] = []
+    complete = True
     if not concerns_ranks(text):
-        return Divergences(found, complete=True)
+        return Divergences(found, complete)
     budget = Budget(MOST_STEPS)
     whole = Evaluation(Program(path), "seed(" in text, budget)
     try:
         module = Module(str(path), tree)
         for root in _roots(whole, module):
             for first, second in PAIRS:
-                new = Comparison(whole.keys, RANKS[first], RANKS[second], budget).run(root)
-                found += [each for each in new if not any(each.first.site == known.first.site for known in found)]
+                comparison = Comparison(whole.keys, RANKS[first], RANKS[second], budget.part(MOST_COMPARED))
+                complete &= comparison.run(root)
+                found += [
+                    each for each in comparison.found if not any(each.first.site == known.first.site for known in found)
+                ]
     except (OverBudget, RecursionError):
-        return Divergences(found, complete=False)
-    return Divergences(found, complete=True)
+        complete = False
+    return Divergences(found, complete)
 
 
 def _roots(whole: Evaluation, module: Module) -> list[Node]:

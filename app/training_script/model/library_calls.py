@@ -104,6 +104,9 @@ FUNCTIONS: dict[str, Effect] = {
     },
 }
 
+# They are not read where they are found next to a script, as in their own repository.
+LIBRARIES = {name.partition(".")[0] for name in FUNCTIONS}
+
 # By the role of the object: its methods.
 METHODS: dict[str, dict[str, Effect]] = {
     "ddp": {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ..source import decode_source
+from .library_calls import LIBRARIES
 from .values import Module
 
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
@@ -43,7 +44,9 @@ class Program:
         """Return the module that an import in ``importer`` names, or None if it is no file of the program."""
         key = (importer.path if level else "", "." * level + name)
         if key not in self._imported:
-            if level:
+            if not level and name.partition(".")[0] in LIBRARIES:
+                self._imported[key] = None
+            elif level:
                 self._imported[key] = self._at(Path(importer.path).parents[level - 1], name)
             else:
                 found = (self._at(root, name) for root in self._roots_with(name.partition(".")[0]))
