@@ -14,11 +14,11 @@ from ..text.diff import unified_diff
 from ..training_script.cells import Notebook
 from ..training_script.source import NEWLINE, read_source
 from .patches.apply_edits import apply_edits
-from .review import apply_patches, review_text
+from .review import apply_patches, review_script, review_text
 from .rule_table import UNUSED_IGNORE, rules_with_texts
 from .settings import ReviewSettings
 from .suppressions import suppressions_in, unsuppressed, unused_suppressions
-from .types import CellPlace, Patched, ReviewedFile, ReviewFinding, RuleFix, SkippedFile, SourceLine
+from .types import CellPlace, Patched, ReviewedFile, ReviewedSource, ReviewFinding, RuleFix, SkippedFile, SourceLine
 
 NOTEBOOK = ".ipynb"
 LINES_OR_CODE = re.compile(r"`[^`]*`|\blines? \d+(?:, \d+)*")
@@ -58,14 +58,14 @@ def review_or_skip(
     try:
         _, text, encoding = read_source(path)
         absolute = str(path.absolute())
-        findings, excerpts = review_source(text, absolute, settings, knowledge)
+        findings, excerpts, complete = review_source(text, absolute, settings, knowledge)
         patched = None
         if safeties and any(finding.fix for finding in findings):
             after, done = apply_patches(
-                text, lambda changed: review_source(changed, absolute, settings, knowledge)[0], safeties
+                text, lambda changed: review_source(changed, absolute, settings, knowledge).findings, safeties
             )
             patched = Patched(before=text, after=after, encoding=encoding, done=done) if after != text else None
-        return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched)
+        return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched, complete=complete)
     except UserError as error:
         return SkippedFile(str(path), error.message.replace(str(path.absolute()), str(path)), error.next_step)
     except (RecursionError, MemoryError):
@@ -75,10 +75,8 @@ def review_or_skip(
         return SkippedFile(str(path), problem, f"the traceback is in {log_traceback()}")
 
 
-def review_source(
-    text: str, path: str, settings: ReviewSettings, knowledge: Knowledge
-) -> tuple[list[ReviewFinding], list[list[SourceLine]]]:
-    """Return the findings in the text of a file, and for each the lines around it.
+def review_source(text: str, path: str, settings: ReviewSettings, knowledge: Knowledge) -> ReviewedSource:
+    """Return the review of the text of a file.
 
     Raises:
         UserError: The text is not valid Python, or no notebook with Python code.
@@ -86,7 +84,7 @@ def review_source(
     code, notebook = _code(text, path)
     every = rules_with_texts(knowledge)
     ran = settings.rules(every)
-    findings = review_text(code, path, knowledge, ran)
+    findings, complete = review_script(code, path, knowledge, ran)
     if comments := suppressions_in(code):
         unused = unused_suppressions(findings, comments, path, ran=ran, known=every)
         findings = unsuppressed(findings, comments)
@@ -98,7 +96,7 @@ def review_source(
     ]
     lines = notebook.lines if notebook else NEWLINE.split(text) if findings else []
     excerpts = [_excerpt(finding, lines, notebook) for finding in findings]
-    return _in_file(findings, notebook), excerpts
+    return ReviewedSource(_in_file(findings, notebook), excerpts, complete)
 
 
 def _code(text: str, path: str) -> tuple[str, Notebook | None]:

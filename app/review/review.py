@@ -32,14 +32,28 @@ MOST_TRIALS = 25
 def review_text(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
 ) -> list[ReviewFinding]:
-    """Return the findings of the rules (all, or those named) in ``text``, by line; ``path`` is only reported.
+    """Return the findings of the rules (all, or those named) in ``text``, by line.
 
     Raises:
         UserError: ``text`` is not valid Python; names the line.
     """
+    return review_script(text, path, knowledge, rules)[0]
+
+
+def review_script(
+    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
+) -> tuple[list[ReviewFinding], bool]:
+    """Return the findings in ``text``, by line, and whether all calls could be followed.
+
+    Imports are followed from ``path``; the file itself is not read.
+
+    Raises:
+        UserError: ``text`` is not valid Python; names the line.
+    """
+    through_calls = rules is None or not divergences.RULES.isdisjoint(rules)
     try:
         script = Script(text, path)
-        found = _detect(script, through_calls=rules is None or not divergences.RULES.isdisjoint(rules))
+        found = _detect(script, through_calls=through_calls)
         trials = _Trials(script, found)
         findings = [
             _public(rule, finding, script, trials, knowledge)
@@ -48,7 +62,8 @@ def review_text(
         ]
     except RecursionError as error:
         raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
-    return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
+    findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
+    return findings, not through_calls or script.divergences.complete
 
 
 def apply_patches(
@@ -104,7 +119,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         end_line=found.end_line,
         message=found.message,
         why=spec.why,
-        severity=found.severity or spec.severity,
+        severity="info" if rule in divergences.RULES and script.is_test else found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
         fix=_fix(rule, found, found.patch(), trials) if found.patch else None,

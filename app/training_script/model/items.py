@@ -55,6 +55,7 @@ class Summary:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.complete = False
+        self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
 
