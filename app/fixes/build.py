@@ -178,6 +178,7 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         text=made.text,
         commands=made.commands,
         files=made.files,
+        environ=made.environ,
     )
 
 
