@@ -71,6 +71,7 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
         written=written_paths(relaunch),
         steady_s=steady_s,
         before=f"the job was {report.verdict.state}",
+        other_command=is_started_by_fix(report, fix),
         environ=environ,
     )
 
@@ -154,7 +155,13 @@ def question_lines(plan: ProofPlan) -> list[str]:
         more = [f"and {len(written) - SHOWN} more"] if len(written) > SHOWN else []
         lines += ["The script writes to (redirected to a copy, removed afterwards):", *written[:SHOWN], *more]
     lines.append("Your files do not change. W&B, MLflow, Comet, ClearML and the Hugging Face Hub are set to offline.")
+    lines.append("Network connections are not cut: what the script sends to a database or a service arrives there.")
     return lines
+
+
+def is_started_by_fix(report: JobReport, fix: Fix) -> bool:
+    """Return whether the command line of a fix starts the ranks of a job that no launcher had started."""
+    return bool(fix.start) and report.job.launcher == "python"
 
 
 def refuse_other_users(report: JobReport) -> None:
