@@ -130,7 +130,9 @@ class CaseFacts:
         found: list[Place] = []
         if report and report.verdict.cause == cause:
             verdict = report.verdict
-            who = f"rank {rank_ranges(verdict.culprits)}" if verdict.culprits else "the ranks"
+            there = [row.rank for row in report.ranks if row.where == verdict.where]
+            ranks = [rank for rank in verdict.culprits if rank in there] or verdict.culprits
+            who = f"rank {rank_ranges(ranks)}" if ranks else "the ranks"
             for where, label in ((verdict.branch, "the condition"), (verdict.where, who)):
                 if where and (place := self.place(where, label)):
                     found.append(place)
