@@ -156,6 +156,7 @@ class TracebackAssembler:
             outer=last if last != root.exception else "",
             collective=_collective(parts[0].frames),
             raised_in_script=bool(root.frames) and not LIBRARY.search(root.frames[-1].file),
+            in_script=any(own),
         )
 
 

@@ -122,6 +122,7 @@ class Traceback(msgspec.Struct, frozen=True):
     outer: str = ""  # the last exception of the chain, if it is another one
     collective: str = ""  # the torch.distributed function in which it was raised
     raised_in_script: bool = False  # its innermost frame is in the user's code
+    in_script: bool = False  # it has a frame in the user's code
 
     @property
     def location(self) -> str:

@@ -18,14 +18,18 @@ from ...app.fixes.types import Fix, done_text, editable_place
 from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
+from ...app.triage.job_text import job_line
+from ...app.triage.rank_groups import job_title
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
 from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
+from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
 from ..shell.proof_run import PROBE_LIMIT_S, ProofRun
+from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import TICK_S, ProgressLine
 from .text import fix_parts, part_as_text, safety_content
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from ...app.fixes.proof_plan import ProofPlan
     from ...app.fixes.records import AppliedFix
 
+NO_JOB = "none"  # the id of the row for a fix without a job
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
 
@@ -122,8 +127,26 @@ class FixScreen(WizardScreen):
     def on_mount(self) -> None:
         self.state.record_navigation("fix", self._cause)
         self.show_header(self._entry.title)
-        self.run_worker(self._build(), group="make", exclusive=True)
         self.set_interval(TICK_S, self._show_proof)
+        jobs = self.state.jobs_for_fix(self._cause) if self._report is None else [self._report]
+        if len(jobs) > 1:
+            rows = [Choice(each.job.id, safe_content(job_title(each))) for each in jobs]
+            dialog = PickDialog("Which job is the fix for?", [*rows, Choice(NO_JOB, "None of these jobs")])
+            self.app.push_screen(dialog, callback=lambda id_: self._chosen(jobs, id_))
+        else:
+            self._begin(jobs, next((each.job.id for each in jobs), NO_JOB))
+
+    def _chosen(self, jobs: Sequence[JobReport], id_: str | None) -> None:
+        if id_ is None:
+            self.app.call_later(self.wizard.back)  # not in the pump of this screen, which ends with it
+        else:
+            self._begin(jobs, id_)
+
+    def _begin(self, jobs: Sequence[JobReport], chosen: str) -> None:
+        """Build the fixes for the job with this id, the only one whose files they change."""
+        self._report = next((each for each in jobs if each.job.id == chosen), None)
+        self.show_header(facts=job_line(self._report) if self._report else "")
+        self.run_worker(self._build(), group="make", exclusive=True)
 
     async def _build(self) -> None:
         flow = self._flow()
