@@ -14,8 +14,7 @@ from ...knowledge.schema import Knowledge, Safety
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..fixes.apply import apply_fix
-from ..fixes.records import AppliedFix
-from ..fixes.types import FilePatch, Fix
+from ..fixes.patch_walk import Written, fix_of_review, written_lines
 from ..options import Options, knowledge_for
 from ..review import output_formats
 from ..review.file_review import review_source
@@ -163,14 +162,9 @@ def _apply(
         print_progress("nothing applied: no patch with the allowed safety")
         return [*reviewed]
     done = [finding for patched in changed.values() for finding in patched.done]
-    fix = Fix(
-        id="review",
-        cause=Counter(finding.cause for finding in done).most_common(1)[0][0],
-        title=", ".join(dict.fromkeys(finding.fix.id for finding in done if finding.fix)),
-        safety="unsafe",
-        patches=[FilePatch(path=path, before=p.before, after=p.after) for path, p in changed.items()],
-    )
-    _report_applied(apply_fix(fix, Path.cwd()), done)
+    applied = apply_fix(fix_of_review(changed), Path.cwd())
+    for line in written_lines(Written(applied=applied, done=done)):
+        print_progress(line)
     left: list[ReviewedFile] = []
     for file in reviewed:
         if file.patched:
@@ -179,13 +173,6 @@ def _apply(
         else:
             left.append(file)
     return left
-
-
-def _report_applied(applied: AppliedFix, done: Sequence[ReviewFinding]) -> None:
-    for finding in done:
-        assert finding.fix
-        print_progress(f"applied {finding.fix.id} ({finding.rule}) to {relative_to_cwd(finding.path)}")
-    print_progress(f"revert with: ddpwizard undo {applied.id}")
 
 
 def _rules_that_ran(files: Sequence[FoundFile], knowledge: Knowledge) -> list[str]:

@@ -5,7 +5,7 @@ unbound name may be read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -13,6 +13,7 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
+from ..training_script.source import NEWLINE
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
@@ -59,21 +60,61 @@ def apply_patches(
     """
     done: list[ReviewFinding] = []
     for _ in range(MOST_ROUNDS):
-        edits: list[Edit] = []
-        taken: list[ReviewFinding] = []
-        for finding in review(text):
-            if finding.fix and finding.fix.edits and finding.fix.safety in safeties:
-                try:
-                    apply_edits(text, [*edits, *finding.fix.edits])
-                except OverlappingEdits:
-                    continue
-                edits += finding.fix.edits
-                taken.append(finding)
+        fixable = [each for each in review(text) if each.fix and each.fix.edits and each.fix.safety in safeties]
+        text, taken = _apply_fitting(text, fixable)
         if not taken:
             break
-        text = apply_edits(text, edits)
         done += taken
     return text, done
+
+
+def apply_chosen(
+    text: str, chosen: Collection[ReviewFinding], review: Callable[[str], list[ReviewFinding]]
+) -> tuple[str, list[ReviewFinding]]:
+    """Return ``text`` with the patches of these findings in it, and those that could be made.
+
+    ``review`` finds the ones that overlap another again, in the text that the other has changed.
+    """
+    done: list[ReviewFinding] = []
+    waiting = [*chosen]
+    found: Sequence[ReviewFinding] = waiting
+    for _ in range(MOST_ROUNDS):
+        after, taken = _apply_fitting(text, found)
+        if not taken:
+            break
+        done += [each for each, now in zip(waiting, found, strict=True) if now in taken]
+        waiting = [each for each, now in zip(waiting, found, strict=True) if now not in taken]
+        again = review(after) if waiting else []
+        pairs = [(each, _same_finding(each, text, again, after)) for each in waiting]
+        waiting = [each for each, now in pairs if now]
+        found = [now for _, now in pairs if now]
+        text = after
+    return text, done
+
+
+def _apply_fitting(text: str, findings: Iterable[ReviewFinding]) -> tuple[str, list[ReviewFinding]]:
+    """Return ``text`` with the patches that do not overlap an earlier one, and their findings."""
+    edits: list[Edit] = []
+    taken: list[ReviewFinding] = []
+    for finding in findings:
+        own = finding.fix.edits if finding.fix else []
+        try:
+            apply_edits(text, [*edits, *own])
+        except OverlappingEdits:
+            continue
+        edits += own
+        taken.append(finding)
+    return apply_edits(text, edits), taken
+
+
+def _same_finding(
+    finding: ReviewFinding, before: str, again: Iterable[ReviewFinding], after: str
+) -> ReviewFinding | None:
+    """Return the finding of the same rule on the same line of code, with a patch, in a text that has changed."""
+    line = NEWLINE.split(before)[finding.line - 1].strip()
+    lines = NEWLINE.split(after)
+    same = (each for each in again if each.rule == finding.rule and lines[each.line - 1].strip() == line)
+    return next((each for each in same if each.fix and each.fix.edits), None)
 
 
 def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
