@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
+FixKey = tuple[str, str, str, str]  # session, job, cause and fix: a fix of another case is another one
 PROBES_WITH_OWN_SCREEN = ("job", "review")  # probes with a screen of their own
 
 
@@ -55,7 +56,8 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
-        self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
+        self.proof_runs: dict[FixKey, ProofRun] = {}
+        self.applied_fixes: dict[FixKey, str] = {}  # the ids of the applied ones, to undo them
         self._case: Case | None = None
         self._recorded_jobs: dict[str, JobReport | None] = {}  # by cause, of the session that was resumed
         self._history: JobHistory | None = None

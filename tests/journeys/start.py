@@ -56,6 +56,7 @@ def _earlier_job(command: str, directory: Path) -> Iterator[None]:
     """A job that still trains."""
     program, *rest = shlex.split(command)
     script = next(word for word in rest if word.endswith(".py"))
-    with running([str(PROGRAMS / program), *rest], directory / script, directory, OMP_NUM_THREADS="1") as job:
+    words = [str(PROGRAMS / "python"), *([] if program == "python" else [str(PROGRAMS / program)]), *rest]
+    with running(words, directory / script, directory, OMP_NUM_THREADS="1") as job:
         wait_for(lambda: job.said("trains"), "the earlier job trains")
         yield

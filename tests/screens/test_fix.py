@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import Fix, Place
 from ddpwizard.app.session import Session
 from ddpwizard.app.triage.types import JobReport
@@ -55,6 +56,41 @@ async def test_the_result_of_a_proof_is_kept_when_the_page_is_left() -> None:
         await shows(pilot, "Fix 1 of 1", shown[0])
         event = state.case.session and state.case.session.last("proof")
         assert event and event.data["outcome"] == shown[0].removesuffix(":").removesuffix(" in")
+
+
+@walk
+async def test_a_proof_and_an_applied_fix_belong_to_their_case_and_their_fix(tmp_path: Path) -> None:
+    state = RecordedState([report(tmp_path)])
+    cause = "rank-conditional-collective"
+    other = Fix(id="by-hand", cause=cause, title="move the line", safety="display", text="Move it.")
+    async with WizardApp(state).run_test(size=SIZE) as pilot:
+        await shows(pilot, "looks hung")
+
+        async def open_page() -> FixScreen:
+            screen = FixScreen(cause, report(tmp_path))
+            await pilot.app.push_screen(screen)
+            await shows(pilot, "Fix 1 of 1")
+            screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path), other]))
+            await shows(pilot, "Fix 1 of 2")
+            return screen
+
+        screen = await open_page()
+        record = AppliedFix(id="1", fix="hoist-collective", cause=cause, at=1.0, paths=[str(tmp_path / "train.py")])
+        await pilot.press("n")
+        await shows(pilot, "Fix 2 of 2")
+        screen.post_message(FixScreen.FilesChanged(patch_fix(tmp_path), "applied", record))
+        await shows(pilot, "Applied to")
+        assert "u undo" not in frame(pilot)
+        await pilot.press("n")
+        await shows(pilot, "Fix 1 of 2", "applied, u undoes it")
+        await pilot.press("escape")
+        await open_page()
+        await shows(pilot, "applied, u undoes it")
+        await pilot.press("escape")
+        state.begin()
+        await open_page()
+        await shows(pilot, "Fix 1 of 2", "Proof: ")
+        assert "applied, u undoes it" not in frame(pilot)
 
 
 def left_at_a_fix() -> Session:
