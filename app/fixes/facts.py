@@ -145,7 +145,9 @@ class CaseFacts:
         """The line of the user's code with the first error of a log, or None."""
         event = self.first_error[1]
         location = event.values.get("location", "") if event else ""
-        return None if LIBRARY.search(location) else self.place(location, "the first error")
+        place = None if LIBRARY.search(location) else self.place(location, "the first error")
+        code = event.values.get("code", "") if event else ""  # the file may have changed since
+        return msgspec.structs.replace(place, text=code) if place and code else place
 
     @cached_property
     def first_error(self) -> tuple[Track | None, TimelineEvent | None]:
