@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
 from ..diagnosis.given_text import is_python_script
-from ..diagnosis.intake import add_to_case
+from ..diagnosis.intake import IntakeResult, add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
@@ -22,16 +21,15 @@ from ..fixes.facts import FixContext
 from ..fixes.fix_text import fix_document, short_fix_lines
 from ..fixes.types import Fix
 from ..logs import timeline_chart
-from ..logs.analyse import Progress
 from ..logs.read import find_sources
 from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
 from ..text.json_output import print_json, public_document
+from ..text.progress import ProgressLine
 from ..text.terminal import print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
 
-REDRAW_S, LOG_LINE_S = 0.2, 5.0
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
 SHOWN_CHARACTERS = 160
@@ -97,7 +95,7 @@ def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple
     """Add all logs and scripts. Return whether any of it is about distributed training, the timeline, and the files."""
     in_scope, timeline, files = False, None, list[str]()
     if logs:
-        found = add_to_case(case, find_sources(logs), _progress())
+        found = _read_with_progress(case, logs)
         in_scope, timeline, files = found.in_scope, found.timeline, found.logs
     for script in scripts:
         from ..review.file_review import review_file
@@ -108,22 +106,24 @@ def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple
     return in_scope, timeline, files
 
 
-def _progress() -> Progress:
-    """Show a progress line for work that takes longer than a second; in a log, a few lines."""
-    in_place = sys.stderr.isatty()
-    started, shown_at = time.monotonic(), [0.0]
+def _read_with_progress(case: Case, logs: Sequence[str]) -> IntakeResult:
+    """Read the logs into the case, with a line of progress where it takes longer than a second."""
+    total_bytes = 0
+
+    def text(done_bytes: int) -> str:
+        of = f" of {bytes_text(total_bytes)}  {done_bytes / total_bytes:4.0%}" if total_bytes else ""
+        return f"read {bytes_text(done_bytes)}{of}"
 
     def show(done_bytes: int, all_bytes: int) -> None:
-        now = time.monotonic()
-        if now - started > 1 and now - shown_at[0] > (REDRAW_S if in_place else LOG_LINE_S):
-            shown_at[0] = now
-            of = f" of {bytes_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
-            begin = "\r" if in_place else ""
-            end = "\n" if not in_place or (all_bytes and done_bytes >= all_bytes) else ""
-            sys.stderr.write(f"{begin}read {bytes_text(done_bytes)}{of} {end}")
-            sys.stderr.flush()
+        nonlocal total_bytes
+        total_bytes = all_bytes
+        progress.draw(done_bytes)
 
-    return show
+    progress = ProgressLine(text, logged=True)
+    try:
+        return add_to_case(case, find_sources(logs), show)
+    finally:
+        progress.clear()
 
 
 def _parse_answer(given: str, knowledge: Knowledge) -> tuple[str, str]:

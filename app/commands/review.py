@@ -31,6 +31,7 @@ from ..text.terminal import align_columns, print_line, print_patch, print_progre
 from .common import common_options
 
 MOST_RULES_SHOWN = 12
+NOT_FOLLOWED = "too many calls to follow them all: divergences between ranks may be missing; split the file"
 
 
 class _Request(msgspec.Struct, kw_only=True):
@@ -90,9 +91,12 @@ def command(list_rules: bool, options: Options, **given: Any) -> int:
     _check(request, knowledge)
     files, skipped = _find(request, knowledge)
     reviewed: list[ReviewedFile] = []
+    unfinished: list[str] = []
     for result in review_files(files, knowledge, request.safeties):
         if isinstance(result, ReviewedFile):
             reviewed.append(result)
+            if not result.complete:
+                unfinished.append(f"{relative_to_cwd(result.path)}: {NOT_FOLLOWED}")
         else:
             skipped.append(result)
     if skipped and not reviewed:
@@ -100,6 +104,8 @@ def command(list_rules: bool, options: Options, **given: Any) -> int:
         raise UserError(skipped[0].message + more, skipped[0].next_step)
     for each in skipped:
         print_progress(f"left out: {each.message}")
+    for each in unfinished:
+        print_progress(each)
     if request.fix:
         settings = {str(file.path.absolute()): file.settings for file in files}
         reviewed = _apply(reviewed, settings, knowledge)
@@ -168,8 +174,8 @@ def _apply(
     left: list[ReviewedFile] = []
     for file in reviewed:
         if file.patched:
-            findings, excerpts = review_source(file.patched.after, file.path, settings[file.path], knowledge)
-            left.append(ReviewedFile(path=file.path, findings=findings, excerpts=excerpts))
+            after = review_source(file.patched.after, file.path, settings[file.path], knowledge)
+            left.append(ReviewedFile(path=file.path, findings=after.findings, excerpts=after.excerpts))
         else:
             left.append(file)
     return left

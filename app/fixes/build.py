@@ -157,7 +157,7 @@ def _reason_against(id_: str, knowledge: Knowledge) -> str:
 def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, fix: Fix) -> list[Place]:
     """Return the lines that a fix is about, at most ``SHOWN_PLACES`` and each once."""
     found = list(made.places)
-    if not found and not fix.patches and spec.kind in CHANGES:
+    if not found and not fix.patches and (spec.kind in CHANGES or spec.at):
         found = [
             Place(path=file.path, line=call.lineno, text=file.line(call.lineno))
             for file, call in facts.calls(spec.at)
@@ -184,6 +184,7 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         text=made.text,
         commands=made.commands,
         files=made.files,
+        environ=made.environ,
     )
 
 

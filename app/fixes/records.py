@@ -4,7 +4,6 @@ A record is written before the first file changes and marked as finished after t
 killed can be taken back.
 """
 
-import hashlib
 import secrets
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import msgspec
 
 from ..errors import UserError
 from ..system.atomic_files import FileWrite, remove_temporaries, replace_file
+from ..system.files import content_digest
 from .types import Fix
 
 RECORD = "record.json"
@@ -58,7 +58,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
 def stored_records(home: Path) -> list[StoredRecord]:
     """Return the records, oldest first; a damaged one has its place by the time in its name."""
     found: list[tuple[int, float, str, StoredRecord]] = []
-    for folder in sorted(home.iterdir()):
+    for folder in sorted(home.iterdir()) if home.is_dir() else []:
         if (folder / RECORD).exists():
             record = load_record(folder)
             number = record.number if record else max((item[0] for item in found), default=0)
@@ -100,7 +100,7 @@ def create_record(home: Path, fix: Fix, writes: Sequence[FileWrite]) -> tuple[Pa
             name = f"{index}-{write.path.name}"[:200] if write.before is not None else ""
             if write.before is not None:
                 replace_file(folder / name, write.before)
-            digest = hashlib.sha256(write.after or b"").hexdigest()
+            digest = content_digest(write.after or b"")
             changes.append(Change(path=str(write.path), before=name, after_sha256=digest))
         for write in writes:
             for parent in reversed([p for p in write.path.parents if not p.exists()]):
@@ -140,7 +140,7 @@ def remove_directories(paths: Sequence[str]) -> None:
 
 def clean_after_kill(home: Path) -> None:
     """Remove the temporary files of an apply or undo that was killed, and backups without a record. Needs the lock."""
-    for folder in home.iterdir():
+    for folder in home.iterdir() if home.is_dir() else []:
         if folder.is_dir() and not (folder / RECORD).exists():
             forget_record(folder, [])
     for stored in stored_records(home):

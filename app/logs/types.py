@@ -106,6 +106,7 @@ class TracebackFrame(msgspec.Struct, frozen=True):
     file: str
     line: int
     function: str
+    code: str = ""  # the line of the source as it was then
 
 
 class Traceback(msgspec.Struct, frozen=True):

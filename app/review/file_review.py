@@ -15,11 +15,11 @@ from ..text.diff import unified_diff
 from ..training_script.cells import Notebook, read_notebook
 from ..training_script.source import NEWLINE, read_source
 from .patches.apply_edits import apply_edits
-from .review import apply_patches, review_text
+from .review import apply_patches, review_script, review_text
 from .rule_table import UNUSED_IGNORE, rules_with_texts
 from .settings import ReviewSettings
 from .suppressions import suppressions_in, unsuppressed, unused_suppressions
-from .types import CellPlace, Patched, ReviewedFile, ReviewFinding, RuleFix, SkippedFile, SourceLine
+from .types import CellPlace, Patched, ReviewedFile, ReviewedSource, ReviewFinding, RuleFix, SkippedFile, SourceLine
 
 NOTEBOOK = ".ipynb"
 LINES_OR_CODE = re.compile(r"`[^`]*`|\blines? \d+(?:, \d+)*")
@@ -78,50 +78,56 @@ def review_or_skip(
         with _every_error_in_one_line(str(path)):
             _, text, encoding = read_source(path)
             absolute = str(path.absolute())
-            findings, excerpts = review_source(text, absolute, settings, knowledge)
+            findings, excerpts, complete = review_source(text, absolute, settings, knowledge)
             patched = None
             if safeties and any(finding.fix for finding in findings):
                 after, done = apply_patches(
-                    text, lambda changed: review_source(changed, absolute, settings, knowledge)[0], safeties
+                    text, lambda changed: review_source(changed, absolute, settings, knowledge).findings, safeties
                 )
                 patched = Patched(before=text, after=after, encoding=encoding, done=done) if after != text else None
-            return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched)
+            return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched, complete=complete)
     except UserError as error:
         return SkippedFile(str(path), error.message.replace(str(path.absolute()), str(path)), error.next_step)
 
 
-def review_source(
-    text: str, path: str, settings: ReviewSettings, knowledge: Knowledge
-) -> tuple[list[ReviewFinding], list[list[SourceLine]]]:
-    """Return the findings in the text of a file, and for each the lines around it.
+def review_source(text: str, path: str, settings: ReviewSettings, knowledge: Knowledge) -> ReviewedSource:
+    """Return the review of the text of a file.
 
     Raises:
         UserError: The text is not valid Python, or no notebook with Python code.
     """
     shown: list[tuple[ReviewFinding, list[SourceLine]]] = []
+    complete = True
     for code, notebook in _parts(text, path):
-        found = _review_code(code, path, settings, knowledge)
+        found, followed = _review_code(code, path, settings, knowledge)
+        complete = complete and followed
         lines = notebook.lines if notebook else NEWLINE.split(text) if found else []
         excerpts = [_excerpt(finding, lines, notebook) for finding in found]
         shown += zip(_in_file(found, notebook), excerpts, strict=True)
     shown.sort(key=lambda each: each[0].line)
-    return [finding for finding, _ in shown], [excerpt for _, excerpt in shown]
+    return ReviewedSource([finding for finding, _ in shown], [excerpt for _, excerpt in shown], complete)
 
 
-def _review_code(code: str, path: str, settings: ReviewSettings, knowledge: Knowledge) -> list[ReviewFinding]:
-    """Return the findings in Python code by the settings, without those that a comment suppresses."""
+def _review_code(
+    code: str, path: str, settings: ReviewSettings, knowledge: Knowledge
+) -> tuple[list[ReviewFinding], bool]:
+    """Return the findings in Python code by the settings, without those that a comment suppresses.
+
+    The second part of the result: all calls could be followed.
+    """
     every = rules_with_texts(knowledge)
     ran = settings.rules(every)
-    findings = review_text(code, path, knowledge, ran)
+    findings, complete = review_script(code, path, knowledge, ran)
     if comments := suppressions_in(code):
         unused = unused_suppressions(findings, comments, path, ran=ran, known=every)
         findings = unsuppressed(findings, comments)
         findings += unused if UNUSED_IGNORE in ran else []
         findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
-    return [
+    findings = [
         msgspec.structs.replace(finding, severity=settings.severity.get(finding.rule, finding.severity))
         for finding in findings
     ]
+    return findings, complete
 
 
 def _parts(text: str, path: str) -> list[tuple[str, Notebook | None]]:

@@ -5,7 +5,7 @@ unbound name may be read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -16,9 +16,10 @@ from ..training_script.edits import Edit
 from ..training_script.source import NEWLINE
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
-from .rules import conditional_collective, device_by_global_rank, missing_set_epoch, wrap_before_device
+from .rules import conditional_collective, device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
+# The rules that read one file. Those of ``divergences`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
@@ -32,14 +33,28 @@ MOST_TRIALS = 25
 def review_text(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
 ) -> list[ReviewFinding]:
-    """Return the findings of the rules (all, or those named) in ``text``, by line; ``path`` is only reported.
+    """Return the findings of the rules (all, or those named) in ``text``, by line.
 
     Raises:
         UserError: ``text`` is not valid Python; names the line.
     """
+    return review_script(text, path, knowledge, rules)[0]
+
+
+def review_script(
+    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
+) -> tuple[list[ReviewFinding], bool]:
+    """Return the findings in ``text``, by line, and whether all calls could be followed.
+
+    Imports are followed from ``path``; the file itself is not read.
+
+    Raises:
+        UserError: ``text`` is not valid Python; names the line.
+    """
+    through_calls = rules is None or not divergences.RULES.isdisjoint(rules)
     try:
         script = Script(text, path)
-        found = list(_detect(script))
+        found = _detect(script, through_calls=through_calls)
         trials = _Trials(script, found)
         findings = [
             _public(rule, finding, script, trials, knowledge)
@@ -48,7 +63,8 @@ def review_text(
         ]
     except RecursionError as error:
         raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
-    return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
+    findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
+    return findings, not through_calls or script.divergences.complete
 
 
 def apply_patches(
@@ -125,9 +141,12 @@ def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
     ]
 
 
-def _detect(script: Script) -> Iterator[tuple[str, Violation]]:
-    for rule, check in RULES.items():
-        yield from ((rule, found) for found in check(script))
+def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation]]:
+    found = [(rule, violation) for rule, check in RULES.items() for violation in check(script)]
+    if through_calls:
+        known = [violation for rule, violation in found if rule == "DW401"]
+        found += divergences.check(script, known)
+    return found
 
 
 def _public(rule: str, found: Violation, script: Script, trials: "_Trials", knowledge: Knowledge) -> ReviewFinding:
@@ -141,7 +160,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         end_line=found.end_line,
         message=found.message,
         why=spec.why,
-        severity=found.severity or spec.severity,
+        severity="info" if rule in divergences.RULES and script.is_test else found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
         fix=_fix(rule, found, found.patch(), trials) if found.patch else None,
@@ -163,7 +182,10 @@ def _fix(rule: str, found: Violation, patch: Patch, trials: "_Trials") -> RuleFi
 
 
 class _Trials:
-    """Trials of the patches of one file. Each runs all rules on the patched text, so that their number is limited."""
+    """Trials of the patches of one file. Each runs the rules on the patched text, so that their number is limited.
+
+    What other ranks do is followed through calls and imports again only where the patch moves a collective.
+    """
 
     def __init__(self, script: Script, found: list[tuple[str, Violation]]) -> None:
         self.script = script
@@ -184,7 +206,8 @@ class _Trials:
             return f"was tried and is not offered: {error.message}", ""
         if unbound := result.names.unresolved() - self.unbound:
             return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
-        left, key = _keys(result, _detect(result)), _key(self.script, rule, found)
+        left = _keys(result, _detect(result, through_calls=rule in divergences.RULES))
+        key = _key(self.script, rule, found)
         if left[key] >= self.before[key]:
             return "was tried and is not offered: the finding would stay", ""
         if new := sorted(key[0] for key in left if left[key] > self.before[key]):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof_plan import ProofPlan
     from ...app.fixes.records import AppliedFix
+    from ..shell.state import FixKey
 
 NO_JOB = "none"  # the id of the row for a fix without a job
 NO_PROOF = "no check here can show it: start your job again with the fix"
@@ -77,9 +78,9 @@ class FixScreen(WizardScreen):
     class FilesChanged(Message):
         """A fix was applied or undone."""
 
-        def __init__(self, action: str, record: "AppliedFix") -> None:
+        def __init__(self, fix: Fix, action: str, record: "AppliedFix") -> None:
             super().__init__()
-            self.action, self.record = action, record
+            self.fix, self.action, self.record = fix, action, record
 
     class ProofPlanned(Message):
         """The run for proof is planned and waits for a confirmation."""
@@ -101,13 +102,22 @@ class FixScreen(WizardScreen):
         self._fixes: list[Fix] = []
         self._at = 0
         self._part = ""
-        self._applied = ""
         self._proof_shown = False
 
     @property
     def fix(self) -> Fix | None:
         """The fix that is shown."""
         return self._fixes[self._at] if self._fixes else None
+
+    def _key(self, fix: Fix) -> "FixKey":
+        session = self.state.case.session
+        job = self._report.job.id if self._report else ""
+        return (session.id if session else "", job, self._cause, fix.id)
+
+    @property
+    def _applied(self) -> str:
+        """The id under which the fix shown was applied, or ""."""
+        return self.state.applied_fixes.get(self._key(self.fix), "") if self.fix else ""
 
     @property
     def _entry(self) -> Cause:
@@ -192,7 +202,7 @@ class FixScreen(WizardScreen):
         self.keys_changed()
 
     def _proof_line(self, fix: Fix) -> Content:
-        run = self.state.proof_runs.get((self._cause, fix.id))
+        run = self.state.proof_runs.get(self._key(fix))
         if run and run.error:
             return safe_content(str(run.error), "$error")
         if run and run.result:
@@ -234,7 +244,6 @@ class FixScreen(WizardScreen):
 
     def action_next_fix(self) -> None:
         self._at = (self._at + 1) % len(self._fixes)
-        self._applied = ""
         self._show()
 
     def action_apply(self) -> None:
@@ -252,19 +261,23 @@ class FixScreen(WizardScreen):
 
     def _apply(self, fix: Fix) -> None:
         flow = self._flow()
-        self.run_worker(self._try(lambda: self.FilesChanged("applied", flow.apply(fix))), group="write")
+        self.run_worker(self._try(lambda: self.FilesChanged(fix, "applied", flow.apply(fix))), group="write")
 
     def action_undo(self) -> None:
         fix, applied, flow = self.fix, self._applied, self._flow()
         if fix:
-            self.run_worker(self._try(lambda: self.FilesChanged("undone", flow.undo(fix, applied))), group="write")
+            self.run_worker(self._try(lambda: self.FilesChanged(fix, "undone", flow.undo(fix, applied))), group="write")
 
     @on(FilesChanged)
     def _files_changed(self, event: FilesChanged) -> None:
-        self._applied = event.record.id if event.action == "applied" else ""
+        applied = event.action == "applied"
+        if applied:
+            self.state.applied_fixes[self._key(event.fix)] = event.record.id
+        else:
+            self.state.applied_fixes.pop(self._key(event.fix), None)
         self._show()
         paths = ", ".join(map(relative_to_cwd, event.record.paths))
-        done = done_text(self.fix, paths) if self.fix and event.action == "applied" else f"Undone in {paths}"
+        done = done_text(event.fix, paths) if applied else f"Undone in {paths}"
         self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
     def action_prove(self) -> None:
@@ -308,7 +321,7 @@ class FixScreen(WizardScreen):
 
     def _start_proof(self, fix: Fix, plan: "ProofPlan | None") -> None:
         run = ProofRun(plan.limit_s if plan else PROBE_LIMIT_S)
-        self.state.proof_runs[self._cause, fix.id] = run
+        self.state.proof_runs[self._key(fix)] = run
         # A worker of the app: it goes on when this screen is left.
         context = self.state.context(run.show_progress)
         run.worker = self.app.run_worker(run.prove(self._flow(), fix, plan, context, self.state.granted), group="prove")
@@ -319,7 +332,7 @@ class FixScreen(WizardScreen):
     @property
     def _proof_run(self) -> "ProofRun | None":
         """The proof of the fix shown, if it runs now."""
-        run = self.state.proof_runs.get((self._cause, self.fix.id)) if self.fix else None
+        run = self.state.proof_runs.get(self._key(self.fix)) if self.fix else None
         return run if run and run.is_running else None
 
     def _show_proof(self) -> None:
@@ -339,7 +352,7 @@ class FixScreen(WizardScreen):
         run = self._proof_run
         if run and run.worker and self.fix:
             run.worker.cancel()
-            del self.state.proof_runs[self._cause, self.fix.id]
+            del self.state.proof_runs[self._key(self.fix)]
         cancelled = super().cancel_running() or bool(run)
         if cancelled:
             self.query_one(ProgressLine).end()

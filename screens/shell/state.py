@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
+FixKey = tuple[str, str, str, str]  # session, job, cause and fix: a fix of another case is another one
 PROBES_WITH_OWN_SCREEN = ("job", "review")  # probes with a screen of their own
 
 
@@ -55,7 +56,8 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
-        self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
+        self.proof_runs: dict[FixKey, ProofRun] = {}
+        self.applied_fixes: dict[FixKey, str] = {}  # the ids of the applied ones, to undo them
         self._case: Case | None = None
         self._recorded_jobs: dict[str, JobReport | None] = {}  # by cause, of the session that was resumed
         self._history: JobHistory | None = None
@@ -67,8 +69,13 @@ class WizardState:
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each entry of a team that is invalid and left out."""
-        return left_out_lines(self.knowledge)
+        """A line for each entry of a team that is invalid and left out, and for a case that cannot be saved."""
+        return [*filter(None, [self.unsaved]), *left_out_lines(self.knowledge)]
+
+    @property
+    def unsaved(self) -> str:
+        """The reason why the session of the case cannot be written, or ""."""
+        return self._case.session.problem if self._case and self._case.session else ""
 
     @property
     def granted(self) -> Intrusiveness:
@@ -91,7 +98,7 @@ class WizardState:
 
     def begin(self) -> Case:
         """Begin a new case that contains the last snapshot."""
-        session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
+        session = Session.new(goes_on=True, argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
         self.in_scope, self.timeline, self._recorded_jobs = True, None, {}
         if self.snapshot:
@@ -117,6 +124,7 @@ class WizardState:
             UserError: There is no such session.
         """
         session = Session.load(id_)
+        session.goes_on = True
         self._case = Case(self.knowledge, session)
         self._recorded_jobs = {}
         self.timeline = last_timeline(session)

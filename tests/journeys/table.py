@@ -2,6 +2,7 @@
 
 from helpers.hang_cases import Hang
 from helpers.hang_jobs import named
+from helpers.jobs import SCRIPTS as REAL_JOBS
 from journey import Crash, Edit, Journey
 from start import SCRIPTS
 
@@ -220,12 +221,12 @@ JOURNEYS: tuple[Journey, ...] = (
     ),
     Journey(
         name="ring",
-        job=own_hang("ring", ready=("local block", 3)),
+        job=named("ring"),
         causes=("p2p-deadlock",),
         at=("# HANG", "dist.send("),
         edits=(
             Edit(
-                "train.py",
+                "ring.py",
                 "    dist.recv(incoming, src=left)  # HANG\n    dist.send(block, dst=right)",
                 lines(
                     "    ops = [dist.P2POp(dist.isend, block, right), dist.P2POp(dist.irecv, incoming, left)]",
@@ -236,13 +237,11 @@ JOURNEYS: tuple[Journey, ...] = (
         ),
     ),
     Journey(
-        name="groups",
-        job=own_hang("groups", ready=("groups are there", 3)),
+        name="moe",
+        job=named("moe"),
         causes=("group-order-cycle",),
         at=("# HANG", "return sorted("),
-        edits=(
-            Edit("train.py", "sorted(own, key=lambda m: (m[0] - self.rank) % dist.get_world_size())", "sorted(own)"),
-        ),
+        edits=(Edit("moe.py", "sorted(own, key=lambda m: (m[0] - self.rank) % dist.get_world_size())", "sorted(own)"),),
     ),
     Journey(
         name="detect",
@@ -351,7 +350,7 @@ JOURNEYS: tuple[Journey, ...] = (
     ),
     Journey(
         name="shapes",
-        job=Crash(directory="shapes"),
+        job=Crash(directory=str(REAL_JOBS / "shapes")),
         causes=("collective-desync",),
         at=("dist.all_reduce(pad(",),
         edits=(Edit("train.py", "(0, rank)", "(0, dist.get_world_size())"),),
@@ -404,9 +403,10 @@ JOURNEYS: tuple[Journey, ...] = (
             directory="leftover",
             command="torchrun --nproc-per-node=2 --master-port=29513 train.py",
             earlier="torchrun --nproc-per-node=2 --master-port=29513 train.py 100000000",
+            leftover=True,
         ),
         causes=("port-in-use",),
-        at=("dist.init_process_group(",),
+        names=("sport = :29513", "torchrun --standalone --nproc-per-node=2"),
     ),
     Journey(
         name="read_only_home",

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import Fix, Place
 from ddpwizard.app.session import Session
 from ddpwizard.app.triage.types import JobReport
@@ -55,6 +56,41 @@ async def test_the_result_of_a_proof_is_kept_when_the_page_is_left() -> None:
         await shows(pilot, "Fix 1 of 1", shown[0])
         event = state.case.session and state.case.session.last("proof")
         assert event and event.data["outcome"] == shown[0].removesuffix(":").removesuffix(" in")
+
+
+@walk
+async def test_a_proof_and_an_applied_fix_belong_to_their_case_and_their_fix(tmp_path: Path) -> None:
+    state = RecordedState([report(tmp_path)])
+    cause = "rank-conditional-collective"
+    other = Fix(id="by-hand", cause=cause, title="move the line", safety="display", text="Move it.")
+    async with WizardApp(state).run_test(size=SIZE) as pilot:
+        await shows(pilot, "looks hung")
+
+        async def open_page() -> FixScreen:
+            screen = FixScreen(cause, report(tmp_path))
+            await pilot.app.push_screen(screen)
+            await shows(pilot, "Fix 1 of 1")
+            screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path), other]))
+            await shows(pilot, "Fix 1 of 2")
+            return screen
+
+        screen = await open_page()
+        record = AppliedFix(id="1", fix="hoist-collective", cause=cause, at=1.0, paths=[str(tmp_path / "train.py")])
+        await pilot.press("n")
+        await shows(pilot, "Fix 2 of 2")
+        screen.post_message(FixScreen.FilesChanged(patch_fix(tmp_path), "applied", record))
+        await shows(pilot, "Applied to")
+        assert "u undo" not in frame(pilot)
+        await pilot.press("n")
+        await shows(pilot, "Fix 1 of 2", "applied, u undoes it")
+        await pilot.press("escape")
+        await open_page()
+        await shows(pilot, "applied, u undoes it")
+        await pilot.press("escape")
+        state.begin()
+        await open_page()
+        await shows(pilot, "Fix 1 of 2", "Proof: ")
+        assert "applied, u undoes it" not in frame(pilot)
 
 
 def left_at_a_fix() -> Session:
@@ -157,3 +193,28 @@ async def test_a_fix_for_none_of_two_jobs_patches_no_file(tmp_path: Path) -> Non
         await shows(pilot, "Fix 1 of")
         screen = pilot.app.screen
         assert isinstance(screen, FixScreen) and screen.fix and not screen.fix.patches
+
+
+@walk
+async def test_the_wizard_goes_on_where_its_session_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    state = RecordedState()
+    async with WizardApp(state).run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "node-07")
+        await pilot.press("0")
+        await shows(pilot, "Knowledge base")
+        await pilot.press("f")
+        await shows(pilot, "Fix 1 of 1")
+        await pilot.press("escape", "escape")
+        await shows(pilot, "My job hangs")
+        await pilot.press("6")
+        await shows(pilot, "Path of your training script?", "this case is not saved")
+    assert state.case.answers == {"symptom": "does-not-start"}
+
+
+def test_plain_mode_goes_on_where_its_session_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    done = plain_wizard(allow="reads", stdin="6\n\n7\nd\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "this case is not saved" in done.stdout and "What next?" in done.stdout
+    assert "this case is not saved" in done.stderr and "sessions resume" not in done.stderr

@@ -1,0 +1,102 @@
+"""DW217, DW401 to DW406: ranks that go through different collectives, by the model of the whole program.
+
+DW401 is also found by ``conditional_collective``, which knows patches; what it finds is not reported here again.
+"""
+
+from collections.abc import Iterator
+
+from ...training_script.model.comparison import Divergence
+from ...training_script.model.keys import LOCAL
+from ...training_script.model.sequences import Site
+from ..rule_context import Script, Violation
+
+CONFIDENCE = {"DW401": 0.85, "DW402": 0.85, "DW403": 0.8, "DW404": 0.75, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
+WRAPPED = ("of DDP", "of FSDP", "the backward pass")
+
+
+RULES = frozenset(CONFIDENCE)
+
+
+def check(script: Script, known: list[Violation]) -> Iterator[tuple[str, Violation]]:
+    """Yield what violates one of ``RULES``, without the ``known`` violations of ``conditional_collective``."""
+    reported: set[tuple[str, int]] = set()
+    for each in script.divergences.found:
+        rule = rule_of(each)
+        if not _is_known(script, each, known):
+            violation = _violation(script, rule, each)
+            if (rule, violation.line) not in reported:
+                yield rule, violation
+            reported.add((rule, violation.line))
+
+
+def rule_of(found: Divergence) -> str:
+    """Return the rule that a divergence violates."""
+    kind = found.first.kind
+    if found.by & LOCAL:
+        return "DW405" if found.rounds else "DW406"
+    if found.rounds:
+        return "DW217" if found.rounds == "count" else "DW405"
+    if kind.endswith(WRAPPED):
+        return "DW402"
+    if found.first.implied:
+        return "DW403"
+    return "DW404" if found.leaves else "DW401"
+
+
+def place(script: Script, found: Divergence) -> Site | None:
+    """Return the place of a divergence in this script: its event, or the call that leads to it."""
+    here = [site for site in (*found.calls, found.first.site) if site.path == script.source.path]
+    after = [site for site in here if site.line >= found.decided.line]
+    return (after or here or [None])[-1] if found.decided.path == script.source.path else None
+
+
+def _is_known(script: Script, found: Divergence, known: list[Violation]) -> bool:
+    site = place(script, found)
+    return site is None or any(
+        each.branch == found.decided.line or each.line <= site.line <= each.end_line for each in known
+    )
+
+
+def _violation(script: Script, rule: str, found: Divergence) -> Violation:
+    site = place(script, found)
+    assert site is not None
+    event = found.first
+    where = "" if site == event.site else f" ({_shown(event.site, script)})"
+    one, other = (f"rank {rank}" for rank in found.ranks)
+    at = f"line {found.decided.line}"
+    if found.by & LOCAL:
+        decides = (
+            f"{at} decides by data of one rank whether "
+            if not found.rounds
+            else f"{at} decides by data of one rank how often "
+        )
+        message = f"{decides}{event.kind}{where} is reached: ranks may go on differently"
+    elif found.rounds == "count":
+        message = (
+            f"the ranks run the loop of {at} a different number of times, and each round needs all: {event.kind}{where}"
+        )
+    elif found.rounds:
+        message = f"some ranks leave the loop at {at}, the others go on to {event.kind}{where}"
+    elif found.second is not None:
+        second = f"{found.second.kind} ({_shown(found.second.site, script)})"
+        message = f"after {at} one rank calls {event.kind}{where} where another calls {second}"
+    elif found.leaves:
+        message = f"{event.kind}{where} is not reached by all: some ranks leave at {at} ({one} and {other} differ)"
+    else:
+        message = (
+            f"{event.kind}{where} is reached by some ranks only: {at} keeps the others out ({one} and {other} differ)"
+        )
+    certain = event.sure and found.sure and not found.by & LOCAL and found.rounds != "count"
+    return Violation(
+        line=site.line,
+        column=site.column,
+        end_line=site.end_line,
+        message=message,
+        confidence=CONFIDENCE[rule],
+        severity=None if certain else "warning",
+        branch=found.decided.line,
+    )
+
+
+def _shown(site: Site, script: Script) -> str:
+    return f"line {site.line}" if site.path == script.source.path else f"{site.path.rpartition('/')[2]}:{site.line}"

@@ -1,0 +1,230 @@
+"""Evaluate conditions, loops, context managers and errors: branches are joined, loops are evaluated twice.
+
+A loop is evaluated first to see what a round changes, then with what a round may find changed.
+"""
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..rank_names import one_rank_decorator
+from ..syntax import last_name
+from .items import Attempt, Branch, Item, Rounds
+from .keys import Key
+from .library_calls import UNIFORM_ERRORS
+from .sequences import Site
+from .statements import StatementEvaluator
+from .values import Bound, FunctionRef, Instance, Value, is_elements
+
+
+class BranchEvaluator(StatementEvaluator):
+    """Evaluation of the compound statements in one function."""
+
+    def _If_statement(self, stmt: ast.If) -> bool:
+        test = self.evaluate(stmt.test).key
+        if test.is_constant and not self.quick:
+            return self.block(stmt.body if test.value else stmt.orelse)
+        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
+        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse))
+
+    def _branch(self, test: Key, site: Site, then: "Callable[[], bool]", other: "Callable[[], bool]") -> bool:
+        before, outside, calls = dict(self.env), self.items, self.unknown_calls
+        self.items = []
+        self.path.append(test)
+        leaves_then = then()
+        env_then, items_then, calls_then = dict(self.env), self.items, self.unknown_calls
+        self._restore(before)
+        self.items = []
+        self.path[-1] = self.keys.make("not", test)
+        leaves_other = other()
+        self.path.pop()
+        items_other, self.items = self.items, outside
+        if items_then or items_other:
+            unknown = calls_then > calls, self.unknown_calls > calls_then
+            self.items.append(Branch(test, site, items_then, items_other, unknown))
+        if leaves_then and not leaves_other:
+            return False
+        if leaves_other and not leaves_then:
+            self._restore(env_then)
+            return False
+        for name in {*env_then, *self.env}:
+            first, second = env_then.get(name), self.env.get(name)
+            if first is None or second is None:
+                self.env[name] = first or second or self.constant(None)
+            elif first is not second:
+                self.env[name] = self.joined(test, first, second)
+        return leaves_then and leaves_other
+
+    def _restore(self, env: dict[str, Value]) -> None:
+        self.env.clear()
+        self.env.update(env)
+
+    def _Match_statement(self, stmt: ast.Match) -> bool:
+        subject = self.evaluate(stmt.subject)
+
+        def cases(rest: list[ast.match_case]) -> bool:
+            if not rest:
+                return False
+            case = rest[0]
+            if isinstance(case.pattern, ast.MatchValue):
+                test = self.keys.make("compare", "Eq", subject.key, self.evaluate(case.pattern.value).key)
+            elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
+                return self.block(case.body)
+            else:
+                test = self.keys.make("matches", subject.key, *self.site(case.pattern)[:3])
+            return self._branch(test, self.site(case.pattern), lambda: self.block(case.body), lambda: cases(rest[1:]))
+
+        return cases(stmt.cases)
+
+    def _With_statement(self, stmt: ast.With | ast.AsyncWith) -> bool:
+        no_sync, free = self.no_sync, self.free
+        one_rank = None
+        entered: list[tuple[Value, ast.expr]] = []
+        for item in stmt.items:
+            context = item.context_expr
+            name = last_name(context)
+            value = self.evaluate(context)
+            if isinstance(value.obj, Instance):
+                self._enter(value, "__enter__", context)
+                entered.append((value, context))
+            if name == "no_sync":
+                self.no_sync = True
+            if name in ("join", "Join"):
+                self.free = True
+            if item.optional_vars is not None:
+                self.bind(item.optional_vars, self.unknown(context))
+            one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
+        leaves = self.block(stmt.body)
+        for value, context in reversed(entered):
+            self._enter(value, "__exit__", context)
+        self.no_sync, self.free = no_sync, free
+        return leaves
+
+    def _enter(self, value: Value, method: str, context: ast.expr) -> None:
+        found = value.obj.cls.find(method)
+        if found:
+            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+            self.call_function(function, [value], {}, self.site(context))
+
+    _AsyncWith_statement = _With_statement
+
+    def _Try_statement(self, stmt: ast.Try) -> bool:
+        outside, before = self.items, dict(self.env)
+        self.items = []
+        leaves = self.block(stmt.body) or self.block(stmt.orelse)
+        body, env = self.items, dict(self.env)
+        goes_on = [each for each in stmt.handlers if not _always_leaves(each.body)]
+        handled: list[Item] = []
+        for handler in stmt.handlers:
+            self._restore({**before, **env})
+            if handler.name:
+                self.env[handler.name] = Value(self.keys.local("an error", *self.site(handler)[:3]))
+            self.items = []
+            self.block(handler.body)
+            if handler in goes_on:
+                test = self.keys.local("an error", *self.site(handler)[:3])
+                handled = [Branch(test, self.site(handler), self.items, handled)] if handled else self.items
+                if not _uniform(handler):
+                    for name, value in self.env.items():
+                        if name in env and value is not env[name]:
+                            env[name] = self.joined(self.unknown(handler).key, value, env[name])
+                else:
+                    env = {**self.env, **env}
+        self.items = outside
+        self.items += [Attempt(body, handled)] if goes_on else body
+        self._restore(env)
+        if stmt.finalbody:
+            leaves = self.block(stmt.finalbody) or leaves
+        return leaves and not goes_on
+
+    def _For_statement(self, stmt: ast.For | ast.AsyncFor) -> None:
+        iterable = self.evaluate(stmt.iter)
+        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.iter.end_lineno or stmt.lineno)
+        functions = iterable.obj if is_elements(iterable.obj) else ()
+        if (
+            functions
+            and all(isinstance(each.obj, FunctionRef | Instance | Bound) for each in functions)
+            and not self.quick
+        ):
+            for each in functions:
+                self.bind(stmt.target, each)
+                self.block(stmt.body)
+            return
+        element = self.element(iterable, stmt.iter)
+
+        def round_() -> None:
+            self.bind(stmt.target, element)
+            self.block(stmt.body)
+
+        self._rounds(self.count(iterable, stmt.iter), site, round_, stmt.orelse, test_led=False)
+
+    _AsyncFor_statement = _For_statement
+
+    def _While_statement(self, stmt: ast.While) -> bool:
+        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
+        test: list[Any] = []
+
+        def round_() -> None:
+            test.append(self.evaluate(stmt.test).key)
+            self.block(stmt.body)
+
+        self._rounds(lambda: self.keys.make("while", test[-1]), site, round_, stmt.orelse, test_led=True)
+        return False
+
+    def _rounds(
+        self,
+        count: "Key | Callable[[], Key]",
+        site: Site,
+        round_: "Callable[[], None]",
+        orelse: Sequence[ast.stmt],
+        *,
+        test_led: bool,
+    ) -> None:
+        """Evaluate a loop: once to see what changes, once more with what a round may find."""
+        outside, before, quick = self.items, dict(self.env), self.quick
+        if not quick:
+            self.items, self.quick, returned = [], True, list(self.returned)
+            round_()
+            self.quick, self.returned = False, returned
+            for name, value in before.items():
+                after = self.env.get(name)
+                if after is not None and after is not value and after.key is not value.key:
+                    before[name] = self._changing(name, site, value, after)
+            self._restore(before)
+        self.items = []
+        round_()
+        body, self.items = self.items, outside
+        for name, value in before.items():
+            after = self.env.get(name)
+            if after is not None and after is not value and after.key is not value.key:
+                self.env[name] = self._changing(name, site, value, after)
+        outside, self.items = self.items, []
+        self.block(orelse)
+        rest, self.items = self.items, outside
+        self.items.append(Rounds(count if isinstance(count, Key) else count(), site, body, rest, self.free, test_led))
+
+    def _changing(self, name: str, site: Site, value: Value, after: Value) -> Value:
+        """Return a value that rounds of a loop change: the same where both are, and of what changes it."""
+        spread = value.key.spread | after.key.spread
+        key = self.keys.make("changing", name, *site[:2], spread=spread & 2)
+        if spread & 1:
+            key = self.keys.make("changing", name, *site[:2], value.key, after.key)
+        return Value(key, value.facts | after.facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+
+
+def _always_leaves(body: Sequence[ast.stmt]) -> bool:
+    return any(isinstance(stmt, ast.Raise | ast.Return) or _exits(stmt) for stmt in body)
+
+
+def _exits(stmt: ast.stmt) -> bool:
+    return (
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and last_name(stmt.value) in ("exit", "_exit", "quit")
+    )
+
+
+def _uniform(handler: ast.ExceptHandler) -> bool:
+    """Return whether the error of a handler is the same on every rank."""
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type] if handler.type else []
+    return bool(caught) and all(last_name(each) in UNIFORM_ERRORS for each in caught)

@@ -1,0 +1,340 @@
+"""Comparison of the sequences of two ranks, step by step."""
+
+from collections import Counter
+from typing import Literal, NamedTuple
+
+from .budget import Budget, OverBudget
+from .keys import BY_RANK, LOCAL, Key, Keys, Rank
+from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, leaving
+
+MOST_VISITS = 8  # of one pair of nodes, with different assumptions
+
+
+class Divergence(NamedTuple):
+    """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
+
+    ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where functions
+    were called on the way, outermost first. ``rounds``: they run a loop a different number of times, by its count or
+    because one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
+    ``sure``: the event is reached whatever further conditions decide.
+    """
+
+    first: Event
+    second: Event | None
+    decided: Site
+    by: int
+    calls: tuple[Site, ...]
+    ranks: tuple[int, int]
+    rounds: Literal["", "count", "left"] = ""
+    leaves: Site | None = None
+    sure: bool = True
+
+
+class Comparison:
+    """Comparison of the sequences of two ranks."""
+
+    def __init__(self, keys: Keys, first: Rank, second: Rank, budget: Budget) -> None:
+        self.keys, self.ranks, self.budget = keys, (first, second), budget
+        self.found: list[Divergence] = []
+        self._visits: Counter[tuple[int, int]] = Counter()
+        self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
+        self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
+
+    def run(self, root: Node) -> bool:
+        """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
+        try:
+            self._compare(root, root, None, 0, ())
+        except OverBudget:
+            return False
+        return True
+
+    def _compare(
+        self,
+        a: Node,
+        b: Node,
+        decided: Choice | Loop | None,
+        by: int,
+        calls: tuple[Site, ...],
+        assumed: "dict[Key, bool] | None" = None,
+    ) -> set[tuple[str, str]]:
+        """Compare from here on; return the pairs of different ends that are reached.
+
+        ``assumed``: conditions that are the same on both ranks, with the truth that was taken since the ranks parted.
+        """
+        ends: set[tuple[str, str]] = set()
+        assumed = assumed or {}
+        while True:
+            self.budget.spend()
+            if a is b and not a.spread & (BY_RANK | LOCAL):
+                return ends
+            if a is b:
+                decided, by = None, 0
+            self._visits[id(a), id(b)] += 1
+            if self._visits[id(a), id(b)] > MOST_VISITS:
+                return ends
+            key = (id(a), id(b), frozenset(assumed.items()))
+            if key in self._known:
+                return ends
+            self._known.add(key)
+            if isinstance(a, Choice) or isinstance(b, Choice):
+                arms = self._arms(a, b, decided, by, assumed)
+                if len(arms) == 1:
+                    a, b, decided, by, assumed = arms[0]
+                    continue
+                for first, second, place, spread, taken in arms:
+                    before = len(self.found)
+                    ends |= self._compare(first, second, place, spread, calls, taken)
+                    if len(self.found) > before and a is not b:
+                        break
+                return ends
+            if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
+                before = len(self.found)
+                inner = self._compare(a.body, b.body, decided if a is not b else None, by, (*calls, a.site))
+                if inside := self.found[before:]:
+                    # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
+                    del self.found[before:]
+                    known_before, self._known = self._known, set()
+                    ends |= self._compare(self._entered(a), self._entered(b), decided, by, calls, assumed)
+                    self._known |= known_before
+                    if len(self.found) > before:
+                        known = {each.first.site for each in inside}
+                        self.found[before:] = inside + [
+                            each for each in self.found[before:] if each.first.site not in known
+                        ]
+                    return ends
+                if any("exit" in pair for pair in inner):
+                    ends |= {pair for pair in inner if "exit" in pair}
+                a, b = a.next, b.next
+                continue
+            if isinstance(a, Call) or isinstance(b, Call):
+                a = self._entered(a) if isinstance(a, Call) else a
+                b = self._entered(b) if isinstance(b, Call) else b
+                continue
+            if isinstance(a, Loop) or isinstance(b, Loop):
+                if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
+                    ends |= self._loop(a, b, decided, by, calls)
+                    a, b = a.next, b.next
+                    continue
+                if isinstance(a, Loop) and not a.body.kinds:
+                    a = a.next
+                    continue
+                if isinstance(b, Loop) and not b.body.kinds:
+                    b = b.next
+                    continue
+                if a.kinds == b.kinds:
+                    return ends  # a leader and its workers: both sides communicate by the same kinds of calls
+                self._part(a, b, decided, by, calls, assumed)
+                return ends
+            if isinstance(a, Step) and isinstance(b, Step):
+                if a.event.kind != b.event.kind:
+                    self._part(a, b, decided, by, calls, assumed)
+                    return ends
+                a, b = a.next, b.next
+                continue
+            if isinstance(a, End) and isinstance(b, End):
+                if a.kind != b.kind:
+                    ends.add((a.kind, b.kind))
+                return ends
+            self._part(a, b, decided, by, calls, assumed)
+            return ends
+
+    def _arms(
+        self, a: Node, b: Node, decided: "Choice | Loop | None", by: int, assumed: "dict[Key, bool]"
+    ) -> "list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]]":
+        """Return the pairs of branches that two ranks may take."""
+        first, second = self.ranks
+        if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
+            seen_a, seen_b = self._seen(a.test, first, assumed), self._seen(b.test, second, assumed)
+            if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
+                same = a is b  # what both take in the same way needs no assumption
+                arms = [
+                    (a.then, b.then, decided, by, assumed if same else self._assume(assumed, seen_a, True)),
+                    (a.other, b.other, decided, by, assumed if same else self._assume(assumed, seen_a, False)),
+                ]
+                if seen_a.spread & LOCAL:
+                    arms.append((a.then, b.other, a, LOCAL, assumed))
+                return arms
+            reached: list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]] = []
+            for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
+                for truth_b, arm_b, then_b in self._taken(b, self._seen(b.test, second, then_a), then_a):
+                    same = truth_a == truth_b
+                    spread = by if same else by | BY_RANK | (a.test.spread & LOCAL)
+                    reached.append((arm_a, arm_b, decided if same else a, spread, then_b))
+            return sorted(reached, key=lambda arm: arm[3] != by)
+        if isinstance(a, Choice):
+            taken = self._taken(a, self._seen(a.test, first, assumed), assumed)
+            return [(arm, b, decided or a, by or a.test.spread, then) for _, arm, then in taken]
+        assert isinstance(b, Choice)
+        taken = self._taken(b, self._seen(b.test, second, assumed), assumed)
+        return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
+
+    def _seen(self, test: Key, rank: Rank, assumed: "dict[Key, bool]") -> Key:
+        """Return a condition as one rank sees it, with what has been assumed."""
+        seen = self.keys.specialise(test, rank)
+        return self._settled(seen, assumed) if assumed else seen
+
+    def _settled(self, key: Key, assumed: "dict[Key, bool]") -> Key:
+        if key in assumed:
+            return self.keys.constant(assumed[key])
+        if key.op in ("not", "and", "or", "if"):
+            return self.keys.make(key.op, *(self._settled(arg, assumed) for arg in key.args))
+        return key
+
+    def _assume(self, assumed: "dict[Key, bool]", key: Key, truth: bool) -> "dict[Key, bool]":
+        if key.spread & LOCAL or key.is_constant:
+            return assumed
+        if key.op == "not":
+            return self._assume(assumed, key.args[0], not truth)
+        if (key.op == "and" and truth) or (key.op == "or" and not truth):
+            for arg in key.args:
+                assumed = self._assume(assumed, arg, truth)
+            return assumed
+        return {**assumed, key: truth}
+
+    def _taken(
+        self, choice: Choice, seen: Key, assumed: "dict[Key, bool]"
+    ) -> "list[tuple[bool, Node, dict[Key, bool]]]":
+        if seen.is_constant:
+            return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
+        return [
+            (True, choice.then, self._assume(assumed, seen, True)),
+            (False, choice.other, self._assume(assumed, seen, False)),
+        ]
+
+    def _loop(
+        self, a: Loop, b: Loop, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
+    ) -> set[tuple[str, str]]:
+        """Compare two runs of one loop: the number of rounds, then a round."""
+        first, second = self.ranks
+        count_a, count_b = self.keys.specialise(a.count, first), self.keys.specialise(b.count, second)
+        reached = first_event(a.body)
+        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_of_rank(a.count)
+        if reached and not a.free and (differ or count_a.spread & LOCAL):
+            self._add_rounds("count", reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls)
+            return set()
+        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls)
+        for pair in inner:
+            rounds = "break" in pair or "next" in pair
+            if reached and rounds and not a.free and "raise" not in pair:
+                site, spread = leaving(a.body, pair)
+                if site:
+                    self._add_rounds("left", reached, site, spread, calls)
+                    return set()
+        rest = {pair for pair in inner if ("return" in pair or "exit" in pair) and "raise" not in pair}
+        if rest and not reached and (later := first_event(a.next)):
+            site, spread = leaving(a.body, next(iter(rest)))
+            if site:
+                self._add(
+                    Divergence(
+                        later.event,
+                        None,
+                        site,
+                        spread,
+                        (*calls, *later.via),
+                        (first.rank, second.rank),
+                        leaves=site,
+                        sure=later.sure,
+                    )
+                )
+        return set()
+
+    def _add_rounds(
+        self, how: Literal["count", "left"], reached: Reached, decided: Site, by: int, calls: tuple[Site, ...]
+    ) -> None:
+        """Add that the ranks run different numbers of rounds."""
+        first, second = self.ranks
+        self._add(
+            Divergence(
+                reached.event,
+                None,
+                decided,
+                by,
+                (*calls, *reached.via),
+                (first.rank, second.rank),
+                rounds=how,
+                sure=reached.sure,
+            )
+        )
+
+    def _part(
+        self,
+        a: Node,
+        b: Node,
+        decided: Choice | Loop | None,
+        by: int,
+        calls: tuple[Site, ...],
+        assumed: dict[Key, bool],
+    ) -> None:
+        if decided is None or any(isinstance(node, End) and node.kind == "raise" for node in (a, b)):
+            return
+        event_a, event_b = (
+            first_event(node, lambda choice, rank=rank: self._arms_of(choice, rank, assumed))
+            for node, rank in zip((a, b), self.ranks, strict=True)
+        )
+        reached = event_a or event_b
+        if reached is None:
+            return
+        first = reached.event
+        second = event_b.event if event_a and event_b else None
+        if isinstance(decided, Choice) and second is None and decided.may_answer(first):
+            return
+        ended = next((node for node in (a, b) if isinstance(node, End)), None)
+        self._add(
+            Divergence(
+                first,
+                second,
+                decided.site,
+                by,
+                (*calls, *reached.via),
+                (self.ranks[0].rank, self.ranks[1].rank),
+                leaves=ended.site if ended and ended.kind != "next" else None,
+                sure=reached.sure,
+            )
+        )
+
+    def _arms_of(self, choice: Choice, rank: Rank, assumed: dict[Key, bool]) -> list[Node]:
+        return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, rank, assumed), assumed)]
+
+    def _add(self, found: Divergence) -> None:
+        if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
+            self.found.append(found)
+
+    def _entered(self, call: Call) -> Node:
+        """Return the body of a function followed by what comes after the call."""
+        return self._followed(call.body, call.next, (*call.via, call.site))
+
+    def _followed(self, node: Node, following: Node, via: tuple[Site, ...]) -> Node:
+        key = (id(node), id(following), via)
+        if key not in self._joined:
+            self.budget.spend()
+            match node:
+                case End():
+                    made: Node = following if node.kind == "return" else node
+                case Step():
+                    made = Step(node.event, self._followed(node.next, following, via), (*via, *node.via))
+                case Choice():
+                    then, other = self._followed(node.then, following, via), self._followed(node.other, following, via)
+                    made = Choice(node.test, node.site, then, other, node.arms)
+                case Loop():
+                    rest = self._followed(node.next, following, via)
+                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)
+                case Call():
+                    made = Call(node.body, node.site, self._followed(node.next, following, via), (*via, *node.via))
+                case _:
+                    raise AssertionError(node)
+            self._joined[key] = made
+        return self._joined[key]
+
+
+UNCERTAIN = {"changing", "one of", "recursive", "deep"}  # values of which not every part is known
+
+
+def is_certain(key: Key) -> bool:
+    """Return whether all parts of a value are known expressions."""
+    return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def is_of_rank(key: Key) -> bool:
+    """Return whether a value is computed from the rank itself, not only chosen by it."""
+    parts = key.args[1:] if key.op == "if" else key.args
+    return key.op == "rank" or any(is_of_rank(part) for part in parts if isinstance(part, Key))

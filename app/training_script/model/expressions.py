@@ -1,0 +1,251 @@
+"""Evaluate the expressions of a program to symbolic values."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from ..syntax import last_name
+from .items import Branch, Item, Rounds
+from .keys import LOCAL, Key
+from .library_calls import METHODS, TRANSPARENT
+from .library_effects import LibraryEvaluator
+from .names import CARRIED, Named, Values
+from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
+
+BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr"}
+OF_BRANCHES = {"if", "one of", "changing", "local"}  # values that are None where a branch made them so
+MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
+
+
+class ExpressionEvaluator(LibraryEvaluator):
+    """Evaluation of the expressions in one function."""
+
+    def evaluate(self, node: ast.expr | None) -> Value:
+        if node is None:
+            return self.constant(None)
+        self.budget.spend()
+        method = getattr(self, f"_{type(node).__name__}", None)
+        if method is not None:
+            return method(node)
+        parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        return self.unknown(node, *parts)
+
+    def _Constant(self, node: ast.Constant) -> Value:
+        return self.constant(node.value)
+
+    def _Name(self, node: ast.Name) -> Value:
+        found = self.lookup(node.id)
+        if found is not None:
+            return found
+        if node.id in TRANSPARENT or node.id in BUILTINS:
+            return Value(self.keys.make("name", node.id), obj=Library(node.id))
+        return self.by_name(node.id) or Value(self.keys.make("name", self.module.path, node.id))
+
+    def _Attribute(self, node: ast.Attribute) -> Value:
+        owner = self.evaluate(node.value)
+        return self.attribute(owner, node.attr, node)
+
+    def _Subscript(self, node: ast.Subscript) -> Value:
+        owner = self.evaluate(node.value)
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            if found := self.variable(node.slice.value, owner):
+                return found
+            stored = self.env.get(f"{id(owner.key)}.{node.slice.value}")
+            if stored is not None:
+                return stored
+        index = self.evaluate(node.slice)
+        return self.item(owner, index.key, node)
+
+    def _Slice(self, node: ast.Slice) -> Value:
+        parts = [self.evaluate(part) for part in (node.lower, node.upper, node.step)]
+        return Value(self.keys.make("slice", *(part.key for part in parts)))
+
+    def _Compare(self, node: ast.Compare) -> Value:
+        left = self.evaluate(node.left)
+        result: Key | None = None
+        for op, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self.evaluate(comparator)
+            single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
+            if (
+                left.obj is not None
+                and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
+                and right.key is self.keys.none
+            ):
+                single = self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
+            if right.key is self.keys.none and left.key.spread & LOCAL and left.key.op not in OF_BRANCHES:
+                single = self.unknown(node).key  # a function returns None or not for the same reason on every rank
+            result = single if result is None else self.keys.make("and", result, single)
+            left = right
+        assert result is not None
+        return Value(result)
+
+    def _as_members(self, value: Value) -> Key:
+        if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):
+            return self.keys.constant(tuple(each.key.value for each in value.obj))
+        return value.key
+
+    def _BoolOp(self, node: ast.BoolOp) -> Value:
+        op = "and" if isinstance(node.op, ast.And) else "or"
+        result = self.evaluate(node.values[0])
+        for part in node.values[1:]:
+            value, items = self.captured(part)
+            if items:
+                taken = result.key if op == "and" else self.keys.make("not", result.key)
+                self.items.append(Branch(taken, self.site(node), items, []))
+            facts = result.facts | value.facts
+            if op == "or" and not (result.key.spread or value.key.spread) and value.obj is not None:
+                result = Value(value.key, facts, value.obj)  # x or default
+            else:
+                obj = result.obj if op == "or" else None
+                result = Value(self.keys.make(op, result.key, value.key), facts & CARRIED, obj)
+        return result
+
+    def captured(self, node: ast.expr) -> tuple[Value, list[Item]]:
+        """Evaluate an expression that may not run, with its items kept apart."""
+        outside, self.items = self.items, []
+        try:
+            value = self.evaluate(node)
+            return value, self.items
+        finally:
+            self.items = outside
+
+    def _UnaryOp(self, node: ast.UnaryOp) -> Value:
+        value = self.evaluate(node.operand)
+        if isinstance(node.op, ast.Not):
+            return Value(self.keys.make("not", value.key))
+        if isinstance(node.op, ast.USub) and value.key.is_constant and isinstance(value.key.value, int | float):
+            return self.constant(-value.key.value)
+        return Value(self.keys.make("unary", type(node.op).__name__, value.key), value.facts & CARRIED)
+
+    def _BinOp(self, node: ast.BinOp) -> Value:
+        left, right = self.evaluate(node.left), self.evaluate(node.right)
+        op = type(node.op).__name__
+        if is_elements(left.obj) and is_elements(right.obj) and op == "Add":
+            return Value(self.keys.make("binary", op, left.key, right.key), obj=(*left.obj, *right.obj))
+        return Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
+
+    def _IfExp(self, node: ast.IfExp) -> Value:
+        test = self.evaluate(node.test)
+        (then, first), (other, second) = self.captured(node.body), self.captured(node.orelse)
+        if test.key.is_constant:
+            self.items += first if test.key.value else second
+            return then if test.key.value else other
+        if first or second:
+            self.items.append(Branch(test.key, self.site(node), first, second))
+        return self.joined(test.key, then, other)
+
+    def joined(self, test: Key, then: Value, other: Value) -> Value:
+        """Return the value behind a branch."""
+        if then is other:
+            return then
+        if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
+            parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
+            key = self.keys.make("sequence", *(part.key for part in parts))
+            return Value(key, then.facts | other.facts, parts)
+        obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
+        return Value(self.keys.either(test, then.key, other.key), then.facts | other.facts, obj)
+
+    def _NamedExpr(self, node: ast.NamedExpr) -> Value:
+        value = self.named(node.target.id, self.evaluate(node.value))
+        self.env[node.target.id] = value
+        return value
+
+    def _Tuple(self, node: ast.Tuple) -> Value:
+        return self._sequence(node, node.elts)
+
+    def _List(self, node: ast.List) -> Value:
+        return self._sequence(node, node.elts)
+
+    def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
+        values = [self.evaluate(each) for each in elements]
+        if len(values) > MOST_ELEMENTS or any(isinstance(each, ast.Starred) for each in elements):
+            return self.unknown(node, *values)
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        key = self.keys.make("sequence", *(value.key for value in values))
+        return Value(key, facts, tuple(values))
+
+    def _Starred(self, node: ast.Starred) -> Value:
+        return self.evaluate(node.value)
+
+    def _Await(self, node: ast.Await) -> Value:
+        return self.evaluate(node.value)
+
+    def _Lambda(self, node: ast.Lambda) -> Value:
+        return Value(self.keys.make("lambda", *self.site(node)[:3]), obj=FunctionRef(self.module, node, self.scope()))
+
+    def _JoinedStr(self, node: ast.JoinedStr) -> Value:
+        parts = [self.evaluate(each.value) for each in node.values if isinstance(each, ast.FormattedValue)]
+        return Value(self.keys.make("text", *self.site(node)[:3], *(part.key for part in parts)))
+
+    def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
+        before = dict(self.env)
+        iterables: list[Value] = []
+        outside, self.items = self.items, []
+        for clause in node.generators:
+            iterable = self.evaluate(clause.iter)
+            iterables.append(iterable)
+            self.bind(clause.target, self.element(iterable, clause.iter))
+            iterables += [self.evaluate(test) for test in clause.ifs]
+        values = [self.evaluate(each) for each in elements]
+        body, self.items = self.items, outside
+        if body:
+            count = self.count(iterables[0], node)
+            self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
+        self.env.clear()
+        self.env.update(before)
+        key = self.keys.make("built", *(value.key for value in (*iterables, *values)))
+        return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
+
+    def _ListComp(self, node: ast.ListComp) -> Value:
+        return self._comprehension(node, [node.elt])
+
+    def _SetComp(self, node: ast.SetComp) -> Value:
+        return self._comprehension(node, [node.elt])
+
+    def _GeneratorExp(self, node: ast.GeneratorExp) -> Value:
+        return self._comprehension(node, [node.elt])
+
+    def _DictComp(self, node: ast.DictComp) -> Value:
+        return self._comprehension(node, [node.key, node.value])
+
+    def _Call(self, node: ast.Call) -> Value:
+        callee = self.evaluate(node.func)
+        values, named = self.arguments(node)
+        name = self.qualified(callee)
+        if name in ("sys.exit", "os._exit", "exit", "quit"):
+            self.exit_program(node)
+            return self.unknown(node)
+        return self.called(callee, node, values, named)
+
+    def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+        values: list[Value] = []
+        for arg in node.args:
+            value = self.evaluate(arg)
+            if isinstance(arg, ast.Starred) and is_elements(value.obj):
+                values += value.obj
+            else:
+                values.append(value)
+        return values, {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
+
+    def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        obj, site = callee.obj, self.site(node)
+        if isinstance(obj, FunctionRef):
+            return self.call_function(obj, values, named, site, node.args)
+        if isinstance(obj, Bound):
+            return self.call_function(obj.function, [obj.owner, *values], named, site, node.args)
+        if isinstance(obj, ClassRef):
+            return self.instantiate(obj, values, named, site)
+        if isinstance(obj, Instance):
+            method = obj.cls.find("__call__") or obj.cls.find("forward")
+            if method:
+                function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
+                return self.call_function(function, [callee, *values], named, site, node.args)
+        for role in sorted(callee.facts & METHODS.keys()):
+            if effect := METHODS[role].get("__call__"):
+                return self.effect(effect, node, values, named, callee)
+        if isinstance(obj, Library):
+            return self._library(obj.name, callee, node, values, named)
+        if isinstance(obj, Method):
+            return self._method(obj, callee, node, values, named)
+        known = self.by_name(last_name(node.func), called=True) if not values and not named else None
+        return known or self._opaque(callee, node, values, named)

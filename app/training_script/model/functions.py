@@ -1,0 +1,253 @@
+"""Evaluate a program: each function once for each kind of its arguments, to its result and its steps in order.
+
+Values are symbolic (``keys``), so that one evaluation serves all ranks. Branches are joined, loops are evaluated twice:
+first to see what a round changes, then with what it may find changed. Nothing of the program is executed.
+"""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from ..rank_names import one_rank_decorator
+from ..syntax import FUNCTIONS, last_name
+from .branches import BranchEvaluator
+from .budget import Budget
+from .items import Branch, Called, Item, Leave, Summary
+from .names import Named, Shared, Values
+from .program import Program
+from .sequences import Site
+from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+
+MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
+MOST_DEPTH = 25  # of calls
+LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
+
+
+class Evaluation(Shared):
+    """One evaluation of a program: what all functions share."""
+
+    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
+        super().__init__(program, seeded, budget)
+        self.depth = 0
+        self.evaluated: set[ast.AST] = set()
+        self.contexts: dict[ast.AST, int] = {}
+        self.summaries: dict[tuple[Any, ...], Summary] = {}
+        self.results: dict[int, Value] = {}
+
+    def run_script(self, module: Module) -> list[Item]:
+        """Evaluate the statements of a script and return its steps."""
+        module.evaluated = True
+        module.env["__name__"] = Value(self.keys.constant("__main__"))
+        evaluator = FunctionEvaluator(self, module, module.env, {}, None)
+        evaluator.hoist(module.tree.body)
+        evaluator.block(module.tree.body)
+        return evaluator.items
+
+    def run_function(self, function: FunctionRef) -> Summary:
+        """Evaluate a function of which no call is known."""
+        owner = None
+        if function.owner and isinstance(function.node, FUNCTIONS) and not is_static(function.node):
+            self.prepare(function.owner)
+            owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
+        return self.summary(function, [owner] if owner else [], {})
+
+    def prepare(self, cls: ClassRef) -> None:
+        """Evaluate the constructor of a class, so that the attributes of its objects are known."""
+        if cls.prepared:
+            return
+        cls.prepared = True
+        if found := cls.find("__init__"):
+            self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
+
+    def summary(self, function: FunctionRef, values: list[Value], named: dict[str, Value]) -> Summary:
+        """Return what a function does with such arguments."""
+        node = function.node
+        signature = (
+            node,
+            *(_kind(value) for value in values),
+            *((name, _kind(value)) for name, value in named.items()),
+        )
+        if signature in self.summaries:
+            return self.summaries[signature]
+        if self.contexts.get(node, 0) >= MOST_CONTEXTS:
+            known = next((made for key, made in self.summaries.items() if key[0] is node and made.complete), None)
+            if known:
+                return known
+        self.contexts[node] = self.contexts.get(node, 0) + 1
+        made = self.summaries[signature] = Summary()
+        self.results[id(made)] = Value(self.keys.make("recursive", id(node)))
+        if self.depth >= MOST_DEPTH:
+            return made
+        self.depth += 1
+        try:
+            self.evaluated.add(node)
+            evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
+            made.items, self.results[id(made)] = evaluator.run(values, named)
+            made.filled = evaluator.filled
+            made.complete = True
+        finally:
+            self.depth -= 1
+        return made
+
+
+def _kind(value: Value) -> tuple[Any, ...]:
+    obj = value.obj
+    identity: object = len(obj) if is_elements(obj) else obj if isinstance(obj, Library) else id(obj)
+    if isinstance(obj, Instance):
+        identity = id(obj.cls)
+    elif isinstance(obj, FunctionRef):
+        identity = obj.node
+    elif isinstance(obj, Bound):
+        identity = (obj.function.node, id(obj.owner.key))
+    elif isinstance(obj, Method):
+        identity = "method"
+    key = value.key if value.key.spread or value.key.is_constant or value.key.op == "world" else None
+    return id(key) if key else None, value.facts, identity
+
+
+def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
+    return any(last_name(each) == "staticmethod" for each in node.decorator_list)
+
+
+class FunctionEvaluator(BranchEvaluator):
+    """Evaluation of one function body."""
+
+    def __init__(
+        self,
+        whole: Evaluation,
+        module: Module,
+        env: dict[str, Value],
+        outer: dict[str, Value],
+        function: FunctionRef | None,
+    ) -> None:
+        super().__init__(whole, module, env, outer)
+        self.whole, self.function = whole, function
+
+    def run(self, values: list[Value], named: dict[str, Value]) -> tuple[list[Item], Value]:
+        """Evaluate the function with these arguments; return its steps and its result."""
+        assert self.function is not None
+        node = self.function.node
+        self._bind_parameters(node, values, named)
+        if isinstance(node, ast.Lambda):
+            return self.items, self.evaluate(node.body)
+        self.hoist(node.body)
+        self.block(node.body)
+        items: list[Item] = self.items
+        for decorator in node.decorator_list:
+            who = one_rank_decorator(last_name(decorator.func if isinstance(decorator, ast.Call) else decorator))
+            if who and items:
+                test = self.keys.is_first("local" if who == "first local" else "global")
+                items = [Branch(test, self.site(node)._replace(end_line=node.lineno), items, [])]
+        result = self.constant(None)
+        for condition, value in reversed(self.returned):
+            result = value if condition is self.keys.true else self.joined(condition, value, result)
+        return items, result
+
+    def _bind_parameters(self, node: Any, values: list[Value], named: dict[str, Value]) -> None:
+        spec: ast.arguments = node.args
+        positional = [*spec.posonlyargs, *spec.args]
+        self.parameters = [each.arg for each in positional]
+        defaults = dict(zip([each.arg for each in positional][::-1], spec.defaults[::-1], strict=False))
+        defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+        for place, parameter in enumerate((*positional, *spec.kwonlyargs)):
+            name = parameter.arg
+            if place < len(values) and place < len(positional):
+                given = values[place]
+            elif name in named:
+                given = named[name]
+            elif name in defaults and not self._suggests(name):
+                given = self.evaluate(defaults[name])
+                if given.key.is_constant:
+                    given = Value(self.keys.make("parameter", *self.site(parameter)[:3]))
+            else:
+                given = Value(self.keys.make("at", *self.site(parameter)[:3]))
+                if name in ("accelerator", "fabric"):
+                    given = Value(given.key, frozenset({name}))
+            self.env[name] = self.named(name, given)
+        for extra in (spec.vararg, spec.kwarg):
+            if extra:
+                self.env[extra.arg] = Value(self.keys.make("at", *self.site(extra)[:3]))
+
+    def _suggests(self, name: str) -> bool:
+        return self.by_name(name) is not None
+
+    def call_function(
+        self, function: FunctionRef, values: Values, named: Named, site: Site, arguments: Sequence[ast.expr] = ()
+    ) -> Value:
+        node = function.node
+        if isinstance(node, FUNCTIONS):
+            for decorator in node.decorator_list:
+                if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
+                    return Value(self.keys.make("at", *site[:3]))
+        summary = self.whole.summary(function, values, named)
+        self.items.append(Called(summary, site))
+        if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
+            for argument in (place - len(values) + len(arguments) for place in summary.filled):
+                if 0 <= argument < len(arguments):
+                    self.fill(arguments[argument])
+        result = self.whole.results[id(summary)]
+        if isinstance(node, FUNCTIONS) and not result.key.spread and result.obj is None and not result.facts:
+            suggested = (
+                self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
+            )
+            return suggested or result
+        return result
+
+    def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
+        instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
+        cls.prepared = True
+        if found := cls.find("__init__"):
+            summary = self.whole.summary(
+                FunctionRef(found[0].module, found[1], found[0].env, cls), [instance, *values], named
+            )
+            self.items.append(Called(summary, site))
+        if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
+            return instance._replace(facts=frozenset({"trainer"}))
+        return instance
+
+    def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
+        cls = instance.cls
+        if found := cls.find(name):
+            owner = Value(self.keys.make("instance", id(cls)), obj=instance)
+            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+            if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
+                return self.call_function(function, [owner], {}, self.site(found[1]))
+            return Value(
+                self.keys.make("bound", id(found[1])),
+                obj=Bound(function, owner) if not is_static(found[1]) else function,
+            )
+        self.whole.prepare(cls)
+        for each in cls.ancestry():
+            if name in each.attributes:
+                return each.attributes[name]
+        return None
+
+    def module_value(self, module: Module, name: str) -> Value | None:
+        """Return what a name of a module is; only the statement that binds it is evaluated."""
+        if name in module.env or module.evaluated:
+            return module.env.get(name) or self._submodule(module, name)
+        if name in module.asked:
+            return None
+        module.asked.add(name)
+        evaluator = FunctionEvaluator(self.whole, module, module.env, {}, None)
+        if stmt := module.bound_by.get(name):
+            evaluator.block([stmt])
+        else:
+            for star in [each for bound, each in module.bound_by.items() if bound.startswith("*")]:
+                assert isinstance(star, ast.ImportFrom)
+                inner = self.program.imported(star.module or "", star.level, module)
+                if inner is not None and (found := self.module_value(inner, name)):
+                    module.env[name] = found
+                    break
+        return module.env.get(name) or self._submodule(module, name)
+
+    def _submodule(self, module: Module, name: str) -> Value | None:
+        if not module.is_package:
+            return None
+        inner = self.program.imported(name, 1, module)
+        return Value(self.keys.make("module", inner.path), obj=inner) if inner else None
+
+    def exit_program(self, call: ast.Call) -> None:
+        code = call.args[0] if call.args else None
+        fails = code is not None and not (isinstance(code, ast.Constant) and code.value in (0, None))
+        self.items.append(Leave("raise" if fails else "exit", self.site(call)))

@@ -1,0 +1,171 @@
+"""The steps of a function as the evaluation finds them, and the sequence of nodes they make."""
+
+from typing import NamedTuple
+
+from .keys import Key
+from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
+
+MOST_INLINED = 3  # depth of calls whose errors are followed to a handler
+
+
+class Branch(NamedTuple):
+    test: Key
+    site: Site
+    then: "list[Item]"
+    other: "list[Item]"
+    unknown: tuple[bool, bool] = (False, False)  # functions that cannot be followed are called there
+
+
+class Rounds(NamedTuple):
+    """A loop. ``amount``: what decides the number of rounds. ``free``: ranks may differ in it, as in ``join()``."""
+
+    amount: Key
+    site: Site
+    body: "list[Item]"
+    rest: "list[Item]"  # the else branch
+    free: bool
+    test_led: bool
+
+
+class Leave(NamedTuple):
+    kind: str
+    site: Site
+
+
+class Attempt(NamedTuple):
+    """A ``try`` statement whose handler goes on."""
+
+    body: "list[Item]"
+    handler: "list[Item]"
+
+
+class Called(NamedTuple):
+    """A call of a function of the program."""
+
+    summary: "Summary"
+    site: Site
+
+
+Item = Event | Branch | Rounds | Leave | Attempt | Called
+
+
+class Summary:
+    """The steps of a function, over its parameters."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.complete = False
+        self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
+        self._node: Node | None = None
+        self._kinds: frozenset[str] | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of events of the function and of all that it calls."""
+        if self._kinds is None:
+            pending: list[Summary] = [self]
+            found, seen = set[str](), {id(self)}
+            while pending:
+                each = pending.pop()
+                if each._kinds is not None:
+                    found |= each._kinds
+                    continue
+                own, called = _own_kinds(each.items)
+                found |= own
+                for summary in called:
+                    if id(summary) not in seen:
+                        seen.add(id(summary))
+                        pending.append(summary)
+            self._kinds = frozenset(found)
+        return self._kinds
+
+    @property
+    def node(self) -> Node:
+        """The sequence, ended by ``return``."""
+        if self._node is None:
+            self._node = End("return", None)  # of a function that calls itself
+            self._node = sequence(self.items, self._node)
+        return self._node
+
+
+def sequence(
+    items: "list[Item]", following: Node, raised: Node | None = None, returned: Node | None = None, depth: int = 0
+) -> Node:
+    """Return the nodes for ``items``, and then ``following``.
+
+    What is raised goes on at ``raised``, and what returns at ``returned``, if these are given.
+    """
+    node = following
+    for item in reversed(items):
+        match item:
+            case Event():
+                node = Step(item, node)
+            case Branch():
+                then = sequence(item.then, node, raised, returned, depth)
+                other = sequence(item.other, node, raised, returned, depth)
+                arms = [
+                    Arm(kinds(part), unknown, _left_early(part))
+                    for part, unknown in zip((item.then, item.other), item.unknown, strict=True)
+                ]
+                node = then if then is other else Choice(item.test, item.site, then, other, (arms[0], arms[1]))
+            case Leave():
+                goes_on = raised if item.kind == "raise" else returned if item.kind == "return" else None
+                node = goes_on or End(item.kind, item.site)
+            case Attempt():
+                handler = sequence(item.handler, node, raised, returned, depth)
+                node = sequence(item.body, node, handler, returned, depth)
+            case Rounds():
+                node = sequence(item.rest, node, raised, returned, depth) if item.rest else node
+                body = sequence(item.body, End("next", None), None)
+                if body.kinds or _leaves(body):
+                    node = Loop(item.amount, item.site, body, node, free=item.free, test_led=item.test_led)
+            case Called(summary=summary):
+                if raised and depth < MOST_INLINED and _raises(summary.items):
+                    node = sequence(summary.items, node, raised, node, depth + 1)
+                    continue
+                body = summary.node
+                if body.kinds or _exits(body):
+                    node = Call(body, item.site, node)
+    return node
+
+
+def _raises(items: "list[Item]") -> bool:
+    return any(
+        (isinstance(item, Leave) and item.kind == "raise")
+        or (isinstance(item, Branch) and (_raises(item.then) or _raises(item.other)))
+        for item in items
+    )
+
+
+def _leaves(body: Node) -> bool:
+    return isinstance(body, Choice) or (isinstance(body, End) and body.kind not in ("next", "break"))
+
+
+def _exits(body: Node) -> bool:
+    return isinstance(body, Choice | Call) or (isinstance(body, End) and body.kind == "exit")
+
+
+def kinds(items: "list[Item]") -> frozenset[str]:
+    """Return the kinds of events in steps, those of called functions included."""
+    found, called = _own_kinds(items)
+    return frozenset(found).union(*(summary.kinds for summary in called))
+
+
+def _own_kinds(items: "list[Item]") -> "tuple[set[str], list[Summary]]":
+    """Return the kinds of events in steps themselves, and the functions that are called there."""
+    found, called, pending = set[str](), list[Summary](), [*items]
+    while pending:
+        match pending.pop():
+            case Event(kind=kind):
+                found.add(kind)
+            case Branch(then=first, other=second) | Rounds(body=first, rest=second) | Attempt(first, second):
+                pending += [*first, *second]
+            case Called(summary=summary):
+                called.append(summary)
+            case Leave():
+                pass
+    return found, called
+
+
+def _left_early(items: "list[Item]") -> bool:
+    return bool(items) and isinstance(items[-1], Leave)

@@ -1,0 +1,204 @@
+"""Symbolic values: two ranks have the same value where their keys are the same and nothing in them is local to a rank.
+
+A key is an expression over constants, the rank, places of the program, and data of one rank. Equal expressions are one
+object. ``specialise`` gives the key as one rank sees it: a constant where the rank decides it.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files, time or errors of one rank
+MOST_DEPTH = 40  # of an expression; a deeper one is a value of its own
+LARGEST = 1 << 40  # no number in a condition on ranks is larger
+
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Is": operator.eq,
+    "IsNot": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "In": lambda a, b: a in b,
+    "NotIn": lambda a, b: a not in b,
+}
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": lambda a, b: int(a) * int(b),
+    "Mod": lambda a, b: int(a) % int(b),
+    "FloorDiv": operator.floordiv,
+    "BitAnd": operator.and_,
+    "BitOr": operator.or_,
+    "BitXor": operator.xor,
+    "RShift": operator.rshift,
+}
+
+
+NEVER_NONE = {
+    "binary",
+    "sequence",
+    "built",
+    "text",
+    "number",
+    "rank",
+    "world",
+    "length",
+    "range",
+    "instance",
+    "compare",
+}
+
+
+class Key:
+    """One expression. ``spread`` holds the flags of everything in it."""
+
+    __slots__ = ("args", "depth", "op", "spread")
+
+    def __init__(self, op: str, args: tuple[Any, ...], spread: int, depth: int) -> None:
+        self.op, self.args, self.spread, self.depth = op, args, spread, depth
+
+    @property
+    def is_constant(self) -> bool:
+        return self.op == "constant"
+
+    @property
+    def value(self) -> Any:
+        """Value of a constant."""
+        return self.args[0]
+
+    def __repr__(self) -> str:
+        return f"{self.op}({', '.join(map(repr, self.args))})"
+
+
+class Rank(NamedTuple):
+    """One rank of the job that is assumed, with the sizes it sees."""
+
+    rank: int
+    local: int
+    node: int
+    world_size: int
+    local_world_size: int
+
+
+WORLD, PER_NODE = 4, 2
+RANKS = [Rank(rank, rank % PER_NODE, rank // PER_NODE, WORLD, PER_NODE) for rank in range(WORLD)]
+
+
+class Keys:
+    """The keys of one review; each expression exists once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Key] = {}
+        self._seen_by: dict[Rank, dict[Key, Key]] = {rank: {} for rank in RANKS}
+        self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
+
+    def make(self, op: str, *args: Any, spread: int = 0) -> Key:
+        """Return the expression, simplified where its parts are constants."""
+        depth = 1
+        for arg in args:
+            if isinstance(arg, Key):
+                spread |= arg.spread
+                depth = max(depth, arg.depth + 1)
+        if simpler := self._simplify(op, args):
+            return simpler
+        if depth > MOST_DEPTH:
+            op, args, depth = "deep", (op,), 1
+        identity = (op, spread, *(id(arg) if isinstance(arg, Key) else (type(arg), arg) for arg in args))
+        if identity not in self._made:
+            self._made[identity] = Key(op, args, spread, depth)
+        return self._made[identity]
+
+    def constant(self, value: Any) -> Key:
+        try:
+            hash(value)
+        except TypeError:
+            value = repr(value)
+        return self.make("constant", value)
+
+    def local(self, why: str, *site: Any) -> Key:
+        """Return a value that each rank has of its own: ``why`` says what it is."""
+        return self.make("local", why, *site, spread=LOCAL)
+
+    def rank(self, kind: str) -> Key:
+        """Return the rank of this process: global, local or node; a rank in a group has no known number."""
+        return self.make("rank", kind, spread=BY_RANK)
+
+    def is_first(self, kind: str) -> Key:
+        return self.make("compare", "Eq", self.rank(kind), self.constant(0))
+
+    def either(self, test: Key, then: Key, other: Key) -> Key:
+        """Return the value after a branch."""
+        return then if then is other else self.make("if", test, then, other)
+
+    def specialise(self, key: Key, rank: Rank) -> Key:
+        """Return ``key`` as ``rank`` sees it."""
+        if not key.spread & BY_RANK:
+            return self._sized(key, rank) if key.op in ("world", "compare", "binary", "not", "and", "or", "if") else key
+        known = self._seen_by[rank]
+        if key not in known:
+            known[key] = self._specialise(key, rank)
+        return known[key]
+
+    def _sized(self, key: Key, rank: Rank) -> Key:
+        known = self._seen_by[rank]
+        if key not in known:
+            known[key] = self._specialise(key, rank)
+        return known[key]
+
+    def _specialise(self, key: Key, rank: Rank) -> Key:
+        if key.op == "rank":
+            value = {"global": rank.rank, "local": rank.local, "node": rank.node}.get(key.args[0])
+            return key if value is None else self.constant(value)
+        if key.op == "world":
+            return self.constant(rank.local_world_size if key.args[0] == "local" else rank.world_size)
+        args = tuple(self.specialise(arg, rank) if isinstance(arg, Key) else arg for arg in key.args)
+        return self.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
+
+    def _simplify(self, op: str, args: tuple[Any, ...]) -> Key | None:
+        match op, args:
+            case "not", (Key(op="constant") as inner,):
+                return self.true if not inner.value else self.false
+            case "not", (Key(op="not", args=(inner,)),):
+                return inner
+            case "if", (Key(op="constant") as test, then, other):
+                return then if test.value else other
+            case "if", (test, then, other):
+                if then is other:
+                    return then
+                if then is self.true and other is self.false:
+                    return test
+                return self.make("not", test) if then is self.false and other is self.true else None
+            case (("and" | "or"), (left, right)):
+                if left.is_constant:
+                    return right if bool(left.value) == (op == "and") else left
+                if right.is_constant and bool(right.value) != (op == "and"):
+                    return right  # false and true decide; what is evaluated before has no effect here
+                return left if right.is_constant or left is right else None
+            case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
+                return self._computed(COMPARE.get(name), left.value, right.value)
+            case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
+                made in NEVER_NONE
+            ):
+                return self.constant(name == "IsNot")
+            case "compare", ("Eq" | "Is" as name, left, right) if left is right and not left.spread & LOCAL:
+                return self.true
+            case "binary", (name, Key(op="constant") as left, Key(op="constant") as right):
+                return self._computed(ARITHMETIC.get(name), left.value, right.value)
+        return None
+
+    def _computed(self, function: Callable[[Any, Any], Any] | None, left: Any, right: Any) -> Key | None:
+        if function is None:
+            return None
+        left, right = (each.args if isinstance(each, Key) else each for each in (left, right))
+        if isinstance(left, str) and isinstance(right, int) and left.isdigit():
+            left = int(left)
+        if isinstance(right, str) and isinstance(left, int) and right.isdigit():
+            right = int(right)
+        try:
+            value = function(left, right)
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+            return None
+        return self.constant(value) if not isinstance(value, int) or abs(value) < LARGEST else None

@@ -1,0 +1,200 @@
+"""Calls of libraries that concern other ranks: data for the evaluation of programs.
+
+Sources: the API references of torch 2.13, accelerate 1.x, lightning fabric 2.x, deepspeed 0.18, horovod 0.28, mpi4py 4.
+"""
+
+from typing import NamedTuple
+
+from ..collectives import GROUP_PLACE
+
+
+class Effect(NamedTuple):
+    """The effect of a call. ``event``: what all ranks have to call together. ``result``: facts of what it returns.
+
+    ``same``: the result is the same on every rank. ``fills``: place of the argument that is the same afterwards.
+    ``implied``: the call does not look like a collective. ``sure``: it always communicates.
+    """
+
+    event: str = ""
+    result: frozenset[str] = frozenset()
+    same: bool = False
+    fills: int | None = None
+    group: int | None = None
+    implied: bool = False
+    sure: bool = True
+    drops: bool = False  # the result has none of the facts of the object
+
+
+def _facts(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+FILLED = {
+    **dict.fromkeys(("all_reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_object"), 0),
+    **dict.fromkeys(("all_gather_into_tensor", "all_reduce_coalesced", "all_gather_coalesced"), 0),
+    **dict.fromkeys(("gather", "gather_object"), 1),
+}
+DDP = Effect("the constructor of DDP", _facts("ddp"), implied=True)
+FSDP = Effect("the constructor of FSDP", _facts("fsdp"), implied=True)
+SAMPLER = Effect(result=_facts("sampler"), same=True)
+SAVE = "torch.distributed.checkpoint."
+
+FUNCTIONS: dict[str, Effect] = {
+    **{
+        f"{module}.{name}": Effect(name, group=place, fills=FILLED.get(name))
+        for module in ("torch.distributed", "torch.distributed.distributed_c10d")
+        for name, place in GROUP_PLACE.items()
+    },
+    **{
+        f"torch.distributed.nn.{inner}{name}": Effect(name, same=True, group=None)
+        for inner in ("", "functional.")
+        for name in ("all_reduce", "all_gather", "broadcast")
+    },
+    "torch.distributed.new_group": Effect("new_group", _facts("group"), same=True),
+    "torch.nn.parallel.DistributedDataParallel": DDP,
+    "torch.nn.parallel.distributed.DistributedDataParallel": DDP,
+    "apex.parallel.DistributedDataParallel": DDP,
+    "torch.distributed.fsdp.FullyShardedDataParallel": FSDP,
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": FSDP,
+    "torch.distributed.fsdp.fully_shard": FSDP,
+    "torch.distributed._composable.fsdp.fully_shard": FSDP,
+    "torch.utils.data.distributed.DistributedSampler": SAMPLER,
+    "torch.utils.data.DistributedSampler": SAMPLER,
+    "torch.utils.data.DataLoader": Effect(result=_facts("loader")),
+    "torch.utils.data.dataloader.DataLoader": Effect(result=_facts("loader")),
+    "accelerate.Accelerator": Effect(result=_facts("accelerator"), same=True),
+    "accelerate.PartialState": Effect(result=_facts("accelerator"), same=True),
+    "lightning.fabric.Fabric": Effect(result=_facts("fabric"), same=True),
+    "lightning.Fabric": Effect(result=_facts("fabric"), same=True),
+    "lightning_fabric.Fabric": Effect(result=_facts("fabric"), same=True),
+    "transformers.Trainer": Effect(result=_facts("trainer"), same=True),
+    "transformers.Seq2SeqTrainer": Effect(result=_facts("trainer"), same=True),
+    **{
+        f"{SAVE}{name}": Effect(f"checkpoint.{name}", implied=True)
+        for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")
+    },
+    **{
+        f"{SAVE}state_dict.{name}": Effect(name, implied=True, sure=False)
+        for name in ("get_state_dict", "get_model_state_dict", "get_optimizer_state_dict")
+    },
+    **{
+        f"horovod.torch.{name}": Effect(name, same=name != "alltoall", implied=name.startswith("broadcast_"))
+        for name in (
+            *("allreduce", "allreduce_", "allgather", "broadcast", "broadcast_", "alltoall", "barrier", "join"),
+            *("broadcast_parameters", "broadcast_optimizer_state", "broadcast_object", "allgather_object"),
+        )
+    },
+    **{
+        f"mpi4py.MPI.COMM_WORLD.{name}": Effect(name, same=True)
+        for name in (
+            "allreduce",
+            "allgather",
+            "bcast",
+            "barrier",
+            "Barrier",
+            "Allreduce",
+            "Bcast",
+            "Allgather",
+            "gather",
+        )
+    },
+    **{
+        f"accelerate.utils.{name}": Effect(name, same=True)
+        for name in ("gather", "gather_object", "broadcast", "broadcast_object_list", "reduce", "wait_for_everyone")
+    },
+}
+
+# They are not read where they are found next to a script, as in their own repository.
+LIBRARIES = {name.partition(".")[0] for name in FUNCTIONS}
+
+# By the role of the object: its methods.
+METHODS: dict[str, dict[str, Effect]] = {
+    "ddp": {
+        "forward": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
+        "__call__": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
+    },
+    "fsdp": {
+        "forward": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
+        "__call__": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
+        "state_dict": Effect("the state_dict of FSDP", implied=True),
+        "clip_grad_norm_": Effect("clip_grad_norm_ of FSDP", implied=True, same=True),
+    },
+    "engine": {
+        "__call__": Effect(result=_facts("graph")),
+        "backward": Effect("the backward pass of DeepSpeed", implied=True),
+        "step": Effect("the step of DeepSpeed", implied=True),
+        "save_checkpoint": Effect("save_checkpoint of DeepSpeed", implied=True),
+        "load_checkpoint": Effect("load_checkpoint of DeepSpeed", implied=True),
+    },
+    "graph": {"backward": Effect("the backward pass", implied=True)},
+    "accelerator": {
+        **{name: Effect(name, same=True) for name in ("wait_for_everyone", "gather", "gather_for_metrics", "reduce")},
+        "backward": Effect("accelerator.backward", implied=True),
+        "prepare": Effect(result=_facts("prepared"), same=True),
+        "unwrap_model": Effect(drops=True),
+        "save_state": Effect("accelerator.save_state", implied=True, sure=False),
+        "get_state_dict": Effect("accelerator.get_state_dict", implied=True, sure=False),
+    },
+    "fabric": {
+        **{name: Effect(name, same=True) for name in ("barrier", "all_reduce", "all_gather", "broadcast")},
+        "backward": Effect("fabric.backward", implied=True),
+    },
+    "trainer": {name: Effect(f"Trainer.{name}", implied=True) for name in ("train", "evaluate", "predict")},
+}
+# Attributes of such objects: the kind of rank, the first process of a kind, or a size.
+RANK_ATTRIBUTES = {
+    "process_index": "global",
+    "local_process_index": "local",
+    "global_rank": "global",
+    "local_rank": "local",
+    "node_rank": "node",
+}
+FIRST_ATTRIBUTES = {
+    "is_main_process": "global",
+    "is_local_main_process": "local",
+    "is_global_zero": "global",
+    "is_world_process_zero": "global",
+    "is_local_process_zero": "local",
+}
+
+# Results that differ between ranks, with what they are.
+LOCAL_RESULTS: dict[str, str] = {
+    **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), "the time"),
+    **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
+    **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
+    **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
+}
+RANDOM = "a random number"
+# Calls that give back what they are given, as far as ranks are concerned.
+TRANSPARENT = {
+    "int",
+    "float",
+    "str",
+    "bool",
+    "iter",
+    "reversed",
+    "sorted",
+    "list",
+    "tuple",
+    "abs",
+    "round",
+    "tqdm.tqdm",
+}
+TRANSPARENT |= {"tqdm.auto.tqdm", "tqdm.trange", "copy.deepcopy", "copy.copy"}
+TRANSPARENT_METHODS = {
+    "item",
+    "cpu",
+    "cuda",
+    "to",
+    "detach",
+    "clone",
+    "float",
+    "long",
+    "int",
+    "tolist",
+    "numpy",
+    "contiguous",
+}
+TRANSPARENT_METHODS |= {"lower", "upper", "strip", "train", "eval", "copy", "get_loader", "half", "double", "bfloat16"}
+# Errors that are the same on every rank: they come from the installation or the configuration.
+UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

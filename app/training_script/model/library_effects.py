@@ -1,0 +1,252 @@
+"""Calls of libraries and of unknown functions: the collectives that they are, and what they return."""
+
+import ast
+import builtins
+import re
+import sys
+
+from .. import rank_names
+from ..syntax import last_name
+from .keys import BY_RANK, LOCAL, Key
+from .library_calls import FUNCTIONS, LOCAL_RESULTS, METHODS, RANDOM, TRANSPARENT, TRANSPARENT_METHODS, Effect
+from .names import CARRIED, Named, NameEvaluator, Values
+from .sequences import Event
+from .values import NO_FACTS, Instance, Library, Method, Value, is_elements
+
+KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
+BATCH = "a batch"
+COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
+KNOWN_METHODS = re.compile(
+    r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
+    r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
+    r"|write"
+)
+
+
+class LibraryEvaluator(NameEvaluator):
+    """Calls of what the program does not define."""
+
+    def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""
+        if not self._is_harmless(callee, node):
+            self.unknown_calls += 1
+        return self.unknown(node, callee, *values, *named.values())
+
+    def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
+        """Return whether a call surely makes no collective."""
+        if name := self.qualified(callee):
+            return name.partition(".")[0] in KNOWN_MODULES or ("." not in name and name in dir(builtins))
+        if isinstance(node.func, ast.Name):
+            return node.func.id in dir(builtins)
+        return isinstance(node.func, ast.Attribute) and bool(KNOWN_METHODS.fullmatch(node.func.attr))
+
+    def _computed(self, name: str, values: list[Value], facts: frozenset[str] = NO_FACTS) -> Value:
+        carried = frozenset[str]().union(*(value.facts for value in values)) & CARRIED if values else NO_FACTS
+        return Value(self.keys.make("call", name, *(value.key for value in values)), facts | carried)
+
+    def _library(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        last = name.rpartition(".")[2]
+        if name in FUNCTIONS:
+            return self.effect(FUNCTIONS[name], node, values, named, None)
+        if name in ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank"):
+            group = named.get("group") or (values[0] if values else None)
+            return Value(self.keys.rank("global" if group is None or group.key is self.keys.none else "group"))
+        if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:
+            variable = values[0].key.value
+            found = (
+                self.variable(variable, Value(callee.key, obj=Library("os.environ")))
+                if isinstance(variable, str)
+                else None
+            )
+            return found or self.unknown(node)
+        if name == "deepspeed.initialize":
+            engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
+            rest = [self.unknown(node) for _ in range(3)]
+            return Value(engine.key, obj=(engine, *rest))
+        if name in LOCAL_RESULTS:
+            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
+                return self.unknown(node)
+            return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
+        if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
+            return self._computed(name, values)
+        if name in TRANSPARENT and values:
+            return values[0]
+        if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
+            if name == "len" and values and is_elements(values[0].obj):
+                return self.constant(len(values[0].obj))
+            if name == "len" and values and is_of_batch(values[0].key):
+                return self.unknown(node)  # loaders give all ranks batches of one size
+            facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+            return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
+        if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
+            return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "enumerate" and values:
+            return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
+        if name == "next" and values:
+            return self.element(values[0], node.args[0])
+        if name == "zip" and values:
+            return Value(self.keys.make("zip", *(value.key for value in values)), obj=tuple(values))
+        if name.startswith("horovod.") and last in ("local_rank", "rank"):
+            return Value(self.keys.rank("local" if last == "local_rank" else "global"))
+        if last == "join" and isinstance(callee.obj, Library):
+            return self._computed(name, values)
+        if not name.startswith(("torch.", "numpy.", "math.")) or name.startswith("torch.distributed"):
+            known = self.by_name(last, called=True) if not values and not named else None
+            if known:
+                return known
+        if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
+            return self.constant(True)
+        if name.startswith("torch."):
+            return self._computed(name, list(values)) if values else self.unknown(node)
+        return self._opaque(callee, node, values, named)
+
+    def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        owner, name = method.owner, method.name
+        for role in sorted(owner.facts & METHODS.keys()):
+            if effect := METHODS[role].get(name):
+                if name == "backward" and role == "graph" and self.no_sync:
+                    return self.constant(None)
+                return self.effect(effect, node, values, named, owner)
+        if name in ("exists", "is_file", "is_dir") and not values:
+            return self._computed(name, [owner])
+        if name in TRANSPARENT_METHODS:
+            return Value(owner.key, owner.facts)
+        if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
+            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
+        if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
+            self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
+            return owner
+        if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
+            return known
+        if owner.facts & {"prepared"}:
+            return self.unknown(node, owner, *values)
+        return self._opaque(owner, node, values, named)
+
+    def rebind(self, target: ast.expr | None, owner: Value, values: list[Value]) -> None:
+        """A value changed in place depends on what was added to it."""
+        if isinstance(target, ast.Name) and target.id in self.env and values:
+            key = self.keys.make("changed", owner.key, *(value.key for value in values))
+            facts = owner.facts.union(*(value.facts & CARRIED for value in values))
+            self.env[target.id] = Value(key, facts)
+
+    def effect(self, effect: Effect, node: ast.Call, values: Values, named: Named, owner: Value | None) -> Value:
+        """Note the event of a library call and return its result."""
+        site = self.site(node)
+        if effect.event and self._in_all_ranks(effect, values, named):
+            self.items.append(Event(effect.event, site, effect.implied, effect.sure))
+        if effect.fills is not None and effect.fills < len(node.args):
+            self.fill(node.args[effect.fills])
+        if "loader" in effect.result:
+            return self._loader(node, values, named)
+        if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
+            target = node.args[0]
+            if isinstance(target, ast.Name) and target.id in self.env:
+                self.env[target.id] = Value(self.env[target.id].key, frozenset({"fsdp"}))
+        if effect.drops and values:
+            return Value(values[0].key)
+        if "prepared" in effect.result:
+            prepared = [
+                Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | {"prepared"})
+                for value in values
+            ]
+            if len(prepared) == 1:
+                return prepared[0]
+            return Value(self.keys.make("sequence", *(each.key for each in prepared)), obj=tuple(prepared))
+        if effect.same or effect.group is not None:
+            return Value(self.keys.make("at", *site[:3]), effect.result | self._membership(effect, values, named))
+        return self.unknown(node, *values, *named.values(), facts=effect.result)
+
+    def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
+        """Return whether a new group has only some of the ranks as members."""
+        if "group" not in effect.result:
+            return NO_FACTS
+        ranks = named.get("ranks") or (values[0] if values else None)
+        everyone = (
+            ranks is None
+            or ranks.key is self.keys.none
+            or (ranks.key.op == "range" and ranks.key.args[-1].op == "world")
+        )
+        return NO_FACTS if everyone else frozenset({"members"})
+
+    def _in_all_ranks(self, effect: Effect, values: Values, named: Named) -> bool:
+        """Return whether the call is one of all ranks: only members have to enter a collective of another group."""
+        if effect.group is None:
+            return True
+        group = named.get("group") or (values[effect.group] if effect.group < len(values) else None)
+        if group is None or group.key is self.keys.none or ("group" in group.facts and "members" not in group.facts):
+            return True
+        return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
+
+    def fill(self, target: ast.expr) -> None:
+        """After a collective its result is the same on every rank."""
+        if isinstance(target, ast.Subscript):
+            target = target.value
+        value = Value(self.keys.make("at", *self.site(target)[:3]))
+        match target:
+            case ast.Name(id=name):
+                self.env[name] = value
+                if name in self.parameters:
+                    self.filled.add(self.parameters.index(name))
+            case ast.Attribute(value=inner, attr=name):
+                owner = self.evaluate(inner)
+                if isinstance(owner.obj, Instance):
+                    owner.obj.cls.attributes[name] = value
+                self.env[f"{id(owner.key)}.{name}"] = value
+
+    def _loader(self, node: ast.Call, values: Values, named: Named) -> Value:
+        sampler = named.get("sampler") or named.get("batch_sampler")
+        key = self.keys.make("loader", *self.site(node)[:3])
+        if not (sampler and "sampler" in sampler.facts) and (
+            dataset := named.get("dataset") or (values[0] if values else None)
+        ):
+            key = self.keys.make("loader", *self.site(node)[:3], dataset.key)
+        return Value(key, frozenset({"loader"}))
+
+    def count(self, iterable: Value, node: ast.AST) -> Key:
+        """Return what decides the number of rounds over an iterable."""
+        if is_elements(iterable.obj) and iterable.key.op == "sequence":
+            return self.keys.constant(len(iterable.obj))
+        key = iterable.key
+        if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
+            return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
+        return self.keys.make("length", key)
+
+    def element(self, iterable: Value, node: ast.AST) -> Value:
+        """Return what a loop over an iterable gets in a round."""
+        key = iterable.key
+        if "loader" in iterable.facts or is_loader_by_name(node):
+            return Value(self.keys.local(BATCH, *self.site(node)[:3]))
+        if key.op == "enumerate":
+            number = Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread & BY_RANK))
+            inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)
+            element = self.element(inner, node.args[0] if isinstance(node, ast.Call) and node.args else node)
+            return Value(self.keys.make("sequence", number.key, element.key), obj=(number, element))
+        if key.op == "zip" and is_elements(iterable.obj):
+            sources = (
+                node.args
+                if isinstance(node, ast.Call) and len(node.args) == len(iterable.obj)
+                else [node] * len(iterable.obj)
+            )
+            parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
+            return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
+        if key.op == "range":
+            return Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread))
+        return Value(self.keys.make("element", key, *self.site(node)[:3]), iterable.facts & CARRIED)
+
+
+def is_of_batch(key: Key) -> bool:
+    """Return whether a value is a batch of a loader or a part of one."""
+    while key.op in ("item", "element", "attribute", "changed"):
+        key = key.args[0]
+    return key.op == "local" and key.args[0] == BATCH
+
+
+def is_loader_by_name(node: ast.AST) -> bool:
+    """Return whether an iterable is a loader by its name."""
+    if isinstance(node, ast.Call) and last_name(node.func) in ("tqdm", "enumerate", "iter") and node.args:
+        return last_name(node.func) != "enumerate" and is_loader_by_name(node.args[0])
+    return (
+        last_name(node).lower().endswith(("loader", "dataloader"))
+        if isinstance(node, ast.Name | ast.Attribute)
+        else False
+    )

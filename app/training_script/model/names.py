@@ -1,0 +1,207 @@
+"""Values of names and attributes: the one assigned in the program, else the one that the name suggests."""
+
+import ast
+from collections.abc import Sequence
+
+from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
+from .. import rank_names
+from ..syntax import last_name
+from .budget import Budget
+from .items import Item
+from .keys import BY_RANK, LOCAL, Key, Keys
+from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES
+from .program import Program
+from .sequences import Site
+from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+
+CARRIED = frozenset({"graph", "world"})  # facts that a computed value keeps
+BY_WORLD = frozenset({"world"})  # computed with the number of ranks
+# Objects whose attribute ``rank`` is this process's rank.
+OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
+OWNERS |= {
+    "state",
+    "env",
+    "dist",
+    "comm",
+    "trainer",
+    "accelerator",
+    "fabric",
+    "strategy",
+    "dist_args",
+    "settings",
+    "hvd",
+}
+Values = list[Value]
+Named = dict[str, Value]
+
+
+class Shared:
+    """State of the evaluators of all functions of a program. ``seeded``: the script sets seeds of random numbers."""
+
+    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
+        self.program, self.seeded, self.budget = program, seeded, budget
+        self.keys = Keys()
+        self.suggested: dict[tuple[str, bool], Value | None] = {}
+
+
+class NameEvaluator:
+    """Names, attributes and places in one function."""
+
+    def __init__(self, shared: Shared, module: Module, env: dict[str, Value], outer: dict[str, Value]) -> None:
+        self.shared, self.module = shared, module
+        self.keys, self.program, self.budget = shared.keys, shared.program, shared.budget
+        self.env, self.outer = env, outer
+        self.items: list[Item] = []
+        self.no_sync = False
+        self.free = False  # in a context in which ranks may run different numbers of rounds
+        self.quick = False  # the first of two evaluations of a loop
+        self.path: list[Key] = []  # the conditions of the branches around the statement
+        self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
+        self.globals: set[str] = set()
+        self.parameters: list[str] = []
+        self.filled: set[int] = set()  # places of parameters that a collective fills
+        self.unknown_calls = 0
+
+    # ---- provided by the classes of expressions, statements and functions
+
+    def call_function(
+        self, function: FunctionRef, values: Values, named: Named, site: Site, arguments: Sequence[ast.expr] = ()
+    ) -> Value:
+        raise NotImplementedError
+
+    def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
+        raise NotImplementedError
+
+    def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
+        raise NotImplementedError
+
+    def exit_program(self, call: ast.Call) -> None:
+        raise NotImplementedError
+
+    def evaluate(self, node: ast.expr | None) -> Value:
+        raise NotImplementedError
+
+    def bind(self, target: ast.expr, value: Value) -> None:
+        raise NotImplementedError
+
+    def module_value(self, module: Module, name: str) -> Value | None:
+        raise NotImplementedError
+
+    # ---- values
+
+    def site(self, node: ast.AST) -> Site:
+        line = getattr(node, "lineno", 1)
+        return Site(
+            self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
+        )
+
+    def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
+        """Return a value of which only the dependence on data of one rank is known."""
+        spread = 0
+        for part in parts:
+            spread |= part.key.spread & LOCAL
+            facts |= part.facts & CARRIED
+        return Value(self.keys.make("at", *self.site(node)[:3], spread=spread), facts)
+
+    def constant(self, value: object) -> Value:
+        return Value(self.keys.constant(value))
+
+    def by_name(self, name: str, called: bool = False) -> Value | None:
+        """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
+        known = self.shared.suggested
+        if (name, called) not in known:
+            known[name, called] = self._by_name(name, called)
+        return known[name, called]
+
+    def _by_name(self, name: str, called: bool) -> Value | None:
+        if kind := rank_names.rank_kind(name) or (rank_names.getter_kind(name) if called else None):
+            return Value(self.keys.rank(kind))
+        if first := rank_names.first_process(name, called):
+            return Value(self.keys.is_first(first))
+        if rank_names.is_last(name):
+            last = self.keys.make("binary", "Sub", self.keys.make("world", "global"), self.keys.constant(1))
+            return Value(self.keys.make("compare", "Eq", self.keys.rank("global"), last))
+        if size := rank_names.world_size(name):
+            return Value(self.keys.make("world", size), BY_WORLD)
+        return self.constant(True) if rank_names.is_distributed_flag(name) else None
+
+    def named(self, name: str, value: Value) -> Value:
+        """Return a value that gets a name: what it is, or what the name says if that is not known."""
+        if value.obj is not None or value.facts or value.key.spread or value.key.op not in ("at", "constant"):
+            return value
+        if value.key.is_constant and not (value.key.value in (0, -1, None) and rank_names.rank_kind(name)):
+            return value
+        return self.by_name(name) or value
+
+    def lookup(self, name: str) -> Value | None:
+        for env in (self.env, self.outer, self.module.env):
+            if name in env:
+                return env[name]
+        return None if self.module.evaluated else self.module_value(self.module, name)
+
+    def qualified(self, value: Value) -> str:
+        return value.obj.name if isinstance(value.obj, Library) else ""
+
+    def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
+        obj = owner.obj
+        if isinstance(obj, Library):
+            return Value(self.keys.make("library", f"{obj.name}.{name}"), obj=Library(f"{obj.name}.{name}"))
+        if isinstance(obj, Module):
+            return self.module_value(obj, name) or self.unknown(node)
+        if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
+            return found
+        if isinstance(obj, ClassRef) and (method := obj.find(name)):
+            return Value(
+                self.keys.make("method", id(method[1])),
+                obj=FunctionRef(method[0].module, method[1], method[0].env, method[0]),
+            )
+        stored = self.env.get(f"{id(owner.key)}.{name}")
+        if stored is not None:
+            return stored
+        if owner.facts & {"accelerator", "fabric", "trainer"}:
+            if name in RANK_ATTRIBUTES:
+                return Value(self.keys.rank(RANK_ATTRIBUTES[name]))
+            if name in FIRST_ATTRIBUTES:
+                return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
+        if name == "module" and owner.facts & {"ddp", "engine"}:
+            return Value(self.keys.make("attribute", owner.key, name))
+        if not owner.facts and not is_elements(obj):
+            kind = rank_names.rank_kind(name)
+            if kind and (name != "rank" or self._owns_rank(node)):
+                return Value(self.keys.rank(kind))
+            if not kind and (suggested := self.by_name(name)):
+                return Value(suggested.key, obj=Method(owner, name))
+        facts = owner.facts & CARRIED
+        # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
+        key = self.keys.make("attribute", self.without_rank(owner.key, node), name)
+        return Value(key, facts, Method(owner, name))
+
+    def without_rank(self, key: Key, node: ast.AST) -> Key:
+        """Return a value for something inside of what ``key`` is: it may differ between ranks only as their data do."""
+        return self.unknown(node, Value(key)).key if key.spread & BY_RANK else key
+
+    def item(self, owner: Value, index: Key, node: ast.AST) -> Value:
+        """Return an element of a sequence or a mapping."""
+        place = index.value if index.is_constant else None
+        if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
+            return owner.obj[place]
+        held = self.without_rank(owner.key, node) if index.is_constant else owner.key
+        return Value(self.keys.make("item", held, index), owner.facts & CARRIED)
+
+    def _owns_rank(self, node: ast.AST) -> bool:
+        owner = last_name(node.value).lower().lstrip("_") if isinstance(node, ast.Attribute) else ""
+        return owner in OWNERS or owner.endswith(("args", "config", "cfg", "opts", "info"))
+
+    def variable(self, name: str, owner: Value) -> Value | None:
+        """Return the rank or size in ``os.environ[name]`` or ``cfg[name]``."""
+        if name in RANK_SCOPES and (self.qualified(owner).endswith("environ") or name.isupper()):
+            return Value(self.keys.rank(RANK_SCOPES[name]))
+        if name in WORLD_SIZES or name in LOCAL_WORLD_SIZES:
+            return Value(self.keys.make("world", "local" if name in LOCAL_WORLD_SIZES else "global"), BY_WORLD)
+        if not owner.facts and owner.obj is None and rank_names.rank_kind(name):
+            return Value(self.keys.rank(rank_names.rank_kind(name) or "global"))
+        return None
+
+    def scope(self) -> dict[str, Value]:
+        """Return the names that a function defined here can see."""
+        return {**self.outer, **self.env} if self.env is not self.module.env else {}

@@ -1,0 +1,167 @@
+"""The calls of a program that need other ranks, in order.
+
+A sequence is a graph of nodes, each with what follows it, so that both branches of a condition go on with the same
+node. A sequence without collectives and exits behind a condition is that condition's rest: such conditions vanish.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from .keys import BY_RANK, LOCAL, Key
+
+
+class Site(NamedTuple):
+    """A place in a file. Lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+
+
+class Event(NamedTuple):
+    """A call that needs all ranks of a group. ``implied``: the text does not say collective (backward of DDP)."""
+
+    kind: str
+    site: Site
+    implied: bool = False
+    sure: bool = True
+
+
+class Reached(NamedTuple):
+    """The next event, and the calls that lead to it. ``sure``: some event is reached whatever the branches decide."""
+
+    event: Event
+    via: tuple[Site, ...]
+    sure: bool
+
+
+class Node:
+    """One step of a sequence; equal ones are one object. ``spread``: what its conditions depend on, here or later."""
+
+    __slots__ = ("kinds", "spread")
+
+    def __init__(self, spread: int, kinds: frozenset[str]) -> None:
+        self.spread, self.kinds = spread, kinds
+
+
+class End(Node):
+    """The end: ``next`` (of a loop body), ``break``, ``return``, ``raise``, or ``exit`` (of the program)."""
+
+    __slots__ = ("kind", "site")
+
+    def __init__(self, kind: str, site: Site | None) -> None:
+        super().__init__(0, frozenset())
+        self.kind, self.site = kind, site
+
+
+class Step(Node):
+    """An event. ``via``: the calls that lead to it, where functions have been entered."""
+
+    __slots__ = ("event", "next", "via")
+
+    def __init__(self, event: Event, following: Node, via: tuple[Site, ...] = ()) -> None:
+        super().__init__(following.spread, following.kinds | {event.kind})
+        self.event, self.next, self.via = event, following, via
+
+
+class Arm(NamedTuple):
+    """One side of a branch before both go on: kinds of events; calls of unknown functions; leaves early."""
+
+    kinds: frozenset[str] = frozenset()
+    unknown: bool = False
+    leaves: bool = False
+
+
+class Choice(Node):
+    """A branch."""
+
+    __slots__ = ("arms", "other", "site", "test", "then")
+
+    def __init__(self, test: Key, site: Site, then: Node, other: Node, arms: tuple[Arm, Arm]) -> None:
+        super().__init__(test.spread | then.spread | other.spread, then.kinds | other.kinds)
+        self.test, self.site, self.then, self.other, self.arms = test, site, then, other, arms
+
+    def may_answer(self, event: Event) -> bool:
+        """Return whether the ranks without ``event`` may make it after all, on their own side of the branch."""
+        having = [event.kind in arm.kinds for arm in self.arms]
+        if all(having):
+            return True
+        if any(having):
+            return any(arm.unknown for arm, has in zip(self.arms, having, strict=True) if not has)
+        return any(arm.unknown for arm in self.arms if arm.leaves)
+
+
+class Loop(Node):
+    """A loop. ``count``: what decides the number of rounds; ``free``: ranks may run different numbers of rounds."""
+
+    __slots__ = ("body", "count", "free", "next", "site", "test_led")
+
+    def __init__(self, count: Key, site: Site, body: Node, following: Node, *, free: bool, test_led: bool) -> None:
+        super().__init__(count.spread | body.spread | following.spread, body.kinds | following.kinds)
+        self.count, self.site, self.body, self.next = count, site, body, following
+        self.free, self.test_led = free, test_led
+
+
+class Call(Node):
+    """A call of a function of the program."""
+
+    __slots__ = ("body", "next", "site", "via")
+
+    def __init__(self, body: Node, site: Site, following: Node, via: tuple[Site, ...] = ()) -> None:
+        super().__init__(body.spread | following.spread, body.kinds | following.kinds)
+        self.body, self.site, self.next, self.via = body, site, following, via
+
+
+def first_event(node: Node, taken: "Callable[[Choice], Sequence[Node]] | None" = None) -> Reached | None:
+    """Return the first event that a sequence may reach, in the order of the text, and the calls that lead to it.
+
+    ``taken`` gives the arms of a branch that may be taken.
+    """
+    pending: list[tuple[Node, tuple[Site, ...], bool]] = [(node, (), True)]
+    seen: set[int] = set()
+    while pending:
+        node, via, sure = pending.pop()
+        if id(node) in seen or not node.kinds:
+            continue
+        seen.add(id(node))
+        match node:
+            case Step():
+                return Reached(node.event, (*via, *node.via), sure)
+            case Choice():
+                arms = taken(node) if taken else (node.then, node.other)
+                sure = sure and all(arm.kinds for arm in arms)
+                pending += [(arm, via, sure) for arm in reversed(arms)]
+            case Loop():
+                pending += [(node.next, via, sure), (node.body, via, sure)]
+            case Call():
+                pending += [(node.next, via, sure), (node.body, (*via, *node.via, node.site), sure)]
+    return None
+
+
+def leaving(body: Node, pair: tuple[str, str]) -> tuple[Site | None, int]:
+    """Return the condition at which ranks leave a round in different ways, and what it depends on."""
+    for node in nodes(body):
+        if isinstance(node, Choice) and node.test.spread & (BY_RANK | LOCAL):
+            ways = {end.kind for arm in (node.then, node.other) for end in nodes(arm) if isinstance(end, End)}
+            if ways.issuperset(pair):
+                return node.site, node.test.spread
+    return None, 0
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """Yield each node of a sequence once, bodies of called functions left out."""
+    pending, seen = [node], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        match node:
+            case Step() | Call():
+                pending.append(node.next)
+            case Choice():
+                pending += [node.other, node.then]
+            case Loop():
+                pending += [node.next, node.body]

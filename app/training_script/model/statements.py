@@ -1,0 +1,188 @@
+"""Evaluate assignments, imports, definitions and the statements that leave a block."""
+
+import ast
+from collections.abc import Sequence
+
+from ..syntax import FUNCTIONS
+from .expressions import ExpressionEvaluator
+from .items import Leave
+from .values import ClassRef, FunctionRef, Instance, Library, Module, Value, is_elements
+
+
+class StatementEvaluator(ExpressionEvaluator):
+    """Evaluation of the simple statements in one function."""
+
+    def hoist(self, body: Sequence[ast.stmt]) -> None:
+        """Make the functions and classes of a block known: a function may call one that is defined later."""
+        for stmt in body:
+            if isinstance(stmt, FUNCTIONS):
+                self._define(stmt)
+            elif isinstance(stmt, ast.ClassDef):
+                self._ClassDef_statement(stmt)
+
+    def _define(self, stmt: "ast.FunctionDef | ast.AsyncFunctionDef") -> None:
+        at_module = self.env is self.module.env
+        scope = {} if at_module else self._live_scope()
+        key = self.keys.make("function", self.module.path, stmt.lineno)
+        self.env[stmt.name] = Value(key, obj=FunctionRef(self.module, stmt, scope))
+
+    def _live_scope(self) -> dict[str, Value]:
+        return self.env if not self.outer else {**self.outer, **self.env}
+
+    def _ClassDef_statement(self, stmt: ast.ClassDef) -> None:
+        known = self.env.get(stmt.name)
+        if known and isinstance(known.obj, ClassRef) and known.obj.node is stmt:
+            return
+        bases = [self.evaluate(base) for base in stmt.bases]
+        cls = ClassRef(self.module, stmt, bases, {} if self.env is self.module.env else self._live_scope())
+        for each in stmt.body:
+            if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
+                cls.attributes[each.targets[0].id] = self.named(each.targets[0].id, self.evaluate(each.value))
+        self.env[stmt.name] = Value(self.keys.make("class", self.module.path, stmt.lineno), obj=cls)
+
+    def block(self, stmts: Sequence[ast.stmt]) -> bool:
+        """Evaluate statements; return whether the block leaves in any case."""
+        for stmt in stmts:
+            self.budget.spend()
+            method = getattr(self, f"_{type(stmt).__name__}_statement", None)
+            if method is None:
+                for child in ast.iter_child_nodes(stmt):
+                    if isinstance(child, ast.expr):
+                        self.evaluate(child)
+            elif method(stmt):
+                return True
+            if self.items and isinstance(self.items[-1], Leave) and self.items[-1].kind in ("exit", "raise"):
+                return True
+        return False
+
+    def _FunctionDef_statement(self, stmt: ast.FunctionDef) -> None:
+        self._define(stmt)
+
+    def _AsyncFunctionDef_statement(self, stmt: ast.AsyncFunctionDef) -> None:
+        self._define(stmt)
+
+    def _Import_statement(self, stmt: ast.Import) -> None:
+        for alias in stmt.names:
+            first = alias.name.partition(".")[0]
+            shown = alias.name if alias.asname else first
+            module = self.program.imported(shown, 0, self.module)
+            self.env[alias.asname or first] = self._imported(shown, module)
+
+    def _imported(self, name: str, module: Module | None) -> Value:
+        if module is not None:
+            return Value(self.keys.make("module", module.path), obj=module)
+        return Value(self.keys.make("library", name), obj=Library(name))
+
+    def _ImportFrom_statement(self, stmt: ast.ImportFrom) -> None:
+        module = self.program.imported(stmt.module or "", stmt.level, self.module)
+        for alias in stmt.names:
+            name = alias.asname or alias.name
+            full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
+            if module is None:
+                inner = self.program.imported(full, stmt.level, self.module)
+                self.env[name] = self._imported(full, inner)
+            elif alias.name == "*":
+                for bound in module.bound_by:
+                    if not bound.startswith(("_", "*")) and (each := self.module_value(module, bound)):
+                        self.env[bound] = each
+            else:
+                found = self.module_value(module, alias.name)
+                if found is None:
+                    folder = self.program.imported(full, stmt.level, self.module)
+                    found = (
+                        self._imported("", folder) if folder else Value(self.keys.make("name", module.path, alias.name))
+                    )
+                self.env[name] = self.named(name, found)
+
+    def _Global_statement(self, stmt: ast.Global) -> None:
+        self.globals.update(stmt.names)
+
+    def _Assign_statement(self, stmt: ast.Assign) -> None:
+        value = self.evaluate(stmt.value)
+        for target in stmt.targets:
+            self.bind(target, value)
+
+    def _AnnAssign_statement(self, stmt: ast.AnnAssign) -> None:
+        if stmt.value is not None:
+            self.bind(stmt.target, self.evaluate(stmt.value))
+
+    def _AugAssign_statement(self, stmt: ast.AugAssign) -> None:
+        load = ast.copy_location(ast.BinOp(left=_as_load(stmt.target), op=stmt.op, right=stmt.value), stmt)
+        self.bind(stmt.target, self._BinOp(load))
+
+    def bind(self, target: ast.expr, value: Value) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.env[name] = self.named(name, value)
+                if name in self.globals:
+                    self.module.env[name] = self.env[name]
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                known = value.obj if is_elements(value.obj) and len(value.obj) == len(elements) else None
+                for place, element in enumerate(elements):
+                    if isinstance(element, ast.Starred):
+                        element = element.value
+                    part = self.item(value, self.keys.constant(place), element)
+                    self.bind(element, known[place] if known else part._replace(facts=value.facts))
+            case ast.Attribute(value=owner, attr=name):
+                self._store(self.evaluate(owner), name, self.named(name, value))
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
+                self._store(self.evaluate(owner), name, self.named(name, value))
+            case ast.Subscript(value=owner):
+                held = self.evaluate(owner)
+                if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread:
+                    self.env[owner.id] = Value(self.keys.make("changed", held.key, value.key), held.facts)
+            case _:
+                pass
+
+    def _store(self, owner: Value, name: str, value: Value) -> None:
+        if isinstance(owner.obj, Instance):
+            known = owner.obj.cls.attributes.get(name)
+            if known is not None and known.key is not value.key:
+                if known.key.is_constant and not value.key.is_constant:
+                    known = None
+                elif value.key.is_constant and known.facts:
+                    value = known
+            if known is not None and known.key is not value.key:
+                key = self.keys.make("one of", known.key, value.key)
+                value = Value(key, known.facts | value.facts, value.obj or known.obj)
+            owner.obj.cls.attributes[name] = value
+        else:
+            self.env[f"{id(owner.key)}.{name}"] = value
+
+    def _Expr_statement(self, stmt: ast.Expr) -> None:
+        value = stmt.value
+        if isinstance(value, ast.BoolOp | ast.IfExp) or not isinstance(value, ast.Constant):
+            self.evaluate(value)
+
+    def _Return_statement(self, stmt: ast.Return) -> bool:
+        value, condition = self.evaluate(stmt.value), self.keys.true
+        for test in self.path:
+            condition = self.keys.make("and", condition, test)
+        self.returned.append((condition, value))
+        self.items.append(Leave("return", self.site(stmt)))
+        return True
+
+    def _Raise_statement(self, stmt: ast.Raise) -> bool:
+        if stmt.exc:
+            self.evaluate(stmt.exc)
+        self.items.append(Leave("raise", self.site(stmt)))
+        return True
+
+    def _Break_statement(self, stmt: ast.Break) -> bool:
+        self.items.append(Leave("break", self.site(stmt)))
+        return True
+
+    def _Continue_statement(self, stmt: ast.Continue) -> bool:
+        self.items.append(Leave("next", self.site(stmt)))
+        return True
+
+
+def _as_load(target: ast.expr) -> ast.expr:
+    match target:
+        case ast.Name(id=name):
+            return ast.copy_location(ast.Name(id=name, ctx=ast.Load()), target)
+        case ast.Attribute(value=value, attr=name):
+            return ast.copy_location(ast.Attribute(value=value, attr=name, ctx=ast.Load()), target)
+        case ast.Subscript(value=value, slice=index):
+            return ast.copy_location(ast.Subscript(value=value, slice=index, ctx=ast.Load()), target)
+    return target
