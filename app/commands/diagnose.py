@@ -13,6 +13,7 @@ from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
 from ..diagnosis.given_text import is_python_script
 from ..diagnosis.intake import IntakeResult, add_to_case
+from ..diagnosis.job_of_case import CaseFiles, jobs_of_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
@@ -69,7 +70,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         case.answer(*_parse_answer(answer, knowledge))
     snapshot = None
     if probe:
-        found, snapshot = _inspect(knowledge, [*logs, *scripts], timeline, options)
+        found, snapshot = _inspect(knowledge, CaseFiles(logs, scripts, timeline), options)
         case.add(found)
     scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
@@ -143,13 +144,10 @@ def _readable_probes(knowledge: Knowledge) -> list[str]:
     return [id_ for id_, spec in knowledge.probes.items() if spec.intrusiveness == "reads" and spec.findings]
 
 
-def _inspect(
-    knowledge: Knowledge, given: Sequence[str], timeline: Timeline | None, options: Options
-) -> tuple[list[Evidence], Snapshot]:
+def _inspect(knowledge: Knowledge, files: CaseFiles, options: Options) -> tuple[list[Evidence], Snapshot]:
     """Return what this machine and the job of the logs and scripts show; other jobs are only mentioned."""
     import asyncio
 
-    from ..diagnosis.job_of_case import jobs_of_case
     from ..probes.context import ProbeContext
     from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
     from ..triage.job_text import other_job_note
@@ -160,7 +158,7 @@ def _inspect(
 
     async def inspect() -> tuple[list[Evidence], Snapshot]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
-        of_case = jobs_of_case(reports, given, timeline)[:1]
+        of_case = jobs_of_case(reports, files)[:1]
         for report in reports:
             if report not in of_case:
                 print_progress(other_job_note(report))
