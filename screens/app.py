@@ -208,7 +208,8 @@ class WizardApp(App[int]):
             await self.leave(130)
         else:
             self._interrupted_at = time.monotonic()
-            self.current.show_status("ctrl+c again quits. The session is saved.")
+            saved = "" if self.state.unsaved else " The session is saved."
+            self.current.show_status(f"ctrl+c again quits.{saved}")
 
     def _handle_exception(self, error: Exception) -> None:
         self.problem = error.error if isinstance(error, WorkerFailed) else error  # type: ignore[assignment]

@@ -160,10 +160,11 @@ class WizardState:
 
     def jobs_for_fix(self, cause: str) -> list[JobReport]:
         """Return the running jobs that a fix of a cause may be for; of several the user has to choose one."""
-        from ...app.diagnosis.job_of_case import jobs_for_fix
+        from ...app.diagnosis.job_of_case import CaseFiles, jobs_for_fix
 
-        given = [*logs_of_session(self.case.session), *filter(None, [self.case.script])]
-        return jobs_for_fix(cause, self.reports or [], self.case.job, given, self.timeline)
+        scripts = [self.case.script] if self.case.script else []
+        files = CaseFiles(logs_of_session(self.case.session), scripts, self.timeline)
+        return jobs_for_fix(cause, self.reports or [], self.case.job, files)
 
     def fix_flow(
         self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()

@@ -75,6 +75,10 @@ def _walked(journey: Journey, walk: Walk, job: Path, earlier: RunningJob | None)
             walk.to_proof()  # it is still there
             end_job(earlier)
         else:
+            if journey.run_first:
+                walk.to_proof()
+                named = walk.names_place(places(job, journey.at))
+                assert named, f"the run for proof names no line: {walk.text}"
             by_patch = walk.to_applied()
         proved = walk.to_proof(journey.job.command if isinstance(journey.job, Crash) else "")
     except AssertionError as error:

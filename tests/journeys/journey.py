@@ -35,6 +35,7 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
     ``causes``: the ids that are right. ``at``: texts of lines; the fix has to name the file and number of one of them.
     ``names``: where the command line is at fault, not a file: the texts that the fix has to show instead.
     ``edits``: applied by the user where the fix is to be made by hand; empty where a patch is expected.
+    ``run_first``: the edit is dictated by a run for proof of the files as they are, which names the line.
     ``row``: what the user chooses on Home for a job that runs.
     """
 
@@ -44,6 +45,7 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
     at: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
+    run_first: bool = False
     row: str = "My job hangs"
 
 

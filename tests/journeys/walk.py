@@ -110,6 +110,10 @@ class Walk:
             self.fix_text += "\n" + self.terminal.text
         return False
 
+    def names_place(self, places: list[tuple[str, int]]) -> bool:
+        """Return whether the screen names one of the places."""
+        return any(_names(self.terminal.text, name, line) for name, line in places)
+
     def to_applied(self) -> bool:
         """Apply the patch; without one make the edit by hand. Return whether it was a patch."""
         if re.search(r"^ +patch\b", self.terminal.text, re.MULTILINE) and "a apply" in self.text:
