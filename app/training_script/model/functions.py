@@ -58,6 +58,7 @@ class Evaluation(Shared):
         cls.prepared = True
         if found := cls.find("__init__"):
             self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
+            self.evaluated.discard(found[1])  # nothing has called it
 
     def summary(self, function: FunctionRef, values: list[Value], named: dict[str, Value]) -> Summary:
         """Return what a function does with such arguments."""

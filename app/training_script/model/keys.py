@@ -49,6 +49,7 @@ NEVER_NONE = {
     "range",
     "instance",
     "compare",
+    "local",
 }
 
 
