@@ -526,6 +526,84 @@ for step in range(10):
         break
     dist.barrier()
 """,
+    "result given by name": """\
+flag = torch.tensor(float(rank == 0))
+dist.broadcast(tensor=flag, src=0)
+if flag.item() > 0:
+    dist.barrier()
+""",
+    "agreed on with more than one rank": """\
+def agreed(x, number):
+    flag = torch.tensor(float(rank == 0))
+    if number > 1:
+        dist.broadcast(flag, 0)
+    return flag.item() > 0
+if agreed(torch.ones(1), len(sys.argv) + 1):
+    dist.barrier()
+""",
+    "names of losses": """\
+losses = {"total": torch.tensor(float(rank)), "weight": torch.ones(1)}
+def show(model, train_loader):
+    for batch in train_loader:
+        for name, value in model(batch).items():
+            if name == "total":
+                dist.all_reduce(value)
+show(lambda batch: {**losses, "total": batch.sum()}, DataLoader(data, sampler=DistributedSampler(data)))
+""",
+    "group made by a function": """\
+_GROUP = None
+def make_groups():
+    global _GROUP
+    for each in range(world):
+        group = dist.new_group([each])
+        if each == rank:
+            _GROUP = group
+def own_group():
+    return _GROUP
+make_groups()
+if rank == 0:
+    dist.all_reduce(torch.ones(1), group=own_group())
+""",
+    "exit and collective exclude each other": """\
+def collected(part, only_first):
+    dist.barrier()
+    if only_first and rank != 0:
+        return None
+    if not only_first:
+        dist.barrier()
+    return part
+collected(1, True)
+collected(1, False)
+""",
+    "flag among many arguments": """\
+def save(name, wait):
+    open(os.devnull, "w").close()
+    if wait:
+        dist.barrier()
+for _ in range(2):
+    save("model", True)
+    save("optimizer", True)
+    save("scheduler", True)
+    save("scaler", True)
+if rank == 0:
+    save("a", False)
+    save("b", False)
+    save("c", False)
+    save("d", False)
+    save("e", False)
+""",
+    "sum that some models have": """\
+def step(batches, auxiliary):
+    extra = torch.zeros(1) if auxiliary else None
+    for batch in batches:
+        if extra is not None:
+            extra += batch.sum()
+    if extra is not None:
+        dist.all_reduce(extra)
+train_loader = DataLoader(data, sampler=DistributedSampler(data))
+step(train_loader, True)
+step(train_loader, False)
+""",
     "error on every rank": """\
 try:
     import horovod_that_is_not_installed

@@ -49,6 +49,45 @@ def test_a_package_with_relative_imports_is_followed(tmp_path: Path) -> None:
     assert places(tmp_path, "import lib\nif rank == 1:\n    lib.hold()\n") == [("barrier", "    dist.barrier()")]
 
 
+def test_a_group_that_a_function_of_another_file_makes_is_not_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "groups.py").write_text(
+        "import torch.distributed as dist\n_GROUP = None\n"
+        "def make(ranks):\n    global _GROUP\n    _GROUP = dist.new_group(ranks)\n"
+        "def own():\n    return _GROUP\n"
+    )
+    code = "import groups\ngroups.make([0])\nif rank == 0:\n    dist.all_reduce(torch.ones(1), group=groups.own())\n"
+    assert places(tmp_path, code) == []
+
+
+def test_one_broadcast_on_both_sides_of_a_branch_gives_one_result(tmp_path: Path) -> None:
+    code = """\
+from mpi4py import MPI
+if rank == 0:
+    score = MPI.COMM_WORLD.bcast(measure())
+else:
+    score = MPI.COMM_WORLD.bcast(None)
+if score < 1:
+    dist.barrier()
+"""
+    assert places(tmp_path, code) == []
+    assert places(tmp_path, code.replace("MPI.COMM_WORLD.bcast(None)", "2").replace("MPI.COMM_WORLD.bcast", "float"))
+
+
+def test_the_condition_that_leaves_a_loop_is_named(tmp_path: Path) -> None:
+    code = """\
+for step in range(10):
+    if rank == 0:
+        print("step")
+    if step >= 5 + rank:
+        break
+    dist.barrier()
+"""
+    script = tmp_path / "train.py"
+    script.write_text(source(code))
+    (found,) = divergences(ast.parse(source(code)), script, source(code)).found
+    assert source(code).splitlines()[found.decided.line - 1] == "    if step >= 5 + rank:"
+
+
 def test_files_that_import_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import torch.distributed as dist\nfrom b import g\ndef f():\n    g()\n    dist.barrier()\n"

@@ -107,10 +107,27 @@ def _decides(event: CollectiveCall) -> BranchCondition:
 
 def _reach(script: Script, event: CollectiveCall, unknown: UnknownParts) -> set[int]:
     ranks = set(RANKS)
-    for condition in event.path:
-        if condition.by_rank:
-            ranks &= {rank for rank in RANKS if _passes(script, condition, rank, unknown)}
+    for condition in _deciding(event):
+        ranks &= {rank for rank in RANKS if _passes(script, condition, rank, unknown)}
     return ranks
+
+
+def _deciding(event: CollectiveCall) -> list[BranchCondition]:
+    """Return the conditions on the rank, and those that test a name that occurs in them too."""
+    if all(condition.by_rank for condition in event.path):
+        return list(event.path)
+    tested = set[str]().union(*(_tested(condition) for condition in event.path if condition.by_rank))
+    return [condition for condition in event.path if condition.by_rank or _tested(condition) & tested]
+
+
+def _tested(condition: BranchCondition) -> set[str]:
+    """Return the names and attributes in the tests of a condition."""
+    return {
+        ast.unparse(node)
+        for test, _ in condition.tests
+        for node in ast.walk(test)
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
 
 
 def _passes(script: Script, condition: BranchCondition, rank: int, unknown: UnknownParts) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL
-from ...training_script.model.sequences import Site
+from ...training_script.model.sequences import Event, Site
 from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
 
@@ -104,12 +104,18 @@ def _violation(script: Script, rule: str, found: Divergence) -> Violation:
 
 def _severity(found: Divergence, script: Script) -> Severity | None:
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
+    if any(not (event.wrapped and (found.sure or "constructor" not in event.kind)) for event in _events(found)):
+        return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:
         return "info"  # other conditions may keep the ranks together
     if elsewhere or not (found.first.sure and found.sure) or found.by & LOCAL or found.rounds == "count":
         return "warning"
     return None
+
+
+def _events(found: Divergence) -> list[Event]:
+    return [found.first, found.second] if found.second else [found.first]
 
 
 def _shown(site: Site, script: Script) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
-from .items import Attempt, Branch, Item, Rounds
-from .keys import Key
+from .items import Attempt, Branch, Item, Rounds, kinds
+from .keys import NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .sequences import Site
 from .statements import StatementEvaluator
@@ -21,11 +21,16 @@ class BranchEvaluator(StatementEvaluator):
     """Evaluation of the compound statements in one function."""
 
     def _If_statement(self, stmt: ast.If) -> bool:
-        test = self.evaluate(stmt.test).key
+        test = self._truth(stmt.test)
         if test.is_constant and not self.quick:
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse))
+
+    def _truth(self, node: ast.expr) -> Key:
+        """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
+        value = self.evaluate(node)
+        return self.unknown(node).key if isinstance(node, ast.Name) and "foreign" in value.facts else value.key
 
     def _branch(self, test: Key, site: Site, then: "Callable[[], bool]", other: "Callable[[], bool]") -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
@@ -39,6 +44,10 @@ class BranchEvaluator(StatementEvaluator):
         leaves_other = other()
         self.path.pop()
         items_other, self.items = self.items, outside
+        if asks_for_several(test) and kinds(items_then) and not items_other and not leaves_then:
+            self._restore(env_then)  # without the branch there is one rank, and nothing to agree on
+            self.items.append(Branch(test, site, items_then, [], (calls_then > calls, False)))
+            return False
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
             self.items.append(Branch(test, site, items_then, items_other, unknown))
@@ -206,10 +215,28 @@ class BranchEvaluator(StatementEvaluator):
     def _changing(self, name: str, site: Site, value: Value, after: Value) -> Value:
         """Return a value that rounds of a loop change: the same where both are, and of what changes it."""
         spread = value.key.spread | after.key.spread
-        key = self.keys.make("changing", name, *site[:2], spread=spread & 2)
+        op = "changing" if may_become_none(after.key, value.key) else "altered"
+        key = self.keys.make(op, name, *site[:2], spread=spread & 2)
         if spread & 1:
             key = self.keys.make("changing", name, *site[:2], value.key, after.key)
         return Value(key, value.facts | after.facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+
+
+def asks_for_several(test: Key) -> bool:
+    """Return whether a condition compares a number that is the same on every rank with one: the number of ranks."""
+    if test.op != "compare" or test.spread:
+        return False
+    name, left, right = test.args
+    return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))
+
+
+def may_become_none(key: Key, before: Key) -> bool:
+    """Return whether a value may be None though the one that it was computed from is not."""
+    if key is before or key.op in NEVER_NONE:
+        return False
+    if key.op == "if":
+        return any(may_become_none(part, before) for part in key.args[1:])
+    return True
 
 
 def _always_leaves(body: Sequence[ast.stmt]) -> bool:

@@ -85,6 +85,7 @@ class Comparison:
                     before = len(self.found)
                     ends |= self._compare(first, second, place, spread, calls, taken)
                     if len(self.found) > before and a is not b:
+                        self._weaken(before, arms)
                         break
                 return ends
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
@@ -279,6 +280,8 @@ class Comparison:
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
         ended = next((node for node in (a, b) if isinstance(node, End)), None)
+        seen = [self._seen(decided.test, rank, {}) for rank in self.ranks] if isinstance(decided, Choice) else []
+        known = not seen or by & LOCAL or any(each.is_constant for each in seen)
         self._add(
             Divergence(
                 first,
@@ -288,7 +291,7 @@ class Comparison:
                 (*calls, *reached.via),
                 (self.ranks[0].rank, self.ranks[1].rank),
                 leaves=ended.site if ended and ended.kind != "next" else None,
-                sure=reached.sure,
+                sure=reached.sure and bool(known),
             )
         )
 
@@ -298,6 +301,12 @@ class Comparison:
     def _add(self, found: Divergence) -> None:
         if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
             self.found.append(found)
+
+    def _weaken(self, since: int, arms: "list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]]") -> None:
+        """Note that what was found on one arm of a branch behind the parting may not be reached on another."""
+        for number, each in enumerate(self.found[since:], since):
+            if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
+                self.found[number] = each._replace(sure=False)
 
     def _entered(self, call: Call) -> Node:
         """Return the body of a function followed by what comes after the call."""
@@ -326,7 +335,7 @@ class Comparison:
         return self._joined[key]
 
 
-UNCERTAIN = {"changing", "one of", "recursive", "deep"}  # values of which not every part is known
+UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of which not every part is known
 
 
 def is_certain(key: Key) -> bool:

@@ -5,7 +5,8 @@ first to see what a round changes, then with what it may find changed. Nothing o
 """
 
 import ast
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..rank_names import one_rank_decorator
@@ -18,6 +19,7 @@ from .program import Program
 from .sequences import Site
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
 
+MOST_FLAGS = 3  # combinations of arguments that are True, False or None
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
 MOST_DEPTH = 25  # of calls
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
@@ -30,7 +32,8 @@ class Evaluation(Shared):
         super().__init__(program, seeded, budget)
         self.depth = 0
         self.evaluated: set[ast.AST] = set()
-        self.contexts: dict[ast.AST, int] = {}
+        self.contexts: Counter[Any] = Counter()
+        self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
         self.results: dict[int, Value] = {}
 
@@ -70,11 +73,13 @@ class Evaluation(Shared):
         )
         if signature in self.summaries:
             return self.summaries[signature]
-        if self.contexts.get(node, 0) >= MOST_CONTEXTS:
-            known = next((made for key, made in self.summaries.items() if key[0] is node and made.complete), None)
-            if known:
-                return known
-        self.contexts[node] = self.contexts.get(node, 0) + 1
+        flags = node, *_flags(values), *((name, flag) for name, flag in zip(named, _flags(named.values()), strict=True))
+        if self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS:
+            alike = self.alike.get(flags) or self.alike.get((node,))
+            if alike:
+                return alike
+        self.contexts[flags] += 1
+        self.contexts[node] += 1
         made = self.summaries[signature] = Summary()
         self.results[id(made)] = Value(self.keys.make("recursive", id(node)))
         if self.depth >= MOST_DEPTH:
@@ -86,6 +91,7 @@ class Evaluation(Shared):
             made.items, self.results[id(made)] = evaluator.run(values, named)
             made.filled = evaluator.filled
             made.complete = True
+            self.alike[flags] = self.alike[node,] = made
         finally:
             self.depth -= 1
         return made
@@ -104,6 +110,14 @@ def _kind(value: Value) -> tuple[Any, ...]:
         identity = "method"
     key = value.key if value.key.spread or value.key.is_constant or value.key.op == "world" else None
     return id(key) if key else None, value.facts, identity
+
+
+def _flags(values: Iterable[Value]) -> list[Any]:
+    """Return which arguments are True, False or None: they decide what a function does more than others."""
+    return [
+        (value.key.value,) if value.key.is_constant and isinstance(value.key.value, bool | None) else ()
+        for value in values
+    ]
 
 
 def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:

@@ -132,6 +132,8 @@ class Keys:
 
     def either(self, test: Key, then: Key, other: Key) -> Key:
         """Return the value after a branch."""
+        if then.op == other.op == "shared" and then.args[0] == other.args[0]:
+            return then  # rank 0 calls broadcast with what it has, the others with None: both get the same
         return then if then is other else self.make("if", test, then, other)
 
     def specialise(self, key: Key, rank: Rank) -> Key:

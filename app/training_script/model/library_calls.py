@@ -23,6 +23,7 @@ class Effect(NamedTuple):
     implied: bool = False
     sure: bool = True
     drops: bool = False  # the result has none of the facts of the object
+    of_sharded: bool = False  # it communicates only for a sharded model
 
 
 def _facts(*names: str) -> frozenset[str]:
@@ -33,6 +34,18 @@ FILLED = {
     **dict.fromkeys(("all_reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_object"), 0),
     **dict.fromkeys(("all_gather_into_tensor", "all_reduce_coalesced", "all_gather_coalesced"), 0),
     **dict.fromkeys(("gather", "gather_object"), 1),
+}
+# The same arguments by name.
+FILLED_NAMES = {
+    **dict.fromkeys(("all_reduce", "broadcast"), ("tensor",)),
+    **dict.fromkeys(("all_reduce_coalesced",), ("tensors",)),
+    "broadcast_object_list": ("object_list",),
+    "all_gather": ("tensor_list",),
+    "all_gather_object": ("object_list",),
+    "all_gather_into_tensor": ("output_tensor",),
+    "all_gather_coalesced": ("output_tensor_lists",),
+    "gather": ("gather_list",),
+    "gather_object": ("object_gather_list",),
 }
 DDP = Effect("the constructor of DDP", _facts("ddp"), implied=True)
 FSDP = Effect("the constructor of FSDP", _facts("fsdp"), implied=True)
@@ -74,7 +87,7 @@ FUNCTIONS: dict[str, Effect] = {
         for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")
     },
     **{
-        f"{SAVE}state_dict.{name}": Effect(name, implied=True, sure=False)
+        f"{SAVE}state_dict.{name}": Effect(name, implied=True, sure=False, of_sharded=True)
         for name in ("get_state_dict", "get_model_state_dict", "get_optimizer_state_dict")
     },
     **{

@@ -8,13 +8,23 @@ import sys
 from .. import rank_names
 from ..syntax import last_name
 from .keys import BY_RANK, LOCAL, Key
-from .library_calls import FUNCTIONS, LOCAL_RESULTS, METHODS, RANDOM, TRANSPARENT, TRANSPARENT_METHODS, Effect
+from .library_calls import (
+    FILLED_NAMES,
+    FUNCTIONS,
+    LOCAL_RESULTS,
+    METHODS,
+    RANDOM,
+    TRANSPARENT,
+    TRANSPARENT_METHODS,
+    Effect,
+)
 from .names import CARRIED, Named, NameEvaluator, Values
 from .sequences import Event
 from .values import NO_FACTS, Instance, Library, Method, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 BATCH = "a batch"
+SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
@@ -28,9 +38,12 @@ class LibraryEvaluator(NameEvaluator):
 
     def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""
-        if not self._is_harmless(callee, node):
-            self.unknown_calls += 1
-        return self.unknown(node, callee, *values, *named.values())
+        if self._is_harmless(callee, node):
+            return self.unknown(node, callee, *values, *named.values())
+        self.unknown_calls += 1
+        result = self.unknown(node, callee, *values, *named.values())
+        foreign = result.key.spread & LOCAL and not isinstance(node.func, ast.Attribute)
+        return result._replace(facts=result.facts | {"foreign"}) if foreign else result
 
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""
@@ -133,9 +146,10 @@ class LibraryEvaluator(NameEvaluator):
         """Note the event of a library call and return its result."""
         site = self.site(node)
         if effect.event and self._in_all_ranks(effect, values, named):
-            self.items.append(Event(effect.event, site, effect.implied, effect.sure))
-        if effect.fills is not None and effect.fills < len(node.args):
-            self.fill(node.args[effect.fills])
+            wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
+            self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped))
+        if effect.fills is not None and (filled := filled_argument(node, effect)):
+            self.fill(filled)
         if "loader" in effect.result:
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
@@ -153,7 +167,9 @@ class LibraryEvaluator(NameEvaluator):
                 return prepared[0]
             return Value(self.keys.make("sequence", *(each.key for each in prepared)), obj=tuple(prepared))
         if effect.same or effect.group is not None:
-            return Value(self.keys.make("at", *site[:3]), effect.result | self._membership(effect, values, named))
+            op = "shared" if effect.event and effect.same else "at"
+            parts = (effect.event,) if op == "shared" else ()
+            return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
         return self.unknown(node, *values, *named.values(), facts=effect.result)
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
@@ -229,9 +245,21 @@ class LibraryEvaluator(NameEvaluator):
             )
             parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
             return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
+        if key.spread & LOCAL and key.op not in COUNTED and is_call_of(node, "keys", "items"):
+            name, held = self.unknown(node), Value(self.keys.make("element", key, *self.site(node)[:3]))
+            if is_call_of(node, "keys"):
+                return name  # data of one rank are held under the same names on every rank
+            return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held))
         if key.op == "range":
             return Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread))
         return Value(self.keys.make("element", key, *self.site(node)[:3]), iterable.facts & CARRIED)
+
+
+def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
+    """Return the argument of a collective that holds its result, given by place or by name."""
+    if effect.fills is not None and effect.fills < len(node.args):
+        return node.args[effect.fills]
+    return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
 
 
 def is_of_batch(key: Key) -> bool:
@@ -239,6 +267,11 @@ def is_of_batch(key: Key) -> bool:
     while key.op in ("item", "element", "attribute", "changed"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
+
+
+def is_call_of(node: ast.AST, *names: str) -> bool:
+    """Return whether an expression is the call of a method with one of ``names``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
 
 
 def is_loader_by_name(node: ast.AST) -> bool:

@@ -136,8 +136,15 @@ class NameEvaluator:
     def lookup(self, name: str) -> Value | None:
         for env in (self.env, self.outer, self.module.env):
             if name in env:
-                return env[name]
-        return None if self.module.evaluated else self.module_value(self.module, name)
+                return env[name] if env is not self.module.env else self._held(self.module, name, env[name])
+        found = None if self.module.evaluated else self.module_value(self.module, name)
+        return found and self._held(self.module, name, found)
+
+    def _held(self, module: Module, name: str, value: Value) -> Value:
+        """Return the value of a name of a module, unknown if it is None until some function assigns it."""
+        if value.key is self.keys.none and name in module.rebound and self.env is not module.env:
+            return self.by_name(name) or Value(self.keys.make("name", module.path, name))
+        return value
 
     def qualified(self, value: Value) -> str:
         return value.obj.name if isinstance(value.obj, Library) else ""

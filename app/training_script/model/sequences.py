@@ -20,12 +20,16 @@ class Site(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A call that needs all ranks of a group. ``implied``: the text does not say collective (backward of DDP)."""
+    """A call that needs all ranks of a group. ``implied``: the text does not say collective (backward of DDP).
+
+    ``wrapped``: if only a sharded model makes it communicate, the model is known to be one.
+    """
 
     kind: str
     site: Site
     implied: bool = False
     sure: bool = True
+    wrapped: bool = True
 
 
 class Reached(NamedTuple):
@@ -141,12 +145,15 @@ def first_event(node: Node, taken: "Callable[[Choice], Sequence[Node]] | None" =
 
 def leaving(body: Node, pair: tuple[str, str]) -> tuple[Site | None, int]:
     """Return the condition at which ranks leave a round in different ways, and what it depends on."""
+    first: Choice | None = None
     for node in nodes(body):
         if isinstance(node, Choice) and node.test.spread & (BY_RANK | LOCAL):
-            ways = {end.kind for arm in (node.then, node.other) for end in nodes(arm) if isinstance(end, End)}
-            if ways.issuperset(pair):
-                return node.site, node.test.spread
-    return None, 0
+            then, other = ({end.kind for end in nodes(arm) if isinstance(end, End)} for arm in (node.then, node.other))
+            if (then | other).issuperset(pair):
+                if then != other:
+                    return node.site, node.test.spread
+                first = first or node
+    return (first.site, first.test.spread) if first else (None, 0)
 
 
 def nodes(node: Node) -> Iterator[Node]:

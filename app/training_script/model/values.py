@@ -21,6 +21,11 @@ class Module:
         self.asked: set[str] = set()
 
     @cached_property
+    def rebound(self) -> frozenset[str]:
+        """The names that functions of the module assign."""
+        return frozenset(name for each in ast.walk(self.tree) if isinstance(each, ast.Global) for name in each.names)
+
+    @cached_property
     def bound_by(self) -> dict[str, ast.stmt]:
         """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
         found: dict[str, ast.stmt] = {}

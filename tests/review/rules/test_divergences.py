@@ -1,0 +1,78 @@
+"""Severity of divergences: the less of a program is known, the lower."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.review.file_review import review_file
+from helpers.built_in_knowledge import built_in_knowledge
+
+START = "import torch\nimport torch.distributed as dist\nrank = dist.get_rank()\n"
+STATE_DICT = """\
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+def save(model):
+    if rank == 0:
+        get_model_state_dict(model)
+"""
+MADE_ON_DEMAND = """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Runner:
+    @property
+    def model(self):
+        if self.raw.device != self.device:
+            self.wrapped = DDP(self.raw)
+        return self.wrapped
+    def save(self):
+        if rank == 0:
+            print(self.model)
+"""
+BY_GROUP = """\
+def join(groups):
+    mine = groups[rank]
+    if len(mine) > 1:
+        dist.barrier()
+"""
+FOREIGN = """\
+def train(train_loader, losses):
+    compute = losses.get("total")
+    for batch in train_loader:
+        loss, extra = compute(batch)
+        if extra:
+            dist.all_reduce(loss)
+"""
+
+
+def severities(tmp_path: Path, code: str) -> list[str]:
+    """Return the severity of each finding of the rules about ranks that part."""
+    script = tmp_path / "train.py"
+    script.write_text(START + code)
+    found = review_file(script, built_in_knowledge())
+    return [each.severity for each in found if each.rule.startswith("DW4")]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (STATE_DICT, ["info"]),
+        (STATE_DICT.replace("    if rank", "    fully_shard(model)\n    if rank"), ["warning"]),
+        (MADE_ON_DEMAND, ["info"]),
+        (BY_GROUP, ["warning"]),
+        (FOREIGN, []),
+        (FOREIGN.replace("if extra:", "if loss.item() > 3:"), ["warning"]),
+    ],
+)
+def test_severity(code: str, expected: list[str], tmp_path: Path) -> None:
+    assert severities(tmp_path, code) == expected
+
+
+def test_an_exit_and_a_collective_that_exclude_each_other(tmp_path: Path) -> None:
+    code = """\
+def collect(part, only_first):
+    if only_first and rank != 0:
+        return None
+    if not only_first:
+        dist.barrier()
+    return part
+"""
+    assert severities(tmp_path, code) == []
+    assert severities(tmp_path, code.replace("not only_first", "only_first"))
