@@ -13,18 +13,20 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
+from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import conditional_collective, device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
-# The rules that read one file. Those of ``divergences`` follow its imports, which takes longer.
+# The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
     "DW401": conditional_collective.check,
 }
+OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10
 MOST_TRIALS = 25
 
@@ -39,7 +41,7 @@ def review_text(
     """
     try:
         script = Script(text, path)
-        found = _detect(script, through_calls=rules is None or not divergences.RULES.isdisjoint(rules))
+        found = _detect(script, through_calls=rules is None or not OF_PROGRAM.isdisjoint(rules))
         trials = _Trials(script, found)
         findings = [
             _public(rule, finding, script, trials, knowledge)
@@ -90,6 +92,7 @@ def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation
     if through_calls:
         known = [violation for rule, violation in found if rule == "DW401"]
         found += divergences.check(script, known)
+        found += check_facts(script)
     return found
 
 
@@ -150,7 +153,7 @@ class _Trials:
             return f"was tried and is not offered: {error.message}", ""
         if unbound := result.names.unresolved() - self.unbound:
             return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
-        left = _keys(result, _detect(result, through_calls=rule in divergences.RULES))
+        left = _keys(result, _detect(result, through_calls=rule in OF_PROGRAM))
         key = _key(self.script, rule, found)
         if left[key] >= self.before[key]:
             return "was tried and is not offered: the finding would stay", ""

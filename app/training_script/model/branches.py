@@ -25,9 +25,16 @@ class BranchEvaluator(StatementEvaluator):
         if test.is_constant and not self.quick:
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
-        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse))
+        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
 
-    def _branch(self, test: Key, site: Site, then: "Callable[[], bool]", other: "Callable[[], bool]") -> bool:
+    def _branch(
+        self,
+        test: Key,
+        site: Site,
+        then: "Callable[[], bool]",
+        other: "Callable[[], bool]",
+        text: ast.expr | None = None,
+    ) -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
         self.items = []
         self.path.append(test)
@@ -41,7 +48,7 @@ class BranchEvaluator(StatementEvaluator):
         items_other, self.items = self.items, outside
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            self.items.append(Branch(test, site, items_then, items_other, unknown))
+            self.items.append(Branch(test, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
@@ -92,7 +99,7 @@ class BranchEvaluator(StatementEvaluator):
             if name in ("join", "Join"):
                 self.free = True
             if item.optional_vars is not None:
-                self.bind(item.optional_vars, self.unknown(context))
+                self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
         leaves = self.block(stmt.body)
         for value, context in reversed(entered):

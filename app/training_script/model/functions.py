@@ -12,6 +12,7 @@ from ..syntax import FUNCTIONS, last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
+from .keys import DIFFERS, TOUCHED
 from .names import Shared
 from .program import Program
 from .sequences import Site
@@ -19,6 +20,11 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Mod
 
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
 MOST_DEPTH = 25  # of calls
+HARMLESS_DECORATORS = {
+    *("staticmethod", "classmethod", "property", "cached_property", "abstractmethod", "override", "contextmanager"),
+    *("no_grad", "inference_mode", "enable_grad", "autocast", "compile", "jit", "script", "record", "dataclass"),
+    *("main", "command", "option", "argument", "lru_cache", "cache", "wraps", "hydra_main", "parse", "overload"),
+}
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
 
 
@@ -32,6 +38,7 @@ class Evaluation(Shared):
         self.contexts: dict[ast.AST, int] = {}
         self.summaries: dict[tuple[Any, ...], Summary] = {}
         self.results: dict[int, Value] = {}
+        self.constructors: list[tuple[FunctionRef, Summary]] = []  # of classes of which no object is made
 
     def run_script(self, module: Module) -> list[Item]:
         """Evaluate the statements of a script and return its steps."""
@@ -56,7 +63,8 @@ class Evaluation(Shared):
             return
         cls.prepared = True
         if found := cls.find("__init__"):
-            self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
+            function = FunctionRef(found[0].module, found[1], found[0].env, cls)
+            self.constructors.append((function, self.run_function(function)))
 
     def summary(self, function: FunctionRef, values: list[Value], named: dict[str, Value]) -> Summary:
         """Return what a function does with such arguments."""
@@ -83,6 +91,7 @@ class Evaluation(Shared):
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
             made.items, self.results[id(made)] = evaluator.run(values, named)
             made.complete = True
+            made.wrapped = any(not is_harmless(each) for each in getattr(node, "decorator_list", ()))
         finally:
             self.depth -= 1
         return made
@@ -99,8 +108,13 @@ def _kind(value: Value) -> tuple[Any, ...]:
         identity = (obj.function.node, id(obj.owner.key))
     elif isinstance(obj, Method):
         identity = "method"
-    key = value.key if value.key.spread or value.key.is_constant or value.key.op == "world" else None
-    return id(key) if key else None, value.facts, identity
+    key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
+    return id(key) if key else None, bool(value.key.spread & TOUCHED), value.facts, identity
+
+
+def is_harmless(decorator: ast.expr) -> bool:
+    """Return whether every rank calls the function that a decorator wraps."""
+    return last_name(decorator) in HARMLESS_DECORATORS or bool(one_rank_decorator(last_name(decorator)))
 
 
 def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
@@ -177,7 +191,7 @@ class FunctionEvaluator(BranchEvaluator):
         summary = self.whole.summary(function, values, named)
         self.items.append(Called(summary, site))
         result = self.whole.results[id(summary)]
-        if isinstance(node, FUNCTIONS) and not result.key.spread and result.obj is None and not result.facts:
+        if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (
                 self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
             )

@@ -11,9 +11,10 @@ from .keys import BY_RANK, Key
 from .library_calls import FUNCTIONS, LOCAL_RESULTS, METHODS, RANDOM, TRANSPARENT, TRANSPARENT_METHODS, Effect
 from .names import CARRIED, Named, NameEvaluator, Values
 from .sequences import Event
-from .values import NO_FACTS, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
+SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
@@ -61,6 +62,10 @@ class LibraryEvaluator(NameEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
+        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef):
+            given = named.get("args") or (values[1] if len(values) > 1 else None)
+            number = Value(self.keys.rank("spawned"))
+            return self.call_function(values[0].obj, [number, *_elements(given)], {}, self.site(node))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
@@ -220,6 +225,10 @@ class LibraryEvaluator(NameEvaluator):
         if key.op == "range":
             return Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread))
         return Value(self.keys.make("element", key, *self.site(node)[:3]), iterable.facts & CARRIED)
+
+
+def _elements(value: Value | None) -> list[Value]:
+    return list(value.obj) if value and is_elements(value.obj) else []
 
 
 def is_loader_by_name(node: ast.AST) -> bool:

@@ -1,0 +1,26 @@
+"""The rules that read the facts of a program (``training_script.model.reach``)."""
+
+from collections.abc import Callable, Iterator
+
+from ..training_script.model.reach import Run
+from .rule_context import Script, Violation
+from .rules import checkpoints
+
+FactCheck = Callable[[Script, Run], Iterator[Violation]]
+FACT_RULES: dict[str, FactCheck] = {
+    "DW501": checkpoints.check_race,
+    "DW502": checkpoints.check_local_writer,
+    "DW504": checkpoints.check_load,
+}
+
+
+def check_facts(script: Script) -> Iterator[tuple[str, Violation]]:
+    """Yield what violates one of ``FACT_RULES``, each place once."""
+    reported: set[tuple[str, int, int]] = set()
+    for run in script.runs:
+        for rule, check in FACT_RULES.items():
+            for violation in check(script, run):
+                key = rule, violation.line, violation.column
+                if key not in reported:
+                    reported.add(key)
+                    yield rule, violation

@@ -1,0 +1,105 @@
+"""DW501, DW502 and DW504: checkpoints that several ranks write to one file, or load onto one device."""
+
+from collections.abc import Iterator
+
+from ...training_script.edits import Edit
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import RANKS, Key
+from ...training_script.model.reach import ALL, Reach, Run, argument, parts, same_on_ranks
+from ...training_script.model.sequences import Event
+from ..patches.guard_statement import guard_statement
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+SAVES = {
+    "torch.save": (1, "f"),
+    "safetensors.torch.save_file": (1, "filename"),
+    ".save_pretrained": (0, "save_directory"),
+}
+LOAD = "torch.load"
+FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
+GUARD = "guard-save"
+TO_CPU = "load-to-cpu"
+
+
+def check_race(script: Script, run: Run) -> Iterator[Violation]:
+    """DW501: yield the saves of all ranks to one file."""
+    for reach, fact in _shared_saves(run):
+        if reach.ranks == ALL:
+            where = f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})" if not script.is_here(reach) else ""
+            yield from violation_at(
+                script,
+                reach,
+                f"every rank writes this file{where}: its path is the same on all of them",
+                0.85,
+                severity="warning" if fact.name == ".save_pretrained" else None,
+                patch=(lambda fact=fact: _guarded(script, run, fact)) if script.is_here(reach) else None,
+            )
+
+
+def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
+    """DW502: yield the saves of one rank of each node to one file."""
+    for reach, _ in _shared_saves(run):
+        if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
+            yield from violation_at(
+                script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
+            )
+
+
+def check_load(script: Script, run: Run) -> Iterator[Violation]:
+    """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
+    if not run.distributed or _on_cpu(run):
+        return
+    given = [fact.values[0].key for _, fact in run.of(".load_state_dict") if fact.values]
+    for reach, fact in run.of(LOAD):
+        if not reach.several or not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
+            continue
+        if any(fact.result.key in parts(key) for key in given):
+            yield from violation_at(
+                script,
+                reach,
+                "without map_location every rank loads these tensors onto the GPU that they were saved from",
+                0.8,
+                patch=(lambda fact=fact: _to_cpu(script, fact)) if script.is_here(reach) else None,
+            )
+
+
+def _shared_saves(run: Run) -> Iterator[tuple[Reach, Noted]]:
+    if not run.distributed:
+        return
+    for reach, fact in run.of(*SAVES):
+        path = argument(fact, *SAVES[fact.name])
+        if {"**", "is_main_process", "save_function"} & fact.named.keys() or reach.attempted:
+            continue
+        if path and reach.several and same_on_ranks(path.key):
+            yield reach, fact
+
+
+def _is_local_rank(test: Key) -> bool:
+    return any(each.op == "rank" and each.args[0] == "local" for each in parts(test))
+
+
+def _on_cpu(run: Run) -> bool:
+    """Return whether the backend of the process group is one for CPUs."""
+    backends = [argument(fact, 0, "backend") for _, fact in run.of("torch.distributed.init_process_group")]
+    return any(each and each.key.is_constant and each.key.value in ("gloo", "mpi") for each in backends)
+
+
+def _guarded(script: Script, run: Run, fact: Noted) -> Patch:
+    inside = range(fact.site.line, fact.site.end_line + 1)
+    waits = any(isinstance(each.fact, Event) and each.fact.site.line in inside for each in run.reached)
+    if waits or "fsdp" in script.source.text.lower() or "FullyShard" in script.source.text:
+        return no_patch(GUARD, "what is saved may need all ranks: build it on every rank, and save it on rank 0")
+    return guard_statement(script, fact.node, GUARD)
+
+
+def _to_cpu(script: Script, fact: Noted) -> Patch:
+    call = fact.node
+    last = max([*call.args, *(each.value for each in call.keywords)], key=lambda node: (node.lineno, node.col_offset))
+    at = script.source.end(last)
+    return Patch(
+        id=TO_CPU,
+        safety="unsafe",
+        why_unsafe="what is used directly from the checkpoint is then on the CPU",
+        edits=[Edit(at, at, ', map_location="cpu"')],
+    )
