@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterator
 
 from ..training_script.model.reach import Run
 from .rule_context import Script, Violation
-from .rules import checkpoints
+from .rules import all_ranks_effects, checkpoints, fsdp_order, gradient_scaling, loaders, process_group
 
 FactCheck = Callable[[Script, Run], Iterator[Violation]]
 FACT_RULES: dict[str, FactCheck] = {
+    "DW105": process_group.check_rank,
+    "DW202": loaders.check_sampler,
+    "DW204": loaders.check_shuffle,
+    "DW221": gradient_scaling.check,
+    "DW302": fsdp_order.check_optimizer,
+    "DW303": fsdp_order.check_clip,
+    "DW304": fsdp_order.check_checkpointing,
+    "DW409": process_group.check_end,
+    "DW412": all_ranks_effects.check,
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
     "DW504": checkpoints.check_load,

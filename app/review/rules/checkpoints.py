@@ -16,6 +16,8 @@ SAVES = {
     "safetensors.torch.save_file": (1, "filename"),
     ".save_pretrained": (0, "save_directory"),
 }
+COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", "os.replace", "os.rename")
+WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
 GUARD = "guard-save"
@@ -23,23 +25,28 @@ TO_CPU = "load-to-cpu"
 
 
 def check_race(script: Script, run: Run) -> Iterator[Violation]:
-    """DW501: yield the saves of all ranks to one file."""
-    for reach, fact in _shared_saves(run):
-        if reach.ranks == ALL:
-            where = f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})" if not script.is_here(reach) else ""
-            yield from violation_at(
-                script,
-                reach,
-                f"every rank writes this file{where}: its path is the same on all of them",
-                0.85,
-                severity="warning" if fact.name == ".save_pretrained" else None,
-                patch=(lambda fact=fact: _guarded(script, run, fact)) if script.is_here(reach) else None,
-            )
+    """DW501: yield the writes of all ranks to one file."""
+    writes = list(_shared_writes(run))
+    for reach, fact in writes:
+        if reach.ranks != ALL:
+            continue
+        # A function that some call for one rank only is right: the call for all ranks is not.
+        elsewhere = any(each.fact is fact and not each.several for each in run.reached)
+        here = script.is_here(reach) and not elsewhere
+        where = "" if here else f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})"
+        yield from violation_at(
+            script,
+            reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
+            f"every rank writes this file{where}: its path is the same on all of them",
+            0.85,
+            severity=None if fact.name in SAVES and fact.name != ".save_pretrained" else "warning",
+            patch=(lambda fact=fact: _guarded(script, run, fact)) if here else None,
+        )
 
 
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
-    for reach, _ in _shared_saves(run):
+    for reach, _ in _shared_writes(run):
         if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
@@ -64,11 +71,11 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _shared_saves(run: Run) -> Iterator[tuple[Reach, Noted]]:
+def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
     if not run.distributed:
         return
-    for reach, fact in run.of(*SAVES):
-        path = argument(fact, *SAVES[fact.name])
+    for reach, fact in run.of(*WRITES):
+        path = argument(fact, *WRITES[fact.name])
         if {"**", "is_main_process", "save_function"} & fact.named.keys() or reach.attempted:
             continue
         if path and reach.several and same_on_ranks(path.key):

@@ -5,6 +5,7 @@ from .values import Bound, Library, Method, Value
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "numpy.save", "numpy.savez"),
     *("os.mkdir", "os.makedirs", "os.remove", "os.unlink", "os.rmdir", "shutil.rmtree", "shutil.move", "open"),
+    *("shutil.copy", "shutil.copyfile", "shutil.copy2", "os.replace", "os.rename", "wandb.log"),
     *("wandb.init", "torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
@@ -28,6 +29,7 @@ NOTED_PREFIXES = ("torch.optim.",)
 NOTED_METHODS = {
     *("save_pretrained", "load_state_dict", "mkdir", "parameters", "named_parameters", "zero_grad", "no_sync"),
     *("unscale_", "scale", "step", "backward", "clip_grad_norm_"),
+    *("set_grad_checkpointing", "gradient_checkpointing_enable"),
 }
 
 

@@ -180,11 +180,10 @@ class _Reader:
         """Return whether a condition may be about ranks although it is not known which ranks fulfil it."""
         test = branch.test
         true, false = self.arms(test)
-        if not true & false:
+        seen = [self.keys.specialise(test, rank) for bit, rank in enumerate(RANKS) if true & false & (1 << bit)]
+        if not seen:
             return False
-        seen = self.keys.specialise(test, RANKS[0])
-        undecided = seen if not seen.is_constant else self.keys.specialise(test, RANKS[1])
-        if _is_of_ranks(undecided):
+        if any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
             return True
         if branch.text is None or test.spread & BY_RANK:
             return False
