@@ -22,12 +22,12 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
 
-# Three workers for two cores: tests with child processes and timers wait half of their time.
+# Four workers for two cores: tests with child processes and timers wait half of their time.
 test: install
-	$(BIN)/python -m pytest -n 3 -m "not jobs and not gpu and not calibration" $(ARGS)
+	$(BIN)/python -m pytest -n 4 -m "not jobs and not gpu and not calibration" $(ARGS)
 
 test-fast: install
-	$(BIN)/python -m pytest -n 3 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
 
 # Three files at a time, as jobs wait most of the time; then the tests that inspect all jobs of this machine. ARGS may
 # select none of those (exit code 5).

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from . import __version__
+from .app.commands.suggesting_group import SuggestingGroup
 from .app.errors import UserError
 from .app.exit_codes import ExitCode
-from .app.text.suggestions import closest, did_you_mean
 
 UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no name: of a stream
 # command: (module under app.commands, one line for --help)
@@ -30,7 +30,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group whose commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -40,14 +40,6 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return importlib.import_module(f".app.commands.{cmd_name}", __package__).command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        alike = did_you_mean(closest(args[0], COMMANDS)) if args and args[0] not in COMMANDS else ""
-        if alike and not args[0].startswith("-"):
-            raise UserError(f"no command {args[0]!r}", f"{alike} ddpwizard --help lists the commands")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -35,7 +35,8 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 class Check(msgspec.Struct, frozen=True, omit_defaults=False):
     """Result of a judge about one property of the machine. With a ``finding`` it is evidence, else only information.
 
-    ``detail`` is the observation and its consequence, ``fix`` the command or setting that fixes it.
+    ``detail`` is the observation and its consequence, ``fix`` the command or setting that fixes it. ``is_evidence`` is
+    False if the measurement does not reach what the finding weighs for: a test on CPUs says nothing of GPUs.
     """
 
     id: str
@@ -45,10 +46,11 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=False):
     finding: str = ""
     where: str = ""
     fix: str = ""
+    is_evidence: bool = True
 
     def evidence(self) -> "Evidence | None":
         """Return the evidence of this check, or None if it is only information."""
-        if not self.finding:
+        if not self.finding or not self.is_evidence:
             return None
         what = f"{self.title}: {self.detail}" if self.detail else self.title
         return Evidence(self.finding, "probe", what, where=self.where)
@@ -88,6 +90,7 @@ class NextStep(msgspec.Struct, frozen=True):
     expected_gain: float
 
 
+SIGNIFICANT = ("decisive", "strong", "moderate")  # weights of a signature that names an error
 MIN_SHARE_SHOWN = 0.01  # the share from which a cause still matters
 
 
@@ -109,6 +112,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
 
 
+STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 
@@ -129,6 +133,18 @@ def answer_parts(id_: str) -> tuple[str, str]:
 def signature_id(cause: Cause, index: int) -> str:
     """Return the evidence id of a cause's log signature."""
     return f"log:{cause.id}/{index}"
+
+
+def is_root_error(id_: str, knowledge: Knowledge) -> bool:
+    """Return whether an evidence id is that of a log signature that names its cause, not one that many causes share."""
+    if not id_.startswith("log:"):
+        return False
+    cause, _, index = id_.removeprefix("log:").rpartition("/")
+    entry = knowledge.causes.get(cause)
+    if entry is None or entry.generic:
+        return False
+    signature = entry.signatures[int(index)]
+    return signature.role == "root" and signature.weight in SIGNIFICANT
 
 
 def clue_id(cause: Cause, index: int) -> str:

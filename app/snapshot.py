@@ -180,7 +180,10 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllreduceSection(SnapshotSection, frozen=True):
-    """The live test. ``verdict`` is empty if it passed; ``last_lines`` are per rank in any case."""
+    """The live test, on one host. ``verdict`` is empty if it passed; ``last_lines`` are per rank in any case.
+
+    ``load`` is the load average of the host before the test, ``cpus`` the number of its CPUs; None: not known.
+    """
 
     backend: str
     ranks: int
@@ -190,6 +193,8 @@ class AllreduceSection(SnapshotSection, frozen=True):
     culprits: list[int] = []
     last_lines: dict[int, list[str]] = {}
     elapsed_s: float = 0.0
+    load: float | None = None
+    cpus: int | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

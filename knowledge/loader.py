@@ -22,7 +22,7 @@ CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Files next to the causes; a team's knowledge directory may contain any of them too.
 SHARED_FILES: dict[str, Any] = {
     "questions.yaml": dict[str, Question],
-    "findings.yaml": dict[str, Probe],
+    "probes.yaml": dict[str, Probe],
     "messages.yaml": dict[str, Message],
     "rules.yaml": dict[str, Rule],
     "in_scope_words.yaml": list[str],
@@ -129,7 +129,7 @@ def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
     knowledge = Knowledge(
         causes={id_: cause for id_, (cause, _) in causes.items()},
         questions=raw["questions.yaml"],
-        probes=raw["findings.yaml"],
+        probes=raw["probes.yaml"],
         messages=raw["messages.yaml"],
         rules=raw["rules.yaml"],
         in_scope_words=raw["in_scope_words.yaml"],
@@ -195,7 +195,7 @@ def _undeclared_in_shared_files(knowledge: Knowledge, findings: dict[str, str]) 
             yield "questions.yaml", [id_, "pointless_after"], f"undeclared finding {unknown[0]!r}"
     for id_, probe in knowledge.probes.items():
         if unknown := [name for name in probe.between_nodes if name not in probe.findings]:
-            yield "findings.yaml", [id_, "between_nodes"], f"undeclared finding {unknown[0]!r}"
+            yield "probes.yaml", [id_, "between_nodes"], f"undeclared finding {unknown[0]!r}"
 
 
 def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[list[Key], str]]:
@@ -240,7 +240,7 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
     if not cause.fixes:
         yield ["fixes"], "a cause has at least one fix"
     if cause.verify.probe not in knowledge.probes and cause.verify.probe != "review":
-        yield ["verify", "probe"], f"no probe {cause.verify.probe!r} in findings.yaml"
+        yield ["verify", "probe"], f"no probe {cause.verify.probe!r} in probes.yaml"
     for finding in (*cause.verify.gone, *cause.verify.seen):
         if finding not in findings:
             yield ["verify"], f"undeclared finding {finding!r}"

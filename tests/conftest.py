@@ -7,6 +7,7 @@ ten times as many.
 import gc
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ settings.register_profile("tests", derandomize=True, deadline=None, suppress_hea
 settings.register_profile("soak", settings.get_profile("tests"), derandomize=False, max_examples=1000)
 settings.load_profile("tests")
 
+# A shell starts what it runs in the background with these ignored, and so would every process that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # The tests start ddpwizard hundreds of times: its modules are compiled once, not in each process.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A worker keeps half a million objects of its tests: collections took a third of the time it needs to start.

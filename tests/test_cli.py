@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard import __version__
+from ddpwizard import __version__, cli
 from ddpwizard.cli import COMMANDS
 from helpers.command import ddpwizard, loaded_modules, refused
+from helpers.jobs import wait_for
 
 HEAVY = {"torch", "textual", "networkx", "libcst", "rich", "numpy", "psutil", "yaml", "msgspec"}
 
@@ -145,3 +148,23 @@ def test_unwritable_output_is_one_line(words: list[str], output: str):
     assert done.returncode in (2, 3)
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "standard output" in done.stderr
+
+
+def test_an_interrupt_while_python_imports_ends_silently(tmp_path: Path):
+    started = tmp_path / "started"
+    (tmp_path / "click.py").write_text(f"import time\nopen({str(started)!r}, 'w')\ntime.sleep(600)\n")
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    words = [sys.executable, "-c", f"from {_entry_point()} import main; main()", "--version"]
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_for(started.exists, "the import has begun")
+        process.send_signal(signal.SIGINT)
+        printed = process.communicate(timeout=30)
+    assert (process.returncode, *printed) == (130, b"", b"")
+
+
+def _entry_point() -> str:
+    """The module of the console script."""
+    text = Path(cli.__file__).with_name("pyproject.toml").read_text()
+    scripts = re.search(r'^ddpwizard = "([\w.]+):main"$', text, re.MULTILINE)
+    assert scripts
+    return scripts[1]

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
-from ..diagnosis.dialogue import OUT_OF_SCOPE
+from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
 from ..diagnosis.given_text import is_python_script
-from ..diagnosis.intake import add_to_case
+from ..diagnosis.intake import IntakeResult, add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
@@ -22,16 +21,15 @@ from ..fixes.facts import FixContext
 from ..fixes.fix_text import fix_document, short_fix_lines
 from ..fixes.types import Fix
 from ..logs import timeline_chart
-from ..logs.analyse import Progress
 from ..logs.read import find_sources
 from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
 from ..text.json_output import print_json, public_document
+from ..text.progress import ProgressLine
 from ..text.terminal import print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
 
-REDRAW_S, LOG_LINE_S = 0.2, 5.0
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
 SHOWN_CHARACTERS = 160
@@ -65,13 +63,15 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         print_progress(f"{path} is a Python script: reviewed, not read as a log")
     if script and script not in scripts:
         scripts = [script, *scripts]
-    is_about_training, timeline = _read_into(case, [path for path in paths if path not in scripts], scripts)
+    is_about_training, timeline, logs = _read_into(case, [path for path in paths if path not in scripts], scripts)
     for answer in answers:
         case.answer(*_parse_answer(answer, knowledge))
     if probe:
-        case.add(_look(knowledge, options))
+        case.add(_inspect(knowledge, [*logs, *scripts], timeline, options))
     scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
+    if is_clear(diagnosis):
+        diagnosis = msgspec.structs.replace(diagnosis, next=[])
     context = FixContext(evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
     fixes = [
         fix
@@ -91,37 +91,39 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
 
 
-def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple[bool, Timeline | None]:
-    """Add all logs and scripts. Return whether any of it is about distributed training, and the timeline."""
-    in_scope, timeline = False, None
+def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple[bool, Timeline | None, list[str]]:
+    """Add all logs and scripts. Return whether any of it is about distributed training, the timeline, and the files."""
+    in_scope, timeline, files = False, None, list[str]()
     if logs:
-        found = add_to_case(case, find_sources(logs), _progress())
-        in_scope, timeline = found.in_scope, found.timeline
+        found = _read_with_progress(case, logs)
+        in_scope, timeline, files = found.in_scope, found.timeline, found.logs
     for script in scripts:
         from ..review.file_review import review_file
         from ..review.review import evidence_of_findings
 
         case.add(evidence_of_findings(review_file(Path(script), case.knowledge)))
         in_scope = True
-    return in_scope, timeline
+    return in_scope, timeline, files
 
 
-def _progress() -> Progress:
-    """Show a progress line for work that takes longer than a second; in a log, a few lines."""
-    in_place = sys.stderr.isatty()
-    started, shown_at = time.monotonic(), [0.0]
+def _read_with_progress(case: Case, logs: Sequence[str]) -> IntakeResult:
+    """Read the logs into the case, with a line of progress where it takes longer than a second."""
+    total_bytes = 0
+
+    def text(done_bytes: int) -> str:
+        of = f" of {bytes_text(total_bytes)}  {done_bytes / total_bytes:4.0%}" if total_bytes else ""
+        return f"read {bytes_text(done_bytes)}{of}"
 
     def show(done_bytes: int, all_bytes: int) -> None:
-        now = time.monotonic()
-        if now - started > 1 and now - shown_at[0] > (REDRAW_S if in_place else LOG_LINE_S):
-            shown_at[0] = now
-            of = f" of {bytes_text(all_bytes)}  {done_bytes / all_bytes:4.0%}" if all_bytes else ""
-            begin = "\r" if in_place else ""
-            end = "\n" if not in_place or (all_bytes and done_bytes >= all_bytes) else ""
-            sys.stderr.write(f"{begin}read {bytes_text(done_bytes)}{of} {end}")
-            sys.stderr.flush()
+        nonlocal total_bytes
+        total_bytes = all_bytes
+        progress.draw(done_bytes)
 
-    return show
+    progress = ProgressLine(text, logged=True)
+    try:
+        return add_to_case(case, find_sources(logs), show)
+    finally:
+        progress.clear()
 
 
 def _parse_answer(given: str, knowledge: Knowledge) -> tuple[str, str]:
@@ -138,23 +140,30 @@ def _readable_probes(knowledge: Knowledge) -> list[str]:
     return [id_ for id_, spec in knowledge.probes.items() if spec.intrusiveness == "reads" and spec.findings]
 
 
-def _look(knowledge: Knowledge, options: Options) -> list[Evidence]:
+def _inspect(knowledge: Knowledge, given: Sequence[str], timeline: Timeline | None, options: Options) -> list[Evidence]:
+    """Return what this machine shows, and the job whose logs or script were given; other jobs are only mentioned."""
     import asyncio
 
+    from ..diagnosis.job_of_case import jobs_of_case
     from ..probes.context import ProbeContext
     from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
+    from ..triage.job_text import other_job_note
     from ..triage.triage import evidence_of_report, triage_jobs
 
     granted = options.allow or "reads"
     context = ProbeContext(python=target_python(options), progress=print_progress)
 
-    async def look_at_all() -> list[Evidence]:
+    async def inspect() -> list[Evidence]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
+        of_case = jobs_of_case(reports, given, timeline)[:1]
+        for report in reports:
+            if report not in of_case:
+                print_progress(other_job_note(report))
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
-        return seen + [item for report in reports for item in evidence_of_report(report, knowledge.findings())]
+        return seen + [item for report in of_case for item in evidence_of_report(report, knowledge.findings())]
 
-    return asyncio.run(look_at_all())
+    return asyncio.run(inspect())
 
 
 def _reason(line: ReasonLine) -> str:

@@ -130,7 +130,7 @@ def _load(path: Path) -> Snapshot:
 
 def cause_of_check(check: Check, knowledge: Knowledge) -> str | None:
     """Return the cause that a failed finding supports most, or None."""
-    if check.status not in ("fail", "warn") or not check.finding:
+    if check.status not in ("fail", "warn") or not check.evidence():
         return None
     weights = {
         id_: NATS[cause.findings[check.finding]]

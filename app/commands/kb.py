@@ -15,14 +15,16 @@ from ..knowledge_cache import team_directories
 from ..options import Options, knowledge_for
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
+from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import print_line, print_progress
 from .common import common_options
+from .suggesting_group import SuggestingGroup
 
 if TYPE_CHECKING:
     from ..diagnosis.draft_entry import EntryDraft
 
 
-@click.group(name="kb")
+@click.group(name="kb", cls=SuggestingGroup)
 def command() -> None:
     """Check, list or draw the knowledge base."""
 
@@ -60,11 +62,17 @@ def _count_text(knowledge: Knowledge, invalid: int) -> str:
 
 
 @command.command(name="list")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @common_options
-def list_causes(options: Options) -> int:
-    """List all causes by family."""
+def list_causes(names: Sequence[str], options: Options) -> int:
+    """List all causes by family, or those of a family or with an id."""
     knowledge = knowledge_for(options)
-    causes = sorted(knowledge.causes.values(), key=lambda c: (c.family, c.id))
+    known = {name for cause in knowledge.causes.values() for name in (cause.family, cause.id)}
+    if unknown := next((name for name in names if name not in known), None):
+        hint = did_you_mean(closest(unknown, sorted(known)))
+        raise UserError(f"no family and no cause {unknown!r}", hint or "ddpwizard kb list shows all")
+    chosen = (cause for cause in knowledge.causes.values() if not names or {cause.family, cause.id} & {*names})
+    causes = sorted(chosen, key=lambda c: (c.family, c.id))
     if options.json:
         rows = [{"id": c.id, "family": c.family, "title": c.title, "summary": c.summary} for c in causes]
         print_json(public_document("kb-list", knowledge, {"causes": rows}))

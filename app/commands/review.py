@@ -14,8 +14,7 @@ from ...knowledge.schema import Knowledge, Safety
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..fixes.apply import apply_fix
-from ..fixes.records import AppliedFix
-from ..fixes.types import FilePatch, Fix
+from ..fixes.patch_walk import Written, fix_of_review, written_lines
 from ..options import Options, knowledge_for
 from ..review import output_formats
 from ..review.file_review import review_source
@@ -32,6 +31,7 @@ from ..text.terminal import align_columns, print_line, print_patch, print_progre
 from .common import common_options
 
 MOST_RULES_SHOWN = 12
+NOT_FOLLOWED = "too many calls to follow them all: divergences between ranks may be missing; split the file"
 
 
 class _Request(msgspec.Struct, kw_only=True):
@@ -91,9 +91,12 @@ def command(list_rules: bool, options: Options, **given: Any) -> int:
     _check(request, knowledge)
     files, skipped = _find(request, knowledge)
     reviewed: list[ReviewedFile] = []
+    unfinished: list[str] = []
     for result in review_files(files, knowledge, request.safeties):
         if isinstance(result, ReviewedFile):
             reviewed.append(result)
+            if not result.complete:
+                unfinished.append(f"{relative_to_cwd(result.path)}: {NOT_FOLLOWED}")
         else:
             skipped.append(result)
     if skipped and not reviewed:
@@ -101,6 +104,8 @@ def command(list_rules: bool, options: Options, **given: Any) -> int:
         raise UserError(skipped[0].message + more, skipped[0].next_step)
     for each in skipped:
         print_progress(f"left out: {each.message}")
+    for each in unfinished:
+        print_progress(each)
     if request.fix:
         settings = {str(file.path.absolute()): file.settings for file in files}
         reviewed = _apply(reviewed, settings, knowledge)
@@ -163,29 +168,17 @@ def _apply(
         print_progress("nothing applied: no patch with the allowed safety")
         return [*reviewed]
     done = [finding for patched in changed.values() for finding in patched.done]
-    fix = Fix(
-        id="review",
-        cause=Counter(finding.cause for finding in done).most_common(1)[0][0],
-        title=", ".join(dict.fromkeys(finding.fix.id for finding in done if finding.fix)),
-        safety="unsafe",
-        patches=[FilePatch(path=path, before=p.before, after=p.after) for path, p in changed.items()],
-    )
-    _report_applied(apply_fix(fix, Path.cwd()), done)
+    applied = apply_fix(fix_of_review(changed), Path.cwd())
+    for line in written_lines(Written(applied=applied, done=done)):
+        print_progress(line)
     left: list[ReviewedFile] = []
     for file in reviewed:
         if file.patched:
-            findings, excerpts = review_source(file.patched.after, file.path, settings[file.path], knowledge)
-            left.append(ReviewedFile(path=file.path, findings=findings, excerpts=excerpts))
+            after = review_source(file.patched.after, file.path, settings[file.path], knowledge)
+            left.append(ReviewedFile(path=file.path, findings=after.findings, excerpts=after.excerpts))
         else:
             left.append(file)
     return left
-
-
-def _report_applied(applied: AppliedFix, done: Sequence[ReviewFinding]) -> None:
-    for finding in done:
-        assert finding.fix
-        print_progress(f"applied {finding.fix.id} ({finding.rule}) to {relative_to_cwd(finding.path)}")
-    print_progress(f"revert with: ddpwizard undo {applied.id}")
 
 
 def _rules_that_ran(files: Sequence[FoundFile], knowledge: Knowledge) -> list[str]:

@@ -15,9 +15,10 @@ from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
 from .common import ScreenRequested, common_options, force_option
+from .suggesting_group import SuggestingGroup
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, cls=SuggestingGroup)
 @click.pass_context
 def command(ctx: click.Context) -> int | None:
     """List, resume or export sessions. The wizard saves every step immediately."""

@@ -37,6 +37,7 @@ class Case:
         self.session = session
         self.evidence: list[Evidence] = []
         self.answers: dict[str, str] = {}
+        self.job = ""  # the id of the job that was inspected last
         self.probed: set[str] = set()
         self._weights = weight_table(knowledge)
         for event in session.events if session else []:
@@ -58,7 +59,7 @@ class Case:
         self._record("answer", question=question, answer=None)
 
     def take_triage(self, **verdicts: Any) -> None:
-        """Record the result of a triage; it replaces the evidence of earlier ones."""
+        """Record the result of a triage; it replaces the evidence of earlier ones. The case is of its first job."""
         self._record("triage", **verdicts)
 
     def mark_probed(self, probe: str) -> None:
@@ -140,6 +141,7 @@ class Case:
             self.evidence.append(Evidence(confirmed_id(data["cause"], data["was"]), "answer", answer))
         elif kind == "triage":
             self.evidence = [item for item in self.evidence if item.source != "job"]
+            self.job = next((job["id"] for job in data.get("jobs", [])), "")
         elif kind == "step" and "probed" in data:
             self.probed.add(data["probed"])
 

@@ -28,13 +28,18 @@ def is_sure(diagnosis: Diagnosis) -> bool:
     return _first_share(diagnosis) >= SURE
 
 
+def is_clear(diagnosis: Diagnosis) -> bool:
+    """Return whether the first cause is so likely that nothing more is asked."""
+    return _first_share(diagnosis) >= CLEAR
+
+
 def next_question(case: Case, diagnosis: Diagnosis) -> str:
     """Return the id of the question to ask; "" if the cause is clear, or if further answers would not decide it.
 
     The symptom comes first, then the questions that are asked first, the script, and the most useful one.
     """
     known = case.known_answers()
-    if _first_share(diagnosis) >= CLEAR or questions_left(case) <= 0:
+    if is_clear(diagnosis) or questions_left(case) <= 0:
         return ""
     if FRONT_DOOR not in known:
         return FRONT_DOOR
@@ -53,7 +58,7 @@ def next_offer(case: Case, diagnosis: Diagnosis) -> str:
         return f"check {spec.title} ({spec.cost_s:g} s)"
     if question := next_question(case, diagnosis):
         return SCRIPT_ASKED if question == SCRIPT_PATH else case.knowledge.questions[question].ask
-    return "" if _first_share(diagnosis) >= CLEAR else "a command that finds the cause"
+    return "" if is_clear(diagnosis) else "a command that finds the cause"
 
 
 def questions_left(case: Case) -> int:

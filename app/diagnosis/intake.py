@@ -28,6 +28,15 @@ class IntakeResult(msgspec.Struct, frozen=True):
     texts: dict[str, str]
     errors: dict[str, list[tuple[str, str]]]
 
+    @property
+    def logs(self) -> list[str]:
+        """The origins of what is no description: the files, and pasted logs."""
+        return [
+            origin
+            for origin, errors in self.errors.items()
+            if origin.startswith("/") or not _words(self.texts.get(origin, ""), errors)
+        ]
+
 
 def read_sources(
     sources: Sequence[LogInput], knowledge: Knowledge, progress: Progress | None = None, *, of_job: bool = False

@@ -9,6 +9,7 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..evidence import Evidence
+from ..jobs.script_path import script_of_job
 from ..logs.analyse import analyse_logs
 from ..logs.read import source_of_text
 from ..logs.script_error import script_error_findings
@@ -78,6 +79,12 @@ def script_of_verdict(report: JobReport | None) -> Path | None:
     """Return the file of the line at which the verdict points, or None."""
     path = (report.verdict.where or "").rpartition(":")[0] if report else ""
     return Path(path) if path else None
+
+
+def script_of_report(report: JobReport) -> Path | None:
+    """Return the file at which the verdict points, else the script of the job, or None."""
+    path = script_of_job(report.job)
+    return script_of_verdict(report) or (Path(path) if path else None)
 
 
 def script_of_session(session: Session) -> Path | None:

@@ -2,7 +2,9 @@
 
 Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
 "none of these" starts at 0. Observations from one text are not independent: each further one counts less, the
-strongest first. A softmax over both, at a temperature fitted on real cases, turns the sums into probabilities.
+strongest first. Once a job or its log shows what is wrong, the state of the machine and the symptom count for a cause
+at most as much as what is shown of it: they support it, they do not replace it. A softmax over both, at a temperature
+fitted on real cases, turns the sums into probabilities.
 """
 
 import math
@@ -14,12 +16,15 @@ import msgspec
 from ...knowledge.schema import NATS, Knowledge
 from ..evidence import (
     ONE_PROCESS,
+    SCRIPT_ERROR,
+    STARTING,
     Evidence,
     RankedCause,
     ReasonLine,
     answer_id,
     clue_id,
     confirmed_id,
+    is_root_error,
     shows_unrelated,
     signature_id,
     similar_text_id,
@@ -37,12 +42,14 @@ NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answ
 STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
 OWN_NATS = 2.0  # evidence for one cause is stronger than "it hangs", which supports many
+STARTING_NATS = NATS["decisive"]  # for "none of these" if the job is still starting
 UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for "none of these"
 ONE_PROCESS_NATS = 11.0
 ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
 TEXT_SOURCES = ("log", "description")
 NEUTRAL_ANSWERS = ("unsure", "not-tried")
 NONE_ANSWER = "none"
+SYMPTOM_ANSWER = answer_id("symptom", "")
 
 Weights = Mapping[str, Mapping[str, float]]  # evidence id -> cause id -> nats
 
@@ -93,12 +100,16 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     An id counts once per case, however often it was observed (one line printed by 8 ranks is one observation).
     """
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
+    around: dict[str, list[ReasonLine]] = defaultdict(list)
     items = _once(evidence)
     unrelated = _unrelated_nats(knowledge, items)
+    is_shown = any(_shows_fault(item, knowledge) for item in items)
     for item in items:
+        kept = around if is_shown and (item.source == "probe" or item.id.startswith(SYMPTOM_ANSWER)) else lines
         for cause, nats in weights.get(item.id, {}).items():
-            lines[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
-    reasons = {id_: _discounted(lines[id_]) for id_ in knowledge.causes}
+            if nats <= 0 or not _is_circumstance(item):
+                kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+    reasons = {id_: _with_surroundings(_discounted(lines[id_]), around[id_]) for id_ in knowledge.causes}
     _step_back(knowledge, reasons)
     scores = {
         id_: COMMON_PRIOR_NATS + cause.prior + sum(line.weight for line in reasons[id_])
@@ -126,6 +137,14 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     return Ranking(ranked, other, several=bool(both))
 
 
+def _is_circumstance(item: Evidence) -> bool:
+    """Return whether an observation is how a job runs, not what is wrong with it.
+
+    It excludes causes and supports none: a job shows it whether it is healthy or not.
+    """
+    return item.source == "job" and item.id.startswith("answer:")
+
+
 def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, list[ReasonLine]]) -> list[str]:
     """Return the first two causes if each has decisive evidence of its own and they are not easily confused."""
     if len(order) < 2:
@@ -150,6 +169,25 @@ def softmax_with_other(scores: Mapping[str, float], other_nats: float = 0.0) -> 
     other = math.exp((other_nats - top) / TEMPERATURE)
     total = other + sum(exponentials.values())
     return {id_: value / total for id_, value in exponentials.items()}, other / total
+
+
+def _shows_fault(item: Evidence, knowledge: Knowledge) -> bool:
+    """Return whether evidence is the verdict on a job, or an error in a log that names its own cause."""
+    if item.source == "log":
+        return item.id == SCRIPT_ERROR or is_root_error(item.id, knowledge)
+    return item.source == "job" and item.id.startswith(verdict_id(""))
+
+
+def _with_surroundings(shown: list[ReasonLine], around: list[ReasonLine]) -> list[ReasonLine]:
+    """Add what does not come from the job or its log; what speaks for the cause counts no more than what is shown."""
+    most = max(0.0, sum(line.weight for line in shown))
+    gain = sum(line.weight for line in around if line.weight > 0)
+    share = min(1.0, most / gain) if gain else 1.0
+    weighed = [
+        msgspec.structs.replace(line, weight=round(line.weight * share, 2)) if line.weight > 0 else line
+        for line in around
+    ]
+    return shown + [line for line in weighed if line.weight]
 
 
 def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:
@@ -185,8 +223,10 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
 def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
     """Return the nats for "none of these": an error message of a single process, no mention of several ranks.
 
-    Only if all evidence is text: answers and probes imply a job of several ranks.
+    Only if all evidence is text: answers and probes imply a job of several ranks. Or a job that is still starting.
     """
+    if any(item.id == STARTING for item in items):
+        return STARTING_NATS
     if any(item.source not in TEXT_SOURCES for item in items):
         return 0.0
     return UNRELATED_NATS * shows_unrelated(knowledge, items) + ONE_PROCESS_NATS * any(

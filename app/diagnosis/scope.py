@@ -1,5 +1,4 @@
-"""The weight of a finding about this machine for the job: none if it cannot concern the job, less if the job itself
-shows what is wrong."""
+"""The weight of a finding that matters between nodes: none if the job runs on one."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,7 +9,6 @@ from ..evidence import Evidence, answer_id, verdict_id
 
 ONE_NODE, SEVERAL_NODES = answer_id("how-many-nodes", "one"), answer_id("how-many-nodes", "several")
 MAY_BE_LOCAL = 0.5  # share of a finding that matters between nodes, if the number of nodes is not known
-BESIDE_VERDICT = 0.5  # share of what this machine could cause, if the verdict on the running job names a cause
 
 
 def scale_by_scope(evidence: Sequence[Evidence], knowledge: Knowledge, rejected: Collection[str]) -> list[Evidence]:
@@ -21,11 +19,9 @@ def scale_by_scope(evidence: Sequence[Evidence], knowledge: Knowledge, rejected:
     between = {f"{probe}.{name}" for probe, spec in knowledge.probes.items() for name in spec.between_nodes}
     kept = [item for item in evidence if item.id not in {verdict_id(cause) for cause in rejected}]
     on_nodes = _share_between_nodes(kept)
-    verdict = any(item.source == "job" and item.id.startswith(verdict_id("")) for item in kept)
     scaled: list[Evidence] = []
     for item in kept:
         share = on_nodes if item.id in between else 1.0
-        share *= BESIDE_VERDICT if verdict and item.source == "probe" else 1.0
         if share:
             scaled.append(msgspec.structs.replace(item, strength=item.strength * share) if share < 1.0 else item)
     return scaled

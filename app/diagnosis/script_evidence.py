@@ -1,5 +1,6 @@
 """The review of a training script as evidence of a case."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..review.types import ReviewFinding
@@ -16,16 +17,24 @@ def take_script(case: Case, path: Path) -> list[ReviewFinding]:
     from ..review.file_review import review_file
 
     findings = review_file(path, case.knowledge)
-    case.answer(SCRIPT_PATH, str(path))
+    take_findings(case, path, findings)
+    return findings
+
+
+def take_findings(case: Case, path: Path, findings: Sequence[ReviewFinding]) -> None:
+    """Add the findings of a review to the case, which keeps the path if it is that of a script."""
+    if not path.is_dir():
+        case.answer(SCRIPT_PATH, str(path))
     case.mark_probed("review")
     add_review(case, findings)
-    return findings
 
 
 def review_summary(path: Path, findings: list[ReviewFinding], rules: int) -> str:
     """Return one line on a review: the number of findings, or how many checks found nothing."""
+    name = path.resolve().name if path.is_dir() else path.name
     if not findings:
-        return f"{path.name}: none of the {rules} checks found anything; they do not cover everything"
-    places = ", ".join(f"{finding.rule} at line {finding.line}" for finding in findings[:3])
+        return f"{name}: none of the {rules} checks found anything; they do not cover everything"
+    in_file = {finding.path: "" if not path.is_dir() else f"{Path(finding.path).name} " for finding in findings}
+    places = ", ".join(f"{finding.rule} at {in_file[finding.path]}line {finding.line}" for finding in findings[:3])
     more = f", and {len(findings) - 3} more" if len(findings) > 3 else ""
-    return f"{path.name}: {places}{more}"
+    return f"{name}: {places}{more}"

@@ -10,9 +10,8 @@ from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
 from ..errors import UserError
 from ..hardware.machine import Machine, machine_from_snapshot
-from ..jobs.types import Process
+from ..jobs.script_path import script_of_job
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
-from ..launchers.recognise import parse_python
 from ..launchers.rewrite import find_free_port
 from ..launchers.types import GeneratedFix
 from ..review.types import ReviewFinding
@@ -62,22 +61,25 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
     """
     facts = CaseFacts(context)
     machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
-    built = [(spec, _build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
-    return [fix for _, fix in sorted(built, key=lambda each: _preference(*each, facts))]
+    built = [(spec, *_build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
+    return [fix for _, fix, _ in sorted(built, key=lambda each: _preference(*each, facts))]
 
 
-def _preference(spec: FixSpec, fix: Fix, facts: CaseFacts) -> tuple[int, int]:
-    """Return the place of a fix among those of its cause.
+def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tuple[int, int]:
+    """Return the place of a fix among those of its cause. ``is_own``: it was made from the user's own lines.
 
-    Those that fit what was seen come first, and with them every patch that does not contradict it; what contradicts it
-    comes last. An example or what only shows the fault comes after the rest, a patch that cannot be made after that.
+    Those that fit what was seen come first, and with them every patch and every fix made from the user's lines that
+    does not contradict it; what contradicts it comes last. An example or what only shows the fault comes after the
+    rest, a patch that cannot be made after that.
     """
     order = _order(spec, facts)
     if spec.diagnostic:
-        return order, 2
+        return order, 3
     if fix.patches:
         return (0, 1) if order == 1 else (order, 0)
-    return (max(order, 2) if spec.kind == "patch" else order), (2 if spec.kind == "code" else 1)
+    if is_own:
+        return (order if order == 3 else 0), 1
+    return (max(order, 2) if spec.kind == "patch" else order), (3 if spec.kind == "code" else 2)
 
 
 def target_of(context: FixContext) -> list[str]:
@@ -108,7 +110,8 @@ def _order(spec: FixSpec, facts: CaseFacts) -> int:
     return 0 if any(id_ in facts.holds for id_ in spec.when) else 2
 
 
-def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> Fix:
+def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> tuple[Fix, bool]:
+    """Return a fix, and whether a recipe made it from the user's own lines."""
     if spec.rule:
         fix = _rule_patch(cause, spec, facts.context, knowledge)
     elif spec.generator:
@@ -139,8 +142,10 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
     target = facts.values.get("target", "\0")
     starts = [line for line in fix.commands if target in line]
     if starts or any(target in line for line in fix.code.splitlines()):
-        return msgspec.structs.replace(fix, start=starts[0]) if len(starts) == 1 else fix
-    return msgspec.structs.replace(fix, again=facts.command) if spec.kind in CHANGES else fix
+        fix = msgspec.structs.replace(fix, start=starts[0]) if len(starts) == 1 else fix
+    elif spec.kind in CHANGES:
+        fix = msgspec.structs.replace(fix, again=facts.command)
+    return fix, is_new and bool(made.places)
 
 
 def _reason_against(id_: str, knowledge: Knowledge) -> str:
@@ -152,7 +157,7 @@ def _reason_against(id_: str, knowledge: Knowledge) -> str:
 def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, fix: Fix) -> list[Place]:
     """Return the lines that a fix is about, at most ``SHOWN_PLACES`` and each once."""
     found = list(made.places)
-    if not found and not fix.patches and spec.kind in CHANGES:
+    if not found and not fix.patches and (spec.kind in CHANGES or spec.at):
         found = [
             Place(path=file.path, line=call.lineno, text=file.line(call.lineno))
             for file, call in facts.calls(spec.at)
@@ -179,6 +184,7 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         text=made.text,
         commands=made.commands,
         files=made.files,
+        environ=made.environ,
     )
 
 
@@ -242,12 +248,5 @@ def _files_of(report: JobReport | None) -> Iterator[str]:
     for where in (report.verdict.branch, report.verdict.where):
         if where:
             yield where.rpartition(":")[0]
-    for process in report.job.processes[:1]:
-        if script := _script_of(process):
-            yield script
-
-
-def _script_of(process: Process) -> str:
-    python = parse_python(process.command)
-    is_file = python is not None and not python.is_module and python.target.endswith(".py")
-    return str(Path(process.cwd) / python.target) if python and is_file else ""
+    if script := script_of_job(report.job):
+        yield script

@@ -1,9 +1,9 @@
 """The code of a job as a run for proof reads it, to notice that it changes during the run or after it."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..system.files import content_digest
 from ..training_script.written_paths import files_of_script
 from .relaunch import Relaunch
 
@@ -20,7 +20,7 @@ def read_code_state(relaunch: Relaunch) -> dict[str, list[str]]:
     """Return the digests of each file of the code (path to digests): as it is, and as the fix has it."""
     state = {str(path): [_digest(path)] for path in code_files(relaunch)}
     for path, text in relaunch.files.items():
-        state.setdefault(path, [_digest(Path(path))]).append(_digest_of(text.encode()))
+        state.setdefault(path, [_digest(Path(path))]).append(content_digest(text.encode()))
     return state
 
 
@@ -32,10 +32,6 @@ def changed_since_state(state: Mapping[str, list[str]]) -> list[str]:
 def _digest(path: Path) -> str:
     """Return the digest of a file, "" if it cannot be read."""
     try:
-        return _digest_of(path.read_bytes())
+        return content_digest(path.read_bytes())
     except OSError:
         return ""
-
-
-def _digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

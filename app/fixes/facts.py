@@ -14,6 +14,7 @@ import msgspec
 
 from ...knowledge.schema import Cause
 from ..evidence import Evidence
+from ..jobs.script_path import script_of_job
 from ..jobs.types import Process
 from ..launchers.arguments import parse_launcher
 from ..launchers.rank_variables import local_world_size
@@ -26,6 +27,7 @@ from ..system.paths import relative_to_cwd
 from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
 from ..triage.rank_activity.frames import user_frames
+from ..triage.triage import runs_on_one_node
 from ..triage.types import JobReport
 from .job_facts import stuck_workers
 from .log_facts import first_error, log_values
@@ -128,7 +130,9 @@ class CaseFacts:
         found: list[Place] = []
         if report and report.verdict.cause == cause:
             verdict = report.verdict
-            who = f"rank {rank_ranges(verdict.culprits)}" if verdict.culprits else "the ranks"
+            there = [row.rank for row in report.ranks if row.where == verdict.where]
+            ranks = [rank for rank in verdict.culprits if rank in there] or verdict.culprits
+            who = f"rank {rank_ranges(ranks)}" if ranks else "the ranks"
             for where, label in ((verdict.branch, "the condition"), (verdict.where, who)):
                 if where and (place := self.place(where, label)):
                     found.append(place)
@@ -141,7 +145,9 @@ class CaseFacts:
         """The line of the user's code with the first error of a log, or None."""
         event = self.first_error[1]
         location = event.values.get("location", "") if event else ""
-        return None if LIBRARY.search(location) else self.place(location, "the first error")
+        place = None if LIBRARY.search(location) else self.place(location, "the first error")
+        code = event.values.get("code", "") if event else ""  # the file may have changed since
+        return msgspec.structs.replace(place, text=code) if place and code else place
 
     @cached_property
     def first_error(self) -> tuple[Track | None, TimelineEvent | None]:
@@ -211,10 +217,7 @@ class CaseFacts:
             for seen in sorted(report.observed.seen, key=lambda each: each.process.rank not in culprits):
                 for sample in seen.samples[-1:]:
                     yield from (frame.path for frame in reversed(user_frames(sample.stack)))
-            for process in self._processes[:1]:
-                python = parse_python(process.command)
-                if python and not python.is_module and python.target.endswith(".py"):
-                    yield str(Path(process.cwd) / python.target)
+            yield script_of_job(report.job)
         if context.script:
             yield context.script
         yield from (finding.path for finding in context.findings)
@@ -233,7 +236,8 @@ class CaseFacts:
         environ = self._processes[0].environ if self._processes else {}
         address, _, port = job.master.rpartition(":")
         yield "ranks", str(report.world_size)
-        yield "ranks_per_node", str(local_world_size(environ) or len(self._processes) or report.world_size)
+        on_node = report.world_size if self._by_hand else len(self._processes)
+        yield "ranks_per_node", str(local_world_size(environ) or on_node or report.world_size)
         yield "rank", rank_ranges(verdict.culprits) if verdict.culprits else ""
         yield "other_ranks", rank_ranges(others) if others and verdict.culprits else ""
         yield "pid", next((str(each.pid) for each in culprits or self._processes), "")
@@ -275,6 +279,12 @@ class CaseFacts:
         values = (item.values.get("timeout_ms", "") for item in self.context.evidence)
         return next((int(value) / 1000 for value in values if value.isdigit()), None)
 
+    @property
+    def _by_hand(self) -> bool:
+        """Return whether no launcher started the ranks, which all belong on one machine."""
+        report = self.context.report
+        return report is not None and report.job.launcher == "python" and runs_on_one_node(report) is True
+
     def _verdict_findings(self) -> list[str]:
         return self.context.report.verdict.findings if self.context.report else []
 
@@ -303,6 +313,8 @@ class CaseFacts:
             yield "case.error-while-loading"
         elif self.error_place:
             yield "case.error-in-step"
+        if self._by_hand:
+            yield "case.started-by-hand"
         if self.context.report and len(self.context.report.nodes) == 1:
             yield "case.one-host"
         if self.context.report and len(self.context.report.nodes) > 1:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
-from ..diagnosis.job_evidence import review_script, script_of_session, script_of_verdict
+from ..diagnosis.job_evidence import review_script, script_of_report, script_of_session
 from ..evidence import Evidence
 from ..logs.types import Timeline
 from ..probes.context import ProbeContext, level_permitted
@@ -26,20 +26,22 @@ from .build import build_fixes
 from .facts import CaseFacts, FixContext
 from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
-from .proof_plan import ProofPlan, plan_command_proof, plan_job_proof
+from .proof_plan import ProofPlan, is_started_by_fix, plan_command_proof, plan_job_proof
 from .records import AppliedFix
 from .state_before import FAILED, check_result, failure_before, wrong_before
 from .types import Fix
 from .undo import undo_fix
 from .watch_relaunch import Progress
 
+STARTS_FIX = "starts this command; your files do not change (asks first)"
 ProofKind = Literal["job", "probe", "command"]
 
 
 class FixFlow:
     """The fixes of one cause in one case. ``report``: the job in which the cause was found, if any.
 
-    ``job`` is a job that only gives facts: one that runs, whatever its verdict, or the one that the session recorded.
+    ``job`` is a job that only gives facts: the one that the user chose, whatever its verdict, or that the session
+    recorded. All files are those of this job; without any, those that the session names.
     ``evidence`` and ``timeline`` are those of the case. A probe above the level ``granted`` proves nothing here.
     """
 
@@ -72,7 +74,7 @@ class FixFlow:
         return planner_fields(CaseFacts(self._context())) if self.cause.family == "memory" else {}
 
     def _context(self) -> FixContext:
-        script = script_of_verdict(self.report) or script_of_session(self._session)
+        script = script_of_report(self._job) if self._job else script_of_session(self._session)
         return FixContext(
             snapshot=self._snapshot,
             script=str(script) if script else None,
@@ -131,10 +133,15 @@ class FixFlow:
         by_probe = is_proved_by_probe(self.cause, self._knowledge) and level_permitted(
             self._knowledge.probes[self.cause.verify.probe].intrusiveness, self._granted
         )
-        by_run = bool(fix.patches or fix.start) or self.cause.verify.probe == "job"
-        if job_known and self.report and self.report.verdict.state in FAILED and (fix.patches or not by_probe):
+        by_run = bool(fix.patches or fix.start or fix.environ) or self.cause.verify.probe == "job"
+        if (
+            job_known
+            and self.report
+            and self.report.verdict.state in FAILED
+            and (fix.patches or fix.environ or not by_probe)
+        ):
             return "job"
-        by_start = bool(fix.start) and by_probe and self._fault_may_be_here()
+        by_start = bool(fix.start or fix.environ) and by_probe and self._fault_may_be_here()
         if by_run and (not by_probe or fix.patches or by_start) and failure_before(self._session):
             return "command"
         return "probe" if by_probe else None
@@ -150,12 +157,18 @@ class FixFlow:
     def proof_text(self, fix: Fix) -> str:
         """Describe how the fix can be proved, or "" if nothing here can show it."""
         match self.proof_kind(fix):
+            case "job" if self.report and is_started_by_fix(self.report, fix):
+                return STARTS_FIX
+            case "command" if fix.start:
+                return STARTS_FIX
             case "job" if fix.patches:
                 return "starts your command again with this fix; your files do not change (asks first)"
+            case "job" if fix.environ:
+                return "starts your command again with these variables; your files do not change (asks first)"
             case "job":
                 return "after your edit, starts your command again; your files do not change (asks first)"
-            case "command" if fix.start:
-                return "starts this command; your files do not change (asks first)"
+            case "command" if fix.environ:
+                return "starts the command that you enter, with these variables; your files do not change (asks first)"
             case "command" if fix.patches:
                 return "starts the command that you enter, with this fix; your files do not change (asks first)"
             case "command":

@@ -16,6 +16,7 @@ from ..probes.run_probes import judge_snapshot, run_probes
 from ..session import OUTCOME_STATUS, Outcome
 from ..snapshot import Snapshot
 from ..system.subprocesses import ProcessOutcome, run_process
+from ..system.supervisor import remove_tree
 from ..system.temporary_directories import make_temporary_directory
 from ..text.units import seconds_text
 from ..triage.types import JobReport
@@ -31,13 +32,13 @@ from .sandbox import (
     private_mounts_problem,
     refuse_unread_writers,
     refuse_writes_outside,
-    remove_directory,
     write_limit_problem,
     write_plan,
 )
 from .state_before import FAILED, CheckResult, check_result
 from .watch_relaunch import MARK, Progress, RunResult, wait_until_gone, watch
 
+MOST_ABORTED = 2  # runs that torch aborted at their end, before that is the result
 NOT_PROBES = ("job", "review")  # values of a cause's ``verify`` that are not probes of this machine
 EXCEPTION = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
 
@@ -101,41 +102,60 @@ async def prove_by_run(
     """
     report_progress = progress or (lambda _line: None)
     started = time.monotonic()
+    code = await asyncio.to_thread(read_code_state, plan.relaunch)
+    aborted = 0
+    while True:
+        relaunch, result = await _run_once(plan, report, limit_s or plan.limit_s, report_progress)
+        if not result.aborted_at_exit or aborted == MOST_ABORTED:
+            break
+        aborted += 1
+        report_progress("torch aborted a rank while Python was exiting; once more")
+    outcome, what = _compare_runs(plan, report, result)
+    changed = await asyncio.to_thread(changed_since_state, code)
+    if outcome == "proved" and changed:
+        outcome, what = "not shown here", f"{what}, but {_names(changed)} while it ran: prove it again"
+    left_out = f"not copied: {', '.join(relaunch.left_out[:5])}. " if relaunch.left_out else ""
+    tries = _tries_text(aborted) if aborted and not result.aborted_at_exit else ""
+    output = f"last output: {result.detail}" if result.detail else ""
+    return ProofResult(
+        outcome=outcome,
+        what=what,
+        detail=f"{tries}{left_out}{output}".rstrip(),
+        elapsed_s=elapsed_s(started),
+        findings=["job.all-ranks-moved"] if outcome == "proved" else [],
+        before=plan.before,
+        after=result.what,
+        code=code,
+    )
+
+
+def _tries_text(aborted: int) -> str:
+    runs = "the run before this one" if aborted == 1 else f"the {aborted} runs before this one"
+    return f"In {runs} torch aborted a rank while Python was exiting (a thread of gloo still ran, a fault of torch). "
+
+
+async def _run_once(
+    plan: ProofPlan, report: JobReport | None, limit_s: float, report_progress: Progress
+) -> tuple[Relaunch, RunResult]:
+    """Start the job in a directory of its own and watch it; return how it was started, and the result."""
     directory = make_temporary_directory("ddpwizard-proof-")
     mark = secrets.token_hex(8)
-    code = await asyncio.to_thread(read_code_state, plan.relaunch)
     task: asyncio.Task[ProcessOutcome] | None = None
     try:
         relaunch, command = await _isolate(plan, directory, report_progress)
         environ = {**offline_environment(relaunch.environ, relaunch.cwd), MARK: mark}
         report_progress("starting it again: " + " ".join(relaunch.command))
         task = asyncio.ensure_future(
-            run_process(command, limit_s=limit_s or plan.limit_s, env=environ, cwd=relaunch.cwd)
+            run_process(command, limit_s=limit_s, env=environ, cwd=relaunch.cwd, scratch=directory)
         )
         check = ProgressCheck(report, relaunch) if report else None
-        result = await watch(task, check, mark, plan.ranks, plan.steady_s, report_progress)
-        outcome, what = _compare_runs(plan, report, result)
-        changed = await asyncio.to_thread(changed_since_state, code)
-        if outcome == "proved" and changed:
-            outcome, what = "not shown here", f"{what}, but {_names(changed)} while it ran: prove it again"
-        left_out = f"not copied: {', '.join(relaunch.left_out[:5])}. " if relaunch.left_out else ""
-        output = f"last output: {result.detail}" if result.detail else ""
-        return ProofResult(
-            outcome=outcome,
-            what=what,
-            detail=f"{left_out}{output}".rstrip(),
-            elapsed_s=elapsed_s(started),
-            findings=["job.all-ranks-moved"] if outcome == "proved" else [],
-            before=plan.before,
-            after=result.what,
-            code=code,
-        )
+        return relaunch, await watch(task, check, mark, plan.ranks, plan.steady_s, report_progress)
     finally:
         if task:
             task.cancel()
             await asyncio.wait([task])
             await wait_until_gone(mark)
-        await asyncio.to_thread(remove_directory, directory)
+        await asyncio.to_thread(remove_tree, directory)
 
 
 def _names(changed: list[str]) -> str:
@@ -147,7 +167,8 @@ def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) 
     """Return the outcome of a run against the failure before, with one line about it."""
     if result.failed_code is not None and _same_error(plan.before, result.detail):
         return "still there", f"{result.what} and the same error"
-    if report is not None and report.verdict.state == "dead" and result.failed_code is not None:
+    ended_as_before = result.failed_code is not None and not result.aborted_at_exit
+    if report is not None and report.verdict.state == "dead" and ended_as_before:
         return "still there", result.what
     if result.outcome != "proved":
         return result.outcome, result.what
@@ -155,7 +176,7 @@ def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) 
         return "not shown here", f"{result.what}, but the job was {report.verdict.state} before: this proves nothing"
     if not plan.seen_here:
         return "not shown here", f"{result.what}, and its failure was not seen on this machine before"
-    if not plan.changed and not plan.other_command:
+    if not plan.changed and not plan.other_command and not plan.environ:
         return "not shown here", f"{result.what}, but no file has changed since it failed: the failure comes and goes"
     return "proved", result.what
 

@@ -48,6 +48,7 @@ class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""  # the failure that was seen, in a few words
     seen_here: bool = True  # on this machine
     other_command: bool = False  # than the one that failed: that is the fix
+    environ: dict[str, str] = {}  # variables that the fix changes
     from_job: bool = True  # a job that was seen to fail; else a command line that the user gave
 
 
@@ -59,7 +60,7 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
     """
     refuse_other_users(report)
     refuse_held_gpus(report, memory_total_bytes)
-    relaunch = plan_relaunch(report.job, fix)
+    relaunch, environ = _with_variables(plan_relaunch(report.job, fix), fix)
     steady_s = 0.0 if report.verdict.branch else time_until_failure_s(report)
     return ProofPlan(
         relaunch=relaunch,
@@ -70,6 +71,8 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
         written=written_paths(relaunch),
         steady_s=steady_s,
         before=f"the job was {report.verdict.state}",
+        other_command=is_started_by_fix(report, fix),
+        environ=environ,
     )
 
 
@@ -96,7 +99,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
     if not script.is_file():
         raise UserError(f"{relative_to_cwd(str(script))}: no such script", f"give a path that counts from {cwd}")
     failed_at = last_failure_here(session, script)
-    relaunch = Relaunch(
+    failed = Relaunch(
         command=[*head, *rest],
         script_index=len(head),
         script=script,
@@ -106,6 +109,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         copy=cwd if script.is_relative_to(cwd) else script.parent,
         files=changed_files(fix, cwd),
     )
+    relaunch, environ = _with_variables(failed, fix)
     return ProofPlan(
         relaunch=relaunch,
         ranks=int(count) if count.isdecimal() else 0,
@@ -116,8 +120,15 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
         before=failure_before(session),
         seen_here=failed_at is not None,
         other_command=bool(fix.start) and shlex.split(line) == shlex.split(fix.start),
+        environ=environ,
         from_job=False,
     )
+
+
+def _with_variables(relaunch: Relaunch, fix: Fix) -> tuple[Relaunch, dict[str, str]]:
+    """Return the relaunch with the variables that the fix sets, and those of them that it changes."""
+    changed = {name: value for name, value in fix.environ.items() if relaunch.environ.get(name) != value}
+    return msgspec.structs.replace(relaunch, environ=relaunch.environ | changed), changed
 
 
 def question_lines(plan: ProofPlan) -> list[str]:
@@ -128,6 +139,8 @@ def question_lines(plan: ProofPlan) -> list[str]:
     as_now = "as they are now"
     if plan.other_command:
         as_now += ", with the command line of the fix"
+    elif plan.environ:
+        as_now += f", with {' '.join(f'{name}={shlex.quote(value)}' for name, value in plan.environ.items())}"
     elif plan.seen_here:
         as_now += "; none was changed since the failure"
     lines = [
@@ -142,7 +155,13 @@ def question_lines(plan: ProofPlan) -> list[str]:
         more = [f"and {len(written) - SHOWN} more"] if len(written) > SHOWN else []
         lines += ["The script writes to (redirected to a copy, removed afterwards):", *written[:SHOWN], *more]
     lines.append("Your files do not change. W&B, MLflow, Comet, ClearML and the Hugging Face Hub are set to offline.")
+    lines.append("Network connections are not cut: what the script sends to a database or a service arrives there.")
     return lines
+
+
+def is_started_by_fix(report: JobReport, fix: Fix) -> bool:
+    """Return whether the command line of a fix starts the ranks of a job that no launcher had started."""
+    return bool(fix.start) and report.job.launcher == "python"
 
 
 def refuse_other_users(report: JobReport) -> None:

@@ -4,7 +4,6 @@ A record is written before the first file changes and marked as finished after t
 killed can be taken back.
 """
 
-import hashlib
 import secrets
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import msgspec
 
 from ..errors import UserError
 from ..system.atomic_files import FileWrite, remove_temporaries, replace_file
+from ..system.files import content_digest
 from .types import Fix
 
 RECORD = "record.json"
@@ -100,7 +100,7 @@ def create_record(home: Path, fix: Fix, writes: Sequence[FileWrite]) -> tuple[Pa
             name = f"{index}-{write.path.name}"[:200] if write.before is not None else ""
             if write.before is not None:
                 replace_file(folder / name, write.before)
-            digest = hashlib.sha256(write.after or b"").hexdigest()
+            digest = content_digest(write.after or b"")
             changes.append(Change(path=str(write.path), before=name, after_sha256=digest))
         for write in writes:
             for parent in reversed([p for p in write.path.parents if not p.exists()]):

@@ -2,16 +2,15 @@
 
 import asyncio
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UserError
 from ..system import private_mounts, write_limits
 from ..system.paths import relative_to_cwd
 from ..system.subprocesses import run_process
+from ..system.supervisor import remove_tree
 from ..training_script.source import ScriptSource
 from ..training_script.written_paths import (
     UNKNOWN,
@@ -53,7 +52,7 @@ async def private_mounts_problem(directory: Path) -> str:
     """Return why this kernel gives a run no private file system, or "" if it does. ``directory``: an empty one."""
     plan = write_plan(directory, {}, Path("/"), [])
     tried = await run_process(private_command(["true"], plan), limit_s=TRIAL_LIMIT_S)
-    await asyncio.to_thread(remove_directory, directory)
+    await asyncio.to_thread(remove_tree, directory)
     return "" if tried.status == "ok" else tried.why
 
 
@@ -81,14 +80,6 @@ def write_plan(directory: Path, files: Mapping[str, str], cwd: Path, writes: Ite
     plan = {"work": str(work), "files": dict(files), "cwd": str(cwd), "writes": list(dict.fromkeys(writes))}
     path.write_text(json.dumps(plan), encoding="utf-8")
     return path
-
-
-def remove_directory(directory: Path) -> None:
-    """Remove what a run wrote. The kernel leaves a directory in each overlay that its own user may not read."""
-    for path in directory.glob("work/layers/*/work"):
-        with suppress(OSError):
-            path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def written_paths(relaunch: Relaunch) -> list[WrittenPath]:

@@ -43,7 +43,8 @@ def wrong_before(verify: Verification, session: Session, port: str = "") -> Chec
 
 def check_result(verify: Verification, snapshot: Snapshot) -> CheckResult:
     """Judge the probe of a cause. Only a finding that must be gone is the fault: the lack of another shows none."""
-    shown = sorted({check.finding for check in judge_snapshot(snapshot, [verify.probe]) if check.finding})
+    checks = judge_snapshot(snapshot, [verify.probe])
+    shown = sorted({item.id for check in checks if (item := check.evidence())})
     return CheckResult([id_ for id_ in verify.gone if id_ in shown], shown)
 
 

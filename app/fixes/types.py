@@ -38,7 +38,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     ``text`` and ``note`` are prose before and after ``code``, the lines to insert or run as they are. ``patches``
     change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run. ``places`` are the
     lines of the user's files that it is about, ``again`` is the command line that starts the job again, and ``start``
-    the one of ``commands`` that starts it where the command line is the fix.
+    the one of ``commands`` that starts it where the command line is the fix. ``environ``: the variables that it sets.
     """
 
     id: str
@@ -55,6 +55,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     places: list[Place] = []
     again: str = ""
     start: str = ""
+    environ: dict[str, str] = {}
 
     def diff(self) -> str:
         """Return the patches as one unified diff, with paths relative to the working directory."""

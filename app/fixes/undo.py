@@ -1,6 +1,5 @@
 """Undo applied fixes. A file that is neither as the fix left it nor as it was before is never touched."""
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Literal
@@ -9,6 +8,7 @@ import msgspec
 
 from ..errors import UserError
 from ..system.atomic_files import FileWrite, backup_lock, write_all
+from ..system.files import content_digest
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from .records import (
@@ -120,7 +120,7 @@ def _reverse(folder: Path, record: Record, change: Change, advice: str) -> FileW
     before = (folder / change.before).read_bytes() if change.before else None
     if now == before:
         return None
-    if now is None or hashlib.sha256(now).hexdigest() != change.after_sha256:
+    if now is None or content_digest(now) != change.after_sha256:
         what = "was changed" if now is not None else "was removed"
         original = f"the original is in {folder / change.before}" if change.before else "remove it by hand"
         raise UserError(f"{path} {what} since the fix {record.applied.id} was applied", original + advice)

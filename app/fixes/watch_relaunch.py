@@ -26,6 +26,15 @@ SAMPLE_INTERVAL_S = 1.0
 # A new hang is reported after this time without progress (seconds) at this confidence: ranks that contradict
 # each other will not recover, a rank that only waits may still continue.
 HUNG_AFTER = ((2.0, 0.7), (12.0, 0.0))
+WAITS = {
+    "job.rank-in-loader",
+    "job.rank-waits-for-person",
+    "job.rank-waits-for-service",
+    "job.rank-waits-for-itself",
+    "job.rank0-alone-at-work",
+    "job.rank-leaving",
+    "job.waiting-at-init",
+}
 END_TIMEOUT_S = 10.0
 TORCHRUN_SUMMARY = "torch/distributed/elastic/"
 # Messages of torch's libraries that are no error, perhaps behind the name of a rank ("[W1122 17:03:11.1 socket.cpp:2]",
@@ -33,6 +42,10 @@ TORCHRUN_SUMMARY = "torch/distributed/elastic/"
 LIBRARY_LINE = re.compile(r"^(?:\[?(?:rank)?\d*\]?:? ?)?\[?[IW]\d{4} \d\d:\d\d:\d\d|^\S+:\d+: \w*Warning: ")
 NOTICE = re.compile(r"^\*{5,}\s*$")
 LAST_LINES = 6
+# A thread of gloo that releases a tensor while Python is finalised is ended by Python, and the C++ runtime aborts the
+# process (torch 2.13, pytorch pull request 179291).
+ABORTED_AT_EXIT = "terminate called without an active exception"
+ERROR_OF_SCRIPT = "Traceback (most recent call last)"
 
 
 class RunResult(NamedTuple):
@@ -42,6 +55,7 @@ class RunResult(NamedTuple):
     what: str
     detail: str
     failed_code: int | None = None
+    aborted_at_exit: bool = False  # by torch, after the script of a rank had ended
 
 
 async def watch(
@@ -111,6 +125,9 @@ def _result_of(outcome: ProcessOutcome, check: ProgressCheck | None, ranks: int)
             seen += f"; {len(check.passed)} of {ranks} ranks were seen past {place}"
         limit = seconds_text(outcome.elapsed_s, whole=True)
         return RunResult("not shown here", f"not finished within {limit}", seen)
+    if ABORTED_AT_EXIT in outcome.log and ERROR_OF_SCRIPT not in outcome.log.partition(ABORTED_AT_EXIT)[0]:
+        what = "torch aborted a rank while Python was exiting: a thread of gloo still ran, a fault of torch"
+        return RunResult("not shown here", what, printed, outcome.code, aborted_at_exit=True)
     return RunResult("not shown here", f"the job ended with code {outcome.code}", printed, outcome.code)
 
 
@@ -140,6 +157,8 @@ def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
         if first is None:
             return ""
         verdict = judge_job(build_observation(job, [first, last])).verdict
+        if sure and not WAITS.isdisjoint(verdict.findings):
+            continue
         if verdict.state == "hung" and verdict.confidence >= sure:
             return verdict.why
     return ""

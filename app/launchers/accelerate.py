@@ -7,9 +7,8 @@ own loader, launcher and plugins.
 import shlex
 from typing import Any
 
-import yaml
-
 from ..hardware.machine import Machine
+from ..text.yaml_output import render_yaml
 from . import deepspeed
 from .torchrun import STAND_IN_SCRIPT, advice_only
 from .types import GeneratedFix
@@ -93,11 +92,6 @@ def deepspeed_config(machine: Machine, file: str = deepspeed.FILE, *, stage: int
     if machine.nodes > 1:
         section["deepspeed_multinode_launcher"] = "standard"
     return base_config(machine, "DEEPSPEED") | {"deepspeed_config": section}
-
-
-def render_yaml(plain: dict[str, Any]) -> str:
-    """Render a configuration as the content of its file."""
-    return yaml.safe_dump(plain, sort_keys=False)
 
 
 def accelerate_ddp(machine: Machine, target: list[str]) -> GeneratedFix:

@@ -97,4 +97,9 @@ def pin_interface(machine: Machine, target: list[str]) -> GeneratedFix:
 
 
 def _generated(found: list[EnvVariable], text: str) -> GeneratedFix:
-    return GeneratedFix(text=text, commands=[f"source ./{FILE}"], files={FILE: render_env_file(found)})
+    return GeneratedFix(
+        text=text,
+        commands=[f"source ./{FILE}"],
+        files={FILE: render_env_file(found)},
+        environ={variable.name: variable.value for variable in found},
+    )

@@ -10,9 +10,8 @@ import re
 import shlex
 from typing import Any
 
-import yaml
-
 from ..hardware.machine import Machine
+from ..text.yaml_output import render_yaml
 from .torchrun import GIB, SHM_PER_RANK_BYTES, STAND_IN_SCRIPT, advice_only, as_multi_node, job_name, nodes_text
 from .types import GeneratedFix
 
@@ -114,7 +113,7 @@ def render_pytorchjob(machine: Machine, target: list[str], variables: dict[str, 
             "pytorchReplicaSpecs": replicas,
         },
     }
-    return PYTORCHJOB_HEAD + _text(plain)
+    return PYTORCHJOB_HEAD + render_yaml(plain)
 
 
 def render_jobset(machine: Machine, target: list[str], variables: dict[str, str]) -> str:
@@ -139,7 +138,7 @@ def render_jobset(machine: Machine, target: list[str], variables: dict[str, str]
         "metadata": {"name": name},
         "spec": {"replicatedJobs": [{"name": "nodes", "replicas": 1, "template": {"spec": job}}]},
     }
-    return JOBSET_HEAD + _text(plain)
+    return JOBSET_HEAD + render_yaml(plain)
 
 
 def kubernetes_name(target: list[str]) -> str:
@@ -170,14 +169,3 @@ def _pod(machine: Machine, command: list[str], variables: dict[str, str]) -> dic
         ],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_gib}Gi"}}],
     }
-
-
-class _Plain(yaml.SafeDumper):
-    """Dumper that writes repeated parts in full, without anchors."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(plain: dict[str, Any]) -> str:
-    return yaml.dump(plain, Dumper=_Plain, sort_keys=False, width=120)

@@ -174,7 +174,7 @@ def _kubernetes(gib: int) -> str:
 
 def _processes(machine: Machine) -> str:
     if machine.job_ranks:
-        return f"{machine.ranks} process{'es' * (machine.ranks > 1)}, as many as the job had here."
+        return f"{machine.ranks} process{'es' * (machine.ranks > 1)}, as many as the job has ranks here."
     if machine.gpu_count:
         return (
             f"{machine.ranks} processes, one for each GPU of this machine."

@@ -122,6 +122,7 @@ def _event(traceback: Traceback, tracker: SpeakerTracker, offset: int) -> Timeli
     values = {"message": normalise_message(traceback.message), "location": traceback.location}
     values |= {"collective": traceback.collective} if traceback.collective else {}
     values |= {RAISED_IN: "script"} if traceback.raised_in_script else {}
+    values |= {"code": traceback.frame.code} if traceback.frame and traceback.frame.code else {}
     id_ = f"exception:{traceback.exception.rpartition('.')[2]}"
     place = tracker.place(offset)
     return TimelineEvent("error", traceback.time_s, traceback.first_line, where, shown, id_, place, values=values)

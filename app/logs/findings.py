@@ -30,7 +30,7 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
         for rule in (_failures, _silence, _collectives, _joined, _signals, out_of_memory_findings, _hosts, _versions):
             for evidence in rule(attempt):
                 found.setdefault(evidence.id, evidence)
-    for evidence in (*_restarts(timeline), *script_error_findings(timeline)):
+    for evidence in (*_restarts(timeline), *script_error_findings(timeline), *_node_of_first_failure(timeline)):
         found.setdefault(evidence.id, evidence)
     if any(all_failures(attempt) for attempt in timeline.attempts) or "log.ranks-disagree-on-collective" in found:
         found.pop("log.only-consequences", None)
@@ -151,6 +151,17 @@ def _hosts(attempt: Attempt) -> Iterator[Evidence]:
     if len(hosts) >= 2 and len(bad) == 1 and "" not in bad:
         what = f"every error comes from {erring[0].host}, none from the other {len(hosts) - 1} hosts"
         yield make_finding("one-host-failed", what, own_failures(erring[0])[0], erring[0])
+
+
+def _node_of_first_failure(timeline: Timeline) -> Iterator[Evidence]:
+    """Find that the rank that failed first runs on the node of rank 0: ranks are numbered node by node."""
+    for attempt in timeline.attempts:
+        for track in attempt.tracks:
+            event = next((event for event in track.events if event.kind == "summary"), None)
+            if event and event.values.get("on_node") == event.values["rank"]:
+                what = f"{track.name} failed first, on the node of rank 0 (its local rank is {event.values['rank']})"
+                yield make_finding("failed-on-first-node", what, event, track)
+                return
 
 
 def _versions(attempt: Attempt) -> Iterator[Evidence]:

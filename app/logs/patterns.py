@@ -8,11 +8,10 @@ import re
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..evidence import signature_id
+from ..evidence import SIGNIFICANT, signature_id
 from .types import EventKind
 
 ROLE_KINDS: dict[str, EventKind] = {"root": "error", "symptom": "consequence", "confirmation": "note"}
-SIGNIFICANT = ("decisive", "strong", "moderate")
 MESSAGE_KINDS: dict[str, EventKind] = {"consequence": "consequence", "benign": "note", "unrelated": "error"}
 
 
@@ -58,8 +57,8 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
         "summary",
         "Root Cause (first observed failure)",
         r"Root Cause \(first observed failure\):\s{0,40}(?:\[\d{1,9}\]:\s{0,40})?time\s{0,8}: (?P<time>\S{1,40})"
-        r"\s{1,40}host\s{0,8}: (?P<host>\S{1,100})\s{1,40}rank\s{0,8}: (?P<rank>\d{1,9})[^\n]{0,40}\s{1,40}"
-        r"exitcode\s{0,8}: (?P<code>-?\d{1,9})",
+        r"\s{1,40}host\s{0,8}: (?P<host>\S{1,100})\s{1,40}rank\s{0,8}: (?P<rank>\d{1,9})"
+        r"(?: \(local_rank: (?P<on_node>\d{1,9})\))?[^\n]{0,40}\s{1,40}exitcode\s{0,8}: (?P<code>-?\d{1,9})",
         "summary",
     ),
     (

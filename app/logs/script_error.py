@@ -3,25 +3,12 @@
 from collections.abc import Iterator
 
 from ..evidence import SCRIPT_ERROR, Evidence
+from .exception_types import GENERAL, NOT_OF_A_SCRIPT
 from .first_failure import FirstError, first_error, first_error_text, is_exception
 from .types import Attempt, Timeline, TimelineEvent
 
 RAISED_IN = "raised_in"  # key of an exception's values
 LIBRARY_STRENGTH = 0.8  # of an exception that a library raised for a call of the script
-# Exceptions of torch.distributed, of the network and of memory: their cause is not a line of the script.
-NOT_OF_A_SCRIPT = (
-    "Dist",
-    "Nccl",
-    "NCCL",
-    "Connection",
-    "Timeout",
-    "OutOfMemory",
-    "Memory",
-    "URL",
-    "HTTP",
-    "Accelerator",
-)
-GENERAL = ("RuntimeError", "OSError", "Exception", "DeepSpeedError")  # raised by libraries for any reason
 
 
 def script_error_findings(timeline: Timeline, *, of_job: bool = False) -> Iterator[Evidence]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from .exception_types import is_own_fault
 from .matcher import Match
 from .speakers import StepRange
 from .types import UNKNOWN_SPEAKER, Attempt, Speaker, Timeline, TimelineEvent, Traceback, Track
@@ -167,7 +168,9 @@ def _is_consequence(traceback: Traceback, message: range, origin: str, hits: lis
         if any(place == origin and line in message for place, line in hit.lines)
         and not (hit.stamped and hit.event.kind == "consequence" and hit.event.line > traceback.last_line)
     ]
-    return "error" not in kinds and ("consequence" in kinds or bool(CONSEQUENCE.search(traceback.message)))
+    if "error" in kinds or (is_own_fault(traceback.exception) and traceback.in_script):
+        return False
+    return "consequence" in kinds or bool(CONSEQUENCE.search(traceback.message))
 
 
 def _attempt(

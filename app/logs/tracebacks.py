@@ -31,6 +31,7 @@ MOST_FRAMES = 200
 MOST_NOISE = 40  # lines without a known speaker in the middle of a traceback
 MOST_BETWEEN = 6  # lines between an exception and the announcement of another one
 MESSAGE_CHARACTERS = 500
+CODE_CHARACTERS = 200
 
 
 class _Part(msgspec.Struct):
@@ -110,7 +111,8 @@ class TracebackAssembler:
                 frame = TracebackFrame(found["file"], int(found["line"]), (found["function"] or "").strip())
                 part.frames.append(frame)
         elif not foreign and (not text or text[0] in " \t│╭╰|"):
-            pass
+            if part.frames and not part.frames[-1].code and text.startswith("    "):
+                part.frames[-1] = msgspec.structs.replace(part.frames[-1], code=text.strip()[:CODE_CHARACTERS])
         elif not foreign and part.frames and (ended := EXCEPTION.match(text)) and NAME.match(ended["name"]):
             part.exception, part.message_line = ended["name"], number
             part.message = (ended["message"] or "")[:MESSAGE_CHARACTERS]
@@ -156,6 +158,7 @@ class TracebackAssembler:
             outer=last if last != root.exception else "",
             collective=_collective(parts[0].frames),
             raised_in_script=bool(root.frames) and not LIBRARY.search(root.frames[-1].file),
+            in_script=any(own),
         )
 
 

@@ -106,6 +106,7 @@ class TracebackFrame(msgspec.Struct, frozen=True):
     file: str
     line: int
     function: str
+    code: str = ""  # the line of the source as it was then
 
 
 class Traceback(msgspec.Struct, frozen=True):
@@ -122,6 +123,7 @@ class Traceback(msgspec.Struct, frozen=True):
     outer: str = ""  # the last exception of the chain, if it is another one
     collective: str = ""  # the torch.distributed function in which it was raised
     raised_in_script: bool = False  # its innermost frame is in the user's code
+    in_script: bool = False  # it has a frame in the user's code
 
     @property
     def location(self) -> str:

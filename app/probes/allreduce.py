@@ -6,6 +6,7 @@ write into a private directory, because torchrun passes no file descriptors to t
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import time
@@ -17,13 +18,13 @@ from typing import Any
 import msgspec
 
 from ..errors import InspectionError
-from ..evidence import Check
+from ..evidence import Check, Status
 from ..launchers.rank_variables import without_launch_variables
 from ..snapshot import AllreduceSection, Snapshot
 from ..system import proc_files
 from ..system.subprocesses import run_process
 from ..system.temporary_directories import make_temporary_directory
-from ..text.units import bytes_text, gbps_text, ranks_text, seconds_text
+from ..text.units import bytes_text, count_text, gbps_text, ranks_text, seconds_text
 from . import software
 from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from .context import ProbeContext
@@ -36,6 +37,8 @@ COLLECTIVE_LIMIT_S = 30.0
 POLL_S = 0.1
 GRACE_S = 5.0  # after the first rank has failed: time for the others to report
 LAST_LINES = 5
+OF_GPUS = ("nccl",)  # backends whose test uses the GPUs and their links
+OF_ANY_BACKEND = ("shm-error", "interface-error")  # findings that do not depend on it
 RANK_PREFIX = re.compile(r"^\[rank\d+\]: *")
 
 # Finding, fix and log pattern; the first match counts. Sources: NCCL's transport/shm.cc,
@@ -105,6 +108,7 @@ class _Test:
     def __init__(self, directory: Path, backend: str, ranks: int, context: ProbeContext) -> None:
         self.directory, self.backend, self.context = directory, backend, context
         self.logs = {rank: RankProgress() for rank in range(ranks)}
+        self.load = os.getloadavg()[0]
         self.torchrun: deque[str] = deque(maxlen=500)
         self.timed_out = False
         self._taken_bytes = dict.fromkeys(self.logs, 0)
@@ -173,6 +177,8 @@ class _Test:
             culprits=culprits,
             last_lines={rank: of_rank for rank, of_rank in lines.items() if of_rank},
             elapsed_s=round(elapsed_s, 2),
+            load=round(self.load, 1),
+            cpus=os.cpu_count(),
         )
 
 
@@ -192,22 +198,28 @@ def judge(snapshot: Snapshot) -> list[Check]:
     if test is None:
         return []
     of = f"{test.ranks} rank{'s' * (test.ranks > 1)}, {test.backend}"
-    if test.ended == "done" and not test.verdict:
-        return [Check("allreduce", "ok", f"all-reduce, {of}: correct", _fastest(test), finding="allreduce.correct")]
-    if test.ended == "done":
-        return [
-            Check(
-                "allreduce",
-                "fail",
-                f"all-reduce, {of}: wrong data",
-                test.verdict,
-                finding="allreduce.wrong-data",
-                fix="do not train on this machine; if it passes with NCCL_P2P_DISABLE=1, peer copies are at fault",
-            )
-        ]
-    name, fix = failure_finding(test)
-    title = f"all-reduce, {of}: {'did not finish' if test.ended == 'hung' else 'failed'}"
-    return [Check("allreduce", "fail", title, _with_lines(test), finding=f"allreduce.{name}", fix=fix)]
+    status: Status = "fail"
+    if test.ended != "done":
+        name, fix = failure_finding(test)
+        ended, detail = ("did not finish" if test.ended == "hung" else "failed"), _with_lines(test)
+    elif test.verdict:
+        name, ended, detail = "wrong-data", "wrong data", test.verdict
+        fix = "do not train on this machine"
+        fix += "; if it passes with NCCL_P2P_DISABLE=1, peer copies are at fault" * (test.backend in OF_GPUS)
+    else:
+        name, ended, detail, fix, status = "correct", "correct", _fastest(test), "", "ok"
+    measured = test.backend in OF_GPUS or name in OF_ANY_BACKEND
+    return [
+        Check(
+            "allreduce",
+            status,
+            f"all-reduce, {of}: {ended}",
+            detail if measured else f"{detail}\n{_measured_text(test)}",
+            finding=f"allreduce.{name}",
+            fix=fix,
+            is_evidence=measured,
+        )
+    ]
 
 
 def failure_finding(test: AllreduceSection) -> tuple[str, str]:
@@ -217,6 +229,13 @@ def failure_finding(test: AllreduceSection) -> tuple[str, str]:
         if pattern.search(text):
             return name, fix
     return ("hung" if test.ended == "hung" or TIMED_OUT.search(text) else "failed"), ""
+
+
+def _measured_text(test: AllreduceSection) -> str:
+    """Return what a test without GPUs has measured, so that its figures are not taken for those of a link."""
+    load = f", at a load of {test.load:g} on {count_text(test.cpus, 'CPU')}" if test.load and test.cpus else ""
+    ran = f"It ran over {test.backend} on the CPUs of this host{load}."
+    return f"{ran} It shows nothing of GPUs and of links between hosts."
 
 
 def _fastest(test: AllreduceSection) -> str:

@@ -22,10 +22,14 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 
 class EpochLoop(NamedTuple):
-    """A loop with one iteration per epoch; ``loader`` is the expression for the loader in it."""
+    """A loop with one iteration per epoch; ``loader`` is the expression for the loader in it, ``use`` where it is read.
+
+    ``use`` is a loop over the loader, ``iter(loader)``, or the call of a function that has one of them.
+    """
 
     epochs: Loop
     loader: ast.expr
+    use: ast.For | ast.AsyncFor | ast.Call
 
 
 def is_call_of(script: Script, call: ast.Call, names: set[str]) -> bool:
@@ -72,6 +76,21 @@ def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
         use = _epochs_around(script, node, given)
         if use and _trains(script, use.epochs):
             yield use
+
+
+def counts_steps(script: Script, found: EpochLoop) -> bool:
+    """Return whether the loop counts steps: it starts the loader again, by ``iter(loader)``, only when it has ended."""
+    if isinstance(found.use, (ast.For, ast.AsyncFor)) or dotted_name(found.use.func) != "iter":
+        return False
+    parent = script.source.parents[statement_of(script, found.use)]
+    return parent is not found.epochs and isinstance(parent, (ast.If, ast.ExceptHandler))
+
+
+def statement_of(script: Script, node: ast.AST) -> ast.stmt:
+    """Return the statement that ``node`` is, or is a part of."""
+    while not isinstance(node, ast.stmt):
+        node = script.source.parents[node]
+    return node
 
 
 def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) -> bool:
@@ -123,13 +142,15 @@ def _loop_around(script: Script, node: ast.AST) -> Loop | None:
     return parent if isinstance(parent, LOOPS) else None
 
 
-def _epochs_around(script: Script, node: ast.AST, loader: ast.expr, depth: int = 3) -> EpochLoop | None:
+def _epochs_around(
+    script: Script, node: ast.For | ast.AsyncFor | ast.Call, loader: ast.expr, depth: int = 3
+) -> EpochLoop | None:
     """Return the loop that runs ``node`` once per epoch, around it or around the only call of its function, or None."""
     loop = _loop_around(script, node)
     if loop:
         if not _again(loop) or _made_inside(script, loop, loader):
             return None
-        return EpochLoop(loop, loader)
+        return EpochLoop(loop, loader, node)
     function = script.names.enclosing_function(node)
     calls = script.names.arguments.get(function, []) if function else []
     if not function or len(calls) != 1 or not depth:

@@ -1,7 +1,8 @@
 """The review of one file: a script or a notebook, with its comments that suppress findings and its settings."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,14 +12,14 @@ from ..errors import UserError
 from ..system.error_log import log_traceback
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
-from ..training_script.cells import Notebook
+from ..training_script.cells import Notebook, read_notebook
 from ..training_script.source import NEWLINE, read_source
 from .patches.apply_edits import apply_edits
-from .review import apply_patches, review_text
+from .review import apply_patches, review_script, review_text
 from .rule_table import UNUSED_IGNORE, rules_with_texts
 from .settings import ReviewSettings
 from .suppressions import suppressions_in, unsuppressed, unused_suppressions
-from .types import CellPlace, Patched, ReviewedFile, ReviewFinding, RuleFix, SkippedFile, SourceLine
+from .types import CellPlace, Patched, ReviewedFile, ReviewedSource, ReviewFinding, RuleFix, SkippedFile, SourceLine
 
 NOTEBOOK = ".ipynb"
 LINES_OR_CODE = re.compile(r"`[^`]*`|\blines? \d+(?:, \d+)*")
@@ -42,10 +43,28 @@ def findings_in(
     """Return the findings of the rules (all, or those named) in the text of a script or a notebook.
 
     Raises:
-        UserError: The text is not valid Python, or no notebook with Python code.
+        UserError: The text is not valid Python, or no notebook with Python code; or a rule failed.
     """
-    code, notebook = _code(text, path)
-    return _in_file(review_text(code, path, knowledge, rules), notebook)
+    with _every_error_in_one_line(path):
+        return [
+            finding
+            for code, notebook in _parts(text, path)
+            for finding in _in_file(review_text(code, path, knowledge, rules), notebook)
+        ]
+
+
+@contextmanager
+def _every_error_in_one_line(path: str) -> Iterator[None]:
+    """Raise every error, those of a rule too, as a ``UserError`` that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
+    except Exception as error:
+        problem = f"{path}: an error of ddpwizard, {type(error).__name__}"
+        raise UserError(problem, f"the traceback is in {log_traceback()}") from error
 
 
 def review_or_skip(
@@ -56,37 +75,49 @@ def review_or_skip(
 ) -> ReviewedFile | SkippedFile:
     """Return the review of a file with its patches of these levels of safety, or why it could not be reviewed."""
     try:
-        _, text, encoding = read_source(path)
-        absolute = str(path.absolute())
-        findings, excerpts = review_source(text, absolute, settings, knowledge)
-        patched = None
-        if safeties and any(finding.fix for finding in findings):
-            after, done = apply_patches(
-                text, lambda changed: review_source(changed, absolute, settings, knowledge)[0], safeties
-            )
-            patched = Patched(before=text, after=after, encoding=encoding, done=done) if after != text else None
-        return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched)
+        with _every_error_in_one_line(str(path)):
+            _, text, encoding = read_source(path)
+            absolute = str(path.absolute())
+            findings, excerpts, complete = review_source(text, absolute, settings, knowledge)
+            patched = None
+            if safeties and any(finding.fix for finding in findings):
+                after, done = apply_patches(
+                    text, lambda changed: review_source(changed, absolute, settings, knowledge).findings, safeties
+                )
+                patched = Patched(before=text, after=after, encoding=encoding, done=done) if after != text else None
+            return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched, complete=complete)
     except UserError as error:
         return SkippedFile(str(path), error.message.replace(str(path.absolute()), str(path)), error.next_step)
-    except (RecursionError, MemoryError):
-        return SkippedFile(str(path), f"{path}: nested too deeply to be reviewed", "split its longest expression")
-    except Exception as error:
-        problem = f"{path}: an error of ddpwizard, {type(error).__name__}"
-        return SkippedFile(str(path), problem, f"the traceback is in {log_traceback()}")
 
 
-def review_source(
-    text: str, path: str, settings: ReviewSettings, knowledge: Knowledge
-) -> tuple[list[ReviewFinding], list[list[SourceLine]]]:
-    """Return the findings in the text of a file, and for each the lines around it.
+def review_source(text: str, path: str, settings: ReviewSettings, knowledge: Knowledge) -> ReviewedSource:
+    """Return the review of the text of a file.
 
     Raises:
         UserError: The text is not valid Python, or no notebook with Python code.
     """
-    code, notebook = _code(text, path)
+    shown: list[tuple[ReviewFinding, list[SourceLine]]] = []
+    complete = True
+    for code, notebook in _parts(text, path):
+        found, followed = _review_code(code, path, settings, knowledge)
+        complete = complete and followed
+        lines = notebook.lines if notebook else NEWLINE.split(text) if found else []
+        excerpts = [_excerpt(finding, lines, notebook) for finding in found]
+        shown += zip(_in_file(found, notebook), excerpts, strict=True)
+    shown.sort(key=lambda each: each[0].line)
+    return ReviewedSource([finding for finding, _ in shown], [excerpt for _, excerpt in shown], complete)
+
+
+def _review_code(
+    code: str, path: str, settings: ReviewSettings, knowledge: Knowledge
+) -> tuple[list[ReviewFinding], bool]:
+    """Return the findings in Python code by the settings, without those that a comment suppresses.
+
+    The second part of the result: all calls could be followed.
+    """
     every = rules_with_texts(knowledge)
     ran = settings.rules(every)
-    findings = review_text(code, path, knowledge, ran)
+    findings, complete = review_script(code, path, knowledge, ran)
     if comments := suppressions_in(code):
         unused = unused_suppressions(findings, comments, path, ran=ran, known=every)
         findings = unsuppressed(findings, comments)
@@ -96,15 +127,14 @@ def review_source(
         msgspec.structs.replace(finding, severity=settings.severity.get(finding.rule, finding.severity))
         for finding in findings
     ]
-    lines = notebook.lines if notebook else NEWLINE.split(text) if findings else []
-    excerpts = [_excerpt(finding, lines, notebook) for finding in findings]
-    return _in_file(findings, notebook), excerpts
+    return findings, complete
 
 
-def _code(text: str, path: str) -> tuple[str, Notebook | None]:
-    """Return the Python code of a file, and the notebook that holds it if it is one."""
-    notebook = Notebook(text, path) if path.endswith(NOTEBOOK) else None
-    return notebook.code if notebook else text, notebook
+def _parts(text: str, path: str) -> list[tuple[str, Notebook | None]]:
+    """Return the Python code of a file; of a notebook its own and that of each script it writes, with their cells."""
+    if not path.endswith(NOTEBOOK):
+        return [(text, None)]
+    return [(notebook.code, notebook) for notebook in read_notebook(text, path)]
 
 
 def _excerpt(finding: ReviewFinding, lines: Sequence[str], notebook: Notebook | None) -> list[SourceLine]:

@@ -17,7 +17,7 @@ def review_files(
     files: Sequence[FoundFile], knowledge: Knowledge, safeties: Sequence[Safety] = ()
 ) -> list[ReviewedFile | SkippedFile]:
     """Return the review of each file, in order, with its patches of these levels of safety."""
-    progress = ProgressLine("reviewed", len(files), "files")
+    progress = ProgressLine(lambda done: f"reviewed {done:,} of {len(files):,} files")
 
     def review(file: FoundFile) -> ReviewedFile | SkippedFile:
         return review_or_skip(file.path, file.settings, knowledge, safeties)

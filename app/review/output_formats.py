@@ -17,7 +17,19 @@ GITHUB_LEVEL = {"error": "error", "warning": "warning", "info": "notice"}
 
 def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
     """Return the public JSON of a finding."""
-    names = ("rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence")
+    names = (
+        "rule",
+        "cause",
+        "path",
+        "line",
+        "column",
+        "end_line",
+        "message",
+        "why",
+        "severity",
+        "confidence",
+        "branch",
+    )
     fix = finding.fix
     shown = fix and {"id": fix.id, "safety": fix.safety, "why_unsafe": fix.why_unsafe, "diff": fix.diff}
     cell = {"cell": {"number": finding.cell.number, "line": finding.cell.line}} if finding.cell else {}

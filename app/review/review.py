@@ -5,7 +5,7 @@ unbound name may be read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -13,6 +13,7 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
+from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
@@ -34,14 +35,28 @@ MOST_TRIALS = 25
 def review_text(
     text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
 ) -> list[ReviewFinding]:
-    """Return the findings of the rules (all, or those named) in ``text``, by line; ``path`` is only reported.
+    """Return the findings of the rules (all, or those named) in ``text``, by line.
 
     Raises:
         UserError: ``text`` is not valid Python; names the line.
     """
+    return review_script(text, path, knowledge, rules)[0]
+
+
+def review_script(
+    text: str, path: str, knowledge: Knowledge, rules: Collection[str] | None = None
+) -> tuple[list[ReviewFinding], bool]:
+    """Return the findings in ``text``, by line, and whether all calls could be followed.
+
+    Imports are followed from ``path``; the file itself is not read.
+
+    Raises:
+        UserError: ``text`` is not valid Python; names the line.
+    """
+    through_calls = rules is None or not OF_PROGRAM.isdisjoint(rules)
     try:
         script = Script(text, path)
-        found = _detect(script, through_calls=rules is None or not OF_PROGRAM.isdisjoint(rules))
+        found = _detect(script, through_calls=through_calls)
         trials = _Trials(script, found)
         findings = [
             _public(rule, finding, script, trials, knowledge)
@@ -50,7 +65,8 @@ def review_text(
         ]
     except RecursionError as error:
         raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
-    return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.rule))
+    findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
+    return findings, not through_calls or script.divergences.complete
 
 
 def apply_patches(
@@ -62,21 +78,61 @@ def apply_patches(
     """
     done: list[ReviewFinding] = []
     for _ in range(MOST_ROUNDS):
-        edits: list[Edit] = []
-        taken: list[ReviewFinding] = []
-        for finding in review(text):
-            if finding.fix and finding.fix.edits and finding.fix.safety in safeties:
-                try:
-                    apply_edits(text, [*edits, *finding.fix.edits])
-                except OverlappingEdits:
-                    continue
-                edits += finding.fix.edits
-                taken.append(finding)
+        fixable = [each for each in review(text) if each.fix and each.fix.edits and each.fix.safety in safeties]
+        text, taken = _apply_fitting(text, fixable)
         if not taken:
             break
-        text = apply_edits(text, edits)
         done += taken
     return text, done
+
+
+def apply_chosen(
+    text: str, chosen: Collection[ReviewFinding], review: Callable[[str], list[ReviewFinding]]
+) -> tuple[str, list[ReviewFinding]]:
+    """Return ``text`` with the patches of these findings in it, and those that could be made.
+
+    ``review`` finds the ones that overlap another again, in the text that the other has changed.
+    """
+    done: list[ReviewFinding] = []
+    waiting = [*chosen]
+    found: Sequence[ReviewFinding] = waiting
+    for _ in range(MOST_ROUNDS):
+        after, taken = _apply_fitting(text, found)
+        if not taken:
+            break
+        done += [each for each, now in zip(waiting, found, strict=True) if now in taken]
+        waiting = [each for each, now in zip(waiting, found, strict=True) if now not in taken]
+        again = review(after) if waiting else []
+        pairs = [(each, _same_finding(each, text, again, after)) for each in waiting]
+        waiting = [each for each, now in pairs if now]
+        found = [now for _, now in pairs if now]
+        text = after
+    return text, done
+
+
+def _apply_fitting(text: str, findings: Iterable[ReviewFinding]) -> tuple[str, list[ReviewFinding]]:
+    """Return ``text`` with the patches that do not overlap an earlier one, and their findings."""
+    edits: list[Edit] = []
+    taken: list[ReviewFinding] = []
+    for finding in findings:
+        own = finding.fix.edits if finding.fix else []
+        try:
+            apply_edits(text, [*edits, *own])
+        except OverlappingEdits:
+            continue
+        edits += own
+        taken.append(finding)
+    return apply_edits(text, edits), taken
+
+
+def _same_finding(
+    finding: ReviewFinding, before: str, again: Iterable[ReviewFinding], after: str
+) -> ReviewFinding | None:
+    """Return the finding of the same rule on the same line of code, with a patch, in a text that has changed."""
+    line = NEWLINE.split(before)[finding.line - 1].strip()
+    lines = NEWLINE.split(after)
+    same = (each for each in again if each.rule == finding.rule and lines[each.line - 1].strip() == line)
+    return next((each for each in same if each.fix and each.fix.edits), None)
 
 
 def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
@@ -107,7 +163,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         end_line=found.end_line,
         message=found.message,
         why=spec.why,
-        severity=found.severity or spec.severity,
+        severity="info" if rule in OF_PROGRAM and script.is_test else found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
         fix=_fix(rule, found, found.patch(), trials) if found.patch else None,

@@ -1,5 +1,6 @@
 """Context and results of rules: a parsed script with its semantic model, violations and patches."""
 
+import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,9 @@ from ..training_script.rank_conditions import RankConditions
 from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
 
+TEST_NAME = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
+TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE)
+
 
 class Script:
     """One parsed file with its names, ranks and rank conditions."""
@@ -31,6 +35,11 @@ class Script:
         self.names = Names(self.source)
         self.ranks = RankValues(self.names)
         self.tests = RankConditions(self.ranks)
+
+    @property
+    def is_test(self) -> bool:
+        """True for a test of a project: tests part the ranks on purpose."""
+        return bool(TEST_NAME.fullmatch(Path(self.source.path).name) or TEST_IMPORT.search(self.source.text))
 
     @cached_property
     def divergences(self) -> Divergences:

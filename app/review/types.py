@@ -77,6 +77,17 @@ class Patched(msgspec.Struct, frozen=True, kw_only=True):
     done: list[ReviewFinding]
 
 
+class ReviewedSource(NamedTuple):
+    """The findings in the text of a file, and for each the lines around it.
+
+    ``complete``: all calls could be followed in search of divergences between ranks.
+    """
+
+    findings: list[ReviewFinding]
+    excerpts: list[list[SourceLine]]
+    complete: bool
+
+
 class ReviewedFile(msgspec.Struct, frozen=True, kw_only=True):
     """The review of one file: its findings, for each the lines around it, and its patches if they are wanted."""
 
@@ -84,3 +95,4 @@ class ReviewedFile(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[ReviewFinding]
     excerpts: list[list[SourceLine]]
     patched: Patched | None = None
+    complete: bool = True

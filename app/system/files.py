@@ -1,5 +1,6 @@
 """Read files that users name, and write files for them, complete and over an existing one only with ``--force``."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -10,6 +11,11 @@ from typing import BinaryIO
 from ..errors import UserError
 
 CHUNK_BYTES = 1 << 20
+
+
+def content_digest(content: bytes) -> str:
+    """Return the digest by which the content of a file is recognised."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def expand_user(given: str) -> Path:

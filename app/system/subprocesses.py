@@ -61,12 +61,14 @@ async def run_process(
     cwd: Path | None = None,
     answers: bool = False,
     on_output: OnOutput | None = None,
+    scratch: Path | None = None,
 ) -> ProcessOutcome:
     """Run ``command`` under the supervisor and wait for it.
 
     With ``answers`` the child finds the number of a descriptor for its answer in ``DDPWIZARD_ANSWER_FD``. Its stdout
     and stderr are log, passed line by line to ``on_output``. Cancelling the coroutine, or the death of its process,
     ends the child and all its descendants; the cancelled call returns at once while the supervisor does its work.
+    ``scratch``: a directory of the child, which is removed in both cases; after the end of the child it is kept.
     """
     started = time.monotonic()
     _supervisors[:] = [process for process in _supervisors if process.poll() is None]
@@ -75,6 +77,8 @@ async def run_process(
     answer_read, answer_write = os.pipe() if answers else (-1, -1)
     full_env = dict(os.environ if env is None else env)
     full_env |= {"DDPWIZARD_KEEP_FDS": "", supervisor.MARK: (mark := secrets.token_hex(8))}
+    if scratch:
+        full_env[supervisor.SCRATCH] = str(scratch)
     if answers:
         full_env |= {"DDPWIZARD_KEEP_FDS": str(answer_write), "DDPWIZARD_ANSWER_FD": str(answer_write)}
     argv = [sys.executable, "-IS", str(SUPERVISOR_FILE), str(supervisor_life.fileno()), str(limit_s), "--", *command]

@@ -9,12 +9,14 @@ is closed (the wizard cancelled or is gone), it ends *all descendants that /proc
 A process group is not enough: torchrun gives each rank a session of its own, and ranks outlive a killed torchrun. The
 result of COMMAND goes back over LIFE_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``, ``let_go`` or
 ``not_started``. If the supervisor is killed itself, COMMAND gets SIGTERM, and the wizard ends all processes that carry
-``MARK`` in their environment.
+``MARK`` in their environment. The directory named by ``SCRATCH`` is removed if LIFE_FD was closed: a wizard that is
+gone cannot do it.
 """
 
 import ctypes
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +27,7 @@ from contextlib import suppress
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MARK = "DDPWIZARD_SUPERVISOR"  # variable of every process below one supervisor
+SCRATCH = "DDPWIZARD_SCRATCH"  # variable of the supervisor only
 PID_MAX = 1 << 22  # of Linux on 64 bits
 POLL_S = 0.02
 PAUSE_MAX_S = 0.5
@@ -170,6 +173,17 @@ def stop_all(list_pids: Callable[[], list[int]]) -> set[int]:
     return stopped
 
 
+def remove_tree(path: "str | os.PathLike[str]") -> None:
+    """Remove a directory. An overlay file system leaves directories in it that their own user may not read."""
+    for parent, names, _ in os.walk(path):
+        for name in names:
+            inner = os.path.join(parent, name)
+            if not os.path.islink(inner):
+                with suppress(OSError):
+                    os.chmod(inner, 0o700)
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def wait_for_command(pid: int, life_fd: int, limit_s: float) -> str:
     """Wait for the command, its limit or the end of the socket, and return the line that reports which it was."""
     until = time.monotonic() + limit_s
@@ -187,7 +201,7 @@ def wait_for_command(pid: int, life_fd: int, limit_s: float) -> str:
 
 def main() -> None:
     life = socket.socket(fileno=int(sys.argv[1]))
-    limit_s, command = float(sys.argv[2]), sys.argv[4:]
+    limit_s, command, scratch = float(sys.argv[2]), sys.argv[4:], os.environ.pop(SCRATCH, "")
     prctl, own = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -211,6 +225,8 @@ def main() -> None:
             os.close(fd)
         message = wait_for_command(child.pid, life.fileno(), limit_s)
         end_all()
+        if message == "let_go" and scratch:
+            remove_tree(scratch)
     with suppress(OSError):  # the wizard may be gone
         life.sendall(message.encode())
 

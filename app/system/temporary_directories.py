@@ -5,15 +5,16 @@ A directory is locked (flock) by the process that made it, as long as that proce
 
 import fcntl
 import os
-import shutil
 import tempfile
 import time
 from contextlib import suppress
 from os.path import realpath
 from pathlib import Path
 
+from .supervisor import remove_tree
+
 TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
-YOUNG_S = 60.0  # perhaps not locked yet
+YOUNG_S = 5.0  # perhaps not locked yet
 
 _locks: list[int] = []  # descriptors; the kernel releases them when this process ends
 
@@ -44,6 +45,6 @@ def _remove_abandoned(path: Path) -> None:
         status = os.fstat(descriptor)
         if status.st_uid == os.getuid() and time.time() - status.st_mtime > YOUNG_S:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
     finally:
         os.close(descriptor)

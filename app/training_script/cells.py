@@ -1,7 +1,8 @@
 """Jupyter notebooks: the code cells as one Python text, and edits of that text as edits of the file.
 
 Lines of IPython (``%matplotlib``, ``!pip install``, ``model?``) become ``pass`` and cells in other languages
-(``%%bash``) are left out, so that the lines of a cell keep their numbers.
+(``%%bash``) are left out, so that the lines of a cell keep their numbers. A cell ``%%writefile train.py`` is a script
+of its own.
 """
 
 import ast
@@ -23,6 +24,9 @@ DECODER = json.JSONDecoder()
 TOKEN = re.compile(r'["\[\]{},]')
 # Cell magics whose cell is Python code; every other cell magic makes its cell no Python.
 PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun)\b")
+WRITES_SCRIPT = re.compile(
+    r"\s*%%(?:writefile|file)[ \t]+(?P<append>(?:-a|--append)[ \t]+)?[^\r\n]+\.py[\"']?[ \t]*(?:[\r\n]|$)"
+)
 IPYTHON_LINE = re.compile(r"(?P<indent>\s*)(?:[%!?]|[\w.]+\s*=\s*[%!](?!=)|[\w.*]+\?{1,2}\s*$)")
 # What decides whether the next line begins a statement: strings, comments, brackets, a line that goes on.
 STRUCTURE = re.compile(r"\"\"\"|'''|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|#.*|[\[({]|[\])}]|\\$")
@@ -55,14 +59,33 @@ class _Cell(NamedTuple):
         return "".join(token.text for token in self.tokens)
 
 
-class Notebook:
-    """The code cells of a notebook. ``code`` is the Python text of all of them; its lines count from 1."""
+def read_notebook(text: str, path: str) -> "list[Notebook]":
+    """Return the code of a notebook by its JSON ``text``: its own first, then that of each script that a cell writes.
 
-    def __init__(self, text: str, path: str) -> None:
-        """Read the JSON ``text`` of a notebook.
+    Raises:
+        UserError: It is no notebook with Python code, or a cell is not valid Python.
+    """
+    own: list[_Cell] = []
+    scripts: list[list[_Cell]] = []
+    for cell in _code_cells(text, path):
+        written = WRITES_SCRIPT.match(cell.text)
+        if written and written["append"] and scripts:
+            scripts[-1].append(cell)
+        elif written:
+            scripts.append([cell])
+        else:
+            own.append(cell)
+    return [Notebook(text, path, cells) for cells in (own, *scripts)]
+
+
+class Notebook:
+    """Code cells of a notebook. ``code`` is the Python text of all of them; its lines count from 1."""
+
+    def __init__(self, text: str, path: str, cells: "Sequence[_Cell]") -> None:
+        """Join the code of cells of the notebook with this JSON ``text``.
 
         Raises:
-            UserError: It is no notebook with Python code, or a cell is not valid Python.
+            UserError: A cell is not valid Python.
         """
         self.text = text
         self._file_starts = [0, *(found.end() for found in NEWLINE.finditer(text))]
@@ -72,7 +95,7 @@ class Notebook:
         self._replaced: set[int] = set()  # lines of IPython
         self._shifts: list[int] = []  # offset of each line in its cell
         parts: list[str] = []
-        for cell in _code_cells(text, path):
+        for cell in cells:
             if code := self._add(cell):
                 parse("".join(code), f"{path}:cell {cell.number}")
                 parts += code
@@ -103,11 +126,12 @@ class Notebook:
         """Take the lines of a cell, and return them as Python; nothing if the cell is in another language."""
         lines: list[str] = LINE.findall(cell.text)
         first = next((line for line in lines if line.strip()), "")
-        if not first or (first.startswith("%%") and not PYTHON_CELL.match(first)):
+        script = WRITES_SCRIPT.match(cell.text) is not None
+        if not first or (first.startswith("%%") and not script and not PYTHON_CELL.match(first)):
             return []
         at = 0
         strings = [0, *accumulate(len(token.text) for token in cell.tokens)]
-        ipython = dict(_ipython_lines(lines))
+        ipython = {lines.index(first) + 1: ""} if script else dict(_ipython_lines(lines))
         code: list[str] = []
         for number, line in enumerate(lines, 1):
             if number in ipython:

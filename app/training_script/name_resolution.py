@@ -7,13 +7,14 @@ container, a loop variable) is a leaf, and rules draw no conclusions from unknow
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .scopes import Binding, Scope, Scopes
 from .source import ScriptSource
 from .syntax import FUNCTIONS, Function, dotted_name, is_generator, match_arguments, nodes_of_body, parameters
 
 DEPTH = 12
+MOST_BINDINGS = 100  # a name that is bound more often is reused for anything, and is not followed
 IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__class__", "__path__", "__annotations__"}
 
 _Place = tuple[ast.expr, int | None]  # an expression, and the position in the tuple that it gives
@@ -127,20 +128,13 @@ class Names(Scopes):
         Followed through names, attributes of ``self``, tuples, functions of this file and their arguments. Leaves are
         calls to other files, constants, parameters that no call gives a value, and what cannot be followed.
         """
-        leaves: dict[ast.AST, None] = {}
-        seen: set[_Place] = {(expr, None)}
-        level: list[_Place] = [(expr, None)]
-        for _ in range(depth):
-            following: list[_Place] = []
-            for at in level:
-                for step in self._steps(*at):
-                    if isinstance(step, ast.AST):
-                        leaves[step] = None
-                    elif step not in seen:
-                        seen.add(step)
-                        following.append(step)
-            level = following
-        return list(leaves)
+        return self._leaves([(expr, None)], depth)
+
+    def origins_of_binding(self, binding: Binding) -> list[ast.AST]:
+        """Return the expressions (and parameters) that one binding of a name may finally stand for."""
+        if binding.kind == "param":
+            return self._leaves(self._steps_to_callers(binding, None), DEPTH)
+        return self._leaves([(binding.value, binding.place)], DEPTH) if binding.value else [binding.at]
 
     def returned_values(self, function: Function) -> list[ast.expr]:
         """Return the expressions that a function returns, in the order of the text."""
@@ -161,6 +155,22 @@ class Names(Scopes):
         }
 
     # ---- origins of values
+
+    def _leaves(self, first: "Iterable[ast.AST | _Place]", depth: int) -> list[ast.AST]:
+        leaves: dict[ast.AST, None] = {}
+        seen: set[_Place] = set()
+        level = first
+        for _ in range(depth):
+            following: list[_Place] = []
+            for step in level:
+                if isinstance(step, ast.AST):
+                    leaves[step] = None
+                elif step not in seen:
+                    seen.add(step)
+                    following.append(step)
+            level = [step for at in following for step in self._steps(*at)]
+        leaves.update((step, None) for step in level if isinstance(step, ast.AST))
+        return list(leaves)
 
     def _steps(self, expr: ast.expr, place: int | None) -> "Iterator[ast.AST | _Place]":
         """Yield the leaves and the further places of an expression."""
@@ -187,8 +197,9 @@ class Names(Scopes):
 
     def _steps_of_name(self, expr: ast.Name | ast.Attribute, place: int | None) -> "Iterator[ast.AST | _Place]":
         bindings = self.bindings(expr)
-        if not bindings:
+        if not bindings or len(bindings) > MOST_BINDINGS:
             yield expr
+            return
         for binding in bindings:
             if binding.kind == "param":
                 yield from self._steps_to_callers(binding, place)

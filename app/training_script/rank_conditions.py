@@ -306,7 +306,10 @@ class RankConditions:
 
     def depends(self, test: ast.expr) -> bool:
         """Return whether a rank decides in ``test``, itself or through a name that refers to it."""
-        return depends_on_rank(test, self.ranks)
+        try:
+            return depends_on_rank(test, self.ranks)
+        except RecursionError:  # names that are defined by hundreds of further names
+            return False
 
     def truth(self, test: ast.expr, rank: int, unknown: "UnknownParts", depth: int = 8) -> bool:
         """Return the value of ``test`` on ``rank``, the unknown parts taken from ``unknown``."""

@@ -8,7 +8,7 @@ import ast
 from typing import Any, NamedTuple, Protocol
 
 from ..launchers.rank_variables import RANK_SCOPES
-from .name_resolution import Names
+from .name_resolution import MOST_BINDINGS, Names
 from .rank_names import DEVICE_COUNT, NOT_OWN_RANK, RankKind, getter_kind, rank_kind
 from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name
 
@@ -27,6 +27,7 @@ class RankValue(NamedTuple):
 
 MUTABLE = (ast.List, ast.Set, ast.Dict)
 MOST_STEPS = 2000  # of one question: names that are defined by each other are tried in every order
+MOST_DEPTH = 60  # names that are defined by further names
 IN_PROGRESS = RankValue("group", False, "in progress")  # a name that is defined by itself (rank = int(rank))
 
 
@@ -217,7 +218,7 @@ class RankCache:
         if expr in self._ranks:
             return self._ranks[expr]
         self._steps = self._steps + 1 if self._depth else 0
-        if self._steps > MOST_STEPS:
+        if self._steps > MOST_STEPS or self._depth > MOST_DEPTH:
             return None
         self._ranks[expr] = IN_PROGRESS
         self._depth += 1
@@ -258,13 +259,15 @@ class RankValues:
         if not isinstance(expr, (ast.Name, ast.Attribute)):
             return []
         bindings = self.names.bindings(expr)
+        if len(bindings) > MOST_BINDINGS:
+            return []
         return [(b.value, self) for b in bindings if b.value and b.kind == "assign" and b.place is None]
 
     def definition(self, expr: ast.AST) -> tuple[ast.expr, RankScope] | None:
         """Return the one expression behind a flag or a small function, constants left aside, or None."""
         if isinstance(expr, (ast.Name, ast.Attribute)):
             bindings = self.names.bindings(expr)
-            if any(b.kind != "assign" for b in bindings):
+            if len(bindings) > MOST_BINDINGS or any(b.kind != "assign" for b in bindings):
                 return None
             only = bindings[0].value if len(bindings) == 1 and isinstance(expr, ast.Name) else None
             if isinstance(only, ast.Constant):
@@ -286,7 +289,7 @@ class RankValues:
             sure = all("Accelerator(" in text or "PartialState(" in text or "accelerator" in text for text in made)
             return RankValue("local" if name.startswith("local") else "global", sure)
         bindings = self.names.bindings(expr)
-        if not bindings:
+        if not bindings or len(bindings) > MOST_BINDINGS:
             return rank_by_name(name)
         found: list[RankValue | None] = []
         for binding in bindings:

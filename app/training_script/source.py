@@ -73,7 +73,9 @@ def parse(text: str, path: str) -> ast.Module:
         if newer := newer_syntax(error):
             raise UserError(f"{place}: {newer}", "install ddpwizard with a newer Python to review it") from error
         raise UserError(f"{place}: not valid Python: {error.msg}", "give a Python 3 script that parses") from error
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: nested too deeply to be read", "split its longest expression") from error
+    except ValueError as error:
         raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
 
 

@@ -43,6 +43,13 @@ def job_line(report: JobReport) -> str:
     return f"{job_name(report)} · {count_text(report.world_size, 'rank')}"
 
 
+def other_job_note(report: JobReport) -> str:
+    """Return that a job of this machine does not count in a case about another one, and how to inspect it."""
+    pid = report.job.launcher_pid or next((process.pid for process in report.job.processes), None)
+    inspect = f": ddpwizard triage --pid {pid}" if pid else ""
+    return f"{job_line(report)} also runs here. It is not the job of this case, and does not count{inspect}"
+
+
 def restart_text(start: JobStart) -> str:
     """Return what starting a job again would do, for the row that is chosen: its command line, directory and output."""
     again = "Stop it, then start it again with the current files:"

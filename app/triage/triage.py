@@ -8,7 +8,7 @@ import msgspec
 
 from ...knowledge.schema import Intrusiveness
 from ..errors import InspectionError, UserError
-from ..evidence import Evidence, answer_id, verdict_id
+from ..evidence import STARTING, Evidence, answer_id, verdict_id
 from ..jobs import discover
 from ..jobs.shared_port import shared_port_note
 from ..jobs.types import Job
@@ -122,6 +122,8 @@ def evidence_of_report(report: JobReport, findings: Mapping[str, str]) -> list[E
         where = verdict.branch if finding in AT_BRANCH else verdict.where
         pid = pids.get(rank) if rank is not None else None
         found.append(Evidence(finding, "job", what, where=where or "", rank=rank, host=host, pid=pid))
+    if verdict.state == "starting" and not verdict.cause:
+        found.append(Evidence(STARTING, "job", verdict.why, host=host))
     if verdict.cause:
         what = f"verdict on the job: {JOB_STATE_TEXT[verdict.state][1]}"
         found.append(

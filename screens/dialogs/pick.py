@@ -1,4 +1,4 @@
-"""A short list to choose from; dismisses with the id of the row."""
+"""A short list to choose from; dismisses with the id of the row, or None."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,6 +28,9 @@ class PickDialog(WizardScreen):
         self.show_header(self._title)
         if not self._rows:
             self.show_status("Nothing to choose from. esc goes back.")
+
+    async def action_back(self) -> None:
+        self.dismiss(None)
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:

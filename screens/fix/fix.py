@@ -18,14 +18,18 @@ from ...app.fixes.types import Fix, done_text, editable_place
 from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
+from ...app.triage.job_text import job_line
+from ...app.triage.rank_groups import job_title
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
 from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
+from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
 from ..shell.proof_run import PROBE_LIMIT_S, ProofRun
+from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import TICK_S, ProgressLine
 from .text import fix_parts, part_as_text, safety_content
@@ -34,7 +38,9 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.fixes.proof_plan import ProofPlan
     from ...app.fixes.records import AppliedFix
+    from ..shell.state import FixKey
 
+NO_JOB = "none"  # the id of the row for a fix without a job
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
 
@@ -72,9 +78,9 @@ class FixScreen(WizardScreen):
     class FilesChanged(Message):
         """A fix was applied or undone."""
 
-        def __init__(self, action: str, record: "AppliedFix") -> None:
+        def __init__(self, fix: Fix, action: str, record: "AppliedFix") -> None:
             super().__init__()
-            self.action, self.record = action, record
+            self.fix, self.action, self.record = fix, action, record
 
     class ProofPlanned(Message):
         """The run for proof is planned and waits for a confirmation."""
@@ -96,13 +102,22 @@ class FixScreen(WizardScreen):
         self._fixes: list[Fix] = []
         self._at = 0
         self._part = ""
-        self._applied = ""
         self._proof_shown = False
 
     @property
     def fix(self) -> Fix | None:
         """The fix that is shown."""
         return self._fixes[self._at] if self._fixes else None
+
+    def _key(self, fix: Fix) -> "FixKey":
+        session = self.state.case.session
+        job = self._report.job.id if self._report else ""
+        return (session.id if session else "", job, self._cause, fix.id)
+
+    @property
+    def _applied(self) -> str:
+        """The id under which the fix shown was applied, or ""."""
+        return self.state.applied_fixes.get(self._key(self.fix), "") if self.fix else ""
 
     @property
     def _entry(self) -> Cause:
@@ -122,8 +137,26 @@ class FixScreen(WizardScreen):
     def on_mount(self) -> None:
         self.state.record_navigation("fix", self._cause)
         self.show_header(self._entry.title)
-        self.run_worker(self._build(), group="make", exclusive=True)
         self.set_interval(TICK_S, self._show_proof)
+        jobs = self.state.jobs_for_fix(self._cause) if self._report is None else [self._report]
+        if len(jobs) > 1:
+            rows = [Choice(each.job.id, safe_content(job_title(each))) for each in jobs]
+            dialog = PickDialog("Which job is the fix for?", [*rows, Choice(NO_JOB, "None of these jobs")])
+            self.app.push_screen(dialog, callback=lambda id_: self._chosen(jobs, id_))
+        else:
+            self._begin(jobs, next((each.job.id for each in jobs), NO_JOB))
+
+    def _chosen(self, jobs: Sequence[JobReport], id_: str | None) -> None:
+        if id_ is None:
+            self.app.call_later(self.wizard.back)  # not in the pump of this screen, which ends with it
+        else:
+            self._begin(jobs, id_)
+
+    def _begin(self, jobs: Sequence[JobReport], chosen: str) -> None:
+        """Build the fixes for the job with this id, the only one whose files they change."""
+        self._report = next((each for each in jobs if each.job.id == chosen), None)
+        self.show_header(facts=job_line(self._report) if self._report else "")
+        self.run_worker(self._build(), group="make", exclusive=True)
 
     async def _build(self) -> None:
         flow = self._flow()
@@ -169,7 +202,7 @@ class FixScreen(WizardScreen):
         self.keys_changed()
 
     def _proof_line(self, fix: Fix) -> Content:
-        run = self.state.proof_runs.get((self._cause, fix.id))
+        run = self.state.proof_runs.get(self._key(fix))
         if run and run.error:
             return safe_content(str(run.error), "$error")
         if run and run.result:
@@ -211,7 +244,6 @@ class FixScreen(WizardScreen):
 
     def action_next_fix(self) -> None:
         self._at = (self._at + 1) % len(self._fixes)
-        self._applied = ""
         self._show()
 
     def action_apply(self) -> None:
@@ -229,19 +261,23 @@ class FixScreen(WizardScreen):
 
     def _apply(self, fix: Fix) -> None:
         flow = self._flow()
-        self.run_worker(self._try(lambda: self.FilesChanged("applied", flow.apply(fix))), group="write")
+        self.run_worker(self._try(lambda: self.FilesChanged(fix, "applied", flow.apply(fix))), group="write")
 
     def action_undo(self) -> None:
         fix, applied, flow = self.fix, self._applied, self._flow()
         if fix:
-            self.run_worker(self._try(lambda: self.FilesChanged("undone", flow.undo(fix, applied))), group="write")
+            self.run_worker(self._try(lambda: self.FilesChanged(fix, "undone", flow.undo(fix, applied))), group="write")
 
     @on(FilesChanged)
     def _files_changed(self, event: FilesChanged) -> None:
-        self._applied = event.record.id if event.action == "applied" else ""
+        applied = event.action == "applied"
+        if applied:
+            self.state.applied_fixes[self._key(event.fix)] = event.record.id
+        else:
+            self.state.applied_fixes.pop(self._key(event.fix), None)
         self._show()
         paths = ", ".join(map(relative_to_cwd, event.record.paths))
-        done = done_text(self.fix, paths) if self.fix and event.action == "applied" else f"Undone in {paths}"
+        done = done_text(event.fix, paths) if applied else f"Undone in {paths}"
         self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
     def action_prove(self) -> None:
@@ -285,7 +321,7 @@ class FixScreen(WizardScreen):
 
     def _start_proof(self, fix: Fix, plan: "ProofPlan | None") -> None:
         run = ProofRun(plan.limit_s if plan else PROBE_LIMIT_S)
-        self.state.proof_runs[self._cause, fix.id] = run
+        self.state.proof_runs[self._key(fix)] = run
         # A worker of the app: it goes on when this screen is left.
         context = self.state.context(run.show_progress)
         run.worker = self.app.run_worker(run.prove(self._flow(), fix, plan, context, self.state.granted), group="prove")
@@ -296,7 +332,7 @@ class FixScreen(WizardScreen):
     @property
     def _proof_run(self) -> "ProofRun | None":
         """The proof of the fix shown, if it runs now."""
-        run = self.state.proof_runs.get((self._cause, self.fix.id)) if self.fix else None
+        run = self.state.proof_runs.get(self._key(self.fix)) if self.fix else None
         return run if run and run.is_running else None
 
     def _show_proof(self) -> None:
@@ -316,7 +352,7 @@ class FixScreen(WizardScreen):
         run = self._proof_run
         if run and run.worker and self.fix:
             run.worker.cancel()
-            del self.state.proof_runs[self._cause, self.fix.id]
+            del self.state.proof_runs[self._key(self.fix)]
         cancelled = super().cancel_running() or bool(run)
         if cancelled:
             self.query_one(ProgressLine).end()

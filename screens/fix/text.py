@@ -7,6 +7,7 @@ from textual.content import Content
 from ...app.fixes.types import Fix, place_lines, safety_text
 from ...knowledge.schema import Cause
 from ..widgets.formatting import reflow, safe_content, status_sign
+from ..widgets.source import diff_line
 
 STEPS = "what to do"
 SHORT_FILE_LINES = 20
@@ -19,7 +20,7 @@ def fix_parts(fix: Fix, cause: Cause) -> dict[str, list[Content]]:
     """
     found: dict[str, list[Content]] = {}
     if fix.patches:
-        found["patch"] = [_diff_line(line) for line in fix.diff().removesuffix("\n").split("\n")]
+        found["patch"] = [diff_line(line) for line in fix.diff().removesuffix("\n").split("\n")]
     if steps := list(_steps(fix)):
         found[STEPS] = steps
     if fix.files:
@@ -76,9 +77,3 @@ def _new_file(name: str, content: str) -> list[Content]:
 
 def _file(name: str, content: str) -> list[Content]:
     return [safe_content(name, "bold"), *(safe_content(line) for line in content.splitlines()), Content("")]
-
-
-def _diff_line(line: str) -> Content:
-    if line.startswith(("---", "+++", "@@")):
-        return safe_content(line, "$muted")
-    return safe_content(line, {"+": "$success", "-": "$error"}.get(line[:1], ""))

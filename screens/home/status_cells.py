@@ -11,7 +11,7 @@ from ..widgets.formatting import safe_content, status_sign
 
 NAMES = ("GPUs", "network", "memory", "torch", "port")  # subjects of the machine summary, in reading order
 NAME_WIDTH = 8
-LEAST_TEXT = 8  # columns of the name of a job that is cut to make room for its state
+LEAST_TEXT = 8  # columns of the name of a job, however long its state is
 
 
 def status_cells(state: WizardState) -> list[SubjectSummary]:
@@ -22,12 +22,15 @@ def status_cells(state: WizardState) -> list[SubjectSummary]:
 
 def most_important(facts: list[SubjectSummary], most: int) -> list[SubjectSummary]:
     """Return at most ``most`` cells in reading order: the job, then those with a problem, then the first ones."""
-    ranked = sorted(facts, key=lambda fact: (fact.name != "job", not fact.status, facts.index(fact)))
+    ranked = sorted(facts, key=lambda fact: (fact.name in NAMES, not fact.status, facts.index(fact)))
     return sorted(ranked[:most], key=facts.index)
 
 
 def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
-    """Render a cell on one line; if it is too long, only its problem is shown, for a job with the cut name."""
+    """Render a cell on one line; if it is too long, only its problem is shown, which names the subject.
+
+    For a job its name and its state are shown, each with an ellipsis where it is cut.
+    """
     name = safe_content(fact.name.ljust(NAME_WIDTH), "$muted")
     if not fact.text:
         return Content.assemble(name, ("…", "$muted"))
@@ -35,10 +38,10 @@ def status_cell(fact: SubjectSummary, ascii_only: bool, width: int) -> Content:
         return Content.assemble(name, safe_content(fact.text)).truncate(width, ellipsis=True)
     problem = Content.assemble(status_sign(fact.status, ascii_only), safe_content(f" {fact.problem}"))
     room = width - NAME_WIDTH - 1 - problem.cell_length
-    least = LEAST_TEXT if fact.name == "job" else len(fact.text)  # a problem of the machine names its subject
-    if room < min(least, len(fact.text)):
+    if fact.name in NAMES and room < len(fact.text):
         return Content.assemble(name, problem).truncate(width, ellipsis=True)
-    return Content.assemble(name, safe_content(fact.text).truncate(room, ellipsis=True), " ", problem)
+    text = safe_content(fact.text).truncate(max(room, LEAST_TEXT), ellipsis=True)
+    return Content.assemble(name, text, " ", problem).truncate(width, ellipsis=True)
 
 
 def machine_line(state: WizardState) -> str:
@@ -62,5 +65,5 @@ def _job(reports: list[JobReport] | None) -> SubjectSummary:
     if not reports:
         return SubjectSummary("job", "none of yours runs here")
     status, text = JOB_STATE_TEXT[reports[0].verdict.state]
-    more = f", {len(reports) - 1} more" if len(reports) > 1 else ""
-    return SubjectSummary("job", job_line(reports[0]), status, text + more)
+    name = "job" if len(reports) == 1 else f"{len(reports)} jobs"
+    return SubjectSummary(name, job_line(reports[0]), status, text)

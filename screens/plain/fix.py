@@ -14,6 +14,7 @@ from ...app.fixes.types import Fix, Place, done_text, editable_place
 from ...app.system.editor import editor_command
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
+from .ranks import choose_job_or_none
 
 if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
@@ -25,7 +26,8 @@ SAFETY_NOTE = {"safe": "", "unsafe": "  (may change behaviour)", "display": "  (
 def offer_fixes(state: WizardState, prompt: Prompt, cause_id: str) -> None:
     """Show the fixes of a cause until the user goes back; apply and prove on request."""
     state.record_navigation("fix", cause_id)
-    flow = state.fix_flow(cause_id)
+    jobs = state.jobs_for_fix(cause_id)
+    flow = state.fix_flow(cause_id, choose_job_or_none(prompt, jobs))
     fixes = flow.build()
     while True:
         prompt.write("", f"Fixes: {flow.cause.title}")

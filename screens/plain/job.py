@@ -11,7 +11,7 @@ from ...app.triage.types import JobReport
 from ..shell.state import WizardState
 from .fix import Changes, fix_lines, show_proof
 from .prompt import Prompt
-from .ranks import show_job
+from .ranks import choose_job, show_job
 
 if TYPE_CHECKING:
     pass
@@ -20,11 +20,13 @@ DEMO_LIMIT_S = 60.0
 
 
 def show_triage(state: WizardState, prompt: Prompt) -> None:
-    """Show the jobs of this machine, and take the verdict into the case."""
+    """Show the jobs of this machine, and take the verdict on the one that the case is about into it."""
     reports = state.reports or []
     for report in reports:
         show_job(prompt, report)
-    record_triage(state, reports)
+    if reports:
+        chosen = choose_job(prompt, reports)
+        record_triage(state, [chosen, *(each for each in reports if each is not chosen)])
 
 
 def record_triage(state: WizardState, reports: list[JobReport]) -> None:

@@ -59,6 +59,15 @@ def choose_job(prompt: Prompt, reports: Sequence[JobReport]) -> JobReport:
     return reports[int(prompt.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
 
 
+def choose_job_or_none(prompt: Prompt, reports: Sequence[JobReport]) -> JobReport | None:
+    """Return the only job, or the one that the user chooses; None if it is none of them."""
+    if len(reports) <= 1:
+        return next(iter(reports), None)
+    rows = [rank_groups.job_title(each) for each in reports]
+    chosen = int(prompt.choose([*rows, "None of these jobs"], {}, "Which job is the fix for? "))
+    return reports[chosen - 1] if chosen <= len(reports) else None
+
+
 def rank_lines(report: JobReport, rank: int) -> list[str]:
     """Return everything known of a rank as lines."""
     row = rank_details.find_row(report, rank)

@@ -20,10 +20,11 @@ from ...app.triage.job_text import hung_job_note, job_line, slow_job_note, slow_
 from ...app.triage.phrases import JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState, is_navigation_event, unfinished_session
-from ..shell.take_text import take_script_path, take_text
+from ..shell.take_text import take_text
 from .fix import offer_fixes
 from .interview import Interview
 from .prompt import PASTE_END, EndOfInput, Prompt, Quit
+from .review import review_path
 
 
 def run_plain(screen: str, state: WizardState, arguments: dict[str, Any]) -> int:
@@ -195,14 +196,13 @@ class PlainWizard:
         self.prompt.write(f"  {sign} {len(good)} more in order", *(f"      {check.title}" for check in good))
 
     def _review(self) -> None:
-        """Review a script, and show the causes that it supports."""
-        typed = self.prompt.ask("Path of your training script: ")
+        """Review a script or a directory, go through its findings, and show the causes that they support."""
+        typed = self.prompt.ask("Path of your training script, or of a directory: ")
         if not typed.strip():
             self.prompt.write("  No script was given.")
             return
         self.state.begin()
-        line = take_script_path(self.state, typed)
-        self.prompt.write("", line)
+        review_path(self.state, self.prompt, typed)
         self.interview.diagnose()
 
     def _search(self, words: str = "") -> None:

@@ -3,6 +3,7 @@
 It holds no widget. The functions that inspect the machine can be replaced, so that a recorded machine can be shown.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
+    from ...app.triage.job_history import JobHistory
     from .proof_run import ProofRun
 
 ProbeRunner = Callable[[list[str], ProbeContext, Intrusiveness], Awaitable[Snapshot]]
 TriageRunner = Callable[[int | None], Awaitable[list[JobReport]]]
+FixKey = tuple[str, str, str, str]  # session, job, cause and fix: a fix of another case is another one
 PROBES_WITH_OWN_SCREEN = ("job", "review")  # probes with a screen of their own
 
 
@@ -43,7 +46,7 @@ class WizardState:
     ) -> None:
         self.options = options
         self.run_probes = run_probes or self._run_probes
-        self.triage = triage or self._triage
+        self._sample_jobs = triage or self._triage
         self.snapshot: Snapshot | None = None
         self.checks: list[Check] = []
         self.reports: list[JobReport] | None = None  # None: not sampled yet
@@ -53,10 +56,11 @@ class WizardState:
         self.timeline: Timeline | None = None  # of the logs of the case
         self.plan_form: dict[str, str] = {}  # fields of the form of the planner, to restore them
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
-        self.proof_runs: dict[tuple[str, str], ProofRun] = {}  # by cause and fix
+        self.proof_runs: dict[FixKey, ProofRun] = {}
+        self.applied_fixes: dict[FixKey, str] = {}  # the ids of the applied ones, to undo them
         self._case: Case | None = None
         self._recorded_jobs: dict[str, JobReport | None] = {}  # by cause, of the session that was resumed
-        self._first_reports: dict[str, JobReport] = {}  # by job id, with the source files as first seen
+        self._history: JobHistory | None = None
 
     @cached_property
     def knowledge(self) -> Knowledge:
@@ -99,8 +103,7 @@ class WizardState:
     @property
     def launch_command(self) -> list[str]:
         """The command line that started the job of the case, or []."""
-        inspected = any(item.source == "job" for item in self.case.evidence)
-        return self.reports[0].job.launcher_command if self.reports and inspected else []
+        return next((each.job.launcher_command for each in self.reports or [] if each.job.id == self.case.job), [])
 
     def recent_logs(self) -> list[Path]:
         """Return the logs that the ranks of this machine's jobs write, and recent ones of the current directory."""
@@ -149,29 +152,38 @@ class WizardState:
         events = session.events if session else []
         return any(event.kind == "proof" and proof_outcome(event) == "proved" for event in events)
 
+    def jobs_for_fix(self, cause: str) -> list[JobReport]:
+        """Return the running jobs that a fix of a cause may be for; of several the user has to choose one."""
+        from ...app.diagnosis.job_of_case import jobs_for_fix
+
+        given = [*logs_of_session(self.case.session), *filter(None, [self.case.script])]
+        return jobs_for_fix(cause, self.reports or [], self.case.job, given, self.timeline)
+
     def fix_flow(
         self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
     ) -> "FixFlow":
-        """Return the fixes of a cause; without a ``report``, for the first job in which the cause was found."""
+        """Return the fixes of a cause for one job and no other: ``report``, else the one that the session recorded.
+
+        Of a job that is not the one of the case, the evidence of the case tells nothing but the machine.
+        """
         from ...app.diagnosis.job_evidence import recorded_job
         from ...app.fixes.flow import FixFlow
 
-        assert self.case.session is not None
-        running = self.reports or []
-        found = report or next((each for each in running if each.verdict.cause == cause), None)
-        if found is None and cause not in self._recorded_jobs:
-            self._recorded_jobs[cause] = recorded_job(self.case.session, cause)
-        recorded = self._recorded_jobs.get(cause) if found is None else None
+        case = self.case
+        assert case.session is not None
+        if report is None and cause not in self._recorded_jobs:
+            self._recorded_jobs[cause] = recorded_job(case.session, cause)
+        is_other = report is not None and bool(case.job) and report.job.id != case.job
         return FixFlow(
             self.knowledge.causes[cause],
             self.knowledge,
-            self.case.session,
+            case.session,
             snapshot=self.snapshot,
-            report=found,
+            report=report if report and report.verdict.cause == cause else None,
             findings=findings,
-            evidence=self.case.evidence,
-            timeline=self.timeline,
-            job=recorded or next(iter(running), None),
+            evidence=[item for item in case.evidence if item.source == "probe"] if is_other else case.evidence,
+            timeline=None if is_other else self.timeline,
+            job=report or self._recorded_jobs.get(cause),
             granted=self.granted,
         )
 
@@ -225,6 +237,18 @@ class WizardState:
         for probe in probes_of_snapshot(found):
             self.case.mark_probed(probe)
 
+    async def triage(self, pid: int | None) -> list[JobReport]:
+        """Sample the job of ``pid``, or all jobs; what earlier samples of this run showed is kept.
+
+        Raises:
+            UserError: As ``triage_jobs``.
+        """
+        from ...app.triage.job_history import JobHistory
+
+        reports = await self._sample_jobs(pid)
+        self._history = self._history or JobHistory()
+        return await asyncio.to_thread(self._history.extend, reports, of_all_jobs=pid is None)
+
     async def _run_probes(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
         from ...app.probes.run_probes import run_probes
 
@@ -235,15 +259,7 @@ class WizardState:
         from ...app.triage.triage import triage_jobs
 
         reports = await triage_jobs(pid=pid, allow=self.options.allow or "reads")
-        return self._with_first_sources([report for report in reports if not is_relaunched(report.job)])
-
-    def _with_first_sources(self, reports: list[JobReport]) -> list[JobReport]:
-        """Return the reports with the source files as they were when each job was first sampled."""
-        from ...app.triage.merge_samples import add_first_sources, keep_first_sources
-
-        first = self._first_reports
-        self._first_reports = {report.job.id: add_first_sources(first.get(report.job.id), report) for report in reports}
-        return [keep_first_sources(first.get(report.job.id), report) for report in reports]
+        return [report for report in reports if not is_relaunched(report.job)]
 
 
 def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
@@ -251,6 +267,12 @@ def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
     head = ("schema", "taken_at", "host", "ddpwizard_version", "failed")
     names = [name for name in snapshot.__struct_fields__ if name not in head and getattr(snapshot, name) is not None]
     return [*names, *snapshot.failed]
+
+
+def logs_of_session(session: Session | None) -> list[str]:
+    """Return the origins of the logs that a session has read, descriptions apart."""
+    rows = [event.data for event in session.events if event.kind == "text"] if session else []
+    return [row["origin"] for row in rows if row["origin"].startswith("/") or not row["words"]]
 
 
 def is_navigation_event(event: SessionEvent) -> bool:

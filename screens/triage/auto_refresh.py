@@ -109,6 +109,7 @@ class AutoRefreshMixin(FindRankMixin):
         return self._pid is not None and not Path(f"/proc/{self._pid}").exists()
 
     def _with_history(self, reports: list[JobReport]) -> tuple[list[JobReport], list[JobReport]]:
+        """Return the reports with the samples of those shown before, and the last reports of jobs that have ended."""
         from ...app.triage.merge_samples import extend_with_earlier_samples
         from ...app.triage.post_mortem import add_deaths_from_logs
 

@@ -61,3 +61,10 @@ def excerpt(where: str, texts: Mapping[str, str], width: int) -> list[Content]:
     path, line = found
     rows = annotated_lines(file_lines(path, texts), {line: ""}, width)
     return [Content(""), safe_content(truncate_middle(relative_to_cwd(path), width), "bold"), *rows] if rows else []
+
+
+def diff_line(line: str) -> Content:
+    """Render a line of a unified diff in the colour of its kind."""
+    if line.startswith(("---", "+++", "@@")):
+        return safe_content(line, "$muted")
+    return safe_content(line, {"+": "$success", "-": "$error"}.get(line[:1], ""))

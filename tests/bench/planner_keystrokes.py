@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from helpers.pseudo_terminal import Terminal
 from measurement import Bar
 
-PLACE = "DDP, FSDP or ZeRO: plan a run"  # on the first screen
+PLACE = "Plan a run"  # on the first screen
 # Typed before the number of a field, in which "delete" then takes them away: each is a measured key. With another
 # number of GPUs the table has other rows. Before each name, how often tab is pressed to get there.
 FIGURES = {"seq_len": (2, "37159264"), "gpus": (1, "162349")}

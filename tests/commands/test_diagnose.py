@@ -132,6 +132,16 @@ def test_text_ends_with_the_fix_and_next_lines_can_be_pasted(tmp_path: Path):
     assert done.returncode in (0, 1), done.stderr
 
 
+def test_nothing_is_asked_once_the_cause_is_clear(tmp_path: Path):
+    log = tmp_path / "run.log"
+    log.write_text(PORT_TAKEN)
+    clear = json.loads(ddpwizard("diagnose", str(log), "--json").stdout)
+    assert clear["causes"][0]["confidence"] >= 0.97 and clear["next"] == []
+    assert "next:" not in ddpwizard("diagnose", str(log)).stdout
+    log.write_text("it hangs on 4 gpus in nccl\n")
+    assert json.loads(ddpwizard("diagnose", str(log), "--json").stdout)["next"] != []
+
+
 def test_directory_means_its_logs(tmp_path: Path):
     (tmp_path / "train.py").write_text("# EADDRINUSE\n")
     (tmp_path / "config.yaml").write_text("address: already in use\n")

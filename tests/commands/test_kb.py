@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.diagnosis.cause_text import cause_lines
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.command import ddpwizard
+from helpers.command import ddpwizard, refused
 
 
 def test_kb_check_accepts_the_built_in_entries():
@@ -85,3 +85,13 @@ def test_explain_lists_the_entries_on_a_term_those_with_it_in_the_title_first():
     shown = json.loads(ddpwizard("explain", "FSDP", "--json").stdout)
     assert [entry["id"] for entry in shown["entries"]] == listed
     assert "unused-parameters" in ddpwizard("explain", "unused", "gradient").stdout
+
+
+def test_list_shows_a_family_or_a_cause_and_suggests_the_nearest_name():
+    family = ddpwizard("kb", "list", "nccl").stdout.splitlines()
+    assert family and all(line.startswith("nccl ") for line in family)
+    assert len(ddpwizard("kb", "list", "nccl", "port-in-use").stdout.splitlines()) == len(family) + 1
+    assert "did you mean nccl" in refused(ddpwizard("kb", "list", "ncl"), 2)
+    assert "did you mean port-in-use" in refused(ddpwizard("kb", "list", "port-in-uze"), 2)
+    assert "kb list shows all" in refused(ddpwizard("kb", "list", "zzzzzz"), 2)
+    assert "did you mean list? ddpwizard kb --help" in refused(ddpwizard("kb", "lst"), 2)

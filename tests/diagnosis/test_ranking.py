@@ -6,11 +6,12 @@ import pytest
 from ddpwizard.app.diagnosis.decision_graph import build_graph, graph_as_dot, graph_as_json
 from ddpwizard.app.diagnosis.next_step import entropy_bits, expected_gain_bits, next_steps
 from ddpwizard.app.diagnosis.ranking import TEMPERATURE, rank_causes, softmax_with_other, weight_table
-from ddpwizard.app.evidence import ONE_PROCESS, Evidence, answer_id, confirmed_id
+from ddpwizard.app.evidence import ONE_PROCESS, Evidence, answer_id, confirmed_id, is_root_error, signature_id
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
 WEIGHTS = weight_table(KNOWLEDGE)
+CRASHED = answer_id("symptom", "crashes")
 
 
 def seen(id_: str, strength: float = 1.0) -> Evidence:
@@ -170,3 +171,32 @@ def test_every_cause_of_the_graph_is_reachable_and_has_a_fix():
         assert {"supports", "fixes", "verifies"} <= relations, cause
     assert len(graph_as_json(graph)["nodes"]) == graph.number_of_nodes()
     assert graph_as_dot(graph).startswith("digraph")
+
+
+NAMED_BY_AN_ERROR = {
+    cause.id: signature_id(cause, index)
+    for cause in KNOWLEDGE.causes.values()
+    for index, signature in enumerate(cause.signatures)
+    if is_root_error(signature_id(cause, index), KNOWLEDGE)
+}
+OF_THE_MACHINE = {
+    cause.id: around
+    for cause in KNOWLEDGE.causes.values()
+    if (around := [id_ for id_ in cause.findings if id_.partition(".")[0] not in ("job", "log", "review")])
+}
+
+
+@pytest.mark.parametrize("cause", sorted(NAMED_BY_AN_ERROR))
+def test_the_error_of_a_log_comes_before_what_the_machine_could_cause(cause: str):
+    crash = [Evidence(NAMED_BY_AN_ERROR[cause], "log", "the error"), Evidence(CRASHED, "answer", "it crashed")]
+    for other, findings in OF_THE_MACHINE.items():
+        first = rank_causes(KNOWLEDGE, WEIGHTS, [*crash, *map(seen, findings)]).causes[0].id
+        assert first != other or first == cause, other
+
+
+def test_the_machine_supports_the_cause_that_the_log_shows():
+    error = Evidence(NAMED_BY_AN_ERROR["shm-too-small"], "log", "the error")
+    alone, both = (rank_causes(KNOWLEDGE, WEIGHTS, [error, *more]) for more in ([], [seen("limits.shm-small")]))
+    assert [found.causes[0].id for found in (alone, both)] == ["shm-too-small"] * 2
+    assert both.causes[0].confidence > alone.causes[0].confidence
+    assert {reason.source for reason in both.causes[0].because} == {"log", "probe"}

@@ -1,12 +1,17 @@
 """The scope of findings: a local job is not judged by the network between nodes, and the job's verdict comes first."""
 
+from pathlib import Path
+
 import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.ranking import rank_causes, weight_table
 from ddpwizard.app.diagnosis.scope import scale_by_scope
-from ddpwizard.app.evidence import Evidence, answer_id, confirmed_id, verdict_id
+from ddpwizard.app.evidence import Evidence, Source, answer_id, confirmed_id, verdict_id
+from ddpwizard.app.triage.triage import evidence_of_report
 from ddpwizard.knowledge.schema import NATS
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.recorded_state import report
+from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
 WEIGHTS = weight_table(KNOWLEDGE)
@@ -80,3 +85,34 @@ def test_a_question_is_asked_only_where_it_fits():
     assert {"when-it-stops", "error-words", "same-place"} <= case.known_answers()
     case.add([Evidence("gpus.none", "probe", "no driver")])
     assert {"gpu-use", "link-measured"} <= case.known_answers()
+
+
+def test_a_job_that_is_still_starting_has_no_cause_yet(tmp_path: Path):
+    base = report(tmp_path)
+    verdict = replace(base.verdict, state="starting", cause=None, culprits=[], findings=[], why="It is starting up.")
+    case = Case(KNOWLEDGE)
+    case.answer("symptom", "hangs")
+    case.add(evidence_of_report(replace(base, verdict=verdict), KNOWLEDGE.findings()))
+    assert case.diagnosis().named(3) == []
+    assert case.diagnosis().other > 0.9
+
+
+def test_the_number_of_nodes_that_a_job_shows_excludes_causes_and_supports_none():
+    def shares(source: Source) -> dict[str, float]:
+        case = Case(KNOWLEDGE)
+        case.answer("symptom", "hangs")
+        case.add([Evidence(answer_id("how-many-nodes", "one"), source, "one node")])
+        return {cause.id: cause.confidence for cause in case.diagnosis().causes}
+
+    shown, answered, none = shares("job"), shares("answer"), Case(KNOWLEDGE)
+    none.answer("symptom", "hangs")
+    before = {cause.id: cause.confidence for cause in none.diagnosis().causes}
+    assert answered["p2p-broken"] > 2 * shown["p2p-broken"], "the user is asked about the symptoms"
+    assert shown["p2p-broken"] < 1.5 * before["p2p-broken"]
+    assert shown["wrong-nic"] < before["wrong-nic"] / 2
+
+
+def test_a_job_that_does_not_start_is_not_asked_when_it_stops():
+    case = Case(KNOWLEDGE)
+    case.answer("symptom", "does-not-start")
+    assert {"when-it-stops", "same-place"} <= case.known_answers()

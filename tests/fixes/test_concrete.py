@@ -329,6 +329,14 @@ def test_first_failure_of_a_log_is_named():
     assert [(place.path, place.line) for place in fix.places] == [("/data/run/train.py", 12)]
 
 
+def test_the_line_of_an_error_is_quoted_as_it_was_when_it_was_raised(tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text("import data\n\n" * 5 + "image = row['image']  # corrected\n" * 5)
+    found = add_to_case(Case(KNOWLEDGE), [source_of_text(LOG.replace("/data/run/train.py", str(script)), "out.log")])
+    place = CaseFacts(FixContext(timeline=found.timeline)).error_place
+    assert place and (place.line, place.text) == (12, 'image = row["image_path"]')
+
+
 def test_claims_of_a_process_do_not_enter_commands(tmp_path: Path):
     report = nested_report(tmp_path)
     job = msgspec.structs.replace(report.job, master="$(touch x):29500; rm -rf /", host="a;b")

@@ -12,6 +12,7 @@ from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSamples, Sample, Verdict
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.synthetic_job import report_of, stack
 from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
@@ -269,3 +270,27 @@ def test_a_line_is_shown_as_the_ranks_run_it(tmp_path: Path):
     path.write_text("# new\n" + RING)
     assert CaseFacts(FixContext(report=found)).line_text(str(path), 4) == "dist.recv(incoming, src=(rank - 1) % world)"
     assert not first(found).patches
+
+
+@pytest.mark.parametrize(
+    ("test", "code"),
+    [
+        ("rank == 0", "dist.all_reduce(x)    # every rank\ndist.broadcast(x, src=1)    # every rank"),
+        ("x.sum() > 0", "flag = torch.tensor(float(bool(x.sum() > 0)), device=device)"),
+    ],
+)
+def test_ranks_in_different_collectives_get_the_branch_of_their_script_first(test: str, code: str) -> None:
+    text = "import torch.distributed as dist\ndef main(rank, x):\n"
+    text += f"    if {test}:\n        dist.all_reduce(x)\n    else:\n        dist.broadcast(x, src=1)\n"
+    found = report_of(text, stack("all_reduce", ("main", 4)), *[stack("broadcast", ("main", 6))] * 2)
+    assert found.verdict.cause == "collective-desync"
+    first, second, *_ = build_fixes(KNOWLEDGE.causes["collective-desync"], FixContext(report=found), KNOWLEDGE)
+    assert f"`{test}`" in first.text and "leads rank 0 to `dist.all_reduce(x)`" in first.text
+    assert "ranks 1, 2 to `dist.broadcast(x, src=1)`" in first.text
+    assert [(place.line, place.label) for place in first.places] == [
+        (3, "the condition"),
+        (4, "rank 0"),
+        (6, "ranks 1, 2"),
+    ]
+    assert first.code.startswith(code)
+    assert second.title == "Let torch name the two calls"

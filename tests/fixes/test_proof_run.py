@@ -133,6 +133,37 @@ def test_a_file_that_is_written_again_with_the_same_text_is_unchanged(job: Path,
     assert result.outcome == "proved", result
 
 
+ABORTS = (
+    FIXED.replace("{", "{{").replace("}", "}}")
+    + """
+import os, sys
+if not os.path.exists({go!r}):
+    sys.stderr.write("terminate called without an active exception\\n")
+    sys.stderr.flush()
+    os.abort()
+"""
+)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_run_that_torch_aborts_at_its_end_is_made_again(ends: bool, job: Path, tmp_path: Path) -> None:
+    go, lines = tmp_path / "go", list[str]()
+    patch = FilePatch(path=str(job / "train.py"), before=BROKEN, after=ABORTS.format(go=str(go)))
+    fix = Fix(id="f", cause="c", title="t", safety="safe", patches=[patch])
+    plan = plan_command_proof("python train.py", fix, session_of(job), job, sys.executable)
+
+    def on_progress(line: str) -> None:
+        lines.append(line)
+        if line.endswith("once more") and ends:
+            go.touch()
+
+    result = asyncio.run(prove_by_run(plan, limit_s=30, progress=on_progress))
+    assert result.outcome == ("proved" if ends else "not shown here"), result
+    assert ("In the run before this one torch aborted a rank" in result.detail) == ends
+    assert ("torch aborted a rank" in result.what) != ends
+    assert sum(line.startswith("starting it again") for line in lines) == (2 if ends else 3)
+
+
 def test_a_proof_is_of_the_files_as_they_were(job: Path) -> None:
     result = prove(job)
     assert result.as_of_now() is result, "the fix is not applied yet"

@@ -20,11 +20,11 @@ from ddpwizard.app.fixes.sandbox import (
     refuse_held_gpus,
     refuse_unread_writers,
     refuse_writes_outside,
-    remove_directory,
     write_limit_problem,
     write_plan,
 )
 from ddpwizard.app.system.subprocesses import run_process
+from ddpwizard.app.system.supervisor import remove_tree
 from ddpwizard.app.triage.types import GpuUse, JobReport
 from helpers.recorded_state import report
 from msgspec.structs import replace
@@ -84,7 +84,7 @@ def test_not_one_byte_changes_outside_of_the_private_file_system(name: str, plac
     assert (done.status, done.log.strip()) == ("ok", "patched"), done.log
     assert state_of(place) == before
     assert not Path("/dev/shm/ddpwizard-test").exists()
-    remove_directory(tmp_path / "run")
+    remove_tree(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

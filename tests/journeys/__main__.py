@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> int:
 
 def run(journey: Journey, directory: Path) -> tuple[Result, str]:
     """Start the job of a journey and walk; return the result and the last screen."""
-    environ = user_environment(directory / "home")
+    exported = journey.job.exported if isinstance(journey.job, Crash) else ()
+    environ = {**user_environment(directory / "home"), **dict(exported)}
     job = directory / "job"
     job.mkdir()
     with failed(journey.job, job, environ) as command:

@@ -18,12 +18,13 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     """A job that ends by itself; what it printed is the log that the user has.
 
     ``directory``: that of its scripts. ``command``: as typed. ``earlier``: the command of a job of the same directory
-    that still runs, and has printed ``trains``.
+    that still runs, and has printed ``trains``. ``exported``: variables of the user's shell, as (name, value).
     """
 
     directory: str
     command: str = "torchrun --standalone --nproc-per-node=2 train.py"
     earlier: str = ""
+    exported: tuple[tuple[str, str], ...] = ()
 
 
 class Journey(msgspec.Struct, frozen=True, kw_only=True):

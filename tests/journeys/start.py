@@ -55,7 +55,8 @@ def failed(job: Hang | Crash, directory: Path, environ: Mapping[str, str]) -> It
 def _earlier_job(command: str, directory: Path) -> Iterator[None]:
     """A job that still trains."""
     program, *rest = shlex.split(command)
-    words = [str(PROGRAMS / program), *rest]
-    with running(words, directory / rest[0], directory, OMP_NUM_THREADS="1") as job:
+    script = next(word for word in rest if word.endswith(".py"))
+    words = [str(PROGRAMS / "python"), *([] if program == "python" else [str(PROGRAMS / program)]), *rest]
+    with running(words, directory / script, directory, OMP_NUM_THREADS="1") as job:
         wait_for(lambda: job.said("trains"), "the earlier job trains")
         yield

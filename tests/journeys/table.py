@@ -2,6 +2,7 @@
 
 from helpers.hang_cases import Hang
 from helpers.hang_jobs import named
+from helpers.jobs import SCRIPTS as REAL_JOBS
 from journey import Crash, Edit, Journey
 from start import SCRIPTS
 
@@ -220,12 +221,12 @@ JOURNEYS: tuple[Journey, ...] = (
     ),
     Journey(
         name="ring",
-        job=own_hang("ring", ready=("local block", 3)),
+        job=named("ring"),
         causes=("p2p-deadlock",),
         at=("# HANG", "dist.send("),
         edits=(
             Edit(
-                "train.py",
+                "ring.py",
                 "    dist.recv(incoming, src=left)  # HANG\n    dist.send(block, dst=right)",
                 lines(
                     "    ops = [dist.P2POp(dist.isend, block, right), dist.P2POp(dist.irecv, incoming, left)]",
@@ -236,13 +237,11 @@ JOURNEYS: tuple[Journey, ...] = (
         ),
     ),
     Journey(
-        name="groups",
-        job=own_hang("groups", ready=("groups are there", 3)),
+        name="moe",
+        job=named("moe"),
         causes=("group-order-cycle",),
         at=("# HANG", "return sorted("),
-        edits=(
-            Edit("train.py", "sorted(own, key=lambda m: (m[0] - self.rank) % dist.get_world_size())", "sorted(own)"),
-        ),
+        edits=(Edit("moe.py", "sorted(own, key=lambda m: (m[0] - self.rank) % dist.get_world_size())", "sorted(own)"),),
     ),
     Journey(
         name="detect",
@@ -351,9 +350,68 @@ JOURNEYS: tuple[Journey, ...] = (
     ),
     Journey(
         name="shapes",
-        job=Crash(directory="shapes"),
+        job=Crash(directory=str(REAL_JOBS / "shapes")),
         causes=("collective-desync",),
         at=("dist.all_reduce(pad(",),
         edits=(Edit("train.py", "(0, rank)", "(0, dist.get_world_size())"),),
+    ),
+    Journey(
+        name="teacher",
+        job=own_hang("teacher", ready=("epoch", 3)),
+        causes=UNDER_RANK_TEST,
+        at=BRANCH,
+        edits=(
+            Edit(
+                "keep.py",
+                lines(
+                    "    if dist.get_rank() != 0:  # BRANCH",
+                    "        return",
+                    '    state = {"model": model.module.state_dict(), "averages": of_all_ranks(model.module)}',
+                ),
+                lines(
+                    "    averages = of_all_ranks(model.module)",
+                    "    if dist.get_rank() != 0:",
+                    "        return",
+                    '    state = {"model": model.module.state_dict(), "averages": averages}',
+                ),
+            ),
+        ),
+    ),
+    Journey(
+        name="heartbeat",
+        job=own_hang("heartbeat", ready=("KeyError", 1)),
+        causes=("rank-died-survivors-wait",),
+        at=("LABELS[name]", "# PEERS"),
+        edits=(Edit("train.py", "LABELS[name])", "LABELS.get(name, 0))"),),
+    ),
+    Journey(
+        name="forked_lock",
+        job=own_hang("forked_lock", ready=("reads", 3)),
+        causes=("dataloader-stall", "python-lock"),
+        at=("# HANG", "DataLoader("),
+        edits=(Edit("train.py", "    begun.wait()\n", "    worker.join()\n"),),
+    ),
+    Journey(
+        name="wrong_nic",
+        job=Crash(directory="wrong_nic", exported=(("GLOO_SOCKET_IFNAME", "ib0"),)),
+        causes=("wrong-nic",),
+        at=("dist.init_process_group(",),
+    ),
+    Journey(
+        name="leftover",
+        job=Crash(
+            directory="leftover",
+            command="torchrun --nproc-per-node=2 --master-port=29513 train.py",
+            earlier="torchrun --nproc-per-node=2 --master-port=29513 train.py 100000000",
+        ),
+        causes=("port-in-use",),
+        at=("dist.init_process_group(",),
+    ),
+    Journey(
+        name="read_only_home",
+        job=Crash(directory="read_only_home", exported=(("HOME", "/sys/fs"),)),
+        causes=("script-error",),
+        at=("CACHE.mkdir(", "Path.home()"),
+        edits=(Edit("train.py", "Path.home() / ", 'Path("cache").absolute() / '),),
     ),
 )

@@ -116,7 +116,7 @@ class Walk:
             self.choose("Yes, apply it")
             self.see("Applied to", limit_s=FIX_S)
             return True
-        if "starts this command" in self.text:  # the command line is the fix
+        if "starts this command" in self.text or "with these variables" in self.text:  # that is the fix
             self._starts_fix = True
             return False
         assert not self._edited, f"no patch, and no edit is known:\n{self.terminal.text}"

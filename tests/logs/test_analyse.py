@@ -83,16 +83,37 @@ class TestFirstFailure:
         text = "".join(raised(rank, f"ValueError: bad shape {rank}") for rank in range(4))
         analysis = of(text + SUMMARY.format(rank=2, code=1, why="x"))
         assert culprit(analysis) == (None, "")
-        assert found(analysis) == {"all-ranks-failed-alike": "/x.log:1", "script-error": "/x.log:1"}
+        assert found(analysis) == {
+            "all-ranks-failed-alike": "/x.log:1",
+            "script-error": "/x.log:1",
+            "failed-on-first-node": "/x.log:17",
+        }
 
     def test_launcher_summary_if_the_rank_logged_no_error(self):
         analysis = of(steps(0, 1) + SUMMARY.format(rank=1, code=-9, why="Signal 9 (SIGKILL) received by PID 4711"))
         assert culprit(analysis) == (1, "11")
-        assert found(analysis) == {"killed-without-error": "/x.log:11"}
+        assert found(analysis) == {"killed-without-error": "/x.log:11", "failed-on-first-node": "/x.log:11"}
 
     def test_launcher_summary_is_ignored_if_that_rank_shows_a_consequence(self):
         closed = raised(0, "RuntimeError: Connection closed by peer")
         assert culprit(of(steps(0, 1) + closed + SUMMARY.format(rank=0, code=1, why="x"))) == (None, "")
+
+    @pytest.mark.parametrize(
+        ("error", "own"),
+        [
+            ("FileNotFoundError: [Errno 2] No such file or directory: 'words.json'", True),
+            ("torch.distributed.DistNetworkError: Connection closed by peer", False),
+            ("RuntimeError: Connection closed by peer", False),
+        ],
+    )
+    def test_type_of_exception_that_tells_a_fault_of_the_rank(self, error: str, own: bool):
+        seen = found(of(steps(0, 1) + raised(1, error) + SUMMARY.format(rank=1, code=1, why="x")))
+        assert ("script-error" in seen, "only-consequences" in seen) == (own, not own)
+
+    @pytest.mark.parametrize(("local", "same"), [(9, True), (1, False)])
+    def test_node_of_the_first_failure(self, local: int, same: bool):
+        summary = SUMMARY.format(rank=9, code=1, why="x").replace("local_rank: 9", f"local_rank: {local}")
+        assert ("failed-on-first-node" in found(of(summary))) == same
 
     def test_rank_that_waits_in_another_collective(self):
         frame = '  File "/site-packages/torch/distributed/distributed_c10d.py", line 9, in {}\n'
@@ -177,7 +198,8 @@ class TestOutOfMemory:
 
 class TestOtherFindings:
     def test_crash_by_signal(self):
-        assert set(found(of(SUMMARY.format(rank=1, code=-11, why="x")))) == {"crashed-by-signal"}
+        seen = found(of(SUMMARY.format(rank=1, code=-11, why="x")))
+        assert set(seen) == {"crashed-by-signal", "failed-on-first-node"}
         assert set(found(of("x.sh: line 3:  4711 Segmentation fault      (core dumped) python a.py"))) == {
             "crashed-by-signal"
         }

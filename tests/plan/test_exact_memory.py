@@ -53,7 +53,10 @@ def shard_bytes(ranks: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "ranks"), [(DDP, 4), (FSDP2, 4)], ids=["ddp", "fsdp2"])
+@pytest.mark.parametrize(
+    ("strategy", "ranks"),
+    [pytest.param(DDP, 4, id="ddp", marks=pytest.mark.calibration), pytest.param(FSDP2, 4, id="fsdp2")],
+)
 def test_states_are_exact_and_the_parts_add_up(strategy: Strategy, ranks: int) -> None:
     seen = tracked(setting(strategy, ranks))
     assert not seen.problem
@@ -159,6 +162,7 @@ CONFIG = """{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidd
 "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 300}"""
 
 
+@pytest.mark.calibration
 @pytest.mark.slow
 def test_a_config_is_built_by_transformers(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)

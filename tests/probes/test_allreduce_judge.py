@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpwizard.app.diagnosis.case import Case
+from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes import allreduce
 from ddpwizard.app.probes.allreduce_judge import RankProgress, all_reduce_verdict, build_bench_rows, parse_exit_codes
 from ddpwizard.app.snapshot import AllreduceSection, Snapshot
+from helpers.built_in_knowledge import built_in_knowledge
 
 TORCHRUN_TABLE = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -121,6 +124,48 @@ def test_last_lines_of_the_ranks_give_the_finding(line: str, finding: str):
     (check,) = allreduce.judge(Snapshot(taken_at=0, host="b", ddpwizard_version="0", allreduce=section))
     assert (check.status, check.finding) == ("fail", f"allreduce.{finding}")
     assert line in check.detail and "[rank0]" not in check.detail
+
+
+def judged(backend: str, **fields: Any) -> Check:
+    section = AllreduceSection(backend=backend, ranks=2, rows=[], load=3.5, cpus=2, **fields)
+    (check,) = allreduce.judge(Snapshot(taken_at=0, host="b", ddpwizard_version="0", allreduce=section))
+    return check
+
+
+WRONG = {
+    "correct": {},
+    "wrong-data": {"verdict": "2 of 4 elements wrong"},
+    "hung": {"verdict": "all 2 ranks were in all-reduce 5", "ended": "hung"},
+    "failed": {"verdict": "rank 0 failed: RuntimeError", "ended": "failed"},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_test_on_cpus_is_no_evidence_about_gpus_and_links(name: str):
+    on_cpus, on_gpus = judged("gloo", **WRONG[name]), judged("nccl", **WRONG[name])
+    assert on_cpus.finding == on_gpus.finding == f"allreduce.{name}"
+    assert on_cpus.evidence() is None and on_gpus.evidence() is not None
+    assert "a load of 3.5 on 2 CPUs" in on_cpus.detail and "nothing of GPUs" in on_cpus.detail
+    assert "nothing of GPUs" not in on_gpus.detail and "NCCL" not in on_cpus.fix
+
+
+def test_shared_memory_and_interfaces_are_the_same_for_every_backend():
+    full = judged("gloo", verdict="rank 0 failed: No space left on device", ended="failed")
+    assert full.evidence() is not None and full.finding == "allreduce.shm-error"
+
+
+def test_a_correct_test_on_cpus_names_no_slow_link():
+    """“Too slow” without a job: the test that ran by itself on a loaded machine made a slow link the first cause."""
+
+    def shares(check: Check | None) -> dict[str, float]:
+        case = Case(built_in_knowledge())
+        case.answer("symptom", "wrong-or-slow")
+        case.answer("area", "speed")
+        case.add(item for item in [check.evidence() if check else None] if item)
+        return {cause.id: cause.confidence for cause in case.diagnosis().causes}
+
+    assert shares(judged("gloo")) == shares(None)
+    assert shares(judged("nccl"))["slow-link"] > shares(None)["slow-link"]
 
 
 def agent() -> Any:

@@ -63,7 +63,7 @@ def test_verdict_of_busy_job(hang: Hang, tmp_path: Path) -> None:
 class TestControls:
     def test_job_that_crashes_leaves_nothing_that_could_be_called_hung(self, tmp_path: Path) -> None:
         script = tmp_path / "shapes.py"
-        script.write_text((SCRIPTS / "shapes.py").read_text())
+        script.write_text((SCRIPTS / "shapes" / "train.py").read_text())
         starter = [sys.executable, "-c", "import subprocess, sys, time; subprocess.run(sys.argv[1:]); time.sleep(600)"]
         with running([*starter, *torchrun(script, 2)], script, tmp_path, OMP_NUM_THREADS="1") as job:
             launcher = wait_for(lambda: _launcher(job.processes()), "the launcher is there")

@@ -129,6 +129,22 @@ def test_review_of_many_findings_in_one_function_is_bounded() -> None:
     assert timed_review(script(f"def main(rank, x):\n{branches}")) < 8
 
 
+def test_names_bound_thousands_of_times_are_not_followed() -> None:
+    assert timed_review(script("x = 1\nif x:\n    x = dist.get_rank()\n" * 8000)) < 15
+
+
+def test_names_defined_by_hundreds_of_names_are_reviewed() -> None:
+    chain = "".join(f"a{at} = a{(at * 7 + 1) % 300} + a{(at * 11 + 3) % 300}\n" for at in range(300))
+    assert timed_review(script(f"{chain}if a0:\n    dist.barrier()\n")) < 8
+
+
+def test_nested_loops_are_bounded_when_a_patch_is_made() -> None:
+    loops = "".join(f"{' ' * (at + 1)}for v{at} in range(9):\n{' ' * (at + 2)}x = v{at}\n" for at in range(60))
+    code = f"loader = DataLoader(d, sampler=DistributedSampler(d))\nfor epoch in range(9):\n{loops}"
+    code += " for batch in loader:\n  model(batch).backward()\n"
+    assert timed_review(script(f"from torch.utils.data import DataLoader, DistributedSampler\n{code}")) < 8
+
+
 def test_chain_of_thousands_of_functions_is_reviewed() -> None:
     chain = "".join(f"def f{at}():\n    f{at - 1}()\n" for at in range(1, 3000))
     assert timed_review(script(f"def f0():\n    dist.barrier()\n{chain}if rank == 0:\n    f2999()\n")) < 8

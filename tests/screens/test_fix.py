@@ -4,13 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import Fix, Place
 from ddpwizard.app.session import Session
+from ddpwizard.app.triage.types import JobReport
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.fix.fix import FixScreen
+from ddpwizard.screens.knowledge.browser import BrowserScreen
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_plain import plain_wizard
 from helpers.recorded_state import RecordedState, patch_fix, report
 from helpers.screen_pilot import frame, shows, until, walk
+from msgspec.structs import replace
 
 SIZE = (80, 24)
 OUTCOME = re.compile(r"(proved in|not shown here:|still there:)")
@@ -51,6 +56,41 @@ async def test_the_result_of_a_proof_is_kept_when_the_page_is_left() -> None:
         await shows(pilot, "Fix 1 of 1", shown[0])
         event = state.case.session and state.case.session.last("proof")
         assert event and event.data["outcome"] == shown[0].removesuffix(":").removesuffix(" in")
+
+
+@walk
+async def test_a_proof_and_an_applied_fix_belong_to_their_case_and_their_fix(tmp_path: Path) -> None:
+    state = RecordedState([report(tmp_path)])
+    cause = "rank-conditional-collective"
+    other = Fix(id="by-hand", cause=cause, title="move the line", safety="display", text="Move it.")
+    async with WizardApp(state).run_test(size=SIZE) as pilot:
+        await shows(pilot, "looks hung")
+
+        async def open_page() -> FixScreen:
+            screen = FixScreen(cause, report(tmp_path))
+            await pilot.app.push_screen(screen)
+            await shows(pilot, "Fix 1 of 1")
+            screen.post_message(FixScreen.FixesBuilt([patch_fix(tmp_path), other]))
+            await shows(pilot, "Fix 1 of 2")
+            return screen
+
+        screen = await open_page()
+        record = AppliedFix(id="1", fix="hoist-collective", cause=cause, at=1.0, paths=[str(tmp_path / "train.py")])
+        await pilot.press("n")
+        await shows(pilot, "Fix 2 of 2")
+        screen.post_message(FixScreen.FilesChanged(patch_fix(tmp_path), "applied", record))
+        await shows(pilot, "Applied to")
+        assert "u undo" not in frame(pilot)
+        await pilot.press("n")
+        await shows(pilot, "Fix 1 of 2", "applied, u undoes it")
+        await pilot.press("escape")
+        await open_page()
+        await shows(pilot, "applied, u undoes it")
+        await pilot.press("escape")
+        state.begin()
+        await open_page()
+        await shows(pilot, "Fix 1 of 2", "Proof: ")
+        assert "applied, u undoes it" not in frame(pilot)
 
 
 def left_at_a_fix() -> Session:
@@ -111,3 +151,45 @@ def test_plain_mode_offers_no_editor_for_a_pasted_text(pasted: bool, tmp_path: P
     assert "What to change:" in done.stdout
     assert ("run.log:2 in your editor" in done.stdout) == (not pasted)
     assert "pasted text:2 in your editor" not in done.stdout
+
+
+@walk
+async def test_a_fix_without_a_job_asks_for_which_of_two_it_is(tmp_path: Path) -> None:
+    reports: list[JobReport] = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        base = report(tmp_path / name)
+        job = replace(base.job, launcher_pid=4711 + len(reports))
+        reports.append(replace(base, observed=replace(base.observed, job=job)))
+    state = RecordedState(reports)
+    state.knowledge = built_in_knowledge()
+    async with WizardApp(state).run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "looks hung")
+        await pilot.app.push_screen(BrowserScreen("rank-conditional-collective"))
+        await pilot.press("f")
+        await shows(pilot, "Which job is the fix for?", "(pid 4711)", "(pid 4712)", "None of these jobs")
+        await pilot.press("2")
+        await shows(pilot, "Fix 1 of", "train.py · 4 ranks")
+        screen = pilot.app.screen
+        assert isinstance(screen, FixScreen) and screen.fix
+        assert {patch.path for patch in screen.fix.patches} == {str(tmp_path / "second" / "train.py")}
+
+
+@walk
+async def test_a_fix_for_none_of_two_jobs_patches_no_file(tmp_path: Path) -> None:
+    base = report(tmp_path)
+    other = replace(base, observed=replace(base.observed, job=replace(base.job, launcher_pid=4712)))
+    state = RecordedState([base, other])
+    state.knowledge = built_in_knowledge()
+    async with WizardApp(state).run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "looks hung")
+        await pilot.app.push_screen(FixScreen("rank-conditional-collective"))
+        await shows(pilot, "Which job is the fix for?")
+        await pilot.press("escape")
+        await shows(pilot, "My job hangs")
+        await pilot.app.push_screen(FixScreen("rank-conditional-collective"))
+        await shows(pilot, "Which job is the fix for?")
+        await pilot.press("3")
+        await shows(pilot, "Fix 1 of")
+        screen = pilot.app.screen
+        assert isinstance(screen, FixScreen) and screen.fix and not screen.fix.patches

@@ -173,6 +173,31 @@ def test_killed_wizard_leaves_no_process(mark: str, births: Path) -> None:
     wait_until(lambda: not marked(mark))
 
 
+SCRATCH_WIZARD = """
+import asyncio, pathlib, sys
+from ddpwizard.app.system.subprocesses import run_process
+command = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
+asyncio.run(run_process(command, limit_s=60, scratch=pathlib.Path(sys.argv[3])))
+"""
+
+
+def test_killed_wizard_leaves_no_scratch_directory(mark: str, births: Path, tmp_path: Path) -> None:
+    scratch, kept = tmp_path / "scratch", tmp_path / "kept"
+    (scratch / "layers" / "work" / "work").mkdir(parents=True)
+    (scratch / "layers" / "work" / "work").chmod(0)  # as the kernel leaves it in an overlay
+    (kept / "closed").mkdir(parents=True)
+    (kept / "closed").chmod(0o500)
+    (scratch / "link").symlink_to(kept / "closed")
+    wizard = subprocess.Popen([sys.executable, "-c", SCRATCH_WIZARD, FAMILY, str(births), str(scratch)])
+    wait_until(lambda: count(births) == 3)
+    assert scratch.is_dir()
+    wizard.kill()
+    wizard.wait()
+    wait_until(lambda: not scratch.exists())
+    wait_until(lambda: not marked(mark))
+    assert (kept / "closed").stat().st_mode & 0o777 == 0o500
+
+
 def supervisor_of(wizard: int) -> int:
     return next(pid for pid in supervisor.descendants(wizard) if b"supervisor.py" in cmdline(pid))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.review.patches.apply_edits import apply_edits
-from ddpwizard.app.training_script.cells import Notebook
+from ddpwizard.app.training_script.cells import Notebook, read_notebook
 from ddpwizard.app.training_script.edits import Edit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,9 +44,14 @@ MIXED = notebook(
 )
 
 
+def own_code(text: str) -> Notebook:
+    """Return the code that a notebook runs itself."""
+    return read_notebook(text, "t.ipynb")[0]
+
+
 def edited(text: str, old: str, new: str) -> str:
     """Return a notebook in which a piece of code is replaced."""
-    read = Notebook(text, "t.ipynb")
+    read = own_code(text)
     at = read.code.index(old)
     after = apply_edits(text, read.edits_of_file([Edit(at, at + len(old), new)]))
     json.loads(after)
@@ -60,7 +65,7 @@ def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
 
 
 def test_lines_of_ipython_and_cells_in_other_languages_are_no_code() -> None:
-    assert Notebook(MIXED, "t.ipynb").code.splitlines() == [
+    assert own_code(MIXED).code.splitlines() == [
         *("pass", "pass", "", "import torch", "x = ('%s'", "%  3)", "pass"),
         *("pass", "if x:", "    pass", "pass"),
         *("y = 1", "z = 'é'"),
@@ -68,7 +73,7 @@ def test_lines_of_ipython_and_cells_in_other_languages_are_no_code() -> None:
 
 
 def test_place_of_a_line_is_its_cell_and_the_line_of_the_file() -> None:
-    read = Notebook(MIXED, "t.ipynb")
+    read = own_code(MIXED)
     place = read.place(read.code.splitlines().index("y = 1") + 1)
     assert (place.cell, place.line) == (6, 1)
     assert MIXED.splitlines()[place.file_line - 1].strip() == '"y = 1\\n",'
@@ -98,7 +103,7 @@ def test_edit_of_a_source_that_is_one_string_and_of_one_line_files() -> None:
 
 def test_line_behind_the_last_one_is_a_line_of_its_own() -> None:
     text = notebook(code(["a = 1"]))
-    read = Notebook(text, "t.ipynb")
+    read = own_code(text)
     end = len(read.code)
     after = apply_edits(text, read.edits_of_file([Edit(end, end, "b = 2\n")]))
     assert json.loads(after)["cells"][0]["source"] == ["a = 1\n", "b = 2"]
@@ -125,16 +130,45 @@ def test_edits_that_cannot_be_made_in_the_file_are_refused() -> None:
 )
 def test_what_is_no_python_notebook_is_refused_with_its_place(text: str, problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        Notebook(text, "t.ipynb")
+        own_code(text)
 
 
 @given(st.lists(st.lists(st.sampled_from(["x = 1", "y = '\\\\'", "# é \u2028", "%ls", ""]), max_size=4), max_size=4))
 def test_every_replaced_line_reads_back(cells: list[list[str]]) -> None:
     text = notebook(*(code("\n".join(lines).splitlines(keepends=True)) for lines in cells))
-    read = Notebook(text, "t.ipynb")
+    read = own_code(text)
     for number, line in enumerate(read.code.split("\n")[:-1], 1):
         assert line in (read.lines[number - 1], "pass")
         if line == "x = 1":
             at = sum(len(each) + 1 for each in read.code.split("\n")[: number - 1])
-            after = Notebook(apply_edits(text, read.edits_of_file([Edit(at, at + 5, "z = 22")])), "t.ipynb")
+            after = own_code(apply_edits(text, read.edits_of_file([Edit(at, at + 5, "z = 22")])))
             assert after.code == read.code[:at] + "z = 22" + read.code[at + 5 :]
+
+
+WRITTEN = notebook(
+    code(["%%writefile train.py\n", "import torch\n", "x = 1\n"]),
+    code("import torch\n!torchrun train.py"),
+    code(["%%writefile -a train.py\n", "y = x\n"]),
+    code(["%%writefile other/model.py\n", "x = 2"]),
+    code("%%writefile notes.md\n# Title"),
+)
+
+
+def test_scripts_that_cells_write_are_read_each_on_its_own() -> None:
+    parts = read_notebook(WRITTEN, "t.ipynb")
+    assert [part.code for part in parts] == ["import torch\npass\n", "\nimport torch\nx = 1\n\ny = x\n", "\nx = 2\n"]
+    assert parts[1].place(5)[:2] == (3, 2)
+    at = parts[1].code.index("y = x")
+    after = apply_edits(WRITTEN, parts[1].edits_of_file([Edit(at, at + 5, "y = 3")]))
+    assert changed_lines(WRITTEN, after) == (['    "y = x\\n"'], ['    "y = 3\\n"'])
+
+
+def test_line_that_names_the_written_file_is_not_changed() -> None:
+    script = read_notebook(WRITTEN, "t.ipynb")[1]
+    with pytest.raises(UserError, match="IPython"):
+        script.edits_of_file([Edit(0, 1, "x = 3\n")])
+
+
+def test_written_script_that_is_no_python_is_refused_with_its_cell() -> None:
+    with pytest.raises(UserError, match=r"t\.ipynb:cell 1:2: not valid Python"):
+        read_notebook(notebook(code("%%writefile a.py\nprint 1")), "t.ipynb")

@@ -1,6 +1,7 @@
 """Successive reports of a job: time without progress adds up, progress resets it."""
 
 import msgspec
+from ddpwizard.app.triage.job_history import JobHistory
 from ddpwizard.app.triage.job_text import problems
 from ddpwizard.app.triage.merge_samples import extend_with_earlier_samples, keep_first_sources
 from ddpwizard.app.triage.types import JobReport, Sample
@@ -31,6 +32,17 @@ def test_time_without_progress_adds_up_over_samples() -> None:
     assert since(found) == [19.0, 19.0]
     assert all(len(seen.samples) == 4 for seen in found.observed.seen), "only the samples that are needed are kept"
     assert (found.verdict.state, found.verdict.culprits) == ("hung", [0])
+
+
+def test_a_screen_that_is_opened_again_goes_on_counting() -> None:
+    history = JobHistory()
+    for at in (1000.0, 1006.0):
+        history.extend([report(at)], of_all_jobs=True)
+    assert since(history.extend([report(1012.0)], of_all_jobs=False)[0]) == [13.0, 13.0]
+    history.extend([], of_all_jobs=False)
+    assert since(history.extend([report(1018.0)], of_all_jobs=True)[0]) == [19.0, 19.0]
+    history.extend([], of_all_jobs=True)
+    assert since(history.extend([report(1024.0)], of_all_jobs=True)[0]) == [1.0, 1.0], "another job with this id"
 
 
 def test_progress_between_two_samples_resets_the_time() -> None:

@@ -288,6 +288,23 @@ def test_rank_that_exits_after_an_error_counts_as_dead() -> None:
     assert (verdict.cause, verdict.culprits) == ("rank-died-survivors-wait", [1])
 
 
+@pytest.mark.parametrize(
+    ("loop", "cause"),
+    [
+        ("for step in range(20):", "rank-died-survivors-wait"),
+        ("for batch in loader:", "uneven-inputs"),
+        ("for step in range(len(data)):", "uneven-inputs"),
+        ("for step in range(20 + rank):", "uneven-inputs"),
+    ],
+)
+def test_rank_that_exits_out_of_a_loop_that_is_as_long_on_every_rank_has_failed(loop: str, cause: str) -> None:
+    reduce = still(stack("all_reduce", ("<module>", 99), ("main", 3)))
+    shutdown = still([StackFrame("_shutdown", f"{STDLIB}/threading.py", 1590)])
+    text = script(loop, "    dist.all_reduce(x)")
+    verdict = judge_job(observation(job(3), {100: reduce, 101: shutdown, 102: reduce}, {SCRIPT: text})).verdict
+    assert (verdict.cause, verdict.culprits) == (cause, [1])
+
+
 def test_each_finding_has_its_own_text() -> None:
     found = {item.id: item for item in evidence_of_report(in_another_order(), built_in_knowledge().findings())}
     assert found["job.collectives-in-another-order"].where == f"{SCRIPT}:2"

@@ -10,6 +10,7 @@ from .limit_wait import limit_wait
 from .nested_collective import move_out_of_condition
 from .pair_exchange import pair_exchange
 from .port_in_script import port_in_script
+from .same_calls import same_calls
 from .same_lock import same_lock
 from .state_dict_prefix import save_unwrapped, strip_prefix
 from .types import RecipeResult
@@ -27,6 +28,7 @@ RECIPES: dict[str, Recipe] = {
     "nested-collective": move_out_of_condition,
     "pair-exchange": pair_exchange,
     "port-in-script": port_in_script,
+    "same-calls": same_calls,
     "same-lock": same_lock,
     "save-unwrapped": save_unwrapped,
     "strip-prefix": strip_prefix,

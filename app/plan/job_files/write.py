@@ -14,6 +14,7 @@ from ...hardware.machine import Machine
 from ...launchers import accelerate, deepspeed, schedulers, torchrun
 from ...system.files import write_atomic
 from ...text.units import GIB, gib_text
+from ...text.yaml_output import render_yaml
 from ..batch_scaling import BatchScaling
 from ..memory.model_states import model_states
 from ..types import TrainingSetup
@@ -191,7 +192,7 @@ def _accelerate(setting: TrainingSetup, machine: Machine, script: str) -> str | 
     head = f"accelerate launch --config_file {accelerate.FILE}{rank} {shlex.quote(script)}"
     if machine.nodes > 1:
         notes.insert(0, f"Run it on each node, with N from 0; replace {HEAD} with the address of the first.")
-    return "".join(f"# {line}\n" for line in [head, *notes]) + accelerate.render_yaml(plain)
+    return "".join(f"# {line}\n" for line in [head, *notes]) + render_yaml(plain)
 
 
 def _accumulation(setting: TrainingSetup) -> list[str]:

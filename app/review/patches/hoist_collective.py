@@ -13,6 +13,7 @@ from ...training_script.collectives import POINT_TO_POINT
 from ...training_script.rank_conditions import UnknownParts
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
 from ..collective_calls import CollectiveCall
+from ..rank_bindings import differs_by_rank, is_under_rank_condition
 from ..rule_context import Patch, Script, no_patch
 from ..side_effects import called_name, is_side_effect, writes_output
 from .hoist_edits import BodyPiece, NoPatch, branch_edits
@@ -140,7 +141,7 @@ class _Hoist:
     def _refuse_what_may_differ(self, test: ast.expr, depth: int = 3) -> None:
         """Refuse if ``test`` may differ between ranks: by the rank, by their data, or by files."""
         for node in ast.walk(test):
-            if isinstance(node, (ast.Name, ast.Attribute)) and self._by_rank(node):
+            if isinstance(node, (ast.Name, ast.Attribute)) and differs_by_rank(self.script, node):
                 raise NoPatch(f"`{ast.unparse(node)}` in a condition is not the same on every rank")
             if isinstance(node, ast.Call) and not SAME_EVERYWHERE.fullmatch(called_name(node)[1]):
                 raise NoPatch(f"`{ast.unparse(node)}` decides, and may differ between ranks")
@@ -149,25 +150,9 @@ class _Hoist:
                     if binding.value is not None and binding.kind == "assign":
                         self._refuse_what_may_differ(binding.value, depth - 1)
 
-    def _by_rank(self, node: ast.expr) -> bool:
-        """Return whether ``node`` was bound under a condition on the rank, or from the rank."""
-        return any(
-            self._guarded(binding.at) or (binding.value is not None and self.script.tests.depends(binding.value))
-            for binding in self.script.names.bindings(node)
-        )
-
     def _only_by_rank(self, name: ast.Name) -> bool:
         bindings = self.script.names.bindings(name)
-        return bool(bindings) and all(self._guarded(binding.at) for binding in bindings)
-
-    def _guarded(self, node: ast.AST) -> bool:
-        """Return whether ``node`` is in a branch of an ``if`` that depends on the rank."""
-        child, parent = node, self.source.parents.get(node)
-        while parent is not None and not isinstance(parent, FUNCTIONS):
-            if isinstance(parent, ast.If) and child is not parent.test and self.script.tests.depends(parent.test):
-                return True
-            child, parent = parent, self.source.parents.get(parent)
-        return False
+        return bool(bindings) and all(is_under_rank_condition(self.script, binding.at) for binding in bindings)
 
     # ---- statements that move
 

@@ -25,7 +25,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _directories(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of("os.makedirs", "os.mkdir", ".mkdir"):
         path = fact.owner if fact.name == ".mkdir" else argument(fact, 0, "name", "path")
-        if not path or not _by_all(reach) or not same_on_ranks(path.key) or {"exist_ok", "**"} & fact.named.keys():
+        if (
+            not path
+            or not script.is_here(reach)
+            or not _by_all(reach)
+            or not same_on_ranks(path.key)
+            or {"exist_ok", "**"} & fact.named.keys()
+        ):
             continue
         if len(fact.values) < (3 if fact.name != "os.mkdir" else 9):
             yield from violation_at(
@@ -33,7 +39,7 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 "every rank makes this directory: for all but the first it exists already, or appears in between",
                 0.75,
-                patch=(lambda fact=fact: _allow_existing(script, fact)) if script.is_here(reach) else None,
+                patch=lambda fact=fact: _allow_existing(script, fact),
             )
 
 
@@ -41,7 +47,7 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*DELETES):
         path = argument(fact, 0, "path")
         ignored = argument(fact, 1, "ignore_errors")
-        if path and ignored is None and _by_all(reach) and same_on_ranks(path.key):
+        if path and ignored is None and script.is_here(reach) and _by_all(reach) and same_on_ranks(path.key):
             message = "every rank deletes this: one of them finds it gone, or deletes what another has just written"
             yield from violation_at(script, reach, message, 0.75)
 

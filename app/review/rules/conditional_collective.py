@@ -13,12 +13,13 @@ from collections.abc import Iterable
 
 from ...training_script.collectives import collective_name
 from ...training_script.rank_conditions import PER_NODE, RANKS, UnknownParts, truth_assignments
-from ...training_script.syntax import nodes_of_body
+from ...training_script.syntax import FUNCTIONS, nodes_of_body
 from ..collective_calls import BranchCondition, CollectiveCall, CollectiveCalls, function_bodies
 from ..patches.hoist_collective import hoist_collective
 from ..rule_context import Patch, Script, Violation, no_patch
 
 FIX = "hoist-collective"
+SERVED = {"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"}
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
@@ -31,6 +32,7 @@ def check(script: Script) -> list[Violation]:
     """Return every place in the script where some ranks enter a collective and others do not."""
     events = CollectiveCalls(script)
     suspects: list[CollectiveCall] = []
+    workers: list[CollectiveCall] = []
     for body in function_bodies(script):
         by_kind: dict[str, list[CollectiveCall]] = defaultdict(list)
         for event in events.of(body):
@@ -38,9 +40,12 @@ def check(script: Script) -> list[Violation]:
                 by_kind[event.kind].append(event)
         for group in by_kind.values():
             divided = [event for event in group if _divides(script, [event])]
+            workers += [event for event in divided if event.protocol or _loops_inside(script, events, event)]
             if divided and _divides(script, divided) and not _paired(script, divided):
                 suspects += [e for e in divided if e.sure and not e.protocol and not _answered(script, events, e)]
-    return _findings(script, _unpaired(script, suspects))
+    served = _served(script) if suspects else set[str]()
+    suspects = [event for event in suspects if event.kind not in served]
+    return _findings(script, _unpaired(script, suspects, workers))
 
 
 def _findings(script: Script, suspects: list[CollectiveCall]) -> list[Violation]:
@@ -135,13 +140,42 @@ def _paired(script: Script, events: list[CollectiveCall]) -> bool:
     return any(set().union(*reached) == everyone and everyone not in reached for reached in _reaches(script, events))
 
 
-def _unpaired(script: Script, suspects: list[CollectiveCall]) -> list[CollectiveCall]:
-    """Drop those that another function of the file pairs with (``__enter__`` and ``__exit__``, send and receive)."""
+def _unpaired(script: Script, suspects: list[CollectiveCall], workers: list[CollectiveCall]) -> list[CollectiveCall]:
+    """Drop those that another function of the file pairs with (``__enter__`` and ``__exit__``, send and receive).
+
+    ``workers`` are calls in loops in which some ranks answer the others: they pair with a call in any function.
+    """
     by_kind: dict[str, list[CollectiveCall]] = defaultdict(list)
     for event in suspects:
         by_kind[event.kind].append(event)
+    for event in workers:
+        if event.kind in by_kind and event not in by_kind[event.kind]:
+            by_kind[event.kind].append(event)
     paired = {kind for kind, events in by_kind.items() if _paired(script, events)}
     return [event for event in suspects if event.kind not in paired]
+
+
+def _loops_inside(script: Script, events: CollectiveCalls, event: CollectiveCall) -> bool:
+    """Return whether the called function has a ``while`` loop in which it may make the collective: a worker's loop."""
+    return event.through is not None and any(
+        isinstance(call, ast.Call) and _may_make(script, events, call, event.kind)
+        for loop in nodes_of_body(event.through)
+        if isinstance(loop, ast.While)
+        for call in nodes_of_body(loop)
+    )
+
+
+def _served(script: Script) -> set[str]:
+    """Return the collectives that a worker receives in an endless loop, in functions that only another file starts."""
+    return {
+        kind
+        for function in (node for node in script.names.scope_of if isinstance(node, FUNCTIONS))
+        if not script.names.arguments.get(function)
+        for loop in nodes_of_body(function)
+        if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
+        for call in nodes_of_body(loop)
+        if isinstance(call, ast.Call) and (kind := collective_name(call, script.names)) in SERVED
+    }
 
 
 def _answered(script: Script, events: CollectiveCalls, event: CollectiveCall) -> bool:

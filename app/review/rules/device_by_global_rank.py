@@ -156,20 +156,69 @@ def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
             continue
         local = _local_rank_at(script, place)
         if local is None:
-            variable = LOCAL_RANK_OF.get(rank.variable or "RANK")
+            variable = LOCAL_RANK_OF.get(rank.variable or _variable_of_group(script))
             if script.names.spawned or variable is None:
                 return no_patch(
                     FIX, "no known launcher sets LOCAL_RANK here: pass the index of the process on its node"
                 )
-            os_, edit = _os_module(script)
-            quote = '"' if _inside_f_string(script, place) != '"' else "'"
-            local = f"int({os_}.environ[{quote}{variable}{quote}])"
+            local, edit = _read_like(script, place, rank, variable)
             edits += [edit] if edit else []
         edits.append(script.source.replace(place, local))
     for edit, (place, _) in zip([e for e in edits if e.start != e.end], places, strict=False):
         if ast.unparse(place).replace('"', "'") != script.source.text[edit.start : edit.end].replace('"', "'"):
             return no_patch(FIX, f"the form of the expression at line {place.lineno} is not supported by the patch")
     return Patch(id=FIX, safety="unsafe", why_unsafe=WHY_UNSAFE, edits=edits)
+
+
+def _variable_of_group(script: Script) -> str:
+    """Return the variable that the rank of the process group is read from: RANK, unless the script passes a rank."""
+    for node in ast.walk(script.source.tree):
+        if isinstance(node, ast.Call) and script.names.qualified(node.func).endswith("init_process_group"):
+            given = call_argument(node, "rank", 4)
+            if given is not None:
+                rank = script.ranks.rank(given)
+                return rank.variable if rank else ""
+    return "RANK"
+
+
+def _read_like(script: Script, place: ast.expr, rank: RankValue, variable: str) -> tuple[str, Edit | None]:
+    """Return code that reads ``variable`` as the script reads its rank, with the same default, and a missing import."""
+    values = [place, *(binding.value for binding in script.names.bindings(place) if binding.value)]
+    quote = "'" if _inside_f_string(script, place) == '"' else '"'
+    for value in values:
+        if key := _key_of_read(value, rank.variable):
+            code = script.source.code(value)
+            at = script.source.start(key) - script.source.start(value)
+            local = f"{code[:at]}{quote}{variable}{quote}{code[at + len(script.source.code(key)) :]}"
+            other = '"' if quote == "'" else "'"
+            return local.replace(other, quote), None
+    os_, edit = _os_module(script)
+    default = next((leaf for leaf in script.names.origins(place) if _is_number(leaf)), None)
+    if default is None:
+        return f"int({os_}.environ[{quote}{variable}{quote}])", edit
+    return f"int({os_}.environ.get({quote}{variable}{quote}, {ast.unparse(default)}))", edit
+
+
+def _key_of_read(value: ast.expr, variable: str) -> ast.expr | None:
+    """Return the name of the variable in ``int(os.environ.get("RANK", 0))`` and its like, or None."""
+    match value:
+        case ast.Call(func=ast.Name(id="int" | "str"), args=[inner], keywords=[]):
+            return _key_of_read(inner, variable)
+        case (
+            ast.Call(
+                func=ast.Attribute(attr="get" | "getenv") | ast.Name(id="getenv"),
+                args=[ast.Constant(value=name) as key, *_],
+            )
+            | ast.Subscript(slice=ast.Constant(value=name) as key)
+        ) if variable and name == variable:
+            return key
+    return None
+
+
+def _is_number(leaf: ast.AST) -> bool:
+    """Return whether ``leaf`` is a whole number: the rank of a run that is not distributed."""
+    operand = leaf.operand if isinstance(leaf, ast.UnaryOp) else leaf
+    return isinstance(operand, ast.Constant) and type(operand.value) is int
 
 
 def _inside_f_string(script: Script, place: ast.expr) -> str:

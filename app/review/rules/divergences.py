@@ -19,10 +19,14 @@ RULES = frozenset(CONFIDENCE)
 
 def check(script: Script, known: list[Violation]) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``RULES``, without the ``known`` violations of ``conditional_collective``."""
+    reported: set[tuple[str, int]] = set()
     for each in script.divergences.found:
+        rule = rule_of(each)
         if not _is_known(script, each, known):
-            rule = rule_of(each)
-            yield rule, _violation(script, rule, each)
+            violation = _violation(script, rule, each)
+            if (rule, violation.line) not in reported:
+                yield rule, violation
+            reported.add((rule, violation.line))
 
 
 def rule_of(found: Divergence) -> str:
@@ -82,7 +86,7 @@ def _violation(script: Script, rule: str, found: Divergence) -> Violation:
         message = (
             f"{event.kind}{where} is reached by some ranks only: {at} keeps the others out ({one} and {other} differ)"
         )
-    certain = event.sure and not found.by & LOCAL and found.rounds != "count"
+    certain = event.sure and found.sure and not found.by & LOCAL and found.rounds != "count"
     return Violation(
         line=site.line,
         column=site.column,

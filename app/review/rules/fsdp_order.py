@@ -1,5 +1,6 @@
 """DW302, DW303 and DW304: what has to be done before or after FSDP wraps a model, and how its gradients are clipped."""
 
+import ast
 from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
@@ -66,10 +67,19 @@ def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
     wraps = {fact.result.key: (at, fact) for at, fact in _wraps(run)}
     for reach, fact in run.of(CHECKPOINTING, ".set_grad_checkpointing", ".gradient_checkpointing_enable"):
         model = argument(fact, 0, "model") if fact.name == CHECKPOINTING else fact.owner
-        if model and model.key in wraps and together(reach, wraps[model.key][0]):
+        if model and model.key in wraps and together(reach, wraps[model.key][0]) and not _without_reentry(fact):
             line = wraps[model.key][1].site.line
             message = f"FSDP wraps the model before (line {line}): checkpoint the activations first, then wrap"
             yield from violation_at(script, reach, message, 0.7)
+
+
+def _without_reentry(fact: Noted) -> bool:
+    """Return whether the checkpointing is the kind that works on wrapped modules as well."""
+    return any(
+        "REENTRANT" in (each.id if isinstance(each, ast.Name) else each.attr).upper()
+        for each in ast.walk(fact.node)
+        if isinstance(each, ast.Name | ast.Attribute)
+    )
 
 
 def _wraps(run: Run) -> Iterator[tuple[Reach, Noted]]:

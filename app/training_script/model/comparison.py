@@ -16,6 +16,7 @@ class Divergence(NamedTuple):
     ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where functions
     were called on the way, outermost first. ``rounds``: they run a loop a different number of times, by its count or
     because one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
+    ``sure``: the event is reached whatever further conditions decide.
     """
 
     first: Event
@@ -26,6 +27,7 @@ class Divergence(NamedTuple):
     ranks: tuple[int, int]
     rounds: Literal["", "count", "left"] = ""
     leaves: Site | None = None
+    sure: bool = True
 
 
 class Comparison:
@@ -66,7 +68,7 @@ class Comparison:
             if a is b and not a.spread & (BY_RANK | LOCAL):
                 return ends
             if a is b:
-                decided, by, assumed = None, 0, {}
+                decided, by = None, 0
             self._visits[id(a), id(b)] += 1
             if self._visits[id(a), id(b)] > MOST_VISITS:
                 return ends
@@ -121,11 +123,11 @@ class Comparison:
                     continue
                 if a.kinds == b.kinds:
                     return ends  # a leader and its workers: both sides communicate by the same kinds of calls
-                self._part(a, b, decided, by, calls)
+                self._part(a, b, decided, by, calls, assumed)
                 return ends
             if isinstance(a, Step) and isinstance(b, Step):
                 if a.event.kind != b.event.kind:
-                    self._part(a, b, decided, by, calls)
+                    self._part(a, b, decided, by, calls, assumed)
                     return ends
                 a, b = a.next, b.next
                 continue
@@ -133,7 +135,7 @@ class Comparison:
                 if a.kind != b.kind:
                     ends.add((a.kind, b.kind))
                 return ends
-            self._part(a, b, decided, by, calls)
+            self._part(a, b, decided, by, calls, assumed)
             return ends
 
     def _arms(
@@ -174,7 +176,7 @@ class Comparison:
     def _settled(self, key: Key, assumed: "dict[Key, bool]") -> Key:
         if key in assumed:
             return self.keys.constant(assumed[key])
-        if key.op in ("not", "and", "or"):
+        if key.op in ("not", "and", "or", "if"):
             return self.keys.make(key.op, *(self._settled(arg, assumed) for arg in key.args))
         return key
 
@@ -206,7 +208,7 @@ class Comparison:
         first, second = self.ranks
         count_a, count_b = self.keys.specialise(a.count, first), self.keys.specialise(b.count, second)
         reached = first_event(a.body)
-        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b)
+        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_of_rank(a.count)
         if reached and not a.free and (differ or count_a.spread & LOCAL):
             self._add_rounds("count", reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls)
             return set()
@@ -222,10 +224,18 @@ class Comparison:
         if rest and not reached and (later := first_event(a.next)):
             site, spread = leaving(a.body, next(iter(rest)))
             if site:
-                found = Divergence(
-                    later[0], None, site, spread, (*calls, *later[1]), (first.rank, second.rank), leaves=site
+                self._add(
+                    Divergence(
+                        later.event,
+                        None,
+                        site,
+                        spread,
+                        (*calls, *later.via),
+                        (first.rank, second.rank),
+                        leaves=site,
+                        sure=later.sure,
+                    )
                 )
-                self._add(found)
         return set()
 
     def _add_rounds(
@@ -233,18 +243,39 @@ class Comparison:
     ) -> None:
         """Add that the ranks run different numbers of rounds."""
         first, second = self.ranks
-        event, via = reached
-        self._add(Divergence(event, None, decided, by, (*calls, *via), (first.rank, second.rank), rounds=how))
+        self._add(
+            Divergence(
+                reached.event,
+                None,
+                decided,
+                by,
+                (*calls, *reached.via),
+                (first.rank, second.rank),
+                rounds=how,
+                sure=reached.sure,
+            )
+        )
 
-    def _part(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]) -> None:
+    def _part(
+        self,
+        a: Node,
+        b: Node,
+        decided: Choice | Loop | None,
+        by: int,
+        calls: tuple[Site, ...],
+        assumed: dict[Key, bool],
+    ) -> None:
         if decided is None or any(isinstance(node, End) and node.kind == "raise" for node in (a, b)):
             return
-        event_a, event_b = first_event(a), first_event(b)
+        event_a, event_b = (
+            first_event(node, lambda choice, rank=rank: self._arms_of(choice, rank, assumed))
+            for node, rank in zip((a, b), self.ranks, strict=True)
+        )
         reached = event_a or event_b
         if reached is None:
             return
-        first, via = reached
-        second = event_b[0] if event_a and event_b else None
+        first = reached.event
+        second = event_b.event if event_a and event_b else None
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
         ended = next((node for node in (a, b) if isinstance(node, End)), None)
@@ -254,11 +285,15 @@ class Comparison:
                 second,
                 decided.site,
                 by,
-                (*calls, *via),
+                (*calls, *reached.via),
                 (self.ranks[0].rank, self.ranks[1].rank),
                 leaves=ended.site if ended and ended.kind != "next" else None,
+                sure=reached.sure,
             )
         )
+
+    def _arms_of(self, choice: Choice, rank: Rank, assumed: dict[Key, bool]) -> list[Node]:
+        return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, rank, assumed), assumed)]
 
     def _add(self, found: Divergence) -> None:
         if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
@@ -297,3 +332,9 @@ UNCERTAIN = {"changing", "one of", "recursive", "deep"}  # values of which not e
 def is_certain(key: Key) -> bool:
     """Return whether all parts of a value are known expressions."""
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def is_of_rank(key: Key) -> bool:
+    """Return whether a value is computed from the rank itself, not only chosen by it."""
+    parts = key.args[1:] if key.op == "if" else key.args
+    return key.op == "rank" or any(is_of_rank(part) for part in parts if isinstance(part, Key))

@@ -58,6 +58,7 @@ class Evaluated:
 
 
 def _functions(module: Module) -> list[FunctionRef]:
+    """Return the functions of a module, the last first: those that call others are mostly below them."""
     found: list[FunctionRef] = []
     for value in list(module.env.values()):
         obj = value.obj
@@ -65,7 +66,7 @@ def _functions(module: Module) -> list[FunctionRef]:
             found.append(obj)
         elif isinstance(obj, ClassRef) and obj.module is module:
             found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
-    return sorted(found, key=lambda each: each.node.lineno)
+    return sorted(found, key=lambda each: -each.node.lineno)
 
 
 def _place(function: FunctionRef) -> Site:

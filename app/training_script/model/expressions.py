@@ -6,13 +6,15 @@ from typing import Any
 
 from ..syntax import last_name
 from .items import Branch, Item, Noted, Rounds
-from .keys import DIFFERS, Key
+from .keys import DIFFERS, LOCAL, Key
 from .library_calls import METHODS, TRANSPARENT
 from .library_effects import LibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
 
+BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
+OF_BRANCHES = {"if", "one of", "changing", "local"}  # values that are None where a branch made them so
 MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
 
 
@@ -36,17 +38,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         found = self.lookup(node.id)
         if found is not None:
             return found
-        if node.id in TRANSPARENT or node.id in (
-            "exit",
-            "quit",
-            "len",
-            "range",
-            "enumerate",
-            "zip",
-            "print",
-            "next",
-            "open",
-        ):
+        if node.id in TRANSPARENT or node.id in BUILTINS:
             return Value(self.keys.make("name", node.id), obj=Library(node.id))
         return self.by_name(node.id) or Value(self.keys.make("name", self.module.path, node.id))
 
@@ -63,10 +55,7 @@ class ExpressionEvaluator(LibraryEvaluator):
             if stored is not None:
                 return stored
         index = self.evaluate(node.slice)
-        place = index.key.value if index.key.is_constant else None
-        if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
-            return owner.obj[place]
-        return Value(self.keys.make("item", owner.key, index.key), owner.facts & CARRIED)
+        return self.item(owner, index.key, node)
 
     def _Slice(self, node: ast.Slice) -> Value:
         parts = [self.evaluate(part) for part in (node.lower, node.upper, node.step)]
@@ -84,6 +73,8 @@ class ExpressionEvaluator(LibraryEvaluator):
                 and right.key is self.keys.none
             ):
                 single = self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
+            if right.key is self.keys.none and left.key.spread & LOCAL and left.key.op not in OF_BRANCHES:
+                single = self.unknown(node).key  # a function returns None or not for the same reason on every rank
             result = single if result is None else self.keys.make("and", result, single)
             left = right
         assert result is not None
@@ -148,6 +139,10 @@ class ExpressionEvaluator(LibraryEvaluator):
         """Return the value behind a branch."""
         if then is other:
             return then
+        if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
+            parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
+            key = self.keys.make("sequence", *(part.key for part in parts))
+            return Value(key, then.facts | other.facts, parts)
         obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
         return Value(self.keys.either(test, then.key, other.key), then.facts | other.facts, obj)
 
@@ -239,16 +234,16 @@ class ExpressionEvaluator(LibraryEvaluator):
     def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         obj, site = callee.obj, self.site(node)
         if isinstance(obj, FunctionRef):
-            return self.call_function(obj, values, named, site)
+            return self.call_function(obj, values, named, site, node.args)
         if isinstance(obj, Bound):
-            return self.call_function(obj.function, [obj.owner, *values], named, site)
+            return self.call_function(obj.function, [obj.owner, *values], named, site, node.args)
         if isinstance(obj, ClassRef):
             return self.instantiate(obj, values, named, site)
         if isinstance(obj, Instance):
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
-                return self.call_function(function, [callee, *values], named, site)
+                return self.call_function(function, [callee, *values], named, site, node.args)
         for role in sorted(callee.facts & METHODS.keys()):
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)

@@ -5,6 +5,7 @@ first to see what a round changes, then with what it may find changed. Nothing o
 """
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from ..rank_names import one_rank_decorator
@@ -13,7 +14,7 @@ from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
 from .keys import DIFFERS, TOUCHED
-from .names import Shared
+from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
@@ -90,6 +91,7 @@ class Evaluation(Shared):
             self.evaluated.add(node)
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
             made.items, self.results[id(made)] = evaluator.run(values, named)
+            made.filled = evaluator.filled
             made.complete = True
             made.wrapped = any(not is_harmless(each) for each in getattr(node, "decorator_list", ()))
         finally:
@@ -158,6 +160,7 @@ class FunctionEvaluator(BranchEvaluator):
     def _bind_parameters(self, node: Any, values: list[Value], named: dict[str, Value]) -> None:
         spec: ast.arguments = node.args
         positional = [*spec.posonlyargs, *spec.args]
+        self.parameters = [each.arg for each in positional]
         defaults = dict(zip([each.arg for each in positional][::-1], spec.defaults[::-1], strict=False))
         defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
         for place, parameter in enumerate((*positional, *spec.kwonlyargs)):
@@ -182,7 +185,9 @@ class FunctionEvaluator(BranchEvaluator):
     def _suggests(self, name: str) -> bool:
         return self.by_name(name) is not None
 
-    def call_function(self, function: FunctionRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
+    def call_function(
+        self, function: FunctionRef, values: Values, named: Named, site: Site, arguments: Sequence[ast.expr] = ()
+    ) -> Value:
         node = function.node
         if isinstance(node, FUNCTIONS):
             for decorator in node.decorator_list:
@@ -190,6 +195,10 @@ class FunctionEvaluator(BranchEvaluator):
                     return Value(self.keys.make("at", *site[:3]))
         summary = self.whole.summary(function, values, named)
         self.items.append(Called(summary, site))
+        if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
+            for argument in (place - len(values) + len(arguments) for place in summary.filled):
+                if 0 <= argument < len(arguments):
+                    self.fill(arguments[argument])
         result = self.whole.results[id(summary)]
         if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (

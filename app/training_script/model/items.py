@@ -71,6 +71,7 @@ class Summary:
         self.items: list[Item] = []
         self.complete = False
         self.wrapped = False  # by a decorator that may keep ranks out
+        self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
 

@@ -170,6 +170,12 @@ class Keys:
                 return inner
             case "if", (Key(op="constant") as test, then, other):
                 return then if test.value else other
+            case "if", (test, then, other):
+                if then is other:
+                    return then
+                if then is self.true and other is self.false:
+                    return test
+                return self.make("not", test) if then is self.false and other is self.true else None
             case (("and" | "or"), (left, right)):
                 if left.is_constant:
                     return right if bool(left.value) == (op == "and") else left

@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, Key
+from .keys import BY_RANK, LOCAL, Key
 from .library_calls import FUNCTIONS, LOCAL_RESULTS, METHODS, RANDOM, TRANSPARENT, TRANSPARENT_METHODS, Effect
 from .names import CARRIED, Named, NameEvaluator, Values
 from .sequences import Event
@@ -15,6 +15,8 @@ from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
+BATCH = "a batch"
+COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
@@ -77,7 +79,12 @@ class LibraryEvaluator(NameEvaluator):
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
-            return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)))
+            if name == "len" and values and is_of_batch(values[0].key):
+                return self.unknown(node)  # loaders give all ranks batches of one size
+            facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+            return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
+        if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
+            return self.attribute(values[0], values[1].key.args[0], node)
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
         if name == "next" and values:
@@ -183,6 +190,8 @@ class LibraryEvaluator(NameEvaluator):
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
+                if name in self.parameters:
+                    self.filled.add(self.parameters.index(name))
             case ast.Attribute(value=inner, attr=name):
                 owner = self.evaluate(inner)
                 if isinstance(owner.obj, Instance):
@@ -202,13 +211,16 @@ class LibraryEvaluator(NameEvaluator):
         """Return what decides the number of rounds over an iterable."""
         if is_elements(iterable.obj) and iterable.key.op == "sequence":
             return self.keys.constant(len(iterable.obj))
-        return self.keys.make("length", iterable.key)
+        key = iterable.key
+        if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
+            return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
+        return self.keys.make("length", key)
 
     def element(self, iterable: Value, node: ast.AST) -> Value:
         """Return what a loop over an iterable gets in a round."""
         key = iterable.key
         if "loader" in iterable.facts or is_loader_by_name(node):
-            return Value(self.keys.local("a batch", *self.site(node)[:3]))
+            return Value(self.keys.local(BATCH, *self.site(node)[:3]))
         if key.op == "enumerate":
             number = Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread & BY_RANK))
             inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)
@@ -229,6 +241,13 @@ class LibraryEvaluator(NameEvaluator):
 
 def _elements(value: Value | None) -> list[Value]:
     return list(value.obj) if value and is_elements(value.obj) else []
+
+
+def is_of_batch(key: Key) -> bool:
+    """Return whether a value is a batch of a loader or a part of one."""
+    while key.op in ("item", "element", "attribute", "changed"):
+        key = key.args[0]
+    return key.op == "local" and key.args[0] == BATCH
 
 
 def is_loader_by_name(node: ast.AST) -> bool:

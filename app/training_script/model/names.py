@@ -1,6 +1,7 @@
 """Values of names and attributes: the one assigned in the program, else the one that the name suggests."""
 
 import ast
+from collections.abc import Sequence
 
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
@@ -13,7 +14,8 @@ from .program import Program
 from .sequences import Site
 from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
 
-CARRIED = frozenset({"graph"})  # facts that a computed value keeps
+CARRIED = frozenset({"graph", "world"})  # facts that a computed value keeps
+BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 # Objects whose attribute ``rank`` is this process's rank.
 OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
 OWNERS |= {
@@ -56,11 +58,15 @@ class NameEvaluator:
         self.path: list[Key] = []  # the conditions of the branches around the statement
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
         self.globals: set[str] = set()
+        self.parameters: list[str] = []
+        self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
 
     # ---- provided by the classes of expressions, statements and functions
 
-    def call_function(self, function: FunctionRef, values: Values, named: Named, site: Site) -> Value:
+    def call_function(
+        self, function: FunctionRef, values: Values, named: Named, site: Site, arguments: Sequence[ast.expr] = ()
+    ) -> Value:
         raise NotImplementedError
 
     def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
@@ -117,7 +123,7 @@ class NameEvaluator:
             last = self.keys.make("binary", "Sub", self.keys.make("world", "global"), self.keys.constant(1))
             return Value(self.keys.make("compare", "Eq", self.keys.rank("global"), last))
         if size := rank_names.world_size(name):
-            return Value(self.keys.make("world", size))
+            return Value(self.keys.make("world", size), BY_WORLD)
         return self.constant(True) if rank_names.is_distributed_flag(name) else None
 
     def named(self, name: str, value: Value) -> Value:
@@ -167,7 +173,21 @@ class NameEvaluator:
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
         facts = owner.facts & CARRIED
-        return Value(self.keys.make("attribute", owner.key, name), facts, Method(owner, name))
+        # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
+        key = self.keys.make("attribute", self.without_rank(owner.key, node), name)
+        return Value(key, facts, Method(owner, name))
+
+    def without_rank(self, key: Key, node: ast.AST) -> Key:
+        """Return a value for something inside of what ``key`` is: it may differ between ranks only as their data do."""
+        return self.unknown(node, Value(key)).key if key.spread & BY_RANK else key
+
+    def item(self, owner: Value, index: Key, node: ast.AST) -> Value:
+        """Return an element of a sequence or a mapping."""
+        place = index.value if index.is_constant else None
+        if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
+            return owner.obj[place]
+        held = self.without_rank(owner.key, node) if index.is_constant else owner.key
+        return Value(self.keys.make("item", held, index), owner.facts & CARRIED)
 
     def _owns_rank(self, node: ast.AST) -> bool:
         owner = last_name(node.value).lower().lstrip("_") if isinstance(node, ast.Attribute) else ""
@@ -178,7 +198,7 @@ class NameEvaluator:
         if name in RANK_SCOPES and (self.qualified(owner).endswith("environ") or name.isupper()):
             return Value(self.keys.rank(RANK_SCOPES[name]))
         if name in WORLD_SIZES or name in LOCAL_WORLD_SIZES:
-            return Value(self.keys.make("world", "local" if name in LOCAL_WORLD_SIZES else "global"))
+            return Value(self.keys.make("world", "local" if name in LOCAL_WORLD_SIZES else "global"), BY_WORLD)
         if not owner.facts and owner.obj is None and rank_names.rank_kind(name):
             return Value(self.keys.rank(rank_names.rank_kind(name) or "global"))
         return None

@@ -4,7 +4,7 @@ A sequence is a graph of nodes, each with what follows it, so that both branches
 node. A sequence without collectives and exits behind a condition is that condition's rest: such conditions vanish.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .keys import BY_RANK, LOCAL, Key
@@ -28,7 +28,12 @@ class Event(NamedTuple):
     sure: bool = True
 
 
-Reached = tuple[Event, tuple[Site, ...]]  # an event and the calls that lead to it
+class Reached(NamedTuple):
+    """The next event, and the calls that lead to it. ``sure``: some event is reached whatever the branches decide."""
+
+    event: Event
+    via: tuple[Site, ...]
+    sure: bool
 
 
 class Node:
@@ -108,24 +113,29 @@ class Call(Node):
         self.body, self.site, self.next, self.via = body, site, following, via
 
 
-def first_event(node: Node) -> Reached | None:
-    """Return the first event that a sequence may reach, in the order of the text, and the calls that lead to it."""
-    pending: list[tuple[Node, tuple[Site, ...]]] = [(node, ())]
+def first_event(node: Node, taken: "Callable[[Choice], Sequence[Node]] | None" = None) -> Reached | None:
+    """Return the first event that a sequence may reach, in the order of the text, and the calls that lead to it.
+
+    ``taken`` gives the arms of a branch that may be taken.
+    """
+    pending: list[tuple[Node, tuple[Site, ...], bool]] = [(node, (), True)]
     seen: set[int] = set()
     while pending:
-        node, via = pending.pop()
+        node, via, sure = pending.pop()
         if id(node) in seen or not node.kinds:
             continue
         seen.add(id(node))
         match node:
             case Step():
-                return node.event, (*via, *node.via)
+                return Reached(node.event, (*via, *node.via), sure)
             case Choice():
-                pending += [(node.other, via), (node.then, via)]
+                arms = taken(node) if taken else (node.then, node.other)
+                sure = sure and all(arm.kinds for arm in arms)
+                pending += [(arm, via, sure) for arm in reversed(arms)]
             case Loop():
-                pending += [(node.next, via), (node.body, via)]
+                pending += [(node.next, via, sure), (node.body, via, sure)]
             case Call():
-                pending += [(node.next, via), (node.body, (*via, *node.via, node.site))]
+                pending += [(node.next, via, sure), (node.body, (*via, *node.via, node.site), sure)]
     return None
 
 

@@ -122,8 +122,8 @@ class StatementEvaluator(ExpressionEvaluator):
                 for place, element in enumerate(elements):
                     if isinstance(element, ast.Starred):
                         element = element.value
-                    part = Value(self.keys.make("item", value.key, self.keys.constant(place)), value.facts)
-                    self.bind(element, known[place] if known else part)
+                    part = self.item(value, self.keys.constant(place), element)
+                    self.bind(element, known[place] if known else part._replace(facts=value.facts))
             case ast.Attribute(value=owner, attr=name):
                 self._store(self.evaluate(owner), name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):

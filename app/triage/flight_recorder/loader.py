@@ -82,7 +82,14 @@ async def read_records(paths: Iterable[str | Path], choose_rank: Chooser | None 
 
 def load_records(paths: Iterable[str | Path], choose_rank: Chooser | None = None) -> Records:
     """``read_records`` for callers without an event loop."""
-    return asyncio.run(read_records(paths, choose_rank))
+    read: list[Records] = []
+
+    async def load() -> None:
+        # Not returned: at its end ``asyncio.run`` builds the repr of the result twice (``signal.getsignal``).
+        read.append(await read_records(paths, choose_rank))
+
+    asyncio.run(load())
+    return read[0]
 
 
 def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:

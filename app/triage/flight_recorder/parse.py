@@ -122,7 +122,7 @@ def parse_dump(
     number = tuple(int(part) for part in re.findall(r"\d{1,9}", dump.version)[:2])
     if number < OLDEST or number[0] > NEWEST_MAJOR:
         raise DumpError(f"dump version {_printable(dump.version)[:20] or 'missing'}: 2.0 to 2.10 can be read")
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+    if not isinstance(entries, list) or not set(map(type, entries)) <= {dict}:
         raise DumpError("not a Flight Recorder dump (its entries are not a list of dictionaries)")
     if len(entries) > MOST_ENTRIES:
         raise DumpError(f"refused: more than {MOST_ENTRIES} entries")

@@ -15,6 +15,7 @@ from .safe_unpickle import DumpError
 SIZE_PER_BYTE = 4  # of dumps of torch: below 2. A reference of two bytes stands for a text or a number of an entry
 SIZE_ALWAYS = 100_000
 SCALARS = {str, int, float, bool, type(None), bytes}
+TEXTS = {str, bytes}
 LISTS = {list, tuple}
 NESTED = 2  # lists of sizes hold lists
 
@@ -67,8 +68,11 @@ class SizeBudget:
     def _take_column(self, column: Sequence[Any]) -> None:
         for _ in range(NESTED + 1):
             kinds = set(map(type, column))
-            if str in kinds or bytes in kinds:
-                self.take(sum(len(each) for each in column if isinstance(each, (str, bytes))))
+            if kinds <= TEXTS:
+                self.take(sum(map(len, column)))
+                return
+            if not kinds.isdisjoint(TEXTS):
+                self.take(sum(len(each) for each in column if type(each) in TEXTS))
             if kinds <= SCALARS:
                 return
             if not kinds <= SCALARS | LISTS:

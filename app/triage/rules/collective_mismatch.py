@@ -32,6 +32,7 @@ from .divergence import (
 )
 from .group_cycle import group_cycle
 from .groups_and_peers import group_of, mutual_waiters, order_by_rank
+from .unequal_calls import unequal_call
 
 EXITED_FIRST = 0.65  # the confidence if as many ranks left a loop as are in it
 COMPARED_PLACES = 8  # the largest groups, if the ranks are at many places
@@ -225,6 +226,15 @@ def same_collective(context: JobContext) -> Verdict | None:
         )
         branch = Branch(chosen, rank_numbers(context.waiting), False) if is_choice else None
         return hang_verdict("group-order-cycle", context.waiting, text, TIED, ["job.groups-in-another-order"], branch)
+    if found := unequal_call(context):
+        who = phrases.ranks_phrase(rank_numbers(found.callers), "call")
+        text = (
+            f"Every rank waits in {phrases.place_text(first)}, but in different calls: {phrases.mid_sentence(who)} "
+            f"{found.collective} under the condition at {phrases.short_place(found.branch.where)}, and the others do "
+            "not. Since then each rank is in a call for which another one does not wait."
+        )
+        findings = ["job.culprit-line-under-rank-test"]
+        return hang_verdict("rank-conditional-collective", found.callers, text, 0.7, findings, found.branch)
     waited = seconds_text(first.row.since_s or 0, whole=True)
     text = (
         f"Every rank waits in {phrases.place_text(first)}, without progress for {waited}. "

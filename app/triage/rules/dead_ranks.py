@@ -6,11 +6,12 @@ from .. import phrases
 from ..rank_activity.rank_state import RankState
 from ..types import ProcessDeath, Verdict
 from .context import INIT, JobContext, at_one_place, hang_verdict, make_verdict, rank_numbers, waiting_sentence
-from .divergence import Branch, deciding_condition, early_exits
+from .divergence import Branch, deciding_condition, early_exits, left_by_error
 
 DEATH_KNOWN = 0.95
 ONLY_ABSENT = 0.75  # the rank may have ended regularly
 FINISHED_EARLY = 0.7
+LEFT_LOOP = 0.7
 
 
 def all_dead(context: JobContext) -> Verdict | None:
@@ -72,6 +73,10 @@ def _exited_before_others(context: JobContext) -> Verdict:
     if (branch and branch.how == "raise") or _printed_traceback(exiting):
         text = f"{who} exiting after an error. {waiting_sentence(waiting)}."
         return hang_verdict("rank-died-survivors-wait", exiting, text, 0.85, ["job.rank-dead"], branch, waiting)
+    if left_by_error(waiting[0], context.sources):
+        text = f"{who} exiting: an error, to be found in its output, ended a loop that is as long on every rank. "
+        text += f"{waiting_sentence(waiting)}."
+        return hang_verdict("rank-died-survivors-wait", exiting, text, LEFT_LOOP, ["job.rank-dead"], branch, waiting)
     in_loop = any(context.sources[frame.path].loops(frame.line) for frame in waiting[0].frames)
     if in_loop and len(exiting) != len(waiting):
         fewer = min(exiting, waiting, key=len)

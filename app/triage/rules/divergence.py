@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import Loop, ScriptFiles
-from ...training_script.loop_bounds import iterates_over_data, loop_bound_conditions
+from ...training_script.loop_bounds import iterates_over_data, loop_bound_conditions, runs_alike_on_all_ranks
 from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
 
@@ -145,6 +145,14 @@ def is_data_loop(place: str, inside: RankState, sources: ScriptFiles) -> bool:
             if f"{frame.path}:{loop.lineno}" == place:
                 return iterates_over_data(loop, scope)
     return True
+
+
+def left_by_error(inside: RankState, sources: ScriptFiles) -> bool:
+    """Return whether only an error leads out of the outermost loop around ``inside`` before all ranks have ended it."""
+    for frame, scope in zip(inside.frames, sources.scopes(inside.frames), strict=True):
+        if loops := sources[frame.path].loops(frame.line):
+            return runs_alike_on_all_ranks(loops[-1], scope)
+    return False
 
 
 def _ended(path: str, loop: Loop) -> tuple[str, str | None]:

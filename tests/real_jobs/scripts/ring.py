@@ -27,6 +27,7 @@ def main():
         out += attention(query, block)
     dist.all_reduce(out)
     print(out.shape)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -256,6 +256,52 @@ CORRECT = {
             else:
                 follow(x)
     """,
+    "a leader that an optimizer calls back": """
+        def step(optimizer, signal, rank):
+            def closure():
+                if rank == 0:
+                    signal.fill_(1)
+                    dist.broadcast(signal, src=0)
+                return loss()
+            if rank == 0:
+                optimizer.step(closure)
+                signal.fill_(0)
+                dist.broadcast(signal, src=0)
+            else:
+                while True:
+                    dist.broadcast(signal, src=0)
+                    if signal.item() == 0:
+                        break
+                    closure()
+    """,
+    "a leader in a class, a worker in a function": """
+        class Leader:
+            def call(self, name):
+                if self.rank == 0:
+                    dist.broadcast_object_list([name], src=0)
+        def answer():
+            while True:
+                name = [None]
+                dist.broadcast_object_list(name, src=0)
+                if name[0] is None:
+                    return
+        def main(rank):
+            if rank != 0:
+                answer()
+                return
+            Leader(rank).call(None)
+    """,
+    "a leader whose workers another file starts": """
+        def call(name, rank):
+            if rank == 0:
+                dist.broadcast_object_list([name], src=0)
+        def answer():
+            while True:
+                name = [None]
+                dist.broadcast_object_list(name, src=0)
+                if name[0] is None:
+                    return
+    """,
     "leader deeper down": """
         class Leader:
             def step(self, x):

@@ -152,6 +152,53 @@ def test_patch_uses_the_variable_that_holds_the_local_rank() -> None:
     assert repaired(code, "DW101") == textwrap.dedent(code).replace("(rank)", "(local_rank)")
 
 
+READ_LIKE = {
+    "a default": ('int(os.environ.get("RANK", 0))', 'int(os.environ.get("LOCAL_RANK", 0))'),
+    "a default as text": ('int(os.getenv("RANK", "0"))', 'int(os.getenv("LOCAL_RANK", "0"))'),
+    "no default": ("int(os.environ['RANK'])", 'int(os.environ["LOCAL_RANK"])'),
+    "one rank without a process group": (
+        "dist.get_rank() if dist.is_initialized() else 0",
+        'int(os.environ.get("LOCAL_RANK", 0))',
+    ),
+    "minus one without a launcher": (
+        'int(os.environ["RANK"]) if "RANK" in os.environ else -1',
+        'int(os.environ.get("LOCAL_RANK", -1))',
+    ),
+    "Slurm": ('int(os.environ.get("SLURM_PROCID", 0))', 'int(os.environ.get("SLURM_LOCALID", 0))'),
+}
+
+
+@pytest.mark.parametrize("name", READ_LIKE)
+def test_patch_keeps_the_default_of_a_run_without_a_launcher(name: str) -> None:
+    rank, local = READ_LIKE[name]
+    before = f"rank = {rank}\ntorch.cuda.set_device(rank)\n"
+    assert repaired(before, "DW101") == f"rank = {rank}\ntorch.cuda.set_device({local})\n"
+
+
+def test_patch_keeps_the_default_in_place_and_in_an_f_string() -> None:
+    code = """
+        device = torch.device(f"cuda:{int(os.environ.get('RANK', 0))}")
+        torch.cuda.set_device(int(os.environ.get("RANK", 0)))
+    """
+    assert repaired(code, "DW101") == textwrap.dedent(code).replace("RANK", "LOCAL_RANK")
+
+
+def test_patch_reads_the_local_rank_of_the_launcher_that_gives_the_rank() -> None:
+    code = """
+        dist.init_process_group("nccl", rank=int(os.environ["SLURM_PROCID"]), world_size=8)
+        torch.cuda.set_device(dist.get_rank())
+    """
+    assert 'set_device(int(os.environ["SLURM_LOCALID"]))' in repaired(code, "DW101")
+
+
+def test_no_patch_if_the_rank_comes_from_nowhere_known() -> None:
+    code = """
+        dist.init_process_group("nccl", rank=args.number, world_size=8)
+        torch.cuda.set_device(dist.get_rank())
+    """
+    assert "no known launcher" in refused(code, "DW101")
+
+
 def test_patch_does_not_use_a_variable_that_may_be_unbound() -> None:
     code = """
         def main(args):

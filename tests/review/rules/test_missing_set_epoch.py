@@ -69,7 +69,117 @@ FIXED = {
                 model(batch).backward()
         """,
         "for epoch in range(10):\n",
-        '    if hasattr(sampler, "set_epoch"):\n        sampler.set_epoch(epoch)\n',
+        "    if sampler is not None:\n        sampler.set_epoch(epoch)\n",
+    ),
+    "a sampler that only distributed runs bind": (
+        """
+        if distributed:
+            sampler = DistributedSampler(dataset)
+            loader = DataLoader(dataset, sampler=sampler)
+        else:
+            loader = DataLoader(dataset, shuffle=True)
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        '    if hasattr(loader.sampler, "set_epoch"):\n        loader.sampler.set_epoch(epoch)\n',
+    ),
+    "a sampler that is deleted": (
+        """
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        del sampler
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        "    loader.sampler.set_epoch(epoch)\n",
+    ),
+    "a loader that may be None": (
+        """
+        loader = None
+        if training:
+            loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            if loader is not None:
+                for batch in loader:
+                    model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        "    if loader is not None:\n        loader.sampler.set_epoch(epoch)\n",
+    ),
+    "a loader that is bound where it is read": (
+        """
+        if training:
+            loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        for epoch in range(10):
+            if training:
+                for batch in loader:
+                    model(batch).backward()
+        """,
+        "    if training:\n        ",
+        "loader.sampler.set_epoch(epoch)\n        ",
+    ),
+    "a function that may return no sampler": (
+        """
+        def sampler_of(dataset):
+            if dist.is_initialized():
+                return DistributedSampler(dataset)
+        sampler = sampler_of(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        "    if sampler is not None:\n        sampler.set_epoch(epoch)\n",
+    ),
+    "a sampler that an exception leaves out": (
+        """
+        try:
+            sampler = DistributedSampler(dataset)
+        except RuntimeError:
+            sampler = None
+        loader = DataLoader(dataset, sampler=sampler)
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        "    if sampler is not None:\n        sampler.set_epoch(epoch)\n",
+    ),
+    "a loader that another function may leave out": (
+        """
+        class Trainer:
+            def setup(self):
+                self.loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+            def close(self):
+                self.loader = None
+            def fit(self):
+                for epoch in range(10):
+                    self.setup_if_needed()
+                    if self.loader:
+                        for batch in self.loader:
+                            self.model(batch).backward()
+        """,
+        "            if self.loader:\n                ",
+        "self.loader.sampler.set_epoch(epoch)\n                ",
+    ),
+    "a sampler that is an attribute": (
+        """
+        class Trainer:
+            def __init__(self, dataset, distributed):
+                self.sampler = DistributedSampler(dataset) if distributed else None
+                self.loader = DataLoader(dataset, sampler=self.sampler)
+            def fit(self):
+                for epoch in range(10):
+                    for batch in self.loader:
+                        self.model(batch).backward()
+        """,
+        "        for epoch in range(10):\n",
+        "            if self.sampler is not None:\n                self.sampler.set_epoch(epoch)\n",
     ),
     "in a trainer": (
         """
@@ -134,7 +244,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_patch_calls_set_epoch_first_in_the_epoch_loop(name: str) -> None:
+def test_patch_calls_set_epoch_where_the_sampler_is_bound(name: str) -> None:
     code, head, inserted = FIXED[name]
     before = DATA + textwrap.dedent(code)
     (finding,) = found(before, "DW203")
@@ -154,9 +264,76 @@ def test_patch_names_an_unused_loop_variable() -> None:
             for batch in loader:
                 model(batch).backward()
     """
-    assert "for epoch_ in range(10):\n    sampler.set_epoch(epoch_)\n" in repaired(
+    assert "for epoch_index in range(10):\n    sampler.set_epoch(epoch_index)\n" in repaired(
         DATA + textwrap.dedent(code), "DW203"
     )
+
+
+LOADER = "loader = DataLoader(dataset, sampler=DistributedSampler(dataset))\n"
+BODY = "    for batch in loader:\n        model(batch).backward()\n"
+SET = "    loader.sampler.set_epoch({})\n"
+COUNTED = {
+    "a loop over what is no number": (
+        f"for epoch in epochs:\n{BODY}",
+        f"for epoch_index, epoch in enumerate(epochs):\n{SET.format('epoch_index')}{BODY}",
+    ),
+    "a loop over pairs": (
+        f"for epoch, rate in schedule:\n{BODY}",
+        f"for epoch_index, (epoch, rate) in enumerate(schedule):\n{SET.format('epoch_index')}{BODY}",
+    ),
+    "a start that ranks disagree on": (
+        f"start = 0\nif dist.get_rank() == 0:\n    start = load()\nfor epoch in range(start, 10):\n{BODY}",
+        "start = 0\nif dist.get_rank() == 0:\n    start = load()\n"
+        f"for epoch_index, epoch in enumerate(range(start, 10)):\n{SET.format('epoch_index')}{BODY}",
+    ),
+    "a counter of tokens": (
+        f"tokens = 0\nwhile tokens < limit:\n{BODY}        tokens += batch.numel()\n",
+        "tokens = 0\nepoch = 0\nwhile tokens < limit:\n"
+        f"{SET.format('epoch')}    epoch += 1\n{BODY}        tokens += batch.numel()\n",
+    ),
+    "a counter that some iterations leave out": (
+        f"done = 0\nwhile done < 10:\n    if skip():\n        continue\n    done += 1\n{BODY}",
+        "done = 0\nepoch = 0\nwhile done < 10:\n"
+        f"{SET.format('epoch')}    epoch += 1\n    if skip():\n        continue\n    done += 1\n{BODY}",
+    ),
+    "a counter that ranks disagree on": (
+        f"e = dist.get_rank()\nwhile e < 10:\n{BODY}    e += 1\n",
+        f"e = dist.get_rank()\nepoch = 0\nwhile e < 10:\n{SET.format('epoch')}    epoch += 1\n{BODY}    e += 1\n",
+    ),
+    "steps that start the loader again": (
+        """batches = iter(loader)
+for step in range(100):
+    try:
+        batch = next(batches)
+    except StopIteration:
+        batches = iter(loader)
+        batch = next(batches)
+    model(batch).backward()
+""",
+        """batches = iter(loader)
+epoch = 0
+for step in range(100):
+    try:
+        batch = next(batches)
+    except StopIteration:
+        epoch += 1
+        loader.sampler.set_epoch(epoch)
+        batches = iter(loader)
+        batch = next(batches)
+    model(batch).backward()
+""",
+    ),
+    "an endless loop": (
+        f"while True:\n{BODY}",
+        f"epoch = 0\nwhile True:\n{SET.format('epoch')}    epoch += 1\n{BODY}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_set_epoch_gets_a_number_that_counts_epochs_alike_on_every_rank(name: str) -> None:
+    before, after = COUNTED[name]
+    assert repaired(DATA + LOADER + before, "DW203") == DATA + LOADER + after
 
 
 TRAIN = "for epoch in range(10):\n    for batch in loader:\n        model(batch).backward()\n"
@@ -276,17 +453,14 @@ def test_samplers_that_need_no_set_epoch_are_not_findings(name: str) -> None:
 
 
 REFUSED = {
-    "an endless loop": (
+    "a loader that may be a list": (
         """
-        def batches(loader):
-            while True:
-                for batch in loader:
-                    yield batch
-        loader = batches(DataLoader(dataset, sampler=DistributedSampler(dataset)))
-        for step in range(1000):
-            model(next(loader)).backward()
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset)) if training else [1, 2]
+        for epoch in range(10):
+            for batch in loader:
+                model(batch).backward()
         """,
-        "does not count epochs",
+        "not accessible in the loop",
     ),
     "a body on the line of its head": (
         """

@@ -114,11 +114,25 @@ def test_a_script_is_reviewed_and_never_read_as_a_log(tmp_path: Path) -> None:
         "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
         "if dist.get_rank() == 0:\n    dist.barrier()\n"
     )
-    for talk in (f"{script}\nh\n9\n{script}\nh\n2\n{script}\nq\n", f"1\n5\n{script}\nd\nq\n"):
+    for talk in (f"{script}\nh\n9\n{script}\nn\nh\n2\n{script}\nq\n", f"1\n5\n{script}\nd\nq\n"):
         done = plain_wizard(allow="reads", stdin=talk)
         assert done.returncode == 0, done.stderr
         assert "train.py: DW401 at line 5" in done.stdout and "A collective that only some ranks reach" in done.stdout
         assert "the text" not in done.stdout
+
+
+def test_findings_of_a_directory_are_gone_through_one_by_one(tmp_path: Path) -> None:
+    before = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+    scripts = [tmp_path / f"{name}.py" for name in "abc"]
+    for script in scripts:
+        script.write_text(before)
+    done = plain_wizard(allow="reads", stdin=f"9\n{tmp_path}\nn\ny\ns\nh\nq\n")
+    assert done.returncode == 0, done.stderr
+    for at, name in enumerate("abc", 1):
+        assert f"{at} of 3  {tmp_path}/{name}.py:3  DW401" in done.stdout
+    assert "-if dist.get_rank() == 0:\n-    dist.barrier()\n+dist.barrier()" in done.stdout
+    assert f"applied hoist-collective (DW401) to {tmp_path}/b.py\n  revert with: ddpwizard undo" in done.stdout
+    assert [script.read_text() == before for script in scripts] == [True, False, True]
 
 
 def test_a_shell_script_is_refused_as_a_log(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ddpwizard.app.triage.flight_recorder.analyse import analyse_records
 from ddpwizard.app.triage.flight_recorder.loader import load_records
 from helpers.flight_recorder_dumps import dump, entry, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.calibration]
 PEER = Path(sys.executable).with_name("torchfrtrace")
 RANKS, ODD = 4, 2
 NAMED = re.compile(r"missing ranks: \{([\d, ]+)\}|Culprit rank (\d+)")

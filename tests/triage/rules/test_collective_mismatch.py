@@ -5,6 +5,7 @@ from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.training_script.line_queries import ScriptFiles
 from ddpwizard.app.triage import phrases
 from ddpwizard.app.triage.rank_activity.rank_state import rank_states
+from ddpwizard.app.triage.types import Verdict
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, sample_at, stack, still, verdict_of
 
@@ -187,3 +188,43 @@ def test_places_text_of_several_places() -> None:
         phrases.places_text(found)
         == "all_reduce at train.py:3 (rank 0), train.py:4 (ranks 1, 2) and train.py:5 (rank 3)"
     )
+
+
+class TestRanksAtOnePlace:
+    """All ranks wait at one line; what they call before it decides whether they are in the same call."""
+
+    LOOP = """
+def main():
+    for step in range(9):
+        loss = ddp(x).sum()
+        {before}
+        loss.backward()  # HERE
+    dist.barrier()
+"""
+    BLAMED = ("if rank == 0 and step % 5 == 0:\n            dist.all_reduce(loss)",)
+    EQUAL = (
+        "dist.all_reduce(loss)",
+        "if rank == 0:\n            print(loss)",
+        "if step == 3:\n            dist.all_reduce(loss)",
+        "if rank == 0:\n            dist.broadcast(a, 0)\n        else:\n            dist.broadcast(b, 0)",
+        "if rank != 0:\n            dist.barrier()\n        load()\n        if rank == 0:\n            dist.barrier()",
+        "if rank < 2:\n            dist.all_reduce(loss, group=pair)",
+        "if rank == 0:\n            dist.send(loss, 1)",
+    )
+
+    def verdict(self, before: str) -> Verdict:
+        text = self.LOOP.format(before=before)
+        (here,) = lines_with(text, "HERE")
+        return verdict_of(text, *[at("backward", here)] * 3)
+
+    @pytest.mark.parametrize("before", BLAMED)
+    def test_a_collective_that_one_rank_calls_before_it_is_blamed(self, before: str) -> None:
+        verdict = self.verdict(before)
+        assert (verdict.cause, verdict.culprits) == ("rank-conditional-collective", [0])
+        assert verdict.branch == f"{SCRIPT}:5" and "in different calls: rank 0 calls all_reduce" in verdict.why
+        assert "network" not in verdict.why
+
+    @pytest.mark.parametrize("before", EQUAL)
+    def test_equal_calls_of_all_ranks_leave_the_network(self, before: str) -> None:
+        verdict = self.verdict(before)
+        assert verdict.cause is None and "check the network" in verdict.why

@@ -54,7 +54,7 @@ def test_recorder_names_the_culprit_if_all_ranks_are_at_one_place() -> None:
     verdict = merged(other_verdict("collective-desync", [2], 0.9, "job.recorder-size-mismatch"), *SAME)
     assert (verdict.state, verdict.cause, verdict.culprits) == ("hung", "collective-desync", [2])
     assert (verdict.where, verdict.collective) == (f"{SCRIPT}:4", "all_reduce")
-    assert verdict.findings == ["job.recorder-size-mismatch"]
+    assert "job.recorder-size-mismatch" in verdict.findings
 
 
 def test_condition_shown_by_the_stacks_stays_the_cause() -> None:

@@ -1,0 +1,86 @@
+"""The review screen: findings one by one with their patch, as ``git add -p`` goes through changes."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.screens.app import WizardApp
+from helpers.recorded_state import RecordedState
+from helpers.screen_pilot import frame, shows, walk
+
+SIZE = (80, 24)
+BARRIER = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+FIXED = "import torch.distributed as dist\ndist.barrier()\n"
+NO_PATCH = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\nelse:\n    print(1)\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with five scripts; the third finding has no patch."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"a": BARRIER, "b": BARRIER, "c": NO_PATCH, "d": BARRIER, "e": "x = 1\n"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def changed(project: Path) -> list[str]:
+    return [path.name for path in sorted(project.glob("*.py")) if path.read_text() == FIXED]
+
+
+@walk
+async def test_findings_are_accepted_and_skipped_one_by_one_and_undone(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4  a.py:3  DW401", "patch hoist-collective, unsafe", "+dist.barrier()", "y accept")
+        await pilot.press("y")
+        await shows(pilot, "2 of 4  b.py:3", "1 accepted, 0 skipped, 3 left")
+        await pilot.press("n")
+        await shows(pilot, "3 of 4  c.py:3", "no patch, the condition has an else branch")
+        assert "y accept  " not in frame(pilot)
+        await pilot.press("y", "n")
+        await shows(pilot, "4 of 4  d.py:3")
+        assert changed(project) == []
+        await pilot.press("y")
+        await shows(pilot, "2 of 4 applied, in 2 files", "applied hoist-collective (DW401) to d.py", "ddpwizard undo")
+        assert changed(project) == ["a.py", "d.py"]
+        assert "n skip  " not in frame(pilot)
+        await pilot.press("u")
+        await shows(pilot, "reverted: 2 files as before", "1 of 4")
+        assert changed(project) == []
+
+
+@walk
+async def test_s_stops_and_writes_what_was_accepted(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4")
+        await pilot.press("n")
+        await shows(pilot, "2 of 4")
+        await pilot.press("y")
+        await shows(pilot, "3 of 4")
+        await pilot.press("s")
+        await shows(pilot, "1 of 4 applied, in 1 file")
+        assert changed(project) == ["b.py"]
+
+
+@walk
+async def test_escape_does_not_drop_accepted_patches_without_a_word(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4")
+        await pilot.press("y")
+        await shows(pilot, "2 of 4")
+        await pilot.press("escape")
+        await shows(pilot, "1 accepted, nothing written: s writes them, escape again leaves")
+        await pilot.press("escape")
+        await shows(pilot, "What is wrong?")
+        assert changed(project) == []
+
+
+@walk
+async def test_stop_without_an_accepted_patch_writes_nothing(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=(60, 20)) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4")
+        await pilot.press("s")
+        await shows(pilot, "Nothing applied: no patch was accepted.")
+        assert changed(project) == []
