@@ -17,6 +17,7 @@ SAVES = {
     ".save_pretrained": (0, "save_directory"),
 }
 COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", "os.replace", "os.rename")
+CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
@@ -31,7 +32,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
         if reach.ranks != ALL:
             continue
         # A function that some call for one rank only is right: the call for all ranks is not.
-        elsewhere = any(each.fact is fact and not each.several for each in run.reached)
+        elsewhere = any(each.fact.site == fact.site and not each.several for each in run.reached)
         here = script.is_here(reach) and not elsewhere
         where = "" if here else f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})"
         yield from violation_at(
@@ -39,7 +40,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
             reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
             f"every rank writes this file{where}: its path is the same on all of them",
             0.85,
-            severity=None if fact.name in SAVES and fact.name != ".save_pretrained" else "warning",
+            severity=None if fact.name in CERTAIN and not _if_missing(reach) else "warning",
             patch=(lambda fact=fact: _guarded(script, run, fact)) if here else None,
         )
 
@@ -80,6 +81,15 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
             continue
         if path and reach.several and same_on_ranks(path.key):
             yield reach, fact
+
+
+def _if_missing(reach: Reach) -> bool:
+    """Return whether a file is written only if some file is not there yet."""
+    return any(
+        part.op in ("call", "local") and str(part.args[0]).endswith(("exists", "is_file", "isfile"))
+        for each in reach.conditions
+        for part in parts(each.test)
+    )
 
 
 def _is_local_rank(test: Key) -> bool:

@@ -15,7 +15,7 @@ MOST_STEPS = 100_000  # expressions and statements evaluated, nodes compared
 
 
 class Root(NamedTuple):
-    """What runs without a call that is known: the statements of the script (no ``function``), or a function of it."""
+    """A start that no call is known of: the statements of the script (no ``function``), or a function of it."""
 
     function: FunctionRef | None
     items: list[Item]

@@ -18,7 +18,6 @@ NOTED_FUNCTIONS = {
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
     *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler"),
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
-    *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     *(
         f"torch.distributed.algorithms._checkpoint.checkpoint_wrapper.{name}"

@@ -35,10 +35,11 @@ OF_RANKS = re.compile(
     r"|ddp|world|device|local|parallel|shard",
     re.IGNORECASE,
 )
+WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
 # Calls that show that several ranks run this.
 SET_UP = {
     *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
-    *("accelerate.Accelerator", "horovod.torch.init", "lightning.Fabric", "lightning.fabric.Fabric"),
+    *("accelerate.Accelerator", "horovod.torch.init"),
     *("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"),
     *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
 }
@@ -290,7 +291,9 @@ class _Way:
 
 
 def _shows_ranks(fact: Noted | Event) -> bool:
-    return fact.name in SET_UP if isinstance(fact, Noted) else not fact.kind.startswith("Trainer.")
+    if isinstance(fact, Noted):
+        return fact.name in SET_UP
+    return not fact.implied or fact.kind.endswith(WRAPPED)
 
 
 def _is_of_ranks(test: Key) -> bool:
