@@ -73,12 +73,17 @@ CONTENT: dict[str, type] = {"answer": _Answer, "truth": _Truth, "text": _Text, "
 
 
 class Session:
-    """The log that is being written. ``events`` equals the content of the file, except for its damaged lines."""
+    """The log that is being written. ``events`` equals the content of the file, except for its damaged lines.
+
+    With ``goes_on`` an event that cannot be written is kept in memory, and ``problem`` has the reason.
+    """
 
     def __init__(self, path: Path, events: list[SessionEvent], damaged: Sequence[int] = ()) -> None:
         self.path = path
         self.events = events
         self.damaged = damaged  # numbers of the lines that were left out
+        self.goes_on = False
+        self.problem = ""
 
     @property
     def id(self) -> str:
@@ -93,11 +98,12 @@ class Session:
         return f"session {self.id}: {count_text(len(self.damaged), 'damaged line')} left out (line {numbers})"
 
     @classmethod
-    def new(cls, **opened: Any) -> "Session":
+    def new(cls, *, goes_on: bool = False, **opened: Any) -> "Session":
         """Start a session in the state directory; its id is the time, to 1/65536 s, so that ids sort by time."""
         now = time.time()
         id_ = time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{int(now % 1 * 0x10000):04x}"
         session = cls(paths.sessions_dir() / f"{id_}.jsonl", [])
+        session.goes_on = goes_on
         session.append("opened", **opened)
         return session
 
@@ -124,16 +130,16 @@ class Session:
         """Append several events of one kind in one write.
 
         Raises:
-            UserError: The state directory cannot be written.
+            UserError: The state directory cannot be written, and the session does not go on without.
         """
         events = [SessionEvent(time.time(), kind, redact.redact_record(msgspec.to_builtins(row))) for row in rows]
         try:
             _append(self.path, b"".join(msgspec.json.encode(event) + b"\n" for event in events))
         except OSError as error:
-            raise UserError(
-                f"cannot write the session file {self.path}: {error.strerror}",
-                "set XDG_STATE_HOME to a directory you can write",
-            ) from error
+            problem = f"cannot write the session file {self.path}: {error.strerror}"
+            if not self.goes_on:
+                raise UserError(problem, "set XDG_STATE_HOME to a directory you can write") from error
+            self.problem = f"this case is not saved: {problem}"
         self.events += events
         return events
 

@@ -81,6 +81,7 @@ class WizardApp(App[int]):
         self.state = state
         self._start, self._arguments = start, arguments
         self._interrupted_at = -QUIT_AGAIN_S
+        self._problem_shown = ""  # why the case cannot be saved
         self.problem: Exception | None = None
         self.ended_by = 0  # the signal that ended the wizard
         self._leaving: asyncio.Future[None] | None = None
@@ -130,8 +131,11 @@ class WizardApp(App[int]):
         """Show a screen on top of the current one; for ``home`` close all screens above it."""
         if place == "home":
             await self.home()
-        else:
-            await self.push_screen(make_screen(place, **arguments))
+            return
+        await self.push_screen(make_screen(place, **arguments))
+        if (problem := self.state.unsaved) and problem != self._problem_shown:
+            self._problem_shown = problem
+            self.current.show_status(problem)
 
     async def back(self) -> None:
         """Return to the screen below; from a first screen other than Home, open Home."""
@@ -204,7 +208,8 @@ class WizardApp(App[int]):
             await self.leave(130)
         else:
             self._interrupted_at = time.monotonic()
-            self.current.show_status("ctrl+c again quits. The session is saved.")
+            saved = "" if self.state.unsaved else " The session is saved."
+            self.current.show_status(f"ctrl+c again quits.{saved}")
 
     def _handle_exception(self, error: Exception) -> None:
         self.problem = error.error if isinstance(error, WorkerFailed) else error  # type: ignore[assignment]

@@ -13,6 +13,7 @@ from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
 from ..diagnosis.given_text import is_python_script
 from ..diagnosis.intake import IntakeResult, add_to_case
+from ..diagnosis.job_of_case import CaseFiles, jobs_of_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
@@ -24,6 +25,7 @@ from ..logs import timeline_chart
 from ..logs.read import find_sources
 from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
+from ..snapshot import Snapshot
 from ..text.json_output import print_json, public_document
 from ..text.progress import ProgressLine
 from ..text.terminal import print_line, print_progress
@@ -66,13 +68,15 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     is_about_training, timeline, logs = _read_into(case, [path for path in paths if path not in scripts], scripts)
     for answer in answers:
         case.answer(*_parse_answer(answer, knowledge))
+    snapshot = None
     if probe:
-        case.add(_inspect(knowledge, [*logs, *scripts], timeline, options))
+        found, snapshot = _inspect(knowledge, CaseFiles(logs, scripts, timeline), options)
+        case.add(found)
     scope = is_about_training or bool(answers) or probe
     diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
     if is_clear(diagnosis):
         diagnosis = msgspec.structs.replace(diagnosis, next=[])
-    context = FixContext(evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
+    context = FixContext(snapshot=snapshot, evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
     fixes = [
         fix
         for cause in (diagnosis.named(1) if diagnosis.in_scope else [])
@@ -140,11 +144,10 @@ def _readable_probes(knowledge: Knowledge) -> list[str]:
     return [id_ for id_, spec in knowledge.probes.items() if spec.intrusiveness == "reads" and spec.findings]
 
 
-def _inspect(knowledge: Knowledge, given: Sequence[str], timeline: Timeline | None, options: Options) -> list[Evidence]:
-    """Return what this machine shows, and the job whose logs or script were given; other jobs are only mentioned."""
+def _inspect(knowledge: Knowledge, files: CaseFiles, options: Options) -> tuple[list[Evidence], Snapshot]:
+    """Return what this machine and the job of the logs and scripts show; other jobs are only mentioned."""
     import asyncio
 
-    from ..diagnosis.job_of_case import jobs_of_case
     from ..probes.context import ProbeContext
     from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
     from ..triage.job_text import other_job_note
@@ -153,15 +156,16 @@ def _inspect(knowledge: Knowledge, given: Sequence[str], timeline: Timeline | No
     granted = options.allow or "reads"
     context = ProbeContext(python=target_python(options), progress=print_progress)
 
-    async def inspect() -> list[Evidence]:
+    async def inspect() -> tuple[list[Evidence], Snapshot]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
-        of_case = jobs_of_case(reports, given, timeline)[:1]
+        of_case = jobs_of_case(reports, files)[:1]
         for report in reports:
             if report not in of_case:
                 print_progress(other_job_note(report))
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
-        return seen + [item for report in of_case for item in evidence_of_report(report, knowledge.findings())]
+        seen += [item for report in of_case for item in evidence_of_report(report, knowledge.findings())]
+        return seen, snapshot
 
     return asyncio.run(inspect())
 

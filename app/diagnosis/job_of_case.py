@@ -1,7 +1,8 @@
 """The running job that a case is about: one of which it has the script or the output, never any job of the machine."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..jobs.script_path import script_of_job
 from ..jobs.types import Job
@@ -12,26 +13,27 @@ from ..triage.types import JobReport
 FileKey = tuple[int, int]  # device and inode: two paths of one file have the same
 
 
-def jobs_of_case(
-    reports: Sequence[JobReport], given: Collection[str], timeline: Timeline | None = None
-) -> list[JobReport]:
-    """Return the jobs whose output or script was ``given``, or whose script the errors of a log name.
+class CaseFiles(NamedTuple):
+    """The logs and scripts that were given in a case, and the timeline of the logs. A pasted log has no file."""
 
-    ``given``: the logs and scripts of the case. Without any, each job may be that of the case.
+    logs: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    timeline: Timeline | None = None
+
+
+def jobs_of_case(reports: Sequence[JobReport], files: CaseFiles) -> list[JobReport]:
+    """Return the jobs whose output or script was given, or whose script the errors of a log name.
+
+    A job that began after the log was written, or runs although the log shows the end of all ranks, is another run of
+    the script. Without any file, each job may be that of the case.
     """
-    if not given:
+    if not files.logs and not files.scripts:
         return list(reports)
-    named = {path for event in _events(timeline) if (path := event.values.get("location", "").rpartition(":")[0])}
-    files = _file_keys(given)
-    return [report for report in reports if _is_of(report.job, files, named)]
+    return [report for report in reports if _is_of(report.job, files)]
 
 
 def jobs_for_fix(
-    cause: str,
-    reports: Sequence[JobReport],
-    inspected: str = "",
-    given: Collection[str] = (),
-    timeline: Timeline | None = None,
+    cause: str, reports: Sequence[JobReport], inspected: str = "", files: CaseFiles | None = None
 ) -> list[JobReport]:
     """Return the running jobs that a fix of a cause may be for. It is for one of them: of several, the user chooses.
 
@@ -39,17 +41,32 @@ def jobs_for_fix(
     """
     with_cause = [report for report in reports if report.verdict.cause == cause]
     if not inspected:
-        return jobs_of_case(with_cause or reports, given, timeline)
+        return jobs_of_case(with_cause or reports, files or CaseFiles())
     own = [report for report in reports if report.job.id == inspected]
     if not own or own[0].verdict.cause == cause:
         return own
     return [*own, *(report for report in with_cause if report not in own)]
 
 
-def _is_of(job: Job, files: set[FileKey], named: set[str]) -> bool:
-    """Return whether a job runs or writes one of the files, or those ``named`` in its output."""
-    there = [str(Path(process.cwd) / path) for process in job.processes[:1] for path in named]
-    return not _file_keys([script_of_job(job), *map(str, log_files(job))]).isdisjoint(files | _file_keys(there))
+def _is_of(job: Job, files: CaseFiles) -> bool:
+    if not _file_keys(map(str, log_files(job))).isdisjoint(_file_keys(files.logs)):
+        return True
+    events = list(_events(files.timeline))
+    if any(event.kind == "summary" for event in events):
+        return False
+    written_at = max((at for path in files.logs if (at := _modified_at(path))), default=None)
+    if written_at is not None and written_at < max((process.started_at for process in job.processes), default=0.0):
+        return False
+    places = (event.values.get("location", "").rpartition(":")[0] for event in events)
+    named = [str(Path(process.cwd) / path) for path in {*filter(None, places)} for process in job.processes[:1]]
+    return not _file_keys([script_of_job(job)]).isdisjoint(_file_keys([*files.scripts, *named]))
+
+
+def _modified_at(path: str) -> float | None:
+    try:
+        return Path(path).stat().st_mtime
+    except (OSError, ValueError):
+        return None
 
 
 def _file_keys(paths: Iterable[str]) -> set[FileKey]:
@@ -65,6 +82,7 @@ def _file_keys(paths: Iterable[str]) -> set[FileKey]:
 
 
 def _events(timeline: Timeline | None) -> Iterator[TimelineEvent]:
-    for attempt in timeline.attempts if timeline else []:
+    """Yield the events of the last attempt."""
+    for attempt in timeline.attempts[-1:] if timeline else []:
         yield from (event for track in attempt.tracks for event in track.events)
         yield from attempt.shared

@@ -36,7 +36,7 @@ from .sandbox import (
     write_plan,
 )
 from .state_before import FAILED, CheckResult, check_result
-from .watch_relaunch import MARK, Progress, RunResult, wait_until_gone, watch
+from .watch_relaunch import MARK, NAME_SIGNALS, Progress, RunResult, wait_until_gone, watch
 
 MOST_ABORTED = 2  # runs that torch aborted at their end, before that is the result
 NOT_PROBES = ("job", "review")  # values of a cause's ``verify`` that are not probes of this machine
@@ -143,7 +143,7 @@ async def _run_once(
     task: asyncio.Task[ProcessOutcome] | None = None
     try:
         relaunch, command = await _isolate(plan, directory, report_progress)
-        environ = {**offline_environment(relaunch.environ, relaunch.cwd), MARK: mark}
+        environ = {**offline_environment(relaunch.environ, relaunch.cwd), **NAME_SIGNALS, MARK: mark}
         report_progress("starting it again: " + " ".join(relaunch.command))
         task = asyncio.ensure_future(
             run_process(command, limit_s=limit_s, env=environ, cwd=relaunch.cwd, scratch=directory)

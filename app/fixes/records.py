@@ -58,7 +58,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
 def stored_records(home: Path) -> list[StoredRecord]:
     """Return the records, oldest first; a damaged one has its place by the time in its name."""
     found: list[tuple[int, float, str, StoredRecord]] = []
-    for folder in sorted(home.iterdir()):
+    for folder in sorted(home.iterdir()) if home.is_dir() else []:
         if (folder / RECORD).exists():
             record = load_record(folder)
             number = record.number if record else max((item[0] for item in found), default=0)
@@ -140,7 +140,7 @@ def remove_directories(paths: Sequence[str]) -> None:
 
 def clean_after_kill(home: Path) -> None:
     """Remove the temporary files of an apply or undo that was killed, and backups without a record. Needs the lock."""
-    for folder in home.iterdir():
+    for folder in home.iterdir() if home.is_dir() else []:
         if folder.is_dir() and not (folder / RECORD).exists():
             forget_record(folder, [])
     for stored in stored_records(home):

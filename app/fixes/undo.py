@@ -1,12 +1,15 @@
 """Undo applied fixes. A file that is neither as the fix left it nor as it was before is never touched."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from ..errors import UserError
+from ..system import paths
 from ..system.atomic_files import FileWrite, backup_lock, write_all
 from ..system.files import content_digest
 from ..system.paths import relative_to_cwd
@@ -47,7 +50,7 @@ def undo_fix(id_: str | None = None) -> AppliedFix:
     Raises:
         UserError: There is none, it was undone already, or a file changed since. No file is changed then.
     """
-    with backup_lock() as home:
+    with _backups() as home:
         clean_after_kill(home)
         folder, record = _find(home, id_)
         write_all(_reverse_all(home, folder, record))
@@ -62,7 +65,7 @@ def preview_undo(id_: str | None = None) -> UndoPreview:
     Raises:
         UserError: As ``undo_fix``.
     """
-    with backup_lock() as home:
+    with _backups() as home:
         folder, record = _find(home, id_)
         writes = _reverse_all(home, folder, record)
     shown = [
@@ -77,8 +80,22 @@ def applied_fixes() -> list[ListedFix]:
     Raises:
         UserError: The state directory cannot be written.
     """
-    with backup_lock() as home:
+    with _backups() as home:
         return [_listed(stored) for stored in reversed(stored_records(home))]
+
+
+@contextmanager
+def _backups() -> Iterator[Path]:
+    """Yield the locked directory of backups; one that is not there and cannot be made has no record.
+
+    Raises:
+        UserError: It cannot be locked.
+    """
+    home = paths.backups_dir()
+    with suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with backup_lock() if home.is_dir() else nullcontext(home) as home:
+        yield home
 
 
 def _listed(stored: StoredRecord) -> ListedFix:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..jobs import discover
 from ..jobs.types import Job
+from ..logs.tracebacks import LIBRARY
 from ..session import Outcome
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome
@@ -46,6 +47,14 @@ LAST_LINES = 6
 # process (torch 2.13, pytorch pull request 179291).
 ABORTED_AT_EXIT = "terminate called without an active exception"
 ERROR_OF_SCRIPT = "Traceback (most recent call last)"
+# What faulthandler prints of the thread in which a signal ended the process.
+NAME_SIGNALS = {"PYTHONFAULTHANDLER": "1"}
+FATAL_HEAD = "Fatal Python error: "
+FATAL = re.compile(
+    FATAL_HEAD + r"(?P<what>[^\n]{1,80})\n(?:[^\n]{0,300}\n){0,200}?"
+    r"Current thread [^\n]{0,100}\n(?P<stack>(?: +File [^\n]{1,1000}\n)+)"
+)
+FATAL_FRAME = re.compile(r' +File "(?P<file>[^"\n]+)", line (?P<line>\d+) in ')
 
 
 class RunResult(NamedTuple):
@@ -128,7 +137,20 @@ def _result_of(outcome: ProcessOutcome, check: ProgressCheck | None, ranks: int)
     if ABORTED_AT_EXIT in outcome.log and ERROR_OF_SCRIPT not in outcome.log.partition(ABORTED_AT_EXIT)[0]:
         what = "torch aborted a rank while Python was exiting: a thread of gloo still ran, a fault of torch"
         return RunResult("not shown here", what, printed, outcome.code, aborted_at_exit=True)
-    return RunResult("not shown here", f"the job ended with code {outcome.code}", printed, outcome.code)
+    ended = f"the job ended with code {outcome.code}"
+    if crash := crash_of_signal(outcome.log):
+        ended, printed = f"{ended}: {crash}", last_lines(outcome.log[: outcome.log.index(FATAL_HEAD)])
+    return RunResult("not shown here", ended, printed, outcome.code)
+
+
+def crash_of_signal(log: str) -> str:
+    """Return the signal that ended a rank and its line of the user's code, as ``Segmentation fault at train.py:31``."""
+    found = FATAL.search(log)
+    frames = FATAL_FRAME.findall(found["stack"]) if found else []
+    own = next(((file, line) for file, line in frames if not LIBRARY.search(file)), None)
+    if found is None or own is None:
+        return ""
+    return f"{found['what']} at {phrases.short_place(f'{own[0]}:{own[1]}')}"
 
 
 def _progress_text(check: ProgressCheck, job: Job, ranks: int, ran_s: float, steady_s: float) -> str:

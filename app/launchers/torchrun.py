@@ -16,7 +16,9 @@ ASSUMED_NODES = 2
 
 def advice_only(what: str) -> GeneratedFix:
     """Return text alone: what a generator needs, and how to get it."""
-    return GeneratedFix(text=f"To write this, {what} must be known: run ddpwizard doctor first.")
+    return GeneratedFix(
+        text=f"To write this, {what} must be known: run ddpwizard, or ddpwizard diagnose with --probe, on that machine."
+    )
 
 
 def torchrun_line(machine: Machine, target: list[str]) -> str:

@@ -91,7 +91,8 @@ class PlainWizard:
         if self.state.proved:
             self.state.close()
         elif session:
-            self.prompt.show_progress(f"session {session.id} is kept: ddpwizard sessions resume {session.id}")
+            kept = f"session {session.id} is kept: ddpwizard sessions resume {session.id}"
+            self.prompt.show_progress(session.problem or kept)
 
     # -- Home
 
@@ -169,6 +170,8 @@ class PlainWizard:
 
     def _begin_case(self, symptom: Symptom) -> None:
         case = self.state.begin()
+        if self.state.unsaved:
+            self.prompt.write(f"  {self.prompt.status_sign('warn')} {self.state.unsaved}")
         for question, answer in symptom.answers.items():
             case.answer(question, answer)
         if symptom.id in WITH_LOG:

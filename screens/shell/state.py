@@ -69,8 +69,13 @@ class WizardState:
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each entry of a team that is invalid and left out."""
-        return left_out_lines(self.knowledge)
+        """A line for each entry of a team that is invalid and left out, and for a case that cannot be saved."""
+        return [*filter(None, [self.unsaved]), *left_out_lines(self.knowledge)]
+
+    @property
+    def unsaved(self) -> str:
+        """The reason why the session of the case cannot be written, or ""."""
+        return self._case.session.problem if self._case and self._case.session else ""
 
     @property
     def granted(self) -> Intrusiveness:
@@ -93,7 +98,7 @@ class WizardState:
 
     def begin(self) -> Case:
         """Begin a new case that contains the last snapshot."""
-        session = Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
+        session = Session.new(goes_on=True, argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
         self.in_scope, self.timeline, self._recorded_jobs = True, None, {}
         if self.snapshot:
@@ -119,6 +124,7 @@ class WizardState:
             UserError: There is no such session.
         """
         session = Session.load(id_)
+        session.goes_on = True
         self._case = Case(self.knowledge, session)
         self._recorded_jobs = {}
         self.timeline = last_timeline(session)
@@ -154,10 +160,11 @@ class WizardState:
 
     def jobs_for_fix(self, cause: str) -> list[JobReport]:
         """Return the running jobs that a fix of a cause may be for; of several the user has to choose one."""
-        from ...app.diagnosis.job_of_case import jobs_for_fix
+        from ...app.diagnosis.job_of_case import CaseFiles, jobs_for_fix
 
-        given = [*logs_of_session(self.case.session), *filter(None, [self.case.script])]
-        return jobs_for_fix(cause, self.reports or [], self.case.job, given, self.timeline)
+        scripts = [self.case.script] if self.case.script else []
+        files = CaseFiles(logs_of_session(self.case.session), scripts, self.timeline)
+        return jobs_for_fix(cause, self.reports or [], self.case.job, files)
 
     def fix_flow(
         self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()

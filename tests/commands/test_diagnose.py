@@ -142,6 +142,16 @@ def test_nothing_is_asked_once_the_cause_is_clear(tmp_path: Path):
     assert json.loads(ddpwizard("diagnose", str(log), "--json").stdout)["next"] != []
 
 
+def test_the_fix_uses_the_machine_that_was_probed(tmp_path: Path):
+    log = tmp_path / "run.log"
+    log.write_text(PORT_TAKEN)
+    (unknown, known) = (
+        json.loads(ddpwizard("diagnose", str(log), *more, "--json").stdout)["fix"] for more in ([], ["--probe"])
+    )
+    assert "must be known" in unknown["text"] and "--probe" in unknown["text"]
+    assert "must be known" not in known["text"] and known["commands"]
+
+
 def test_directory_means_its_logs(tmp_path: Path):
     (tmp_path / "train.py").write_text("# EADDRINUSE\n")
     (tmp_path / "config.yaml").write_text("address: already in use\n")

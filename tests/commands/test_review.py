@@ -21,7 +21,8 @@ from helpers.command import ddpwizard, loaded_modules, refused
 
 ROOT = Path(__file__).parent.parent.parent
 FOUND = [(21, "DW401"), (28, "DW101"), (29, "DW201"), (32, "DW203"), (41, "DW401")]
-FIELDS = ["rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence", "fix"]
+FIELDS = ["rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence"]
+FIELDS += ["branch", "fix"]
 
 
 @pytest.fixture

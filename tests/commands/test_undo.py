@@ -78,3 +78,11 @@ def test_unknown_id_is_a_usage_error(applied: AppliedFix) -> None:
     line = refused(ddpwizard("undo", "nowhere"), 2)
     assert "no apply with the id 'nowhere'" in line
     assert applied.id in line
+
+
+def test_without_a_state_directory_nothing_was_applied():
+    nowhere = {"XDG_STATE_HOME": "/proc/no-such-directory"}
+    listed = ddpwizard("undo", "--list", env=nowhere)
+    assert (listed.returncode, listed.stdout) == (0, "")
+    assert "no fix was applied yet" in listed.stderr
+    assert "nothing to revert" in refused(ddpwizard("undo", env=nowhere), 2)

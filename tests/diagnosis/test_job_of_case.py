@@ -9,7 +9,7 @@ import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.diagnosis.job_evidence import add_triage
-from ddpwizard.app.diagnosis.job_of_case import jobs_for_fix, jobs_of_case
+from ddpwizard.app.diagnosis.job_of_case import CaseFiles, jobs_for_fix, jobs_of_case
 from ddpwizard.app.logs.read import find_sources, source_of_text
 from ddpwizard.app.session import Session
 from ddpwizard.app.triage.types import JobReport
@@ -42,9 +42,30 @@ def test_the_job_of_a_log_is_the_one_whose_script_it_names(two: list[JobReport],
     log = tmp_path / "run.log"
     log.write_text(traceback_in(tmp_path / "b" / "train.py"))
     found = add_to_case(Case(KNOWLEDGE), find_sources([str(log)]))
-    assert jobs_of_case(two, found.logs, found.timeline) == two[1:]
+    assert jobs_of_case(two, CaseFiles(found.logs, [], found.timeline)) == two[1:]
     pasted = add_to_case(Case(KNOWLEDGE), [source_of_text("[rank0]: step 3\n" * 40 + log.read_text(), "the text")])
-    assert jobs_of_case(two, pasted.logs, pasted.timeline) == two[1:]
+    assert jobs_of_case(two, CaseFiles(pasted.logs, [], pasted.timeline)) == two[1:]
+
+
+def test_a_job_that_began_after_the_log_was_written_is_another_run(two: list[JobReport], tmp_path: Path):
+    log = tmp_path / "run.log"
+    log.write_text(traceback_in(tmp_path / "a" / "train.py"))
+    found = add_to_case(Case(KNOWLEDGE), find_sources([str(log)]))
+    for began_s, counts in ((-60.0, True), (60.0, False)):
+        at = log.stat().st_mtime + began_s
+        ranks = [replace(each, started_at=at) for each in two[0].job.processes]
+        began = replace(two[0], observed=replace(two[0].observed, job=replace(two[0].job, processes=ranks)))
+        assert bool(jobs_of_case([began], CaseFiles(found.logs, [], found.timeline))) == counts
+
+
+def test_a_job_that_runs_is_another_run_if_the_log_shows_the_end_of_all_ranks(two: list[JobReport], tmp_path: Path):
+    log = tmp_path / "run.log"
+    end = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-23_04:22:59\n  host      : localhost\n"
+    end += "  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 8)\n"
+    for more, counts in (("", True), (end, False)):
+        log.write_text(traceback_in(tmp_path / "a" / "train.py") + more)
+        found = add_to_case(Case(KNOWLEDGE), find_sources([str(log)]))
+        assert bool(jobs_of_case(two, CaseFiles(found.logs, [], found.timeline))) == counts
 
 
 @pytest.fixture
@@ -71,17 +92,19 @@ def test_the_job_of_a_log_is_the_one_that_writes_it(
     writes = replace(two[0], observed=replace(two[0].observed, job=replace(two[0].job, processes=ranks)))
     link = tmp_path / "latest.log"
     link.symlink_to(log)
-    assert jobs_of_case([two[1], writes], [str(link)]) == [writes]
+    assert jobs_of_case([two[1], writes], CaseFiles([str(link)])) == [writes]
 
 
 def test_a_log_of_no_job_here_is_of_none_and_words_may_be_of_any(two: list[JobReport], tmp_path: Path):
     log = tmp_path / "old.log"
     log.write_text("step 1\nstep 2\n")
     silent = add_to_case(Case(KNOWLEDGE), find_sources([str(log)]))
-    assert jobs_of_case(two, silent.logs, silent.timeline) == []
+    assert jobs_of_case(two, CaseFiles(silent.logs, [], silent.timeline)) == []
     words = add_to_case(Case(KNOWLEDGE), [source_of_text("my job hangs at validation on 4 GPUs", "your words")])
-    assert jobs_of_case(two, words.logs, words.timeline) == two
-    assert jobs_of_case(two, [str(tmp_path / "a" / "train.py")]) == two[:1], "the script that was given"
+    assert jobs_of_case(two, CaseFiles(words.logs, [], words.timeline)) == two
+    assert jobs_of_case(two, CaseFiles(scripts=[str(tmp_path / "a" / "train.py")])) == two[:1], (
+        "the script that was given"
+    )
 
 
 def test_of_several_jobs_the_one_of_the_case_comes_first(two: list[JobReport], tmp_path: Path):

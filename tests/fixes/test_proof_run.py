@@ -133,6 +133,13 @@ def test_a_file_that_is_written_again_with_the_same_text_is_unchanged(job: Path,
     assert result.outcome == "proved", result
 
 
+def test_a_signal_that_ends_a_rank_is_named_with_its_line(job: Path) -> None:
+    result = prove(job, "import ctypes\n\n\ndef decode():\n    ctypes.string_at(8)\n\n\ndecode()\n")
+    assert (result.outcome, result.what[-36:]) == ("not shown here", "139: Segmentation fault at train.py:5"[-36:]), (
+        result
+    )
+
+
 ABORTS = (
     FIXED.replace("{", "{{").replace("}", "}}")
     + """

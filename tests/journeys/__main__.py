@@ -16,8 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ddpwizard.knowledge.loader import read_knowledge
+from helpers.jobs import RunningJob
 from journey import Crash, Journey, Result, places
-from start import LOG, failed, user_environment
+from start import LOG, end_job, failed, user_environment
 from table import JOURNEYS
 from walk import Walk
 
@@ -53,13 +54,13 @@ def run(journey: Journey, directory: Path) -> tuple[Result, str]:
     environ = {**user_environment(directory / "home"), **dict(exported)}
     job = directory / "job"
     job.mkdir()
-    with failed(journey.job, job, environ) as command:
+    with failed(journey.job, job, environ) as earlier:
         walk = Walk(job, journey.edits, environ)
         with walk.terminal:
-            return _walked(journey, walk, job, command)
+            return _walked(journey, walk, job, earlier)
 
 
-def _walked(journey: Journey, walk: Walk, job: Path, command: str) -> tuple[Result, str]:
+def _walked(journey: Journey, walk: Walk, job: Path, earlier: RunningJob | None) -> tuple[Result, str]:
     titles = [read_knowledge().causes[id_].title for id_ in journey.causes]
     cause = place = proved = by_patch = False
     note = ""
@@ -69,9 +70,17 @@ def _walked(journey: Journey, walk: Walk, job: Path, command: str) -> tuple[Resu
         else:
             walk.to_verdict_of_job(journey.row)
         cause = any(f"{head} {title}" in walk.text for head in HEADS for title in titles)
-        place = walk.to_fix(places(job, journey.at))
-        by_patch = walk.to_applied()
-        proved = walk.to_proof(command)
+        place = walk.to_fix(places(job, journey.at), journey.names)
+        if earlier and isinstance(journey.job, Crash) and journey.job.leftover:
+            walk.to_proof()  # it is still there
+            end_job(earlier)
+        else:
+            if journey.run_first:
+                walk.to_proof()
+                named = walk.names_place(places(job, journey.at))
+                assert named, f"the run for proof names no line: {walk.text}"
+            by_patch = walk.to_applied()
+        proved = walk.to_proof(journey.job.command if isinstance(journey.job, Crash) else "")
     except AssertionError as error:
         note = str(error).partition("\n")[0][:100]
     result = Result(

@@ -18,12 +18,14 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     """A job that ends by itself; what it printed is the log that the user has.
 
     ``directory``: that of its scripts. ``command``: as typed. ``earlier``: the command of a job of the same directory
-    that still runs, and has printed ``trains``. ``exported``: variables of the user's shell, as (name, value).
+    that still runs, and has printed ``trains``; ``leftover``: to end it is the fix. ``exported``: variables of the
+    user's shell, as (name, value).
     """
 
     directory: str
     command: str = "torchrun --standalone --nproc-per-node=2 train.py"
     earlier: str = ""
+    leftover: bool = False
     exported: tuple[tuple[str, str], ...] = ()
 
 
@@ -31,15 +33,19 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
     """From a failed job to a proof.
 
     ``causes``: the ids that are right. ``at``: texts of lines; the fix has to name the file and number of one of them.
+    ``names``: where the command line is at fault, not a file: the texts that the fix has to show instead.
     ``edits``: applied by the user where the fix is to be made by hand; empty where a patch is expected.
+    ``run_first``: the edit is dictated by a run for proof of the files as they are, which names the line.
     ``row``: what the user chooses on Home for a job that runs.
     """
 
     name: str
     job: Hang | Crash
     causes: tuple[str, ...]
-    at: tuple[str, ...]
+    at: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
+    run_first: bool = False
     row: str = "My job hangs"
 
 
@@ -64,5 +70,5 @@ def places(directory: Path, texts: tuple[str, ...]) -> list[tuple[str, int]]:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if any(text in line for text in texts)
     ]
-    assert found, f"no line in {directory} contains one of {texts}"
+    assert found or not texts, f"no line in {directory} contains one of {texts}"
     return found

@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from helpers.hang_cases import Hang
 from helpers.hang_jobs import standing
-from helpers.jobs import running, wait_for
+from helpers.jobs import RunningJob, running, wait_for
 from journey import Crash
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -29,14 +30,14 @@ def user_environment(home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def failed(job: Hang | Crash, directory: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Start a job in a directory and wait until it hangs or has ended; yield the command line as the user typed it."""
+def failed(job: Hang | Crash, directory: Path, environ: Mapping[str, str]) -> Iterator[RunningJob | None]:
+    """Start a job in a directory and wait until it hangs or has ended; yield the earlier job, if it has one."""
     if isinstance(job, Hang):
         with standing(job, directory):
-            yield ""
+            yield None
         return
     shutil.copytree(SCRIPTS / job.directory, directory, dirs_exist_ok=True)
-    with _earlier_job(job.earlier, directory) if job.earlier else nullcontext():
+    with _earlier_job(job.earlier, directory) if job.earlier else nullcontext() as earlier:
         with (directory / LOG).open("w") as log:
             ended = subprocess.run(
                 shlex.split(job.command),
@@ -48,15 +49,21 @@ def failed(job: Hang | Crash, directory: Path, environ: Mapping[str, str]) -> It
                 check=False,
             )
         assert ended.returncode, f"{job.command} did not fail"
-        yield job.command
+        yield earlier
 
 
 @contextmanager
-def _earlier_job(command: str, directory: Path) -> Iterator[None]:
+def _earlier_job(command: str, directory: Path) -> Iterator[RunningJob]:
     """A job that still trains."""
     program, *rest = shlex.split(command)
     script = next(word for word in rest if word.endswith(".py"))
     words = [str(PROGRAMS / "python"), *([] if program == "python" else [str(PROGRAMS / program)]), *rest]
     with running(words, directory / script, directory, OMP_NUM_THREADS="1") as job:
         wait_for(lambda: job.said("trains"), "the earlier job trains")
-        yield
+        yield job
+
+
+def end_job(job: RunningJob) -> None:
+    """End a job as its user would, with SIGTERM to what was started, and wait until nothing is left of it."""
+    os.kill(job.pid, signal.SIGTERM)
+    wait_for(lambda: not job.processes(), "the earlier job has ended")

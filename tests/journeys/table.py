@@ -262,6 +262,8 @@ JOURNEYS: tuple[Journey, ...] = (
         job=named("telemetry"),
         causes=("rank-died-survivors-wait",),
         at=("# PEERS", "string_at"),
+        edits=(Edit("telemetry.py", "        ctypes.string_at(8)\n", '        print("no such address")\n'),),
+        run_first=True,
     ),
     Journey(
         name="worldsize",
@@ -403,9 +405,10 @@ JOURNEYS: tuple[Journey, ...] = (
             directory="leftover",
             command="torchrun --nproc-per-node=2 --master-port=29513 train.py",
             earlier="torchrun --nproc-per-node=2 --master-port=29513 train.py 100000000",
+            leftover=True,
         ),
         causes=("port-in-use",),
-        at=("dist.init_process_group(",),
+        names=("sport = :29513", "torchrun --standalone --nproc-per-node=2"),
     ),
     Journey(
         name="read_only_home",

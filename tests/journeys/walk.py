@@ -90,14 +90,16 @@ class Walk:
         self.press("\x04", "ctrl+d read it")
         self.see("Most likely:", "Perhaps:", limit_s=VERDICT_S)
 
-    def to_fix(self, places: list[tuple[str, int]]) -> bool:
-        """Open the fix and read it, page by page if needed; return whether it names one of the places."""
+    def to_fix(self, places: list[tuple[str, int]], names: tuple[str, ...]) -> bool:
+        """Open the fix and read it, page by page if needed; return whether it names one of the places, or all names."""
         self.press("f", "f fix")
         self.see("Fix 1 of", limit_s=FIX_S)
         self.terminal.wait_quiet(0.2, FIX_S)
         self.fix_text = self.terminal.text
         for _ in range(PAGES):
-            if any(_names(self.fix_text, name, line) for name, line in places):
+            if any(_names(self.fix_text, name, line) for name, line in places) or (
+                names and all(name in self.fix_text for name in names)
+            ):
                 return True
             before = self.terminal.text
             self.terminal.send("\x1b[6~")
@@ -107,6 +109,10 @@ class Walk:
                 break
             self.fix_text += "\n" + self.terminal.text
         return False
+
+    def names_place(self, places: list[tuple[str, int]]) -> bool:
+        """Return whether the screen names one of the places."""
+        return any(_names(self.terminal.text, name, line) for name, line in places)
 
     def to_applied(self) -> bool:
         """Apply the patch; without one make the edit by hand. Return whether it was a patch."""
@@ -131,6 +137,7 @@ class Walk:
     def to_proof(self, command: str = "") -> bool:
         """Prove it; ``command``: what the user would type if asked. Return whether it is proved."""
         self.press("v", "v prove")
+        self.terminal.wait_until(lambda: not any(text in self.text for text in OUTCOMES), "a new proof", FIX_S)
         asked = self.see("Which command starts it?", "Yes, start it", *OUTCOMES, limit_s=FIX_S)
         if asked == "Which command starts it?":
             self.terminal.wait_quiet(0.2, FIX_S)

@@ -3,41 +3,17 @@
 Plain ``python`` gives the same before and after, a second review finds nothing, and undo restores the script.
 """
 
-import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
+from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.command import ddpwizard
-from helpers.jobs import free_port
+from helpers.two_ranks import END, START, plain, torchrun, two_nodes
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
-LIMIT_S = 150
-START = """\
-import datetime
-import os
-
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
-
-distributed = "RANK" in os.environ
-if distributed:
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=8))
-rank = dist.get_rank() if distributed else 0
-world_size = dist.get_world_size() if distributed else 1
-"""
-END = """
-if distributed:
-    dist.destroy_process_group()
-"""
 # The orders of three epochs: how many differ, and whether the ranks together saw every sample in each of them.
 DATA = """
 data = torch.arange(16.0)
@@ -219,20 +195,6 @@ SCRIPTS = {
 }
 
 
-def run(command: Sequence[str], directory: Path) -> ProcessOutcome:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return asyncio.run(run_process(command, limit_s=LIMIT_S, env=env, cwd=directory))
-
-
-def plain(directory: Path) -> ProcessOutcome:
-    return run([sys.executable, "train.py"], directory)
-
-
-def torchrun(directory: Path) -> ProcessOutcome:
-    options = ["--standalone", "--nproc-per-node=2"]
-    return run([sys.executable, "-m", "torch.distributed.run", *options, "train.py"], directory)
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path) -> None:
     case = SCRIPTS[name]
@@ -283,20 +245,6 @@ def test_second_node_uses_its_first_gpu_after_the_patch(tmp_path: Path) -> None:
     assert "device cuda:0" in plain(tmp_path).log
     assert devices(two_nodes(tmp_path)) == ["cuda:0", "cuda:0"]
     assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
-
-
-def two_nodes(directory: Path) -> list[ProcessOutcome]:
-    options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
-
-    async def start() -> list[ProcessOutcome]:
-        commands = [
-            [sys.executable, "-m", "torch.distributed.run", *options, f"--node-rank={node}", "train.py"]
-            for node in range(2)
-        ]
-        jobs = [run_process(command, limit_s=LIMIT_S, env=dict(os.environ), cwd=directory) for command in commands]
-        return [*await asyncio.gather(*jobs)]
-
-    return asyncio.run(start())
 
 
 def devices(outcomes: Sequence[ProcessOutcome]) -> list[str]:

@@ -193,3 +193,28 @@ async def test_a_fix_for_none_of_two_jobs_patches_no_file(tmp_path: Path) -> Non
         await shows(pilot, "Fix 1 of")
         screen = pilot.app.screen
         assert isinstance(screen, FixScreen) and screen.fix and not screen.fix.patches
+
+
+@walk
+async def test_the_wizard_goes_on_where_its_session_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    state = RecordedState()
+    async with WizardApp(state).run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "node-07")
+        await pilot.press("0")
+        await shows(pilot, "Knowledge base")
+        await pilot.press("f")
+        await shows(pilot, "Fix 1 of 1")
+        await pilot.press("escape", "escape")
+        await shows(pilot, "My job hangs")
+        await pilot.press("6")
+        await shows(pilot, "Path of your training script?", "this case is not saved")
+    assert state.case.answers == {"symptom": "does-not-start"}
+
+
+def test_plain_mode_goes_on_where_its_session_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    done = plain_wizard(allow="reads", stdin="6\n\n7\nd\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "this case is not saved" in done.stdout and "What next?" in done.stdout
+    assert "this case is not saved" in done.stderr and "sessions resume" not in done.stderr

@@ -1,0 +1,106 @@
+"""``end-of-job``: ``destroy_process_group`` once on every rank, at the normal end of the job."""
+
+import ast
+
+from ...review.rank_bindings import is_under_rank_condition
+from ...review.rule_context import Script
+from ...training_script.edits import Edit
+from ...training_script.syntax import LOOPS, Function, nodes_of_body
+from ..facts import CaseFacts
+from ..user_code import UserFile
+from .training_code import distributed_module, only_statement, place_of, same_call
+from .types import RecipeResult
+
+DESTROY, INIT = "destroy_process_group", "init_process_group"
+DEPTH = 3  # of functions around the call that makes the group
+
+
+def end_of_job(facts: CaseFacts) -> RecipeResult:
+    """Return the patch that ends the group where the job ends, or on the ranks that did not end it."""
+    destroyed = [*facts.calls([DESTROY])]
+    if destroyed:
+        for file, call in destroyed:
+            if edits := _out_of_condition(file, call):
+                return RecipeResult(patches=[file.patched(edits)], places=[place_of(file, call, "not on every rank")])
+        return RecipeResult()
+    for file, call in facts.calls([INIT]):
+        script = Script(file.text, file.path)
+        made = same_call(script, call)
+        edits = _at_the_end(file, script, made) if made else []
+        if edits:
+            return RecipeResult(patches=[file.patched(edits)], places=[place_of(file, call, "the group is made here")])
+    return RecipeResult()
+
+
+def _out_of_condition(file: UserFile, call: ast.Call) -> list[Edit]:
+    """Return the edits that let every rank end the group, if that is all a condition on the rank is about."""
+    script = Script(file.text, file.path)
+    same = same_call(script, call)
+    stmt = only_statement(file, call)
+    guard = file.source.parents.get(stmt) if stmt else None
+    if same is None or stmt is None or not isinstance(guard, ast.If) or not is_under_rank_condition(script, same):
+        return []
+    if guard.orelse or len(guard.body) != 1 or not file.source.alone(guard):
+        return []
+    return [file.source.replace(guard, file.source.code(stmt))]
+
+
+def _at_the_end(file: UserFile, script: Script, made: ast.Call) -> list[Edit]:
+    """Return the edits behind the last statement of the function, or of the module, that does the job."""
+    node: ast.AST = made
+    conditional = False
+    for _ in range(DEPTH):
+        conditional |= _is_conditional(script, node)
+        function = script.names.enclosing_function(node)
+        if function is None:
+            return _behind(file, script, _main_block(script, node), conditional)
+        if _does_the_job(function):
+            return _behind(file, script, function.body, conditional)
+        calls = script.names.arguments.get(function, [])
+        if len(calls) != 1:
+            return []
+        node = calls[0][0]
+    return []
+
+
+def _does_the_job(function: Function) -> bool:
+    return function.name == "main" or any(isinstance(node, LOOPS) for node in nodes_of_body(function))
+
+
+def _is_conditional(script: Script, node: ast.AST) -> bool:
+    """Return whether a condition other than that of the main module is around ``node`` in its function."""
+    parent = script.source.parents.get(node)
+    while parent is not None and not isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        main = isinstance(parent, ast.If) and "__name__" in ast.unparse(parent.test)
+        if isinstance(parent, (ast.If, ast.Try, ast.IfExp)) and not main:
+            return True
+        parent = script.source.parents.get(parent)
+    return False
+
+
+def _main_block(script: Script, node: ast.AST) -> list[ast.stmt]:
+    """Return the statements of the module that run as the job: those of its ``__main__`` block if ``node`` is there."""
+    for stmt in script.source.tree.body:
+        if isinstance(stmt, ast.If) and "__name__" in ast.unparse(stmt.test) and node in ast.walk(stmt):
+            return stmt.body
+    return script.source.tree.body
+
+
+def _behind(file: UserFile, script: Script, block: list[ast.stmt], conditional: bool) -> list[Edit]:
+    source, dist, last = script.source, distributed_module(file), block[-1]
+    leaves = [node for stmt in block for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Return)]
+    if not dist or not source.alone(last) or any(node is not last for node in leaves):
+        return []
+    if isinstance(last, ast.Return) and isinstance(last.value, ast.Call):
+        return []  # it may communicate
+    indent = source.indent(last.lineno)
+    code = f"{dist}.{DESTROY}()"
+    step = "\t" if indent.startswith("\t") else "    "
+    lines = [f"if {dist}.is_initialized():", step + code] if conditional else [code]
+    if isinstance(last, ast.Return):
+        return [source.insert_line(last.lineno, line, indent) for line in lines]
+    end = last.end_lineno or last.lineno
+    if end < len(source.starts):
+        return [source.insert_line(end + 1, line, indent) for line in lines]
+    at = len(source.text)
+    return [Edit(at, at, "".join(f"{source.newline}{indent}{line}" for line in lines))]

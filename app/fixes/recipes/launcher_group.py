@@ -1,0 +1,44 @@
+"""``launcher-group``: ``init_process_group`` takes rank, world size and address from the launcher."""
+
+import ast
+
+from ...training_script.edits import Edit
+from ...training_script.name_resolution import Names
+from ...training_script.rank_expressions import RankValues
+from ..facts import CaseFacts
+from ..types import FilePatch, Place
+from ..user_code import UserFile
+from .training_code import place_of
+from .types import RecipeResult
+
+FROM_THE_LAUNCHER = ("init_method", "rank", "world_size")
+
+
+def launcher_group(facts: CaseFacts) -> RecipeResult:
+    """Return the patch of the groups made with a file, a local rank or the number of GPUs of a node."""
+    patches: list[FilePatch] = []
+    places: list[Place] = []
+    for file in facts.files:
+        calls = [call for call in file.calls(["init_process_group"]) if _is_by_hand(file, call)]
+        places += [place_of(file, call) for call in calls]
+        if edits := [_with_env(file, call) for call in calls]:
+            patches.append(file.patched(edits))
+    return RecipeResult(patches=patches, places=places)
+
+
+def _is_by_hand(file: UserFile, call: ast.Call) -> bool:
+    """Return whether a call names what only holds for one start or one node, all of it by keyword."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None in given or len(call.args) > 1:
+        return False
+    method = ast.unparse(given["init_method"]) if "init_method" in given else ""
+    rank = RankValues(Names(file.source)).rank(given["rank"]) if "rank" in given else None
+    size = ast.unparse(given["world_size"]) if "world_size" in given else ""
+    return "file://" in method or (rank is not None and rank.kind == "local") or "device_count" in size
+
+
+def _with_env(file: UserFile, call: ast.Call) -> Edit:
+    source = file.source
+    kept = [source.code(arg) for arg in call.args]
+    kept += [f"{each.arg}={source.code(each.value)}" for each in call.keywords if each.arg not in FROM_THE_LAUNCHER]
+    return source.replace(call, f"{source.code(call.func)}({', '.join(kept)})")

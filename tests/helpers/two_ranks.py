@@ -1,0 +1,64 @@
+"""Scripts on two ranks over gloo, on two nodes of one process each, and as plain ``python``."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
+from helpers.jobs import free_port
+
+LIMIT_S = 150
+START = """\
+import datetime
+import gc
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+distributed = "RANK" in os.environ
+if distributed:
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=8))
+rank = dist.get_rank() if distributed else 0
+world_size = dist.get_world_size() if distributed else 1
+"""
+# A DDP model that outlives its process group sometimes aborts the interpreter at its end.
+END = """
+net = model = None
+gc.collect()
+if distributed:
+    dist.destroy_process_group()
+"""
+
+
+def run(command: Sequence[str], directory: Path) -> ProcessOutcome:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return asyncio.run(run_process(command, limit_s=LIMIT_S, env=env, cwd=directory))
+
+
+def plain(directory: Path) -> ProcessOutcome:
+    return run([sys.executable, "train.py"], directory)
+
+
+def torchrun(directory: Path) -> ProcessOutcome:
+    options = ["--standalone", "--nproc-per-node=2"]
+    return run([sys.executable, "-m", "torch.distributed.run", *options, "train.py"], directory)
+
+
+def two_nodes(directory: Path) -> list[ProcessOutcome]:
+    options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+
+    async def start() -> list[ProcessOutcome]:
+        commands = [
+            [sys.executable, "-m", "torch.distributed.run", *options, f"--node-rank={node}", "train.py"]
+            for node in range(2)
+        ]
+        jobs = [run_process(command, limit_s=LIMIT_S, env=dict(os.environ), cwd=directory) for command in commands]
+        return [*await asyncio.gather(*jobs)]
+
+    return asyncio.run(start())
