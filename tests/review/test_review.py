@@ -17,7 +17,7 @@ from helpers.review_snippets import KNOWLEDGE, apply_fixes, script
 
 
 def test_rules_of_the_knowledge_base_and_of_the_code_are_the_same() -> None:
-    assert {*review.RULES, *divergences.RULES} == set(KNOWLEDGE.rules)
+    assert {*review.RULES, *review.OF_PROGRAM} == set(KNOWLEDGE.rules)
 
 
 def test_script_with_many_bugs_is_fixed_in_one_run() -> None:

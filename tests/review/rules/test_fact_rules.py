@@ -220,7 +220,7 @@ SILENT: dict[str, tuple[str, str, str]] = {
     "loaded to the CPU": (
         "DW504",
         START,
-        'model.load_state_dict(torch.load("last.pt", map_location="cpu"))\nmodel.load_state_dict(torch.load("a", "cpu"))',
+        'model.load_state_dict(torch.load("b", map_location="cpu"))\nmodel.load_state_dict(torch.load("a", "cpu"))',
     ),
     "data, no checkpoint": ("DW504", START, 'data = torch.load("data.pt")\nprint(data)'),
     "loaded under gloo": (
