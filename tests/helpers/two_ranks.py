@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 distributed = "RANK" in os.environ
 if distributed:
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=8))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ.get("WAIT_S", "90"))))
 rank = dist.get_rank() if distributed else 0
 world_size = dist.get_world_size() if distributed else 1
 """
@@ -36,18 +36,21 @@ if distributed:
 """
 
 
-def run(command: Sequence[str], directory: Path) -> ProcessOutcome:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+def run(command: Sequence[str], directory: Path, wait_s: int = 90) -> ProcessOutcome:
+    """Run a command; a collective of the script fails after ``wait_s``."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "WAIT_S": str(wait_s)}
     return asyncio.run(run_process(command, limit_s=LIMIT_S, env=env, cwd=directory))
 
 
 def plain(directory: Path) -> ProcessOutcome:
+    """Run the script by plain ``python``."""
     return run([sys.executable, "train.py"], directory)
 
 
-def torchrun(directory: Path) -> ProcessOutcome:
+def torchrun(directory: Path, wait_s: int = 90) -> ProcessOutcome:
+    """Run the script on two ranks."""
     options = ["--standalone", "--nproc-per-node=2"]
-    return run([sys.executable, "-m", "torch.distributed.run", *options, "train.py"], directory)
+    return run([sys.executable, "-m", "torch.distributed.run", *options, "train.py"], directory, wait_s)
 
 
 def two_nodes(directory: Path) -> list[ProcessOutcome]:

@@ -29,4 +29,4 @@ def test_a_job_counts_only_in_a_case_of_its_own_log_or_script(tmp_path: Path) ->
         own, noted = diagnosed("--script", str(tmp_path / "job" / "sharded.py"))
         assert own["causes"][0]["id"] == "rank-conditional-collective"
         assert [item for item in own["evidence"] if item["source"] == "job"]
-        assert "does not count" not in noted
+        assert f"--pid {there.pid}" not in noted

@@ -112,7 +112,7 @@ dist.init_process_group(
     init_method=f"file://{os.getcwd()}/rendezvous",
     rank=int(os.environ["RANK"]),
     world_size=2,
-    timeout=datetime.timedelta(seconds=8),
+    timeout=datetime.timedelta(seconds=int(os.environ["WAIT_S"])),
 )
 total = torch.ones(1)
 dist.all_reduce(total)
@@ -206,7 +206,7 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
     before = plain(tmp_path) if case.plain else None
     assert before is None or (before.code == 0 and case.plain in before.log), before.log
 
-    wrong = torchrun(tmp_path)
+    wrong = torchrun(tmp_path, 10 if case.fails else 90)
     assert (wrong.code != 0) is case.fails, wrong.log
     assert not [text for text in case.wrong if text not in wrong.log], wrong.log
 

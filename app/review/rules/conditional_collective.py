@@ -13,13 +13,13 @@ from collections.abc import Iterable
 
 from ...training_script.collectives import collective_name
 from ...training_script.rank_conditions import PER_NODE, RANKS, UnknownParts, truth_assignments
-from ...training_script.syntax import FUNCTIONS, nodes_of_body
+from ...training_script.syntax import nodes_of_body
 from ..collective_calls import BranchCondition, CollectiveCall, CollectiveCalls, function_bodies
 from ..patches.hoist_collective import hoist_collective
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..worker_loops import served_kinds
 
 FIX = "hoist-collective"
-SERVED = {"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"}
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
@@ -43,7 +43,7 @@ def check(script: Script) -> list[Violation]:
             workers += [event for event in divided if event.protocol or _loops_inside(script, events, event)]
             if divided and _divides(script, divided) and not _paired(script, divided):
                 suspects += [e for e in divided if e.sure and not e.protocol and not _answered(script, events, e)]
-    served = _served(script) if suspects else set[str]()
+    served = served_kinds(script) if suspects else set[str]()
     suspects = [event for event in suspects if event.kind not in served]
     return _findings(script, _unpaired(script, suspects, workers))
 
@@ -163,19 +163,6 @@ def _loops_inside(script: Script, events: CollectiveCalls, event: CollectiveCall
         if isinstance(loop, ast.While)
         for call in nodes_of_body(loop)
     )
-
-
-def _served(script: Script) -> set[str]:
-    """Return the collectives that a worker receives in an endless loop, in functions that only another file starts."""
-    return {
-        kind
-        for function in (node for node in script.names.scope_of if isinstance(node, FUNCTIONS))
-        if not script.names.arguments.get(function)
-        for loop in nodes_of_body(function)
-        if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
-        for call in nodes_of_body(loop)
-        if isinstance(call, ast.Call) and (kind := collective_name(call, script.names)) in SERVED
-    }
 
 
 def _answered(script: Script, events: CollectiveCalls, event: CollectiveCall) -> bool:

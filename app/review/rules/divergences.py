@@ -9,6 +9,7 @@ from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import LOCAL
 from ...training_script.model.sequences import Site
 from ..rule_context import Script, Violation
+from ..worker_loops import served_kinds
 
 CONFIDENCE = {"DW401": 0.85, "DW402": 0.85, "DW403": 0.8, "DW404": 0.75, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
@@ -20,7 +21,10 @@ RULES = frozenset(CONFIDENCE)
 def check(script: Script, known: list[Violation]) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``RULES``, without the ``known`` violations of ``conditional_collective``."""
     reported: set[tuple[str, int]] = set()
+    served = served_kinds(script) if script.divergences.found else set[str]()
     for each in script.divergences.found:
+        if each.first.kind in served or (each.second and each.second.kind in served):
+            continue
         rule = rule_of(each)
         if not _is_known(script, each, known):
             violation = _violation(script, rule, each)
