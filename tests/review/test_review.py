@@ -10,7 +10,6 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.review import review
 from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.review.rule_context import Patch, Script, Violation
-from ddpwizard.app.review.rules import divergences
 from ddpwizard.app.training_script.edits import Edit
 from helpers.buggy_script import BUGGY_SCRIPT
 from helpers.review_snippets import KNOWLEDGE, apply_fixes, script
