@@ -16,7 +16,7 @@ from textual.worker import WorkerError, WorkerFailed
 
 from ..app.errors import UserError
 from ..app.options import target_python
-from ..app.system.timeouts import wait_for
+from ..app.system.waiting import wait_for
 from ..app.text.ascii import to_ascii
 from .shell import theme
 from .shell.base import WizardScreen

@@ -13,7 +13,7 @@ from ... import __version__
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..options import Options, left_out_lines
-from ..system.timeouts import wait_for
+from ..system.waiting import wait_for
 from ..watchdog import notify
 from ..watchdog.ended_ranks import EndedRank
 from ..watchdog.watchdog import TROUBLE, Report, WriteText

@@ -14,7 +14,7 @@ from ...knowledge.schema import Intrusiveness, Knowledge
 from ..errors import InspectionError, UserError
 from ..evidence import Check
 from ..snapshot import Snapshot
-from ..system.timeouts import wait_for
+from ..system.waiting import wait_for
 from .context import ProbeContext, level_permitted
 
 # In the order of their checks; each is a module of this folder and a field of the snapshot.

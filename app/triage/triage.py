@@ -12,7 +12,7 @@ from ..evidence import STARTING, Evidence, answer_id, verdict_id
 from ..jobs import discover
 from ..jobs.shared_port import shared_port_note
 from ..jobs.types import Job
-from ..system.timeouts import run_in_thread
+from ..system.waiting import run_in_thread
 from ..text.units import count_text
 from .other_hosts import ranks_on_other_hosts
 from .phrases import JOB_STATE_TEXT

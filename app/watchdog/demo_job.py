@@ -14,7 +14,7 @@ from ..launchers.rank_variables import without_launch_variables
 from ..system import procfs
 from ..system.subprocesses import ProcessOutcome, run_process
 from ..system.temporary_directories import make_temporary_directory
-from ..system.timeouts import wait_for
+from ..system.waiting import wait_for
 from ..triage.sampling.sampler import sample_job
 
 SCRIPT = Path(__file__).parents[2] / "assets" / "demo" / "train.py"

@@ -140,7 +140,7 @@ except ValueError:
 dist.all_reduce(torch.ones(1))
 """,
     "while local list": """\
-todo = [i for i in range(10) if i % world == rank]
+todo = [i for i in range(9) if i % world == rank]
 while todo:
     todo.pop()
     dist.barrier()
@@ -181,13 +181,13 @@ if os.path.exists(path):
 """,
     "swallow": """\
 def work(i):
-    if i == rank:
-        raise RuntimeError
+    if rank == 1 and i == 1:
+        raise ValueError
 for i in range(3):
     try:
         work(i)
         dist.all_reduce(torch.ones(1))
-    except RuntimeError:
+    except ValueError:
         continue
 """,
     "gather only on main": """\
@@ -203,6 +203,61 @@ class Logger:
             return
         print(metrics(v))
 Logger(rank).log(3)
+""",
+    "two calls deep": """\
+def wait():
+    dist.barrier()
+def checkpoint():
+    wait()
+def main():
+    if rank == 0:
+        checkpoint()
+main()
+""",
+    "else branch": """\
+if rank == 1:
+    print("last")
+else:
+    dist.barrier()
+""",
+    "early return in function": """\
+def save(x):
+    if rank != 0:
+        return
+    print(x)
+    dist.barrier()
+save(1)
+""",
+    "break by rank": """\
+for i in range(5):
+    if rank == 1 and i == 3:
+        break
+    dist.all_reduce(torch.ones(1))
+""",
+    "and": """\
+rank == 0 and dist.barrier()
+""",
+    "conditional expression": """\
+x = dist.all_reduce(torch.ones(1)) if rank == 0 else None
+""",
+    "comprehension by rank": """\
+y = [dist.all_reduce(torch.ones(1)) for _ in range(1 + rank)]
+""",
+    "environment": """\
+if os.environ["RANK"] == "0":
+    dist.barrier()
+""",
+    "negated flag": """\
+is_main = rank == 0
+if not is_main:
+    dist.all_reduce(torch.ones(1))
+""",
+    "kept in a tuple": """\
+def info():
+    return dist.get_rank(), dist.get_world_size()
+r, n = info()
+if r < n - 1:
+    dist.barrier()
 """,
 }
 
@@ -264,6 +319,7 @@ if rank == 0:
     dist.barrier()
 """,
     "raise main": """\
+open("x", "a").close()
 if rank == 0 and not os.path.exists("x"):
     raise SystemExit("no")
 dist.barrier()
@@ -328,6 +384,153 @@ def say(x):
     print(x)
 say(1)
 dist.barrier()
+""",
+    "type of the device": """\
+device = torch.device("cpu", 0) if rank == 0 else torch.device("cpu", rank)
+if device.type == "cpu":
+    dist.all_reduce(torch.ones(1))
+else:
+    dist.barrier()
+""",
+    "flag in a tuple": """\
+def info():
+    if "RANK" in os.environ:
+        return True, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return False, 0, 1
+ddp, r, n = info()
+if ddp:
+    dist.barrier()
+""",
+    "filled by a function": """\
+def share(values):
+    dist.broadcast_object_list(values, 0)
+values = [rank == 0]
+share(values)
+if values[0]:
+    dist.barrier()
+""",
+    "first by a property": """\
+class State:
+    def __init__(self):
+        self.index, self.count = dist.get_rank(), dist.get_world_size()
+        self.kind = os.environ.get("KIND", "plain")
+    @property
+    def is_main(self):
+        return self.index == 0 if self.kind != "pipeline" else self.index == self.count - 1
+    def wait(self):
+        dist.barrier()
+def in_turn(state, first):
+    if not first:
+        state.wait()
+    print("work")
+    if first:
+        state.wait()
+state = State()
+in_turn(state, state.is_main)
+""",
+    "same flag later": """\
+synchronised = os.environ.get("SYNCHRONISED") == "1"
+def evaluate():
+    if not synchronised and rank != 0:
+        return 0
+    if synchronised:
+        dist.barrier()
+    return 1
+evaluate()
+""",
+    "flag of the arguments": """\
+class Options:
+    fsdp = False
+def finish(args):
+    if getattr(args, "fsdp", False):
+        dist.barrier()
+def evaluate(args):
+    if not getattr(args, "fsdp", False) and rank != 0:
+        return
+    finish(args)
+evaluate(Options())
+""",
+    "length of a batch": """\
+for x in DataLoader(data, batch_size=2, sampler=DistributedSampler(data)):
+    for i in range(0, len(x), 2):
+        dist.all_reduce(torch.ones(1))
+""",
+    "shared out evenly": """\
+count = ((len(data) - 1) // (2 * world) + 1) * world
+parts = torch.arange(10).tensor_split(count)
+for part in parts[rank::world]:
+    dist.barrier()
+""",
+    "values of a dictionary": """\
+model = torch.nn.Linear(2, 2)
+for x in DataLoader(data, sampler=DistributedSampler(data)):
+    losses = {"sum": model(x).sum().detach()}
+    for value in losses.values():
+        dist.all_reduce(value)
+""",
+    "nothing to do": """\
+def prepare(x):
+    return x if x is not None else None
+for x in DataLoader(data, sampler=DistributedSampler(data)):
+    batch = prepare(x)
+    if batch is None:
+        continue
+    dist.all_reduce(batch)
+""",
+    "chosen by rank": """\
+if rank == 0:
+    names = sorted(["a", "b"])
+else:
+    names = list("xy")
+for name in names:
+    dist.barrier()
+""",
+    "playing card": """\
+class Card:
+    def __init__(self, rank):
+        self.rank = rank
+card = Card(3)
+if card.rank == 3:
+    dist.barrier()
+""",
+    "print on rank 0": """\
+x = torch.ones(1)
+dist.all_reduce(x)
+if rank == 0:
+    print(x)
+""",
+    "work on rank 0": """\
+def prepare():
+    if rank == 0:
+        open("cache", "w").close()
+    dist.barrier()
+prepare()
+""",
+    "one rank after the other": """\
+for turn in range(world):
+    if turn == rank:
+        print("my turn")
+    dist.barrier()
+""",
+    "rank as an argument": """\
+def send(x, rank):
+    dist.broadcast(x, rank)
+for source in range(world):
+    send(torch.ones(1), source)
+""",
+    "stopped together": """\
+for step in range(10):
+    bad = torch.tensor(float(step == 3 + rank))
+    dist.all_reduce(bad)
+    if bad.item() > 0:
+        break
+    dist.barrier()
+""",
+    "error on every rank": """\
+try:
+    import horovod_that_is_not_installed
+except ImportError:
+    dist.barrier()
 """,
 }
 

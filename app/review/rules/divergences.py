@@ -5,8 +5,9 @@ DW401 is also found by ``conditional_collective``, which knows patches; what it 
 
 from collections.abc import Iterator
 
+from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
-from ...training_script.model.keys import LOCAL
+from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.sequences import Site
 from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
@@ -90,16 +91,25 @@ def _violation(script: Script, rule: str, found: Divergence) -> Violation:
         message = (
             f"{event.kind}{where} is reached by some ranks only: {at} keeps the others out ({one} and {other} differ)"
         )
-    certain = event.sure and found.sure and not found.by & LOCAL and found.rounds != "count"
     return Violation(
         line=site.line,
         column=site.column,
         end_line=site.end_line,
         message=message,
         confidence=CONFIDENCE[rule],
-        severity=None if certain else "warning",
+        severity=_severity(found, script),
         branch=found.decided.line,
     )
+
+
+def _severity(found: Divergence, script: Script) -> Severity | None:
+    """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
+    elsewhere = found.first.site.path != script.source.path
+    if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:
+        return "info"  # other conditions may keep the ranks together
+    if elsewhere or not (found.first.sure and found.sure) or found.by & LOCAL or found.rounds == "count":
+        return "warning"
+    return None
 
 
 def _shown(site: Site, script: Script) -> str:

@@ -208,8 +208,8 @@ class Comparison:
         first, second = self.ranks
         count_a, count_b = self.keys.specialise(a.count, first), self.keys.specialise(b.count, second)
         reached = first_event(a.body)
-        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_of_rank(a.count)
-        if reached and not a.free and (differ or count_a.spread & LOCAL):
+        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_made_of(a.count, BY_RANK)
+        if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
             self._add_rounds("count", reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls)
             return set()
         inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls)
@@ -334,7 +334,9 @@ def is_certain(key: Key) -> bool:
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
 
 
-def is_of_rank(key: Key) -> bool:
-    """Return whether a value is computed from the rank itself, not only chosen by it."""
-    parts = key.args[1:] if key.op == "if" else key.args
-    return key.op == "rank" or any(is_of_rank(part) for part in parts if isinstance(part, Key))
+def is_made_of(key: Key, spread: int) -> bool:
+    """Return whether a value is computed from a rank or from data of one, not only chosen by it."""
+    if not key.spread & spread:
+        return False
+    parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
+    return any(is_made_of(part, spread) for part in parts) if parts else key.op != "if"

@@ -24,7 +24,7 @@ class Root(NamedTuple):
 class Evaluated:
     """The steps of a script and of the functions of it that it does not call itself.
 
-    ``constructors``: of classes of which no object is made. ``complete``: the steps that are allowed were enough.
+    ``complete``: the steps that are allowed were enough.
     """
 
     def __init__(self, tree: ast.Module, path: Path, text: str) -> None:
@@ -44,10 +44,6 @@ class Evaluated:
                     self.roots.append(Root(function, self._of_function(function, name)))
         except (OverBudget, RecursionError):
             self.complete = False
-
-    @property
-    def constructors(self) -> list[Root]:
-        return [Root(function, [Called(made, _place(function))]) for function, made in self._whole.constructors]
 
     def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
         items: list[Item] = [Called(self._whole.run_function(function), _place(function))]

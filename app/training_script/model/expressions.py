@@ -14,7 +14,7 @@ from .noted_calls import noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
-OF_BRANCHES = {"if", "one of", "changing", "local"}  # values that are None where a branch made them so
+OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
 MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
 
 
@@ -67,18 +67,19 @@ class ExpressionEvaluator(LibraryEvaluator):
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
-            if (
-                left.obj is not None
-                and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
-                and right.key is self.keys.none
-            ):
-                single = self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
-            if right.key is self.keys.none and left.key.spread & LOCAL and left.key.op not in OF_BRANCHES:
-                single = self.unknown(node).key  # a function returns None or not for the same reason on every rank
+            if right.key is self.keys.none:
+                single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
             left = right
         assert result is not None
         return Value(result)
+
+    def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
+        if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+            return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
+        if left.key.spread & LOCAL and not test.is_constant and left.key.op not in OF_BRANCHES:
+            return self.unknown(node).key  # a function returns None or not for the same reason on every rank
+        return test
 
     def _as_members(self, value: Value) -> Key:
         if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):

@@ -39,7 +39,6 @@ class Evaluation(Shared):
         self.contexts: dict[ast.AST, int] = {}
         self.summaries: dict[tuple[Any, ...], Summary] = {}
         self.results: dict[int, Value] = {}
-        self.constructors: list[tuple[FunctionRef, Summary]] = []  # of classes of which no object is made
 
     def run_script(self, module: Module) -> list[Item]:
         """Evaluate the statements of a script and return its steps."""
@@ -64,8 +63,8 @@ class Evaluation(Shared):
             return
         cls.prepared = True
         if found := cls.find("__init__"):
-            function = FunctionRef(found[0].module, found[1], found[0].env, cls)
-            self.constructors.append((function, self.run_function(function)))
+            self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
+            self.evaluated.discard(found[1])  # nothing has called it
 
     def summary(self, function: FunctionRef, values: list[Value], named: dict[str, Value]) -> Summary:
         """Return what a function does with such arguments."""

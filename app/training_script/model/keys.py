@@ -51,6 +51,7 @@ NEVER_NONE = {
     "range",
     "instance",
     "compare",
+    "local",
 }
 
 

@@ -94,7 +94,7 @@ def runs(evaluated: Evaluated) -> list[Run]:
     reader = _Reader(evaluated.keys)
     found: list[Run] = []
     try:
-        for root in [*evaluated.roots, *evaluated.constructors]:
+        for root in evaluated.roots:
             found.append(reader.run(root))
     except (OverBudget, RecursionError):
         pass

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ...system.timeouts import wait_for
+from ...system.waiting import wait_for
 from .. import phrases
 from ..types import Communicator, LaunchedOperation, Observation, RasProcess, RasStatus, Verdict
 from . import parse

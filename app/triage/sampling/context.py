@@ -14,7 +14,7 @@ from ...errors import UserError
 from ...jobs.types import Job
 from ...probes.context import level_permitted
 from ...system import proc_files, ptrace
-from ...system.timeouts import run_in_thread
+from ...system.waiting import run_in_thread
 from ..job_logs import read
 from ..nccl_ras.client import query_ras
 from ..rank_activity.collectives_in_stack import collective_of

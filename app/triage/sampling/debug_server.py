@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ...jobs.types import Job
 from ...system import procfs, sockets
-from ...system.timeouts import wait_for
+from ...system.waiting import wait_for
 from ..flight_recorder.parse import parse_json_record
 from ..types import RankRecord
 from .children import WatchedChild

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import InspectionError
 from ...jobs.types import Job, Process
 from ...system import proc_files
-from ...system.timeouts import run_in_thread, wait_for
+from ...system.waiting import run_in_thread, wait_for
 from ..flight_recorder.loader import read_records
 from ..types import RankRecord
 

@@ -12,7 +12,7 @@ from ...errors import InspectionError
 from ...jobs.types import Job
 from ...probes.context import level_permitted
 from ...system import procfs
-from ...system.timeouts import run_in_thread
+from ...system.waiting import run_in_thread
 from ...training_script.frame import StackFrame
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.frames import user_frames

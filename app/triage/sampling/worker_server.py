@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...jobs.types import Process
 from ...system import run_directory
-from ...system.timeouts import wait_for
+from ...system.waiting import wait_for
 from ...text.numbers import parse_count
 from ...training_script.frame import StackFrame
 from ..types import RankRecord, ThreadStack

@@ -12,7 +12,7 @@ import pytest
 from ddpwizard.app.errors import InspectionError
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.system import procfs, supervisor
-from ddpwizard.app.system.timeouts import run_in_thread
+from ddpwizard.app.system.waiting import run_in_thread
 from ddpwizard.app.triage.sampling import children, connections, gpu_usage, last_output, sampler, stacks
 from ddpwizard.app.triage.sampling.context import SampleContext, process_samples, sample_context
 from ddpwizard.app.triage.types import Child, Connection, GpuUse

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from ddpwizard.app.system.timeouts import wait_for
+from ddpwizard.app.system.waiting import wait_for
 
 
 def test_wait_for_returns_the_answer() -> None:
