@@ -37,7 +37,7 @@ SCREEN_CLASSES = {
     "demo": ("triage.demo", "DemoScreen"),
 }
 QUIT_AGAIN_S = 5.0  # a second ctrl+c within this time quits
-CLEAN_UP_LIMIT_S = 5.0
+CLEAN_UP_LIMIT_S = 15.0  # more than the job of the demo takes to end
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 DEMO = "demo"  # group of the worker that runs the job of the demo
 

@@ -14,18 +14,20 @@ from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
 from ..training_script.source import NEWLINE
+from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import conditional_collective, device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
-# The rules that read one file. Those of ``divergences`` follow its imports, which takes longer.
+# The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
     "DW401": conditional_collective.check,
 }
+OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10
 MOST_TRIALS = 25
 
@@ -51,7 +53,7 @@ def review_script(
     Raises:
         UserError: ``text`` is not valid Python; names the line.
     """
-    through_calls = rules is None or not divergences.RULES.isdisjoint(rules)
+    through_calls = rules is None or not OF_PROGRAM.isdisjoint(rules)
     try:
         script = Script(text, path)
         found = _detect(script, through_calls=through_calls)
@@ -146,6 +148,7 @@ def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation
     if through_calls:
         known = [violation for rule, violation in found if rule == "DW401"]
         found += divergences.check(script, known)
+        found += check_facts(script)
     return found
 
 
@@ -160,7 +163,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         end_line=found.end_line,
         message=found.message,
         why=spec.why,
-        severity="info" if rule in divergences.RULES and script.is_test else found.severity or spec.severity,
+        severity="info" if rule in OF_PROGRAM and script.is_test else found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
         fix=_fix(rule, found, found.patch(), trials) if found.patch else None,
@@ -206,7 +209,7 @@ class _Trials:
             return f"was tried and is not offered: {error.message}", ""
         if unbound := result.names.unresolved() - self.unbound:
             return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
-        left = _keys(result, _detect(result, through_calls=rule in divergences.RULES))
+        left = _keys(result, _detect(result, through_calls=rule in OF_PROGRAM))
         key = _key(self.script, rule, found)
         if left[key] >= self.before[key]:
             return "was tried and is not offered: the finding would stay", ""

@@ -10,6 +10,9 @@ import msgspec
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
 from ..training_script.model.divergences import Divergences, divergences
+from ..training_script.model.evaluated import Evaluated
+from ..training_script.model.reach import Reach, Run, runs
+from ..training_script.model.sequences import Site
 from ..training_script.name_resolution import Names
 from ..training_script.rank_conditions import RankConditions
 from ..training_script.rank_expressions import RankValues
@@ -41,7 +44,26 @@ class Script:
     @cached_property
     def divergences(self) -> Divergences:
         """The places where the ranks of the program part."""
-        return divergences(self.source.tree, Path(self.source.path), self.source.text)
+        return divergences(self.evaluated)
+
+    @cached_property
+    def evaluated(self) -> Evaluated:
+        """The evaluation of the script with what it imports."""
+        return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The facts of each start of the program, for the rules."""
+        return runs(self.evaluated)
+
+    def place(self, reach: Reach) -> Site | None:
+        """Return the place of a fact in this script: its own, or that of the call that leads to it."""
+        here = [site for site in (*reach.calls, reach.fact.site) if site.path == self.source.path]
+        return here[-1] if here else None
+
+    def is_here(self, reach: Reach) -> bool:
+        """Return whether a fact is in this script itself."""
+        return reach.fact.site.path == self.source.path
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,15 +107,17 @@ class DemoJob:
         )
 
     async def _end(self) -> None:
-        if self._run:
-            self._run.cancel()
-            await asyncio.wait([self._run])
-            # The supervisor ends them; they use the directory until then.
-            until = asyncio.get_running_loop().time() + ENDS_WITHIN_S
-            while self._alive() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        for directory in (self.directory, self.scratch):
-            shutil.rmtree(directory, ignore_errors=True)
+        try:
+            if self._run:
+                self._run.cancel()
+                await asyncio.wait([self._run])
+                # The supervisor ends them; they use the directory until then.
+                until = asyncio.get_running_loop().time() + ENDS_WITHIN_S
+                while self._alive() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        finally:
+            for directory in (self.directory, self.scratch):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _alive(self) -> bool:
         here = str(self.directory)

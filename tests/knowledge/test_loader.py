@@ -47,7 +47,7 @@ def write(directory: Path, text: str, name: str = "odd-cause.yaml") -> Path:
 def test_the_built_in_base_holds_together():
     knowledge = read_knowledge(thorough=True)
     assert knowledge.causes
-    assert set(knowledge.rules) == {"DW101", "DW201", "DW203", "DW217", *(f"DW40{number}" for number in range(1, 7))}
+    assert {"DW101", "DW202", "DW409", "DW501"} < set(knowledge.rules)
 
 
 def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):

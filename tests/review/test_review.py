@@ -10,14 +10,13 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.review import review
 from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.review.rule_context import Patch, Script, Violation
-from ddpwizard.app.review.rules import divergences
 from ddpwizard.app.training_script.edits import Edit
 from helpers.buggy_script import BUGGY_SCRIPT
 from helpers.review_snippets import KNOWLEDGE, apply_fixes, script
 
 
 def test_rules_of_the_knowledge_base_and_of_the_code_are_the_same() -> None:
-    assert {*review.RULES, *divergences.RULES} == set(KNOWLEDGE.rules)
+    assert {*review.RULES, *review.OF_PROGRAM} == set(KNOWLEDGE.rules)
 
 
 def test_script_with_many_bugs_is_fixed_in_one_run() -> None:

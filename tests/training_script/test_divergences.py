@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.training_script.model.divergences import divergences
+from ddpwizard.app.training_script.model.evaluated import Evaluated
 from helpers.diverging_programs import DIVERGING, SAME, source
 
 
@@ -16,7 +17,7 @@ def places(tmp_path: Path, code: str) -> list[tuple[str, str]]:
     script = tmp_path / "train.py"
     text = source(code)
     script.write_text(text)
-    found = divergences(ast.parse(text), script, text).found
+    found = divergences(Evaluated(ast.parse(text), script, text)).found
     return [
         (each.first.kind, Path(each.first.site.path).read_text().splitlines()[each.first.site.line - 1])
         for each in found
@@ -84,7 +85,7 @@ for step in range(10):
 """
     script = tmp_path / "train.py"
     script.write_text(source(code))
-    (found,) = divergences(ast.parse(source(code)), script, source(code)).found
+    (found,) = divergences(Evaluated(ast.parse(source(code)), script, source(code))).found
     assert source(code).splitlines()[found.decided.line - 1] == "    if step >= 5 + rank:"
 
 

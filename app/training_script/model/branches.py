@@ -10,7 +10,7 @@ from typing import Any
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .items import Attempt, Branch, Item, Rounds, kinds
-from .keys import NEVER_NONE, Key
+from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .sequences import Site
 from .statements import StatementEvaluator
@@ -25,14 +25,21 @@ class BranchEvaluator(StatementEvaluator):
         if test.is_constant and not self.quick:
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
-        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse))
+        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
 
     def _truth(self, node: ast.expr) -> Key:
         """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
         value = self.evaluate(node)
         return self.unknown(node).key if isinstance(node, ast.Name) and "foreign" in value.facts else value.key
 
-    def _branch(self, test: Key, site: Site, then: "Callable[[], bool]", other: "Callable[[], bool]") -> bool:
+    def _branch(
+        self,
+        test: Key,
+        site: Site,
+        then: "Callable[[], bool]",
+        other: "Callable[[], bool]",
+        text: ast.expr | None = None,
+    ) -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
         self.items = []
         self.path.append(test)
@@ -46,11 +53,11 @@ class BranchEvaluator(StatementEvaluator):
         items_other, self.items = self.items, outside
         if asks_for_several(test) and kinds(items_then) and not items_other and not leaves_then:
             self._restore(env_then)  # without the branch there is one rank, and nothing to agree on
-            self.items.append(Branch(test, site, items_then, [], (calls_then > calls, False)))
+            self.items.append(Branch(test, site, items_then, [], (calls_then > calls, False), text))
             return False
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            self.items.append(Branch(test, site, items_then, items_other, unknown))
+            self.items.append(Branch(test, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
@@ -101,7 +108,7 @@ class BranchEvaluator(StatementEvaluator):
             if name in ("join", "Join"):
                 self.free = True
             if item.optional_vars is not None:
-                self.bind(item.optional_vars, self.unknown(context))
+                self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
         leaves = self.block(stmt.body)
         for value, context in reversed(entered):
@@ -224,7 +231,7 @@ class BranchEvaluator(StatementEvaluator):
 
 def asks_for_several(test: Key) -> bool:
     """Return whether a condition compares a number that is the same on every rank with one: the number of ranks."""
-    if test.op != "compare" or test.spread:
+    if test.op != "compare" or test.spread & (BY_RANK | LOCAL):
         return False
     name, left, right = test.args
     return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..syntax import last_name
-from .items import Branch, Item, Rounds
-from .keys import LOCAL, Key
+from .items import Branch, Item, Noted, Rounds
+from .keys import DIFFERS, LOCAL, Key
 from .library_calls import METHODS, TRANSPARENT
 from .library_effects import LibraryEvaluator
 from .names import CARRIED, Named, Values
+from .noted_calls import noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
 
-BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr"}
+BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
 MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
 
@@ -94,7 +95,7 @@ class ExpressionEvaluator(LibraryEvaluator):
                 taken = result.key if op == "and" else self.keys.make("not", result.key)
                 self.items.append(Branch(taken, self.site(node), items, []))
             facts = result.facts | value.facts
-            if op == "or" and not (result.key.spread or value.key.spread) and value.obj is not None:
+            if op == "or" and not (result.key.spread | value.key.spread) & DIFFERS and value.obj is not None:
                 result = Value(value.key, facts, value.obj)  # x or default
             else:
                 obj = result.obj if op == "or" else None
@@ -216,7 +217,10 @@ class ExpressionEvaluator(LibraryEvaluator):
         if name in ("sys.exit", "os._exit", "exit", "quit"):
             self.exit_program(node)
             return self.unknown(node)
-        return self.called(callee, node, values, named)
+        outcome = self.called(callee, node, values, named)
+        if named_call := noted_name(callee):
+            self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
+        return outcome
 
     def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         values: list[Value] = []

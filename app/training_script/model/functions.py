@@ -14,6 +14,7 @@ from ..syntax import FUNCTIONS, last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
+from .keys import DIFFERS, TOUCHED
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
@@ -22,6 +23,11 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Mod
 MOST_FLAGS = 3  # combinations of arguments that are True, False or None
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
 MOST_DEPTH = 25  # of calls
+HARMLESS_DECORATORS = {
+    *("staticmethod", "classmethod", "property", "cached_property", "abstractmethod", "override", "contextmanager"),
+    *("no_grad", "inference_mode", "enable_grad", "autocast", "compile", "jit", "script", "record", "dataclass"),
+    *("main", "command", "option", "argument", "lru_cache", "cache", "wraps", "hydra_main", "parse", "overload"),
+}
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
 
 
@@ -91,6 +97,7 @@ class Evaluation(Shared):
             made.items, self.results[id(made)] = evaluator.run(values, named)
             made.filled = evaluator.filled
             made.complete = True
+            made.wrapped = any(not is_harmless(each) for each in getattr(node, "decorator_list", ()))
             self.alike[flags] = self.alike[node,] = made
         finally:
             self.depth -= 1
@@ -108,8 +115,13 @@ def _kind(value: Value) -> tuple[Any, ...]:
         identity = (obj.function.node, id(obj.owner.key))
     elif isinstance(obj, Method):
         identity = "method"
-    key = value.key if value.key.spread or value.key.is_constant or value.key.op == "world" else None
-    return id(key) if key else None, value.facts, identity
+    key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
+    return id(key) if key else None, bool(value.key.spread & TOUCHED), value.facts, identity
+
+
+def is_harmless(decorator: ast.expr) -> bool:
+    """Return whether every rank calls the function that a decorator wraps."""
+    return last_name(decorator) in HARMLESS_DECORATORS or bool(one_rank_decorator(last_name(decorator)))
 
 
 def _flags(values: Iterable[Value]) -> list[Any]:
@@ -201,7 +213,7 @@ class FunctionEvaluator(BranchEvaluator):
                 if 0 <= argument < len(arguments):
                     self.fill(arguments[argument])
         result = self.whole.results[id(summary)]
-        if isinstance(node, FUNCTIONS) and not result.key.spread and result.obj is None and not result.facts:
+        if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (
                 self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
             )

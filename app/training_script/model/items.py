@@ -1,9 +1,11 @@
 """The steps of a function as the evaluation finds them, and the sequence of nodes they make."""
 
+import ast
 from typing import NamedTuple
 
 from .keys import Key
 from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
+from .values import Value
 
 MOST_INLINED = 3  # depth of calls whose errors are followed to a handler
 
@@ -14,6 +16,7 @@ class Branch(NamedTuple):
     then: "list[Item]"
     other: "list[Item]"
     unknown: tuple[bool, bool] = (False, False)  # functions that cannot be followed are called there
+    text: ast.expr | None = None  # the test as it is written
 
 
 class Rounds(NamedTuple):
@@ -46,7 +49,19 @@ class Called(NamedTuple):
     site: Site
 
 
-Item = Event | Branch | Rounds | Leave | Attempt | Called
+class Noted(NamedTuple):
+    """A call that a rule asks for: it takes no part in the comparison of ranks. ``name``: ``torch.save``, ``.step``."""
+
+    name: str
+    site: Site
+    node: ast.Call
+    owner: Value | None  # of a method
+    values: list[Value]
+    named: dict[str, Value]
+    result: Value
+
+
+Item = Event | Branch | Rounds | Leave | Attempt | Called | Noted
 
 
 class Summary:
@@ -55,6 +70,7 @@ class Summary:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.complete = False
+        self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
@@ -162,7 +178,7 @@ def _own_kinds(items: "list[Item]") -> "tuple[set[str], list[Summary]]":
                 pending += [*first, *second]
             case Called(summary=summary):
                 called.append(summary)
-            case Leave():
+            case Leave() | Noted():
                 pass
     return found, called
 

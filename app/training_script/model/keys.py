@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files, time or errors of one rank
+TOUCHED = 4  # made by a call that cannot be followed from something that differs by rank: it may differ too
+DIFFERS = BY_RANK | LOCAL
 MOST_DEPTH = 40  # of an expression; a deeper one is a value of its own
 LARGEST = 1 << 40  # no number in a condition on ranks is larger
 
@@ -124,7 +126,10 @@ class Keys:
         return self.make("local", why, *site, spread=LOCAL)
 
     def rank(self, kind: str) -> Key:
-        """Return the rank of this process: global, local or node; a rank in a group has no known number."""
+        """Return the rank of this process: global, local, node or spawned (the number that ``mp.spawn`` gives).
+
+        A rank in a group has no known number.
+        """
         return self.make("rank", kind, spread=BY_RANK)
 
     def is_first(self, kind: str) -> Key:
@@ -153,7 +158,7 @@ class Keys:
 
     def _specialise(self, key: Key, rank: Rank) -> Key:
         if key.op == "rank":
-            value = {"global": rank.rank, "local": rank.local, "node": rank.node}.get(key.args[0])
+            value = {"global": rank.rank, "local": rank.local, "node": rank.node, "spawned": rank.rank}.get(key.args[0])
             return key if value is None else self.constant(value)
         if key.op == "world":
             return self.constant(rank.local_world_size if key.args[0] == "local" else rank.world_size)

@@ -176,6 +176,9 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
+    **dict.fromkeys(("io.BytesIO", "io.StringIO"), "memory of this process"),
+    **dict.fromkeys(("tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory"), "a temporary file"),
+    **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
 }
 RANDOM = "a random number"
 # Calls that give back what they are given, as far as ranks are concerned.

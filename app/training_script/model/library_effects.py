@@ -20,9 +20,10 @@ from .library_calls import (
 )
 from .names import CARRIED, Named, NameEvaluator, Values
 from .sequences import Event
-from .values import NO_FACTS, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
+SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
 BATCH = "a batch"
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
@@ -76,6 +77,10 @@ class LibraryEvaluator(NameEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
+        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef):
+            given = named.get("args") or (values[1] if len(values) > 1 else None)
+            number = Value(self.keys.rank("spawned"))
+            return self.call_function(values[0].obj, [number, *_elements(given)], {}, self.site(node))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
@@ -260,6 +265,10 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     if effect.fills is not None and effect.fills < len(node.args):
         return node.args[effect.fills]
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
+
+
+def _elements(value: Value | None) -> list[Value]:
+    return list(value.obj) if value and is_elements(value.obj) else []
 
 
 def is_of_batch(key: Key) -> bool:

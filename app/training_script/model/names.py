@@ -8,7 +8,7 @@ from .. import rank_names
 from ..syntax import last_name
 from .budget import Budget
 from .items import Item
-from .keys import BY_RANK, LOCAL, Key, Keys
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES
 from .program import Program
 from .sequences import Site
@@ -100,6 +100,7 @@ class NameEvaluator:
         spread = 0
         for part in parts:
             spread |= part.key.spread & LOCAL
+            spread |= TOUCHED if part.key.spread & (BY_RANK | TOUCHED) else 0
             facts |= part.facts & CARRIED
         return Value(self.keys.make("at", *self.site(node)[:3], spread=spread), facts)
 
@@ -127,7 +128,7 @@ class NameEvaluator:
 
     def named(self, name: str, value: Value) -> Value:
         """Return a value that gets a name: what it is, or what the name says if that is not known."""
-        if value.obj is not None or value.facts or value.key.spread or value.key.op not in ("at", "constant"):
+        if value.obj is not None or value.facts or value.key.spread & DIFFERS or value.key.op not in ("at", "constant"):
             return value
         if value.key.is_constant and not (value.key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value

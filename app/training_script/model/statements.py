@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
 from .items import Leave
+from .keys import DIFFERS
 from .values import ClassRef, FunctionRef, Instance, Library, Module, Value, is_elements
 
 
@@ -129,7 +130,7 @@ class StatementEvaluator(ExpressionEvaluator):
                 self._store(self.evaluate(owner), name, self.named(name, value))
             case ast.Subscript(value=owner):
                 held = self.evaluate(owner)
-                if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread:
+                if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
                     self.env[owner.id] = Value(self.keys.make("changed", held.key, value.key), held.facts)
             case _:
                 pass

@@ -1,0 +1,35 @@
+"""The rules that read the facts of a program (``training_script.model.reach``)."""
+
+from collections.abc import Callable, Iterator
+
+from ..training_script.model.reach import Run
+from .rule_context import Script, Violation
+from .rules import all_ranks_effects, checkpoints, fsdp_order, gradient_scaling, loaders, process_group
+
+FactCheck = Callable[[Script, Run], Iterator[Violation]]
+FACT_RULES: dict[str, FactCheck] = {
+    "DW105": process_group.check_rank,
+    "DW202": loaders.check_sampler,
+    "DW204": loaders.check_shuffle,
+    "DW221": gradient_scaling.check,
+    "DW302": fsdp_order.check_optimizer,
+    "DW303": fsdp_order.check_clip,
+    "DW304": fsdp_order.check_checkpointing,
+    "DW409": process_group.check_end,
+    "DW412": all_ranks_effects.check,
+    "DW501": checkpoints.check_race,
+    "DW502": checkpoints.check_local_writer,
+    "DW504": checkpoints.check_load,
+}
+
+
+def check_facts(script: Script) -> Iterator[tuple[str, Violation]]:
+    """Yield what violates one of ``FACT_RULES``, each place once."""
+    reported: set[tuple[str, int, int]] = set()
+    for run in script.runs:
+        for rule, check in FACT_RULES.items():
+            for violation in check(script, run):
+                key = rule, violation.line, violation.column
+                if key not in reported:
+                    reported.add(key)
+                    yield rule, violation

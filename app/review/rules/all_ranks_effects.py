@@ -1,0 +1,83 @@
+"""DW412: directories, files and experiments that every rank makes."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.edits import Edit
+from ...training_script.model.items import Noted
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ..rule_context import Patch, Script, Violation
+from ..violations import violation_at
+
+EXIST_OK = "allow-existing-directory"
+DELETES = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the side effects of all ranks that fail or double where a second rank has them too."""
+    if not run.distributed:
+        return
+    yield from _directories(script, run)
+    yield from _deletions(script, run)
+    yield from _experiments(script, run)
+
+
+def _directories(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of("os.makedirs", "os.mkdir", ".mkdir"):
+        path = fact.owner if fact.name == ".mkdir" else argument(fact, 0, "name", "path")
+        if (
+            not path
+            or not script.is_here(reach)
+            or not _by_all(reach)
+            or not same_on_ranks(path.key)
+            or {"exist_ok", "**"} & fact.named.keys()
+        ):
+            continue
+        if len(fact.values) < (3 if fact.name != "os.mkdir" else 9):
+            yield from violation_at(
+                script,
+                reach,
+                "every rank makes this directory: for all but the first it exists already, or appears in between",
+                0.75,
+                patch=lambda fact=fact: _allow_existing(script, fact),
+            )
+
+
+def _deletions(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of(*DELETES):
+        path = argument(fact, 0, "path")
+        ignored = argument(fact, 1, "ignore_errors")
+        if path and ignored is None and script.is_here(reach) and _by_all(reach) and same_on_ranks(path.key):
+            message = "every rank deletes this: one of them finds it gone, or deletes what another has just written"
+            yield from violation_at(script, reach, message, 0.75)
+
+
+def _experiments(script: Script, run: Run) -> Iterator[Violation]:
+    started = list(run.of("wandb.init"))
+    for reach, fact in started:
+        if _by_all(reach) and not {"group", "mode", "**", "settings"} & fact.named.keys():
+            yield from violation_at(script, reach, "every rank starts a run of its own in Weights & Biases", 0.75)
+    if not started:
+        for reach, _ in run.of("wandb.log"):
+            if _by_all(reach):
+                message = "every rank logs this; the run of Weights & Biases may exist on one of them only"
+                yield from violation_at(script, reach, message, 0.65)
+
+
+def _by_all(reach: Reach) -> bool:
+    return reach.several and reach.ranks == ALL and not reach.attempted
+
+
+def _allow_existing(script: Script, fact: Noted) -> Patch:
+    source, call = script.source, fact.node
+    at = source.end(call) - 1
+    given = [*call.args, *(each.value for each in call.keywords)]
+    inserted = "exist_ok=True" if not given else ", exist_ok=True"
+    if given and source.text[source.end(given[-1]) : at].strip():
+        at = source.end(max(given, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0)))
+    edits = [Edit(at, at, inserted)]
+    if fact.name == "os.mkdir":
+        if not isinstance(call.func, ast.Attribute):
+            return Patch(id=EXIST_OK, safety="display", why_unsafe="call os.makedirs with exist_ok=True")
+        edits.insert(0, source.replace(call.func, f"{source.code(call.func.value)}.makedirs"))
+    return Patch(id=EXIST_OK, safety="safe", edits=edits)

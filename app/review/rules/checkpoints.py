@@ -1,0 +1,122 @@
+"""DW501, DW502 and DW504: checkpoints that several ranks write to one file, or load onto one device."""
+
+from collections.abc import Iterator
+
+from ...training_script.edits import Edit
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import RANKS, Key
+from ...training_script.model.reach import ALL, Reach, Run, argument, parts, same_on_ranks
+from ...training_script.model.sequences import Event
+from ..patches.guard_statement import guard_statement
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+SAVES = {
+    "torch.save": (1, "f"),
+    "safetensors.torch.save_file": (1, "filename"),
+    ".save_pretrained": (0, "save_directory"),
+}
+COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", "os.replace", "os.rename")
+CERTAIN = ("torch.save", "safetensors.torch.save_file")
+WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
+LOAD = "torch.load"
+FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
+GUARD = "guard-save"
+TO_CPU = "load-to-cpu"
+
+
+def check_race(script: Script, run: Run) -> Iterator[Violation]:
+    """DW501: yield the writes of all ranks to one file."""
+    writes = list(_shared_writes(run))
+    for reach, fact in writes:
+        if reach.ranks != ALL:
+            continue
+        # A function that some call for one rank only is right: the call for all ranks is not.
+        elsewhere = any(each.fact.site == fact.site and not each.several for each in run.reached)
+        here = script.is_here(reach) and not elsewhere
+        where = "" if here else f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})"
+        yield from violation_at(
+            script,
+            reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
+            f"every rank writes this file{where}: its path is the same on all of them",
+            0.85,
+            severity=None if fact.name in CERTAIN and not _if_missing(reach) else "warning",
+            patch=(lambda fact=fact: _guarded(script, run, fact)) if here else None,
+        )
+
+
+def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
+    """DW502: yield the saves of one rank of each node to one file."""
+    for reach, _ in _shared_writes(run):
+        if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
+            yield from violation_at(
+                script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
+            )
+
+
+def check_load(script: Script, run: Run) -> Iterator[Violation]:
+    """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
+    if not run.distributed or _on_cpu(run):
+        return
+    given = [fact.values[0].key for _, fact in run.of(".load_state_dict") if fact.values]
+    for reach, fact in run.of(LOAD):
+        if not reach.several or not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
+            continue
+        if any(fact.result.key in parts(key) for key in given):
+            yield from violation_at(
+                script,
+                reach,
+                "without map_location every rank loads these tensors onto the GPU that they were saved from",
+                0.8,
+                patch=(lambda fact=fact: _to_cpu(script, fact)) if script.is_here(reach) else None,
+            )
+
+
+def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
+    if not run.distributed:
+        return
+    for reach, fact in run.of(*WRITES):
+        path = argument(fact, *WRITES[fact.name])
+        if {"**", "is_main_process", "save_function"} & fact.named.keys() or reach.attempted:
+            continue
+        if path and reach.several and same_on_ranks(path.key):
+            yield reach, fact
+
+
+def _if_missing(reach: Reach) -> bool:
+    """Return whether a file is written only if some file is not there yet."""
+    return any(
+        part.op in ("call", "local") and str(part.args[0]).endswith(("exists", "is_file", "isfile"))
+        for each in reach.conditions
+        for part in parts(each.test)
+    )
+
+
+def _is_local_rank(test: Key) -> bool:
+    return any(each.op == "rank" and each.args[0] == "local" for each in parts(test))
+
+
+def _on_cpu(run: Run) -> bool:
+    """Return whether the backend of the process group is one for CPUs."""
+    backends = [argument(fact, 0, "backend") for _, fact in run.of("torch.distributed.init_process_group")]
+    return any(each and each.key.is_constant and each.key.value in ("gloo", "mpi") for each in backends)
+
+
+def _guarded(script: Script, run: Run, fact: Noted) -> Patch:
+    inside = range(fact.site.line, fact.site.end_line + 1)
+    waits = any(isinstance(each.fact, Event) and each.fact.site.line in inside for each in run.reached)
+    if waits or "fsdp" in script.source.text.lower() or "FullyShard" in script.source.text:
+        return no_patch(GUARD, "what is saved may need all ranks: build it on every rank, and save it on rank 0")
+    return guard_statement(script, fact.node, GUARD)
+
+
+def _to_cpu(script: Script, fact: Noted) -> Patch:
+    call = fact.node
+    last = max([*call.args, *(each.value for each in call.keywords)], key=lambda node: (node.lineno, node.col_offset))
+    at = script.source.end(last)
+    return Patch(
+        id=TO_CPU,
+        safety="unsafe",
+        why_unsafe="what is used directly from the checkpoint is then on the CPU",
+        edits=[Edit(at, at, ', map_location="cpu"')],
+    )

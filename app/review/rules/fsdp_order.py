@@ -1,0 +1,110 @@
+"""DW302, DW303 and DW304: what has to be done before or after FSDP wraps a model, and how its gradients are clipped."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import Key
+from ...training_script.model.reach import Reach, Run, argument, parts, together
+from ...training_script.model.values import Value
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+FSDP1 = (
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+)
+CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
+CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing"
+CLIP = "clip-by-fsdp"
+
+
+def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
+    """DW302: yield the optimizers that are made from parameters that FSDP replaces afterwards."""
+    for at, wrapped in _wraps(run):
+        flag = wrapped.named.get("use_orig_params")
+        model = argument(wrapped, 0, "module")
+        if model is None or "**" in wrapped.named or (flag and not (flag.key.is_constant and flag.key.value is False)):
+            continue
+        before = run.reached[: run.reached.index(at)]
+        for reach in before:
+            fact = reach.fact
+            if not (isinstance(fact, Noted) and fact.name.startswith("torch.optim.") and together(reach, at)):
+                continue
+            given = argument(fact, 0, "params")
+            if given and _has_parameters_of(given.key, model.key, before) and "lr_scheduler" not in fact.name:
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"this optimizer holds the parameters from before FSDP wraps the model (line {wrapped.site.line}): "
+                    "its steps change nothing that is trained",
+                    0.85,
+                )
+
+
+def check_clip(script: Script, run: Run) -> Iterator[Violation]:
+    """DW303: yield the clipping of gradients by the norm of one rank's shard."""
+    wraps = {fact.result.key: fact for _, fact in _wraps(run)}
+    of_parameters = {fact.result.key: fact for _, fact in run.of(".parameters")}
+    for reach, fact in run.of(*CLIPS):
+        given = argument(fact, 0, "parameters")
+        listed = of_parameters.get(given.key) if given else None
+        wrapped = wraps.get(listed.owner.key) if listed and listed.owner else None
+        if listed and wrapped and not {"sharding_strategy", "**"} & wrapped.named.keys():
+            yield from violation_at(
+                script,
+                reach,
+                "clip_grad_norm_ of torch.nn.utils sees the shard of one rank only: the ranks clip by different norms",
+                0.85,
+                patch=(lambda fact=fact, listed=listed: _clip_by_fsdp(script, fact, listed))
+                if script.is_here(reach)
+                else None,
+            )
+
+
+def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
+    """DW304: yield activation checkpointing that is turned on after the model is wrapped."""
+    wraps = {fact.result.key: (at, fact) for at, fact in _wraps(run)}
+    for reach, fact in run.of(CHECKPOINTING, ".set_grad_checkpointing", ".gradient_checkpointing_enable"):
+        model = argument(fact, 0, "model") if fact.name == CHECKPOINTING else fact.owner
+        if model and model.key in wraps and together(reach, wraps[model.key][0]) and not _without_reentry(fact):
+            line = wraps[model.key][1].site.line
+            message = f"FSDP wraps the model before (line {line}): checkpoint the activations first, then wrap"
+            yield from violation_at(script, reach, message, 0.7)
+
+
+def _without_reentry(fact: Noted) -> bool:
+    """Return whether the checkpointing is the kind that works on wrapped modules as well."""
+    return any(
+        "REENTRANT" in (each.id if isinstance(each, ast.Name) else each.attr).upper()
+        for each in ast.walk(fact.node)
+        if isinstance(each, ast.Name | ast.Attribute)
+    )
+
+
+def _wraps(run: Run) -> Iterator[tuple[Reach, Noted]]:
+    yield from run.of(*FSDP1)
+
+
+def _has_parameters_of(given: Key, model: Key, before: list[Reach]) -> bool:
+    inside = list(parts(given))
+    return any(
+        isinstance(each.fact, Noted)
+        and each.fact.name in (".parameters", ".named_parameters")
+        and each.fact.result.key in inside
+        and _is(each.fact.owner, model)
+        for each in before
+    )
+
+
+def _is(owner: Value | None, model: Key) -> bool:
+    return owner is not None and owner.key is model
+
+
+def _clip_by_fsdp(script: Script, fact: Noted, listed: Noted) -> Patch:
+    call, inner = fact.node, listed.node
+    if len(call.args) != 2 or call.keywords or inner is not call.args[0] or not hasattr(inner.func, "value"):
+        return no_patch(CLIP, "call clip_grad_norm_ of the wrapped model instead")
+    model = script.source.code(inner.func.value)  # type: ignore[attr-defined]
+    code = f"{model}.clip_grad_norm_({script.source.code(call.args[1])})"
+    return Patch(id=CLIP, safety="safe", edits=[script.source.replace(call, code)])

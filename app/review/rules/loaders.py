@@ -1,0 +1,106 @@
+"""DW202 and DW204: loaders that give every rank the same data, or that cannot be made."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import RANKS, Key
+from ...training_script.model.reach import Run, argument, parts, same_on_ranks
+from ...training_script.model.sequences import Event
+from ...training_script.model.values import Instance, Value
+from ...training_script.syntax import dotted_name
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+BACKWARD = ("the backward pass", "the backward pass of DeepSpeed")
+SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
+SHUFFLE = "shuffle-without-sampler"
+
+
+def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
+    """DW202: yield the loaders of a training loop that give every rank the whole data."""
+    if not run.distributed or any(not same_on_ranks(key) for key in _seeds(run)):
+        return
+    trained = [
+        loop.amount
+        for each in run.reached
+        if isinstance(each.fact, Event) and each.fact.kind in BACKWARD
+        for loop in each.loops
+    ]
+    for reach, fact in run.of(*LOADERS):
+        shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
+        if not reach.several or _has_sampler(fact) or not shuffle or not data or not _is_true(shuffle):
+            continue
+        if (
+            same_on_ranks(data.key)
+            and not _shares_out(data)
+            and any(_iterates(key, fact.result.key) for key in trained)
+        ):
+            yield from violation_at(
+                script,
+                reach,
+                "this loader has no DistributedSampler: every rank trains on all of the data, in an order of its own",
+                0.8,
+            )
+
+
+def check_shuffle(script: Script, run: Run) -> Iterator[Violation]:
+    """DW204: yield the loaders with a sampler and shuffle=True."""
+    for reach, fact in run.of(*LOADERS):
+        sampler, shuffle = argument(fact, 3, "sampler"), argument(fact, 2, "shuffle")
+        if not sampler or not shuffle or "sampler" not in sampler.facts or not _is_true(shuffle):
+            continue
+        if all(run.keys.specialise(sampler.key, rank).op not in ("if", "one of", "constant") for rank in RANKS):
+            yield from violation_at(
+                script,
+                reach,
+                "a DataLoader with a sampler does not accept shuffle=True: this raises a ValueError",
+                0.9,
+                patch=(lambda fact=fact: _sampler_decides(script, fact)) if script.is_here(reach) else None,
+            )
+
+
+def _seeds(run: Run) -> Iterator[Key]:
+    for _, fact in run.of("torch.manual_seed"):
+        yield from (value.key for value in fact.values)
+
+
+def _has_sampler(fact: Noted) -> bool:
+    return bool({"sampler", "batch_sampler", "generator", "**"} & fact.named.keys()) or len(fact.values) > 3
+
+
+def _is_true(value: Value) -> bool:
+    return value.key.is_constant and value.key.value is True
+
+
+def _shares_out(data: Value) -> bool:
+    """Return whether a dataset may give each rank its own part."""
+    if not isinstance(data.obj, Instance):
+        return False
+    bases = [*data.obj.cls.library_bases()]
+    return any(base.endswith("IterableDataset") for base in bases) or any(
+        SHARED_OUT.search(each.id if isinstance(each, ast.Name) else each.attr)
+        for cls in data.obj.cls.ancestry()
+        for each in ast.walk(cls.node)
+        if isinstance(each, ast.Name | ast.Attribute)
+    )
+
+
+def _iterates(amount: Key, loader: Key) -> bool:
+    found = list(parts(amount))
+    return loader in found and not any(each.op == "prepared" for each in found)
+
+
+def _sampler_decides(script: Script, fact: Noted) -> Patch:
+    given = {each.arg: each.value for each in fact.node.keywords}
+    shuffle, sampler = given.get("shuffle"), given.get("sampler")
+    if shuffle is None or sampler is None:
+        return no_patch(SHUFFLE, "pass shuffle=False, and shuffle in the sampler")
+    name = dotted_name(sampler)
+    return Patch(
+        id=SHUFFLE,
+        safety="safe",
+        edits=[script.source.replace(shuffle, f"{name} is None" if name else "False")],
+    )

@@ -1,0 +1,69 @@
+"""One evaluation of a script, which the comparison of ranks and the facts of the rules share."""
+
+import ast
+from pathlib import Path
+from typing import NamedTuple
+
+from .budget import Budget, OverBudget
+from .functions import Evaluation
+from .items import Called, Item
+from .program import Program, concerns_ranks
+from .sequences import Site
+from .values import ClassRef, FunctionRef, Module
+
+MOST_STEPS = 100_000  # expressions and statements evaluated, nodes compared
+
+
+class Root(NamedTuple):
+    """A start that no call is known of: the statements of the script (no ``function``), or a function of it."""
+
+    function: FunctionRef | None
+    items: list[Item]
+
+
+class Evaluated:
+    """The steps of a script and of the functions of it that it does not call itself.
+
+    ``complete``: the steps that are allowed were enough.
+    """
+
+    def __init__(self, tree: ast.Module, path: Path, text: str) -> None:
+        self.budget = Budget(MOST_STEPS)
+        self.roots: list[Root] = []
+        self.complete = True
+        self._whole = Evaluation(Program(path), "seed(" in text, self.budget)
+        self.keys = self._whole.keys
+        if not concerns_ranks(text):
+            return
+        module = Module(str(path), tree)
+        try:
+            self.roots.append(Root(None, self._whole.run_script(module)))
+            for function in _functions(module):
+                name = "" if isinstance(function.node, ast.Lambda) else function.node.name
+                if function.node not in self._whole.evaluated and name != "__exit__":
+                    self.roots.append(Root(function, self._of_function(function, name)))
+        except (OverBudget, RecursionError):
+            self.complete = False
+
+    def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
+        items: list[Item] = [Called(self._whole.run_function(function), _place(function))]
+        if name == "__enter__" and function.owner and (leave := function.owner.find("__exit__")):
+            after = FunctionRef(function.module, leave[1], function.env, function.owner)
+            items.append(Called(self._whole.run_function(after), _place(after)))
+        return items
+
+
+def _functions(module: Module) -> list[FunctionRef]:
+    """Return the functions of a module, the last first: those that call others are mostly below them."""
+    found: list[FunctionRef] = []
+    for value in list(module.env.values()):
+        obj = value.obj
+        if isinstance(obj, FunctionRef) and obj.module is module:
+            found.append(obj)
+        elif isinstance(obj, ClassRef) and obj.module is module:
+            found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
+    return sorted(found, key=lambda each: -each.node.lineno)
+
+
+def _place(function: FunctionRef) -> Site:
+    return Site(function.module.path, function.node.lineno, function.node.col_offset + 1, function.node.lineno)

@@ -1,0 +1,53 @@
+"""The calls that rules of the review ask for, by qualified name, or by the name of the method."""
+
+from .values import Bound, Library, Method, Value
+
+NOTED_FUNCTIONS = {
+    *("torch.save", "torch.load", "safetensors.torch.save_file", "numpy.save", "numpy.savez"),
+    *("os.mkdir", "os.makedirs", "os.remove", "os.unlink", "os.rmdir", "shutil.rmtree", "shutil.move", "open"),
+    *("shutil.copy", "shutil.copyfile", "shutil.copy2", "os.replace", "os.rename", "wandb.log"),
+    *("wandb.init", "torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
+    *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
+    *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
+    *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
+    *("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"),
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+    *("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
+    *("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"),
+    *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
+    *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler"),
+    *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+    *(
+        f"torch.distributed.algorithms._checkpoint.checkpoint_wrapper.{name}"
+        for name in ("apply_activation_checkpointing", "checkpoint_wrapper")
+    ),
+}
+NOTED_PREFIXES = ("torch.optim.",)
+NOTED_METHODS = {
+    *("save_pretrained", "load_state_dict", "mkdir", "parameters", "named_parameters", "zero_grad", "no_sync"),
+    *("unscale_", "scale", "step", "backward", "clip_grad_norm_"),
+    *("set_grad_checkpointing", "gradient_checkpointing_enable"),
+}
+
+
+def noted_name(callee: Value) -> str:
+    """Return the name under which a call is noted, ``.name`` for a method, or "" if no rule asks for it."""
+    obj = callee.obj
+    if isinstance(obj, Library):
+        noted = obj.name in NOTED_FUNCTIONS or obj.name.startswith(NOTED_PREFIXES)
+        return obj.name if noted else ""
+    name = (
+        obj.name
+        if isinstance(obj, Method)
+        else getattr(obj.function.node, "name", "")
+        if isinstance(obj, Bound)
+        else ""
+    )
+    return f".{name}" if name in NOTED_METHODS else ""
+
+
+def owner_of(callee: Value) -> Value | None:
+    """Return the object of a method that is called."""
+    return callee.obj.owner if isinstance(callee.obj, Method | Bound) else None

@@ -1,0 +1,305 @@
+"""The facts of a program that rules ask for: noted calls and collectives, with the ranks that reach each.
+
+A function is followed once; what it notes is then known at each of its calls. A rank reaches a fact if no condition
+before it, seen by that rank, keeps it out: branches, early returns and exits, decorators that let one rank through.
+
+How a rule is written, in ``app/review/rules``: a function from ``(Script, Run)`` to violations, entered in
+``app/review/fact_rules.py``. ``run.reached`` holds the facts of one start of the program (``Root``) in order;
+``run.of("torch.save")`` yields ``(reach, fact)`` for the calls of that name, a method as ``".step"``; names are in
+``noted_calls``. ``argument(fact, 1, "f")`` is the value of an argument; ``reach.ranks`` the ranks that reach the
+call, as bits; ``reach.several``: surely more than one. ``reach.unsure``: a condition on the way may be about ranks but
+could not be decided, so be silent. ``same_on_ranks(key)``: nothing that differs between ranks is in a value.
+``run.distributed``: several ranks surely run this. ``together(a, b)``: two facts may be reached in one run.
+``violation_at(script, reach, …)`` makes the finding at the fact, or at the call in the script that leads to it.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .budget import OverBudget
+from .evaluated import Evaluated, Root
+from .items import Attempt, Branch, Called, Item, Leave, Noted, Rounds, Summary
+from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
+from .sequences import Event, Site
+from .values import FunctionRef, Value
+
+ALL = (1 << len(RANKS)) - 1
+MOST_FACTS = 400  # of one function with all that it calls
+MOST_VISITED = 60_000  # items and facts, over all functions of a script
+ORDERED = {"Lt", "LtE", "Gt", "GtE"}
+# A condition with such words may be about ranks even where its value is not known.
+OF_RANKS = re.compile(
+    r"rank|main|master|primary|chief|lead|zero|coordinator|gpu|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
+    r"|ddp|world|device|local|parallel|shard",
+    re.IGNORECASE,
+)
+WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
+# Calls that show that several ranks run this.
+SET_UP = {
+    *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
+    *("accelerate.Accelerator", "horovod.torch.init"),
+    *("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"),
+    *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
+}
+
+
+class Condition(NamedTuple):
+    """A test on the way to a fact, and the truth that it needs."""
+
+    test: Key
+    truth: bool
+    site: Site
+
+
+class Reach(NamedTuple):
+    """A fact and the way to it. ``calls``: outermost first. ``attempted``: an error there is caught and passed over."""
+
+    fact: Noted | Event
+    calls: tuple[Site, ...]
+    ranks: int
+    unsure: bool
+    conditions: tuple[Condition, ...]
+    loops: tuple[Rounds, ...]
+    attempted: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.fact.name if isinstance(self.fact, Noted) else self.fact.kind
+
+    @property
+    def several(self) -> bool:
+        """More than one rank surely reaches it."""
+        return not self.unsure and self.ranks & (self.ranks - 1) != 0
+
+
+class Run(NamedTuple):
+    """The facts of one start of the program, in order. ``distributed``: several ranks surely run it."""
+
+    function: FunctionRef | None
+    reached: list[Reach]
+    distributed: bool
+    keys: Keys
+
+    def of(self, *names: str) -> Iterator[tuple[Reach, Noted]]:
+        """Yield the noted calls with one of these names."""
+        for each in self.reached:
+            if isinstance(each.fact, Noted) and each.fact.name in names:
+                yield each, each.fact
+
+
+def runs(evaluated: Evaluated) -> list[Run]:
+    """Return the facts of each start of the program."""
+    reader = _Reader(evaluated.keys)
+    found: list[Run] = []
+    try:
+        for root in evaluated.roots:
+            found.append(reader.run(root))
+    except (OverBudget, RecursionError):
+        pass
+    return found
+
+
+def argument(fact: Noted, place: int, *names: str) -> Value | None:
+    """Return the value of an argument that is given by place or by one of these names."""
+    for name in names:
+        if name in fact.named:
+            return fact.named[name]
+    return fact.values[place] if 0 <= place < len(fact.values) else None
+
+
+def same_on_ranks(key: Key) -> bool:
+    """Return whether nothing that differs between ranks has gone into a value, as far as that is known."""
+    return not key.spread & (DIFFERS | TOUCHED)
+
+
+def parts(key: Key) -> Iterator[Key]:
+    """Yield a key and the keys in it."""
+    pending, seen = [key], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
+
+
+def together(first: Reach, second: Reach) -> bool:
+    """Return whether no condition keeps two facts from being reached in one run."""
+    wanted = {condition.test: condition.truth for condition in first.conditions}
+    return all(wanted.get(each.test, each.truth) == each.truth for each in second.conditions)
+
+
+class _Found(NamedTuple):
+    facts: list[Reach]
+    returns: int  # the ranks that may come back from the function
+
+
+class _Reader:
+    """The facts of functions, each followed once."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self._known: dict[int, _Found] = {}
+        self._tests: dict[Key, tuple[int, int]] = {}
+        self._left = MOST_VISITED
+
+    def run(self, root: Root) -> Run:
+        way = _Way(self, root.items)
+        facts = way.facts
+        distributed = any(each.several and _shows_ranks(each.fact) for each in facts)
+        return Run(root.function, facts, distributed, self.keys)
+
+    def function(self, summary: Summary) -> _Found:
+        found = self._known.get(id(summary))
+        if found is None:
+            self._known[id(summary)] = _Found([], ALL)  # of a function that calls itself
+            way = _Way(self, summary.items)
+            facts = [each._replace(unsure=True) for each in way.facts] if summary.wrapped else way.facts
+            found = self._known[id(summary)] = _Found(facts, way.ranks | way.returned)
+        return found
+
+    def spend(self, steps: int = 1) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise OverBudget
+
+    def arms(self, test: Key) -> tuple[int, int]:
+        """Return the ranks for which a test may be true, and those for which it may be false."""
+        known = self._tests.get(test)
+        if known is None:
+            true = false = 0
+            for bit, rank in enumerate(RANKS):
+                seen = self.keys.specialise(test, rank)
+                true |= (not seen.is_constant or bool(seen.value)) << bit
+                false |= (not seen.is_constant or not seen.value) << bit
+            known = self._tests[test] = true, false
+        return known
+
+    def is_open(self, branch: Branch) -> bool:
+        """Return whether a condition may be about ranks although it is not known which ranks fulfil it."""
+        test = branch.test
+        true, false = self.arms(test)
+        seen = [self.keys.specialise(test, rank) for bit, rank in enumerate(RANKS) if true & false & (1 << bit)]
+        if not seen:
+            return False
+        if any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
+            return True
+        if branch.text is None or test.spread & BY_RANK:
+            return False
+        return any(
+            bool(OF_RANKS.search(each.id if isinstance(each, ast.Name) else each.attr))
+            for each in ast.walk(branch.text)
+            if isinstance(each, ast.Name | ast.Attribute)
+        )
+
+
+class _Way:
+    """The way of the ranks through the items of one function."""
+
+    def __init__(self, reader: _Reader, items: list[Item]) -> None:
+        self.reader = reader
+        self.facts: list[Reach] = []
+        self.returned = 0
+        self._unsure = self._attempted = False
+        self._conditions: tuple[Condition, ...] = ()
+        self._loops: tuple[Rounds, ...] = ()
+        self._out_of_round = 0
+        self.ranks = self._walk(items, ALL)
+
+    def _walk(self, items: list[Item], ranks: int) -> int:
+        """Follow items; return the ranks that may go on behind them."""
+        for item in items:
+            if not ranks:
+                return 0
+            self.reader.spend()
+            match item:
+                case Event() | Noted():
+                    self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._attempted))
+                case Branch():
+                    ranks = self._branch(item, ranks)
+                case Rounds():
+                    ranks = self._round(item, ranks)
+                case Attempt(body=body, handler=handler):
+                    ranks = self._attempt(body, handler, ranks)
+                case Called():
+                    ranks = self._called(item, ranks)
+                case Leave(kind=kind):
+                    if kind == "return":
+                        self.returned |= ranks
+                    elif kind in ("next", "break"):
+                        self._out_of_round |= ranks
+                    return 0
+        return ranks
+
+    def _branch(self, item: Branch, ranks: int) -> int:
+        true, false = self.reader.arms(item.test)
+        is_open = self.reader.is_open(item)
+        unsure, conditions = self._unsure, self._conditions
+        left: list[int] = []
+        for part, reached, truth in ((item.then, true, True), (item.other, false, False)):
+            self._unsure = unsure or is_open
+            self._conditions = (*conditions, Condition(item.test, truth, item.site))
+            left.append(self._walk(part, ranks & reached))
+        self._conditions = conditions
+        one_leaves = bool(left[0]) != bool(left[1])
+        if one_leaves:
+            self._conditions = (*conditions, Condition(item.test, bool(left[0]), item.site))
+        self._unsure = unsure or (is_open and one_leaves)
+        return left[0] | left[1]
+
+    def _round(self, item: Rounds, ranks: int) -> int:
+        outside, loops, conditions = self._out_of_round, self._loops, self._conditions
+        self._out_of_round, self._loops = 0, (*loops, item)
+        after = self._walk(item.body, ranks)
+        after |= self._out_of_round
+        self._out_of_round, self._loops, self._conditions = outside, loops, conditions
+        return self._walk(item.rest, after)
+
+    def _attempt(self, body: list[Item], handler: list[Item], ranks: int) -> int:
+        attempted, self._attempted = self._attempted, True
+        conditions = self._conditions
+        after = self._walk(body, ranks)
+        self._attempted, self._conditions = attempted, conditions
+        unsure, self._unsure = self._unsure, True
+        after |= self._walk(handler, ranks)
+        self._unsure, self._conditions = unsure, conditions
+        return after
+
+    def _called(self, item: Called, ranks: int) -> int:
+        inner = self.reader.function(item.summary)
+        for each in inner.facts:
+            if each.ranks & ranks:
+                self._add(
+                    Reach(
+                        each.fact,
+                        (item.site, *each.calls),
+                        each.ranks & ranks,
+                        self._unsure or each.unsure,
+                        (*self._conditions, *each.conditions),
+                        (*self._loops, *each.loops),
+                        self._attempted or each.attempted,
+                    )
+                )
+        return ranks & inner.returns
+
+    def _add(self, reach: Reach) -> None:
+        self.reader.spend()
+        if len(self.facts) < MOST_FACTS:
+            self.facts.append(reach)
+
+
+def _shows_ranks(fact: Noted | Event) -> bool:
+    if isinstance(fact, Noted):
+        return fact.name in SET_UP
+    return not fact.implied or fact.kind.endswith(WRAPPED)
+
+
+def _is_of_ranks(test: Key) -> bool:
+    """Return whether an undecided test asks for something made from a rank, comparisons of amounts left out."""
+    if test.op == "compare" and test.args[0] in ORDERED:
+        return bool(test.spread & BY_RANK)
+    if test.op in ("and", "or", "not"):
+        return any(_is_of_ranks(arg) for arg in test.args)
+    return bool(test.spread & (BY_RANK | TOUCHED))

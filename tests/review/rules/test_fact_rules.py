@@ -1,0 +1,433 @@
+"""Rules on the facts of a program: what each finds, and look-alikes that are right."""
+
+import textwrap
+
+import pytest
+from helpers.review_snippets import found, lines, repaired, script
+
+START = """
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+"""
+WRAP = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
+"""
+FSDP = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+model = torch.nn.Linear(2, 2)
+"""
+LOADER = """
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+"""
+
+FOUND: dict[str, tuple[str, str, str]] = {
+    "a save on every rank": ("DW501", START, 'torch.save(model.state_dict(), "last.pt")'),
+    "a save two calls deep": (
+        "DW501",
+        START,
+        """
+        def write(state, path):
+            torch.save(state, path)
+        def finish(model):
+            write(model.state_dict(), os.path.join("out", "last.pt"))
+        finish(model)
+        """,
+    ),
+    "a save behind a limit of the loss": (
+        "DW501",
+        START + WRAP,
+        """
+        def train(best):
+            for epoch in range(3):
+                loss = model(torch.ones(2, 2)).sum()
+                if loss.item() < best:
+                    torch.save(model.state_dict(), "best.pt")
+        train(9.0)
+        """,
+    ),
+    "a copy on every rank": ("DW501", START, 'import shutil\nshutil.copyfile("last.pt", "best.pt")'),
+    "a save of the first rank of each node": (
+        "DW502",
+        START,
+        'if int(os.environ["LOCAL_RANK"]) == 0:\n    torch.save(model.state_dict(), "last.pt")',
+    ),
+    "a load onto the GPU of rank 0": (
+        "DW504",
+        START,
+        'state = torch.load("last.pt")\nmodel.load_state_dict(state["model"])',
+    ),
+    "a directory of every rank": (
+        "DW412",
+        START,
+        'if not os.path.exists("out"):\n    os.makedirs("out")',
+    ),
+    "a directory that every rank deletes": ("DW412", START, 'import shutil\nshutil.rmtree("cache")'),
+    "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
+    "the local rank as the rank": (
+        "DW105",
+        "",
+        'local_rank = int(os.environ["LOCAL_RANK"])\ndist.init_process_group("nccl", rank=local_rank, world_size=8)',
+    ),
+    "the end on one rank": (
+        "DW409",
+        START,
+        "dist.barrier()\nif rank == 0:\n    dist.destroy_process_group()",
+    ),
+    "the end in a finally block": (
+        "DW409",
+        START,
+        "try:\n    dist.barrier()\nfinally:\n    dist.destroy_process_group()",
+    ),
+    "no sampler": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        loader = DataLoader(data, batch_size=4, shuffle=True)
+        for epoch in range(3):
+            for x in loader:
+                model(x).sum().backward()
+        """,
+    ),
+    "a sampler and shuffle": (
+        "DW204",
+        START + LOADER,
+        "loader = DataLoader(data, sampler=DistributedSampler(data), shuffle=True)",
+    ),
+    "clipped before it is unscaled": (
+        "DW221",
+        START + WRAP,
+        """
+        scaler = torch.cuda.amp.GradScaler()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for x in data:
+            scaler.scale(model(x).sum()).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        """,
+    ),
+    "an optimizer before the wrap": (
+        "DW302",
+        START + FSDP,
+        "optimizer = torch.optim.AdamW(model.parameters(), 0.1)\nmodel = FSDP(model)",
+    ),
+    "the norm of one shard": (
+        "DW303",
+        START + FSDP,
+        "model = FSDP(model)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ),
+    "activation checkpointing after the wrap": (
+        "DW304",
+        START + FSDP,
+        "model = FSDP(model)\nmodel.gradient_checkpointing_enable()",
+    ),
+}
+
+SILENT: dict[str, tuple[str, str, str]] = {
+    "one rank writes": ("DW501", START, 'if rank == 0:\n    torch.save(model.state_dict(), "last.pt")'),
+    "the others have left": (
+        "DW501",
+        START,
+        """
+        def write(model):
+            if rank != 0:
+                return
+            torch.save(model.state_dict(), "last.pt")
+        write(model)
+        """,
+    ),
+    "the rank is in the path": ("DW501", START, 'torch.save(x, f"part-{rank}.pt")\ntorch.save(x, "p{}".format(rank))'),
+    "the rank is in the directory": (
+        "DW501",
+        START,
+        'from pathlib import Path\nout = Path("run") / str(rank)\ntorch.save(x, out / "last.pt")',
+    ),
+    "the guard is in the function that saves": (
+        "DW501",
+        START,
+        """
+        def is_main_process():
+            return dist.get_rank() == 0
+        def save_on_master(*args):
+            if is_main_process():
+                torch.save(*args)
+        save_on_master(model.state_dict(), "last.pt")
+        """,
+    ),
+    "a decorator lets one rank through": (
+        "DW501",
+        START,
+        """
+        @rank_zero_only
+        def write(model):
+            torch.save(model.state_dict(), "last.pt")
+        write(model)
+        """,
+    ),
+    "a decorator that is not known": (
+        "DW501",
+        START,
+        """
+        from tools import once
+        @once
+        def write(model):
+            torch.save(model.state_dict(), "last.pt")
+        write(model)
+        """,
+    ),
+    "a condition on the rank that is not known": (
+        "DW501",
+        START,
+        'from tools import chosen\nif chosen(rank):\n    torch.save(model.state_dict(), "last.pt")',
+    ),
+    "a condition whose words are of ranks": (
+        "DW501",
+        START,
+        'from tools import config\nif config.saving_process:\n    torch.save(model.state_dict(), "last.pt")',
+    ),
+    "a rank in a group": (
+        "DW501",
+        START,
+        'if mpu.get_data_parallel_rank() == 0:\n    torch.save(model.state_dict(), "last.pt")',
+    ),
+    "the number that mp.spawn gives": (
+        "DW501",
+        "",
+        """
+        import torch.multiprocessing as mp
+        def work(gpu, size):
+            dist.init_process_group("nccl", rank=gpu, world_size=size)
+            if gpu == 0:
+                torch.save({}, "last.pt")
+        mp.spawn(work, args=(2,), nprocs=2)
+        """,
+    ),
+    "into memory": ("DW501", START, "import io\nbuffer = io.BytesIO()\ntorch.save(x, buffer)"),
+    "into a file of this process": (
+        "DW501",
+        START,
+        "import tempfile\nwith tempfile.NamedTemporaryFile() as file:\n    torch.save(x, file)",
+    ),
+    "a script without other ranks": ("DW501", "rank = 0\n", 'torch.save(model.state_dict(), "last.pt")'),
+    "saved by the library": (
+        "DW501",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        'model.save_pretrained("out", is_main_process=accelerator.is_main_process, save_function=accelerator.save)',
+    ),
+    "a global rank": ("DW502", START, 'if rank == 0:\n    torch.save(model.state_dict(), "last.pt")'),
+    "loaded to the CPU": (
+        "DW504",
+        START,
+        'model.load_state_dict(torch.load("b", map_location="cpu"))\nmodel.load_state_dict(torch.load("a", "cpu"))',
+    ),
+    "data, no checkpoint": ("DW504", START, 'data = torch.load("data.pt")\nprint(data)'),
+    "loaded under gloo": (
+        "DW504",
+        'dist.init_process_group("gloo")\n',
+        'model.load_state_dict(torch.load("last.pt"))',
+    ),
+    "a directory that may exist": ("DW412", START, 'os.makedirs("out", exist_ok=True)'),
+    "an error is passed over": (
+        "DW412",
+        START,
+        'try:\n    os.makedirs("out")\nexcept FileExistsError:\n    pass',
+    ),
+    "a directory of this rank": ("DW412", START, 'os.makedirs(os.path.join("out", str(rank)))'),
+    "one experiment": ("DW412", START, 'import wandb\nif rank == 0:\n    wandb.init(project="x")'),
+    "experiments in a group": ("DW412", START, 'import wandb\nwandb.init(project="x", group="all")'),
+    "numbers of mp.spawn": (
+        "DW105",
+        "",
+        """
+        import torch.multiprocessing as mp
+        def work(local_rank):
+            dist.init_process_group("nccl", rank=local_rank, world_size=2)
+        mp.spawn(work, nprocs=2)
+        """,
+    ),
+    "all ranks end": ("DW409", START, "dist.barrier()\ndist.destroy_process_group()"),
+    "both sides end": (
+        "DW409",
+        START,
+        "if rank == 0:\n    print(1)\n    dist.destroy_process_group()\nelse:\n    dist.destroy_process_group()",
+    ),
+    "a loader that is prepared": (
+        "DW202",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n" + WRAP + LOADER,
+        """
+        loader = accelerator.prepare(DataLoader(data, batch_size=4, shuffle=True))
+        for x in loader:
+            model(x).sum().backward()
+        """,
+    ),
+    "a dataset that shares out": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        class Part(torch.utils.data.Dataset):
+            def __init__(self):
+                self.items = list(range(100))[dist.get_rank() :: dist.get_world_size()]
+        loader = DataLoader(Part(), batch_size=4, shuffle=True)
+        for x in loader:
+            model(x).sum().backward()
+        """,
+    ),
+    "an order by the rank": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        torch.manual_seed(7 + rank)
+        loader = DataLoader(data, batch_size=4, shuffle=True)
+        for x in loader:
+            model(x).sum().backward()
+        """,
+    ),
+    "a loader of an evaluation": (
+        "DW202",
+        START + WRAP + LOADER,
+        "loader = DataLoader(data, batch_size=4, shuffle=True)\nfor x in loader:\n    print(model(x))",
+    ),
+    "shuffle without a sampler": (
+        "DW204",
+        START + LOADER,
+        "sampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler, shuffle=(sampler is None))",
+    ),
+    "a sampler under a condition": (
+        "DW204",
+        START + LOADER,
+        "sampler = DistributedSampler(data) if args.shard else None\n"
+        "loader = DataLoader(data, sampler=sampler, shuffle=True)",
+    ),
+    "unscaled before it is clipped": (
+        "DW221",
+        START + WRAP,
+        """
+        scaler = torch.cuda.amp.GradScaler()
+        for x in data:
+            scaler.scale(model(x).sum()).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+        """,
+    ),
+    "clipped where nothing is scaled": (
+        "DW221",
+        START + WRAP,
+        """
+        scaler = torch.cuda.amp.GradScaler()
+        for x in data:
+            if args.half:
+                scaler.scale(model(x).sum()).backward()
+                scaler.step(optimizer)
+            else:
+                model(x).sum().backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+        """,
+    ),
+    "the original parameters": (
+        "DW302",
+        START + FSDP,
+        "optimizer = torch.optim.AdamW(model.parameters(), 0.1)\nmodel = FSDP(model, use_orig_params=True)",
+    ),
+    "an optimizer after the wrap": (
+        "DW302",
+        START + FSDP,
+        "model = FSDP(model)\noptimizer = torch.optim.AdamW(model.parameters(), 0.1)",
+    ),
+    "an optimizer of DDP": (
+        "DW302",
+        START + WRAP,
+        "optimizer = torch.optim.AdamW(model.parameters(), 0.1)",
+    ),
+    "clipped by FSDP": ("DW303", START + FSDP, "model = FSDP(model)\nmodel.clip_grad_norm_(1.0)"),
+    "clipped under FSDP2": (
+        "DW303",
+        START,
+        """
+        from torch.distributed.fsdp import fully_shard
+        model = torch.nn.Linear(2, 2)
+        fully_shard(model)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        """,
+    ),
+    "shards that are not": (
+        "DW303",
+        START + FSDP,
+        "model = FSDP(model, sharding_strategy=choose())\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ),
+    "activation checkpointing before the wrap": (
+        "DW304",
+        START + FSDP,
+        "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
+    ),
+}
+
+
+def code(start: str, snippet: str) -> str:
+    return start + textwrap.dedent(snippet)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_breaks_is_found(name: str) -> None:
+    rule, start, snippet = FOUND[name]
+    assert [each.rule for each in found(code(start, snippet), rule)] == [rule]
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_looks_like_it_is_not(name: str) -> None:
+    rule, start, snippet = SILENT[name]
+    assert lines(code(start, snippet), rule) == []
+
+
+REPAIRED = {
+    "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
+    "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
+    "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
+    "a sampler and shuffle": "shuffle=False",
+    "clipped before it is unscaled": "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_",
+    "the norm of one shard": "model.clip_grad_norm_(1.0)",
+}
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_the_patch_leaves_no_finding(name: str) -> None:
+    rule, start, snippet = FOUND[name]
+    assert REPAIRED[name] in repaired(code(start, snippet), rule)
+
+
+def test_a_call_for_all_ranks_is_named_where_another_call_is_for_one() -> None:
+    snippet = START + textwrap.dedent(
+        """
+        def write(path):
+            torch.save({}, path)
+        if rank == 0:
+            write("first.pt")
+        write("last.pt")
+        """
+    )
+    assert lines(snippet, "DW501") == ['write("last.pt")']
+
+
+def test_what_is_saved_is_built_on_every_rank_under_fsdp() -> None:
+    (finding,) = found(START + FSDP + 'model = FSDP(model)\ntorch.save(model.state_dict(), "last.pt")', "DW501")
+    assert finding.fix
+    assert not finding.fix.edits
+    assert finding.fix.why_unsafe
+
+
+def test_a_script_that_several_rules_read_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ddpwizard.app.review.rule_context import Script
+    from ddpwizard.app.training_script.model import functions
+
+    runs: list[int] = []
+    run_script = functions.Evaluation.run_script
+    monkeypatch.setattr(
+        functions.Evaluation, "run_script", lambda self, module: (runs.append(1), run_script(self, module))[1]
+    )
+    reviewed = Script(script(START + 'torch.save({}, "last.pt")'), "train.py")
+    assert reviewed.divergences.complete
+    assert reviewed.runs
+    assert len(runs) == 1
