@@ -26,8 +26,8 @@ from ..snapshot import Snapshot
 from ..system.paths import relative_to_cwd
 from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
+from ..triage.other_hosts import runs_on_one_node
 from ..triage.rank_activity.frames import user_frames
-from ..triage.triage import runs_on_one_node
 from ..triage.types import JobReport
 from .job_facts import stuck_workers
 from .log_facts import first_error, log_values

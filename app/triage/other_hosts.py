@@ -1,10 +1,11 @@
-"""Commands to inspect the hosts of a job that have not been inspected yet."""
+"""The hosts of a job: one or several, and commands to inspect those that have not been inspected yet."""
 
 import re
 import shlex
 
 from .types import JobReport
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SAVE_FROM_HOST = "ssh HOST ddpwizard triage --save - > triage-HOST.json   # for each host of the job"
 MERGE = "ddpwizard triage --merge triage-*.json*"
 SLURM_JOB_ID = re.compile(r"[0-9][0-9_]{0,30}")
@@ -14,6 +15,17 @@ SAVE = 'ddpwizard triage --save "triage-$(hostname).json.gz"'
 def ranks_on_other_hosts(report: JobReport) -> list[int]:
     """Return the ranks on hosts that were not inspected."""
     return [row.rank for row in report.ranks if row.state == "unreadable" and row.pid is None]
+
+
+def runs_on_one_node(report: JobReport) -> bool | None:
+    """Return whether all ranks of a job are on one node; None if a rank is missing that may be on another."""
+    if len(report.nodes) > 1 or ranks_on_other_hosts(report):
+        return False
+    environ = next((process.environ for process in report.job.processes), {})
+    here = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE", "")
+    loopback = report.job.master.rpartition(":")[0].strip("[]") in LOOPBACK
+    missing = any(row.state == "missing" for row in report.ranks)
+    return True if here or loopback or not missing else None
 
 
 def commands_for_other_hosts(report: JobReport) -> list[str]:

@@ -14,7 +14,7 @@ from ..jobs.shared_port import shared_port_note
 from ..jobs.types import Job
 from ..system.waiting import run_in_thread
 from ..text.units import count_text
-from .other_hosts import ranks_on_other_hosts
+from .other_hosts import runs_on_one_node
 from .phrases import JOB_STATE_TEXT
 from .sampling.sampler import Progress, access_denied, sample_job
 from .types import JobReport, JobState, Observation, Verdict
@@ -29,7 +29,6 @@ FINDING_TEXT = {
     "job.waiting-at-init": "the ranks that are alive wait for others to join",
 }
 AT_BRANCH = ("job.culprit-line-under-rank-test", "job.collectives-in-another-order")  # seen at the verdict's branch
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 
 
@@ -139,14 +138,3 @@ def _answers_of_job(report: JobReport) -> list[Evidence]:
         return []
     what = f"{count_text(report.world_size, 'rank')} on {'one node' if one else 'several nodes'}"
     return [Evidence(answer_id("how-many-nodes", "one" if one else "several"), "job", what)]
-
-
-def runs_on_one_node(report: JobReport) -> bool | None:
-    """Return whether all ranks of a job are on one node; None if a rank is missing that may be on another."""
-    if len(report.nodes) > 1 or ranks_on_other_hosts(report):
-        return False
-    environ = next((process.environ for process in report.job.processes), {})
-    here = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE", "")
-    loopback = report.job.master.rpartition(":")[0].strip("[]") in LOOPBACK
-    missing = any(row.state == "missing" for row in report.ranks)
-    return True if here or loopback or not missing else None
