@@ -82,15 +82,8 @@ def counts_steps(script: Script, found: EpochLoop) -> bool:
     """Return whether the loop counts steps: it starts the loader again, by ``iter(loader)``, only when it has ended."""
     if isinstance(found.use, (ast.For, ast.AsyncFor)) or dotted_name(found.use.func) != "iter":
         return False
-    parent = script.source.parents[statement_of(script, found.use)]
+    parent = script.source.parents[script.source.statement_of(found.use)]
     return parent is not found.epochs and isinstance(parent, (ast.If, ast.ExceptHandler))
-
-
-def statement_of(script: Script, node: ast.AST) -> ast.stmt:
-    """Return the statement that ``node`` is, or is a part of."""
-    while not isinstance(node, ast.stmt):
-        node = script.source.parents[node]
-    return node
 
 
 def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) -> bool:

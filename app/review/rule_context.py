@@ -4,26 +4,29 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
-from ..training_script.model.divergences import Divergences, divergences
-from ..training_script.model.evaluated import Evaluated
-from ..training_script.model.reach import Reach, Run, runs
-from ..training_script.model.sequences import Site
 from ..training_script.name_resolution import Names
 from ..training_script.rank_conditions import RankConditions
 from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
+
+if TYPE_CHECKING:
+    from ..training_script.model.divergences import Divergences
+    from ..training_script.model.evaluated import Evaluated
+    from ..training_script.model.reach import Reach, Run
+    from ..training_script.model.sequences import Site
 
 TEST_NAME = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
 TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE)
 
 
 class Script:
-    """One parsed file with its names, ranks and rank conditions."""
+    """One parsed file with its names, ranks and rank conditions. The model of the program is loaded when needed."""
 
     def __init__(self, text: str, path: str) -> None:
         """Parse ``text``.
@@ -42,26 +45,32 @@ class Script:
         return bool(TEST_NAME.fullmatch(Path(self.source.path).name) or TEST_IMPORT.search(self.source.text))
 
     @cached_property
-    def divergences(self) -> Divergences:
+    def divergences(self) -> "Divergences":
         """The places where the ranks of the program part."""
+        from ..training_script.model.divergences import divergences
+
         return divergences(self.evaluated)
 
     @cached_property
-    def evaluated(self) -> Evaluated:
+    def evaluated(self) -> "Evaluated":
         """The evaluation of the script with what it imports."""
+        from ..training_script.model.evaluated import Evaluated
+
         return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
 
     @cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> "list[Run]":
         """The facts of each start of the program, for the rules."""
+        from ..training_script.model.reach import runs
+
         return runs(self.evaluated)
 
-    def place(self, reach: Reach) -> Site | None:
+    def place(self, reach: "Reach") -> "Site | None":
         """Return the place of a fact in this script: its own, or that of the call that leads to it."""
         here = [site for site in (*reach.calls, reach.fact.site) if site.path == self.source.path]
         return here[-1] if here else None
 
-    def is_here(self, reach: Reach) -> bool:
+    def is_here(self, reach: "Reach") -> bool:
         """Return whether a fact is in this script itself."""
         return reach.fact.site.path == self.source.path
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from .plain_values import calls_by_line
 from .source import ScriptSource
-from .syntax import last_name
+from .syntax import is_main_block, last_name
 
 # Calls that only make a value.
 HARMLESS = {"getLogger", "ArgumentParser", "namedtuple", "TypeVar", "partial", "Path", "resolve", "compile", "get"}
@@ -38,10 +38,9 @@ def requires_arguments(function: ast.FunctionDef) -> bool:
 def first_line_with_effect(source: ScriptSource) -> int:
     """Return the first line that does something when the script is imported, or 0."""
     for node in source.tree.body:
-        guarded = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         plain = isinstance(node, ast.Assign) and all(last_name(each.func) in HARMLESS for each in calls_by_line(node))
         optional = isinstance(node, ast.If | ast.Try) and all(isinstance(each, WITHOUT_EFFECT) for each in node.body)
-        if not (isinstance(node, WITHOUT_EFFECT) or guarded or docstring or plain or optional):
+        if not (isinstance(node, WITHOUT_EFFECT) or is_main_block(node) or docstring or plain or optional):
             return node.lineno
     return 0

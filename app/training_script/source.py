@@ -19,6 +19,7 @@ from .newer_syntax import newer_syntax
 BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
 LIMIT_BYTES = 20 * 1024 * 1024
+UNIT = "    "  # one level of indentation, where the script shows no other
 
 
 def decode_source(data: bytes, path: Path) -> tuple[str, str]:
@@ -171,6 +172,21 @@ class ScriptSource:
         """Return the edit that removes whole lines."""
         end = self.starts[last] if last < len(self.starts) else len(self.text)
         return Edit(self.starts[first - 1] + (self._shift if first == 1 else 0), end, "")
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """Return the statement that ``node`` is, or is a part of."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def indented(self, stmt: ast.stmt) -> list[Edit]:
+        """Return the edits that move the lines of a statement one level in; the inside of texts stays."""
+        step = "\t" if self.indent(stmt.lineno).startswith("\t") else UNIT
+        return [
+            Edit(self.starts[number - 1], self.starts[number - 1], step)
+            for number in range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)
+            if self.line(number).strip() and number not in self.inside_strings
+        ]
 
     def alone(self, stmt: ast.stmt) -> bool:
         """Return whether the lines of ``stmt`` hold nothing else but a comment."""

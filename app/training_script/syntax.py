@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -60,6 +61,11 @@ def as_expression(body: Sequence[ast.stmt]) -> ast.expr | None:
             case _:
                 return None
     return None
+
+
+def is_main_block(node: ast.AST) -> TypeGuard[ast.If]:
+    """Return whether a statement is the ``if __name__ == "__main__"`` of a script."""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
 def dotted_name(expr: ast.AST) -> str:

@@ -4,8 +4,8 @@ import ast
 
 from ...review.epoch_loops import EVALUATION
 from ...review.patches.apply_edits import apply_edits
-from ...review.review import RULES
 from ...review.rule_context import Script
+from ...review.rules import missing_set_epoch
 from ...training_script.edits import Edit
 from ...training_script.syntax import call_argument, dotted_name
 from ..facts import CaseFacts
@@ -17,7 +17,6 @@ from .types import RecipeResult
 SAMPLER = "torch.utils.data.DistributedSampler"
 # These give each rank its part themselves.
 SHARDS = ("DistributedSampler", "Accelerator", "Trainer", "Fabric", ".prepare", "deepspeed.initialize")
-NEEDS_EPOCH = "DW203"
 
 
 def add_sampler(facts: CaseFacts) -> RecipeResult:
@@ -80,7 +79,7 @@ def _import(file: UserFile) -> list[Edit]:
 
 def _with_set_epoch(text: str, path: str) -> str:
     """Return the text with the patch of the rule for samplers whose epoch is not set, where it has one."""
-    for found in RULES[NEEDS_EPOCH](Script(text, path)):
+    for found in missing_set_epoch.check(Script(text, path)):
         patch = found.patch() if found.patch else None
         if patch and patch.edits:
             return _with_set_epoch(apply_edits(text, patch.edits), path)

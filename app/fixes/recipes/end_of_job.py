@@ -5,7 +5,7 @@ import ast
 from ...review.rank_bindings import is_under_rank_condition
 from ...review.rule_context import Script
 from ...training_script.edits import Edit
-from ...training_script.syntax import LOOPS, Function, nodes_of_body
+from ...training_script.syntax import LOOPS, Function, is_main_block, nodes_of_body
 from ..facts import CaseFacts
 from ..user_code import UserFile
 from .training_code import distributed_module, only_statement, place_of, same_call
@@ -71,8 +71,7 @@ def _is_conditional(script: Script, node: ast.AST) -> bool:
     """Return whether a condition other than that of the main module is around ``node`` in its function."""
     parent = script.source.parents.get(node)
     while parent is not None and not isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        main = isinstance(parent, ast.If) and "__name__" in ast.unparse(parent.test)
-        if isinstance(parent, (ast.If, ast.Try, ast.IfExp)) and not main:
+        if isinstance(parent, (ast.If, ast.Try, ast.IfExp)) and not is_main_block(parent):
             return True
         parent = script.source.parents.get(parent)
     return False
@@ -81,7 +80,7 @@ def _is_conditional(script: Script, node: ast.AST) -> bool:
 def _main_block(script: Script, node: ast.AST) -> list[ast.stmt]:
     """Return the statements of the module that run as the job: those of its ``__main__`` block if ``node`` is there."""
     for stmt in script.source.tree.body:
-        if isinstance(stmt, ast.If) and "__name__" in ast.unparse(stmt.test) and node in ast.walk(stmt):
+        if is_main_block(stmt) and node in ast.walk(stmt):
             return stmt.body
     return script.source.tree.body
 

@@ -11,7 +11,6 @@ from ..user_code import UserFile
 from .training_code import (
     always_runs,
     distributed_module,
-    indented,
     only_statement,
     place_of,
     runs_on_one_rank,
@@ -61,7 +60,7 @@ def _edits(file: UserFile, save: ast.Call, is_loaded: bool) -> list[Edit]:
     indent = source.indent(stmt.lineno)
     edits = [
         source.insert_line(stmt.lineno, f"if not {dist}.is_initialized() or {dist}.get_rank() == 0:", indent),
-        *indented(file, stmt),
+        *source.indented(stmt),
     ]
     behind = (stmt.end_lineno or stmt.lineno) + 1
     if is_loaded:

@@ -1,17 +1,15 @@
-"""Parts of training scripts that several recipes look for, and edits that several of them make."""
+"""Parts of training scripts that several recipes look for."""
 
 import ast
 from collections.abc import Iterable
 
 from ...review.rank_bindings import is_under_rank_condition
 from ...review.rule_context import Script
-from ...training_script.edits import Edit
-from ...training_script.syntax import FUNCTIONS, dotted_name, nodes_of_body
+from ...training_script.syntax import FUNCTIONS, dotted_name, is_main_block, nodes_of_body
 from ..facts import CaseFacts
 from ..types import Place
 from ..user_code import UserFile
 
-UNIT = "    "
 CONDITIONAL = (ast.If, ast.IfExp, ast.BoolOp, ast.While, ast.Try, ast.ExceptHandler, ast.Match)
 
 
@@ -36,9 +34,8 @@ def distributed_module(file: UserFile) -> str:
 
 def only_statement(file: UserFile, node: ast.AST) -> ast.stmt | None:
     """Return the statement that holds ``node`` if its lines hold nothing else, or None."""
-    while not isinstance(node, ast.stmt):
-        node = file.source.parents[node]
-    return node if file.source.alone(node) else None
+    stmt = file.source.statement_of(node)
+    return stmt if file.source.alone(stmt) else None
 
 
 def block_of(file: UserFile, stmt: ast.stmt) -> list[ast.stmt]:
@@ -49,18 +46,6 @@ def block_of(file: UserFile, stmt: ast.stmt) -> list[ast.stmt]:
         if isinstance(block, list) and stmt in block:
             return block
     return []
-
-
-def indented(file: UserFile, stmt: ast.stmt) -> list[Edit]:
-    """Return the edits that move the lines of a statement one level in."""
-    source = file.source
-    step = "\t" if source.indent(stmt.lineno).startswith("\t") else UNIT
-    lines = range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)
-    return [
-        Edit(source.starts[number - 1], source.starts[number - 1], step)
-        for number in lines
-        if source.line(number).strip() and number not in source.inside_strings
-    ]
 
 
 def place_of(file: UserFile, node: ast.expr | ast.stmt, label: str = "") -> Place:
@@ -86,8 +71,7 @@ def always_runs(script: Script, node: ast.AST, depth: int = 4) -> bool:
     """Return whether every rank runs ``node`` equally often, as far as the text shows: no condition is around it."""
     parent = script.source.parents.get(node)
     while parent is not None and not isinstance(parent, FUNCTIONS):
-        main = isinstance(parent, ast.If) and "__name__" in ast.unparse(parent.test)
-        if isinstance(parent, CONDITIONAL) and not main:
+        if isinstance(parent, CONDITIONAL) and not is_main_block(parent):
             return False
         parent = script.source.parents.get(parent)
     function = script.names.enclosing_function(node)

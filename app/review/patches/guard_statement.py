@@ -11,9 +11,7 @@ WHY_UNSAFE = "what reads the file next on another rank has to wait for it"
 def guard_statement(script: Script, node: ast.expr, id_: str, *, local: bool = False) -> Patch:
     """Return the patch that puts the statement of a call under a condition on rank 0."""
     source = script.source
-    stmt: ast.AST = node
-    while not isinstance(stmt, ast.stmt):
-        stmt = source.parents[stmt]
+    stmt = source.statement_of(node)
     if not isinstance(stmt, ast.Expr) or not source.alone(stmt):
         return no_patch(id_, "the call is part of another statement: put it under a condition on rank 0")
     if source.inside_strings.intersection(range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)):
@@ -23,13 +21,9 @@ def guard_statement(script: Script, node: ast.expr, id_: str, *, local: bool = F
         return no_patch(id_, "no name for torch.distributed is bound in the script: import it and test for rank 0")
     test = f"if not {module}.is_initialized() or {module}.get_rank() == 0:"
     indent = source.indent(stmt.lineno)
-    edits = [source.insert_line(stmt.lineno, test, indent)]
-    for number in range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1):
-        if source.line(number).strip():
-            start = source.starts[number - 1]
-            edits.append(Edit(start, start, "\t" if indent.startswith("\t") else "    "))
-    first = edits[1]
-    edits[:2] = [Edit(first.start, first.end, edits[0].text + first.text)]
+    guard = source.insert_line(stmt.lineno, test, indent)
+    first, *rest = source.indented(stmt)
+    edits = [Edit(first.start, first.end, guard.text + first.text), *rest]
     return Patch(id=id_, safety="unsafe", why_unsafe=WHY_UNSAFE, edits=edits)
 
 

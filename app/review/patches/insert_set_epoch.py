@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...training_script.edits import Edit
 from ...training_script.reaching_values import Absent, State, may_return_nothing, values_at
 from ...training_script.syntax import dotted_name, nodes_of_body
-from ..epoch_loops import COUNTS, LOADERS, EpochLoop, counts_steps, is_call_of, samplers_of_loader, statement_of
+from ..epoch_loops import COUNTS, LOADERS, EpochLoop, counts_steps, is_call_of, samplers_of_loader
 from ..rank_bindings import differs_by_rank
 from ..rule_context import Patch, Script, no_patch
 from .hoist_edits import NoPatch
@@ -92,7 +92,7 @@ class _SetEpoch:
         if not self.counts_steps:
             line = source.header_end(loop) + 1
             yield _Point(line, source.indent(first.lineno), loop, inside=True)
-        stmt = statement_of(self.script, self.use)
+        stmt = self.source.statement_of(self.use)
         if source.alone(stmt) and not source.code(stmt).startswith("elif"):
             line = source.first_line_with_comments(stmt, source.header_end(loop))
             yield _Point(line, source.indent(stmt.lineno), stmt, inside=False)

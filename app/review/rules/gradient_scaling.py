@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
 from ...training_script.model.reach import Reach, Run, together
-from ...training_script.syntax import FUNCTIONS
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -49,7 +48,7 @@ def _unscale(script: Script, clip: Noted, step: Noted) -> Patch:
     stmt = source.parents[clip.node]
     while not hasattr(stmt, "body") and not hasattr(source.parents[stmt], "body"):
         stmt = source.parents[stmt]
-    same = _function(script, clip) is _function(script, step)
+    same = script.names.enclosing_function(clip.node) is script.names.enclosing_function(step.node)
     if not same or not hasattr(stmt, "lineno") or not source.alone(stmt):  # type: ignore[arg-type]
         return no_patch(FIX, "call scaler.unscale_(optimizer) before the gradients are clipped")
     scaler, optimizer = source.code(step.node.func.value), source.code(step.node.args[0])  # type: ignore[attr-defined]
@@ -59,10 +58,3 @@ def _unscale(script: Script, clip: Noted, step: Noted) -> Patch:
         safety="safe",
         edits=[source.insert_line(line, f"{scaler}.unscale_({optimizer})", source.indent(line))],
     )
-
-
-def _function(script: Script, fact: Noted) -> object:
-    node: object = fact.node
-    while node is not None and not isinstance(node, FUNCTIONS):
-        node = script.source.parents.get(node)  # type: ignore[arg-type]
-    return node

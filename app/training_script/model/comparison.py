@@ -211,7 +211,7 @@ class Comparison:
         reached = first_event(a.body)
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_made_of(a.count, BY_RANK)
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
-            self._add_rounds("count", reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls)
+            self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
         inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls)
         for pair in inner:
@@ -219,43 +219,29 @@ class Comparison:
             if reached and rounds and not a.free and "raise" not in pair:
                 site, spread = leaving(a.body, pair)
                 if site:
-                    self._add_rounds("left", reached, site, spread, calls)
+                    self._add_reached(reached, site, spread, calls, rounds="left")
                     return set()
         rest = {pair for pair in inner if ("return" in pair or "exit" in pair) and "raise" not in pair}
         if rest and not reached and (later := first_event(a.next)):
             site, spread = leaving(a.body, next(iter(rest)))
             if site:
-                self._add(
-                    Divergence(
-                        later.event,
-                        None,
-                        site,
-                        spread,
-                        (*calls, *later.via),
-                        (first.rank, second.rank),
-                        leaves=site,
-                        sure=later.sure,
-                    )
-                )
+                self._add_reached(later, site, spread, calls, leaves=site)
         return set()
 
-    def _add_rounds(
-        self, how: Literal["count", "left"], reached: Reached, decided: Site, by: int, calls: tuple[Site, ...]
+    def _add_reached(
+        self,
+        reached: Reached,
+        decided: Site,
+        by: int,
+        calls: tuple[Site, ...],
+        *,
+        rounds: Literal["", "count", "left"] = "",
+        leaves: Site | None = None,
     ) -> None:
-        """Add that the ranks run different numbers of rounds."""
-        first, second = self.ranks
-        self._add(
-            Divergence(
-                reached.event,
-                None,
-                decided,
-                by,
-                (*calls, *reached.via),
-                (first.rank, second.rank),
-                rounds=how,
-                sure=reached.sure,
-            )
-        )
+        """Add that not all ranks get to an event, or not equally often."""
+        ranks = self.ranks[0].rank, self.ranks[1].rank
+        via = (*calls, *reached.via)
+        self._add(Divergence(reached.event, None, decided, by, via, ranks, rounds, leaves, reached.sure))
 
     def _part(
         self,

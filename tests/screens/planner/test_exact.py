@@ -33,6 +33,11 @@ def tiny():
     from llama import tiny
     return tiny()
 
+def slow():
+    model = tiny()
+    model.forward = lambda *args, **kwargs: never()
+    return model
+
 def wrong():
     raise ValueError("no such weights")
 
@@ -164,16 +169,20 @@ async def test_code_that_never_returns_is_cancelled_with_a_key(key: str, here: P
         await until(pilot, lambda: not children(here))
 
 
+@pytest.mark.slow
 @walk
 async def test_tracking_is_cancelled_with_escape(here: Path) -> None:
-    state = RecordedState()
-    async with WizardApp(state, "plan").run_test(size=SIZE) as pilot:
-        screen = await entered(pilot, "gpt2")
-        await until(pilot, lambda: screen._rows[0].setting.model.name == "gpt2")
+    async with WizardApp(RecordedState(), "plan").run_test(size=SIZE) as pilot:
+        screen = await entered(pilot, "own:slow")
+        await shows(pilot, "Yes, import it")
+        await pilot.press("2")
+        await shows(pilot, "0.203 M parameters", limit_s=CHILD_LIMIT_S)
+        screen.query_one("#strategies").focus()
         await pilot.press("enter")
         await shows(pilot, "1 of ")
         await pilot.press("x")
-        await shows(pilot, "tracking ", "Importing transformers in", "esc cancels it")
+        await shows(pilot, "tracking ", "esc cancels it")
+        await until(pilot, lambda: (here / "begun").exists(), CHILD_LIMIT_S)
         await pilot.press("escape")
         await shows(pilot, "Cancelled.", "1 of ")
         assert "tracking " not in frame(pilot)
