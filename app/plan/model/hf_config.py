@@ -109,7 +109,8 @@ def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]
         model = _model(seen, name)
     except UserError as error:
         words = "".join(f" ({field} {value} is transformers' default)" for field, value in of_class.items())
-        unknown = f"model_type {family[:40] or 'missing'} is not known, and " if family_notes else ""
+        lead = f"model_type {family[:40]} is not known, and " if family else "no model_type is given, and "
+        unknown = lead if family_notes else ""
         way = "give --params, --layers, --hidden …, or a function that builds it" if family_notes else error.next_step
         raise UserError(f"{unknown}{error.message}{words}", way) from error
     notes = family_notes
@@ -135,7 +136,7 @@ def _resolve_family(config: Config, family: str) -> tuple[Config, str, list[str]
     """Return a config, its family, and notes on an unknown family."""
     if family in hf_counts.FAMILIES or family in hf_vision.COUNTS:
         return config, family, []
-    lead = f"model_type {family[:40] or 'missing'}: counted as"
+    lead = f"{f'model_type {family[:40]}' if family else 'no model_type'}: counted as"
     if found := hf_unknown_family.related_family(config):
         return config, found, [f"{lead} {found}, which is similar"]
     names = hf_unknown_family.renamed_expert_fields(config)

@@ -70,6 +70,11 @@ def test_unknown_non_decoder_is_refused() -> None:
     assert "--params" in (refusal.value.next_step or "")
 
 
+def test_a_config_without_a_model_type_is_refused_by_that_name() -> None:
+    with pytest.raises(UserError, match="^no model_type is given, and the config has no num_attention_heads"):
+        model_from_config({"hidden_size": 64})
+
+
 def test_quantised_weights_are_noted() -> None:
     quantised = LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}}
     model, notes = model_from_config(quantised)
