@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import RANKS, Key
-from ...training_script.model.reach import ALL, Reach, Run, argument, parts, same_on_ranks
+from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.library_calls import OF_FILE
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
 from ..patches.guard_statement import guard_statement
@@ -107,7 +108,7 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
 def _if_missing(reach: Reach) -> bool:
     """Return whether a file is written only if some file is not there yet."""
     return any(
-        part.op in ("call", "local") and str(part.args[0]).endswith(("exists", "is_file", "isfile"))
+        part.op in ("call", "local") and str(part.args[0]).endswith(("exists", "is_file", "isfile", OF_FILE))
         for each in reach.conditions
         for part in parts(each.test)
     )
