@@ -60,13 +60,18 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
 def check_load(script: Script, run: Run) -> Iterator[Violation]:
     """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
     distributed = run.distributed or any(each.distributed for each in script.runs)
+    loads = list(run.of(LOAD))
+    only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
     given = [(reach, fact.values[0]) for reach, fact in run.of(".load_state_dict") if fact.values]
-    for reach, fact in run.of(LOAD):
+    for reach, fact in loads:
         if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
         where = _unused_map_location(script, reach, fact)
         if where or (
-            distributed and reach.several and not _on_cpu(run) and any(_is_loaded(reach, fact, *each) for each in given)
+            distributed
+            and reach.several
+            and not _on_cpu(run)
+            and any(_is_loaded(fact, state, at.calls == reach.calls and at.calls in only) for at, state in given)
         ):
             yield from violation_at(
                 script,
@@ -79,9 +84,9 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _is_loaded(reach: Reach, load: Noted, into: Reach, state: Value) -> bool:
-    """Return whether a state is what ``load`` returns, or is made of what the same function has loaded."""
-    return load.result.key in parts(state.key) or ("checkpoint" in state.facts and reach.calls == into.calls)
+def _is_loaded(load: Noted, state: Value, only: bool) -> bool:
+    """Return whether a state is what ``load`` returns, or made of it as the ``only`` load of a function."""
+    return load.result.key in parts(state.key) or (only and "checkpoint" in state.facts)
 
 
 def _unused_map_location(script: Script, reach: Reach, load: Noted) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .items import Attempt, Branch, Item, Rounds, kinds
-from .keys import BY_RANK, LOCAL, NEVER_NONE, Key, parts
-from .library_calls import OF_FILE, UNIFORM_ERRORS
+from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
+from .library_calls import UNIFORM_ERRORS
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
@@ -41,13 +41,14 @@ class BranchEvaluator(StatementEvaluator):
         text: ast.expr | None = None,
     ) -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
+        agreed = self.agreed(test)
         self.items = []
-        self.path.append(test)
+        self.path.append(agreed)
         leaves_then = then()
         env_then, items_then, calls_then = dict(self.env), self.items, self.unknown_calls
         self._restore(before)
         self.items = []
-        self.path[-1] = self.keys.make("not", test)
+        self.path[-1] = self.keys.make("not", agreed)
         leaves_other = other()
         self.path.pop()
         items_other, self.items = self.items, outside
@@ -55,11 +56,10 @@ class BranchEvaluator(StatementEvaluator):
             self._restore(env_then)  # without the branch there is one rank, and nothing to agree on
             self.items.append(Branch(test, site, items_then, [], (calls_then > calls, False), text))
             return False
-        if (test.spread & LOCAL and is_of_file(test)) and not (waits(items_then) or waits(items_other)):
-            test = self._by_files(test)
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            self.items.append(Branch(test, site, items_then, items_other, unknown, text))
+            asked = test if waits(items_then) or waits(items_other) else agreed
+            self.items.append(Branch(asked, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
@@ -70,15 +70,8 @@ class BranchEvaluator(StatementEvaluator):
             if first is None or second is None:
                 self.env[name] = first or second or self.constant(None)
             elif first is not second:
-                self.env[name] = self.joined(test, first, second)
+                self.env[name] = self.joined(agreed, first, second)
         return leaves_then and leaves_other
-
-    def _by_files(self, test: Key) -> Key:
-        """Return a condition with files that exist for all ranks or for none."""
-        if test.op == "local":
-            return self.keys.make("call", "exists", test.args[-1])
-        parts = (self._by_files(part) if isinstance(part, Key) else part for part in test.args)
-        return self.keys.make(test.op, *parts) if test.spread & LOCAL else test
 
     def _restore(self, env: dict[str, Value]) -> None:
         self.env.clear()
@@ -249,15 +242,6 @@ def asks_for_several(test: Key) -> bool:
         return False
     name, left, right = test.args
     return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))
-
-
-def is_of_file(test: Key) -> bool:
-    """Return whether only the existence of files makes a condition data of one rank."""
-    return all(
-        part.op == "local" and part.args[0] == OF_FILE
-        for part in parts(test)
-        if part.spread & LOCAL and not any(isinstance(each, Key) and each.spread & LOCAL for each in part.args)
-    )
 
 
 def waits(items: Sequence[Item]) -> bool:

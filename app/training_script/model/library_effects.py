@@ -155,7 +155,7 @@ class LibraryEvaluator(NameEvaluator):
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
-            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
+            return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
