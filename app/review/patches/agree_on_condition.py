@@ -27,7 +27,7 @@ NO_DEVICE = "the device on which the process group can reduce is not known: redu
 
 
 class Flag(NamedTuple):
-    """The names of the modules and of the new variable with which a decision is reduced, and the device of its tensor."""
+    """The names of the modules and of a new variable by which a decision is reduced, and the device of its tensor."""
 
     distributed: str
     torch: str
