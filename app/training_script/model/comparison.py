@@ -83,12 +83,14 @@ class Comparison:
                 if len(arms) == 1:
                     a, b, decided, by, assumed = arms[0]
                     continue
+                parted: set[Site] = set()  # where the ranks part on some arm: another arm says no more of it
                 for first, second, place, spread, taken in arms:
                     before = len(self.found)
                     ends |= self._compare(first, second, place, spread, calls, taken)
+                    self.found[before:] = [each for each in self.found[before:] if each.decided not in parted]
                     if len(self.found) > before and a is not b:
                         self._weaken(before, arms)
-                        break
+                        parted |= {each.decided for each in self.found[before:]}
                 return ends
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
