@@ -376,7 +376,7 @@ REFUSED = {
     ),
     "a test of what only rank 0 has": (
         "writer = None\nif rank == 0:\n    writer = open('x')\nif rank == 0 and writer:\n    dist.all_reduce(x)",
-        "`writer` in a condition is not the same on every rank",
+        "the condition mixes the rank with `writer`",
     ),
     "a flag that is unknown": ("if rank == 0 or args.everybody:\n    dist.all_reduce(x)", "args.everybody"),
     "the result decides something": (
@@ -407,7 +407,6 @@ REFUSED = {
     ),
     "statements share a line": ("if rank == 0:\n    y = x; dist.all_reduce(y); print(y)", "share a line"),
     "in an expression": ("rank == 0 and dist.barrier()", "part of an expression"),
-    "an early return": ("if rank != 0:\n    return\ndist.barrier()", "invert the branch"),
 }
 
 
@@ -415,6 +414,11 @@ REFUSED = {
 def test_no_patch_if_the_move_would_be_unsound(name: str) -> None:
     code, why = REFUSED[name]
     assert why in refused("def f(x, rank, args):\n" + textwrap.indent(code, "    ") + "\n", "DW401")
+
+
+def test_no_patch_for_an_early_return() -> None:
+    code = "def f(rank):\n    if rank != 0:\n        return\n    dist.barrier()\n"
+    assert "invert the branch" in refused(code, "DW404")
 
 
 def test_no_patch_if_a_helper_would_write_on_every_rank() -> None:
