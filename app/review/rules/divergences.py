@@ -8,6 +8,7 @@ from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.sequences import Event, Site
 from ..deciding_branch import DecidingBranch
 from ..patches.hoist_collective import FIX, hoist_collective
+from ..related_places import related_places
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..worker_loops import served_kinds
 
@@ -55,6 +56,7 @@ def _violation(script: Script, rule: str, found: Divergence, site: Site, decidin
         confidence=CONFIDENCE[rule] - (0.1 if site != found.first.site else 0),
         severity=_severity(found, script, deciding),
         branch=found.decided.line,
+        related=related_places(found),
         patch=(lambda: _patch(script, found, deciding)) if rule in ("DW401", "DW404") else None,
     )
 
