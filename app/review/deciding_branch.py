@@ -11,6 +11,7 @@ from ..training_script.model.branch_sides import (
     is_decided,
     ranks_on,
     side_of,
+    side_with,
     surely_leaves,
 )
 from ..training_script.model.comparison import Divergence
@@ -29,15 +30,27 @@ class DecidingBranch:
         self.script = script
         self.branch = script.branches.get(found.decided)
         self.side: Side = side_of(self.branch, (*found.calls, found.first.site)) if self.branch else "after"
-        self.found = self._with_a_collective(found)
+        self.found = found
+        if found.by == BY_RANK and not (found.second or found.rounds or found.leaves):
+            self.found = self._at_the_call_to_repair(found)
 
-    def _with_a_collective(self, found: Divergence) -> Divergence:
-        """Return a divergence before an implied event as one before the first plain collective on the same side."""
-        plain = next((call.event for call in self.calls if call.event and not call.event.implied), None)
-        if not plain or not found.first.implied or found.second or found.by != BY_RANK:
+    def _at_the_call_to_repair(self, found: Divergence) -> Divergence:
+        """Return a divergence at the call under the condition that the others lack, rather than where they wait.
+
+        This is a plain collective where there is one, and the first of the calls that the others are one short of.
+        """
+        if self.branch is None:
             return found
+        if self.side == "after":
+            self.side = side_with(self.branch, found.first.kind)
+            wanted = [call.event for call in self.calls if call.event and call.event.kind == found.first.kind]
+        else:
+            wanted = [call.event for call in self.calls if call.event and not call.event.implied]
+            if not found.first.implied:
+                return found
         own = {call.site for call in self.calls}
-        return found._replace(first=plain, calls=tuple(takewhile(lambda site: site not in own, found.calls)))
+        way = tuple(takewhile(lambda site: site not in own, found.calls))
+        return found._replace(first=wanted[0], calls=way) if wanted else found
 
     @cached_property
     def site(self) -> Site | None:

@@ -81,7 +81,8 @@ def _message(script: Script, found: Divergence, site: Site, deciding: DecidingBr
     if deciding.side == "after":
         way = "leave" if deciding.leaves_surely else "may leave"
         return f"{event.kind}{where} is not reached by all: {others} {way} before it under line {line}{test}"
-    kinds = list(dict.fromkeys([event.kind, *(kind for call in deciding.calls for kind in call.kinds if not where)]))
+    direct = [call.event for call in deciding.calls if call.event and call.event.implied == event.implied and not where]
+    kinds = list(dict.fromkeys(each.kind for each in (event, *direct)))
     be = "is" if len(kinds) == 1 else "are"
     return f"{_listed(kinds)}{where} {be} reached by {who} alone: line {line} keeps {others} out{test}"
 

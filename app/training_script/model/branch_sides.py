@@ -58,10 +58,20 @@ def calls_of_ranks(items: list[Item]) -> list[RankCall]:
 
 def side_of(branch: Branch, way: Collection[Site]) -> Side:
     """Return the side of a branch on which a call is, or one of the calls that lead to it."""
-    for side, items in (("then", branch.then), ("other", branch.other)):
-        if any(call.site in way for call in calls_of_ranks(items)):
+    for side, calls in _sides(branch):
+        if any(call.site in way for call in calls):
             return side
     return "after"
+
+
+def side_with(branch: Branch, kind: str) -> Side:
+    """Return the side of a branch that alone has calls of one kind; "after" if none or both have."""
+    having: list[Side] = [side for side, calls in _sides(branch) if any(kind in call.kinds for call in calls)]
+    return having[0] if len(having) == 1 else "after"
+
+
+def _sides(branch: Branch) -> list[tuple[Side, list[RankCall]]]:
+    return [("then", calls_of_ranks(branch.then)), ("other", calls_of_ranks(branch.other))]
 
 
 def ranks_on(branch: Branch, side: Side, keys: Keys) -> set[int]:
