@@ -8,6 +8,7 @@ from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.sequences import Event, Site
 from ..deciding_branch import DecidingBranch
 from ..patches.hoist_collective import FIX, hoist_collective
+from ..patches.rejoin_ranks import rejoin_ranks
 from ..related_places import related_places
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..worker_loops import served_kinds
@@ -57,7 +58,7 @@ def _violation(script: Script, rule: str, found: Divergence, site: Site, decidin
         severity=_severity(found, script, deciding),
         branch=found.decided.line,
         related=related_places(found),
-        patch=(lambda: _patch(script, found, deciding)) if rule in ("DW401", "DW404") else None,
+        patch=lambda: _patch(script, rule, found, deciding),
     )
 
 
@@ -92,10 +93,10 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _patch(script: Script, found: Divergence, deciding: DecidingBranch) -> Patch:
-    if deciding.side == "after":
-        return no_patch(FIX, "invert the branch that leaves: put the work under the condition and let every rank go on")
-    nodes = deciding.nodes() if deciding.side == "then" and found.second is None else []
+def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch) -> Patch:
+    if rule != "DW401" or found.second is not None or deciding.side == "after":
+        return rejoin_ranks(script, found)
+    nodes = deciding.nodes() if deciding.side == "then" else []
     if deciding.guard is None or not nodes:
         return no_patch(FIX, "the condition is part of an expression or of another branch: move the call out by hand")
     return hoist_collective(script, deciding.guard, nodes)

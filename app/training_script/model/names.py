@@ -46,6 +46,7 @@ class Shared:
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
+        self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
 
 
 class NameEvaluator:

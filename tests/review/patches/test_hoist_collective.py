@@ -416,11 +416,6 @@ def test_no_patch_if_the_move_would_be_unsound(name: str) -> None:
     assert why in refused("def f(x, rank, args):\n" + textwrap.indent(code, "    ") + "\n", "DW401")
 
 
-def test_no_patch_for_an_early_return() -> None:
-    code = "def f(rank):\n    if rank != 0:\n        return\n    dist.barrier()\n"
-    assert "invert the branch" in refused(code, "DW404")
-
-
 def test_no_patch_if_a_helper_would_write_on_every_rank() -> None:
     why = refused(
         """
