@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import Key
-from ...training_script.model.reach import Reach, Run, alternatives, argument, parts, together
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Reach, Run, alternatives, argument, together
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ..patches.move_statement import may_move_below, moved_below

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import RANKS, Key
-from ...training_script.model.reach import Run, argument, parts, same_on_ranks
+from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.reach import Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
 from ...training_script.syntax import dotted_name

@@ -7,12 +7,13 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, LOCAL, Key
+from .keys import BY_RANK, LOCAL, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
+    OF_FILE,
     RANDOM,
     SELECTED,
     SELECTING_METHODS,
@@ -90,7 +91,7 @@ class LibraryEvaluator(NameEvaluator):
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
-            return self._computed(name, values)
+            return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:
             return values[0]
         if name in SELECTIONS and values:
@@ -126,6 +127,12 @@ class LibraryEvaluator(NameEvaluator):
             return self._computed(name, list(values)) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
+    def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
+        """Return whether a file exists: data of one rank if the module itself writes it."""
+        if any(part.is_constant and part.value in self.module.written for part in parts(path.key)):
+            return Value(self.keys.local(OF_FILE, *self.site(node)[:3], path.key))
+        return self._computed(name, [path])
+
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
@@ -140,7 +147,7 @@ class LibraryEvaluator(NameEvaluator):
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
         if name in ("exists", "is_file", "is_dir") and not values:
-            return self._computed(name, [owner])
+            return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
             return self.selected(owner, node)
         if name in ("numel", "nelement", "size", "dim"):
@@ -148,7 +155,7 @@ class LibraryEvaluator(NameEvaluator):
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
-            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
+            return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner

@@ -114,17 +114,6 @@ def same_on_ranks(key: Key) -> bool:
     return not key.spread & (DIFFERS | TOUCHED)
 
 
-def parts(key: Key) -> Iterator[Key]:
-    """Yield a key and the keys in it."""
-    pending, seen = [key], set[int]()
-    while pending:
-        each = pending.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            pending += [arg for arg in each.args if isinstance(arg, Key)]
-
-
 def alternatives(key: Key) -> Iterator[Key]:
     """Yield what a value may be, depending on the branches that were taken before."""
     pending, seen = [key], set[int]()
