@@ -7,7 +7,7 @@ from typing import Any
 from ..syntax import last_name
 from .items import Branch, Item, Noted, Rounds
 from .keys import DIFFERS, LOCAL, Key
-from .library_calls import METHODS, TRANSPARENT
+from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
 from .library_effects import LibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
@@ -16,6 +16,15 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Val
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
 MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
+
+
+def is_mask(index: ast.expr) -> bool:
+    """Return whether an index keeps the elements that fulfil a condition."""
+    if isinstance(index, ast.UnaryOp):
+        return isinstance(index.op, ast.Invert)
+    if isinstance(index, ast.BinOp):
+        return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
+    return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -55,6 +64,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             if stored is not None:
                 return stored
         index = self.evaluate(node.slice)
+        if is_mask(node.slice) or index.key.op == "compare":
+            return self.selected(owner, node)
         return self.item(owner, index.key, node)
 
     def _Slice(self, node: ast.Slice) -> Value:
@@ -132,9 +143,26 @@ class ExpressionEvaluator(LibraryEvaluator):
         if test.key.is_constant:
             self.items += first if test.key.value else second
             return then if test.key.value else other
+        agreed = self.agreed(test.key)
         if first or second:
-            self.items.append(Branch(test.key, self.site(node), first, second))
-        return self.joined(test.key, then, other)
+            self.items.append(Branch(agreed, self.site(node), first, second))
+        return self.joined(agreed, then, other)
+
+    def agreed(self, test: Key) -> Key:
+        """Return a condition with files that exist for all ranks or for none, if nothing else in it is of one rank."""
+        if not test.spread & LOCAL:
+            return test
+        known = self.shared.agreed
+        if test not in known:
+            known[test] = self._agreed(test)
+        return known[test]
+
+    def _agreed(self, test: Key) -> Key:
+        if test.op == "local":
+            return self.keys.make("call", "exists", test.args[-1]) if test.args[0] == OF_FILE else test
+        changed = [self.agreed(part) if isinstance(part, Key) else part for part in test.args]
+        still = any(isinstance(each, Key) and each.spread & LOCAL for each in changed)
+        return test if still or changed == [*test.args] else self.keys.make(test.op, *changed)
 
     def joined(self, test: Key, then: Value, other: Value) -> Value:
         """Return the value behind a branch."""

@@ -7,13 +7,17 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, LOCAL, Key
+from .keys import BY_RANK, LOCAL, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
+    OF_FILE,
     RANDOM,
+    SELECTED,
+    SELECTING_METHODS,
+    SELECTIONS,
     TRANSPARENT,
     TRANSPARENT_METHODS,
     Effect,
@@ -25,6 +29,7 @@ from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
 BATCH = "a batch"
+SAME = {"shared", "filled"}  # results of collectives
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
@@ -86,12 +91,16 @@ class LibraryEvaluator(NameEvaluator):
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
-            return self._computed(name, values)
+            return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:
             return values[0]
+        if name in SELECTIONS and values:
+            return self.selected(values[0], node)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
+            if name == "len" and values and values[0].key.op == "selected":
+                return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
             if name == "len" and values and is_of_batch(values[0].key):
                 return self.unknown(node)  # loaders give all ranks batches of one size
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
@@ -118,6 +127,18 @@ class LibraryEvaluator(NameEvaluator):
             return self._computed(name, list(values)) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
+    def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
+        """Return whether a file exists: data of one rank if the module itself writes it."""
+        if any(part.is_constant and part.value in self.module.written for part in parts(path.key)):
+            return Value(self.keys.local(OF_FILE, *self.site(node)[:3], path.key))
+        return self._computed(name, [path])
+
+    def selected(self, owner: Value, node: ast.AST) -> Value:
+        """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
+        if owner.key.is_constant or owner.key.op in SAME:
+            return self.unknown(node, owner)
+        return Value(self.keys.make("selected", owner.key, *self.site(node)[:3]), owner.facts & CARRIED)
+
     def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
         for role in sorted(owner.facts & METHODS.keys()):
@@ -126,11 +147,15 @@ class LibraryEvaluator(NameEvaluator):
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
         if name in ("exists", "is_file", "is_dir") and not values:
-            return self._computed(name, [owner])
+            return self._exists(name, owner, node)
+        if name in SELECTING_METHODS:
+            return self.selected(owner, node)
+        if name in ("numel", "nelement", "size", "dim"):
+            return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
-            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
+            return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
@@ -202,7 +227,7 @@ class LibraryEvaluator(NameEvaluator):
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("at", *self.site(target)[:3]))
+        value = Value(self.keys.make("filled", *self.site(target)[:3]))
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
