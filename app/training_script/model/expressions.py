@@ -15,7 +15,7 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Val
 
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
-MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
+MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
 def is_mask(index: ast.expr) -> bool:
@@ -41,9 +41,19 @@ class ExpressionEvaluator(LibraryEvaluator):
         self.budget.spend()
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is not None:
-            return method(node)
-        parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        return self.unknown(node, *parts)
+            value = method(node)
+        else:
+            parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            value = self.unknown(node, *parts)
+        if not self.quick:
+            self._keep(node, value.key)
+        return value
+
+    def _keep(self, node: ast.expr, key: Key) -> None:
+        """Keep the value of an expression; a function that is called with other arguments may give it several."""
+        known = self.shared.values.setdefault(node, key)
+        if known is not key:
+            self.shared.values[node] = self.keys.make("one of", known, key)
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)

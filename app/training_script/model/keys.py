@@ -182,6 +182,8 @@ class Keys:
                 return self.true if not inner.value else self.false
             case "not", (Key(op="not", args=(inner,)),):
                 return inner
+            case "one of", (left, right) if left is right:
+                return left
             case "if", (Key(op="constant") as test, then, other):
                 return then if test.value else other
             case "if", (test, then, other):

@@ -36,11 +36,15 @@ Named = dict[str, Value]
 
 
 class Shared:
-    """State of the evaluators of all functions of a program. ``seeded``: the script sets seeds of random numbers."""
+    """State of the evaluators of all functions of a program.
+
+    ``seeded``: the script sets seeds of random numbers. ``values``: of each expression, over all calls of its function.
+    """
 
     def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
         self.program, self.seeded, self.budget = program, seeded, budget
         self.keys = Keys()
+        self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
 
