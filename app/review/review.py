@@ -166,6 +166,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         severity="info" if rule in OF_PROGRAM and script.is_test else found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
+        related=found.related,
         fix=_fix(rule, found, found.patch(), trials) if found.patch else None,
     )
 

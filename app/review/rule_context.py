@@ -14,6 +14,7 @@ from ..training_script.name_resolution import Names
 from ..training_script.rank_conditions import RankConditions
 from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
+from .types import RelatedPlace
 
 if TYPE_CHECKING:
     from ..training_script.model.divergences import Divergences
@@ -96,6 +97,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     confidence: float
     branch: int | None = None
+    related: list[RelatedPlace] = []
     severity: Severity | None = None
     patch: Callable[[], Patch] | None = None
 

@@ -259,6 +259,29 @@ r, n = info()
 if r < n - 1:
     dist.barrier()
 """,
+    "elements selected": """\
+def mean_of_positive(values):
+    kept = values[values > 0]
+    if kept.numel() == 0:
+        return torch.zeros(1)
+    total = kept.sum()
+    dist.all_reduce(total)
+    return total
+print(mean_of_positive(torch.arange(4.0) - 9 * rank))
+""",
+    "found before break": """\
+def first_above(values, limit):
+    found = None
+    for value in values:
+        if value > limit:
+            found = value
+            break
+    if found is None:
+        return
+    if rank == 0:
+        dist.barrier()
+first_above([1, 5], 3)
+""",
 }
 
 SAME = {  # programs that run
@@ -609,6 +632,30 @@ try:
     import horovod_that_is_not_installed
 except ImportError:
     dist.barrier()
+""",
+    "elements of a sum selected": """\
+values = torch.arange(4.0) - 9 * rank
+dist.all_reduce(values)
+kept = values[values > 0]
+if kept.numel() > 0:
+    dist.all_reduce(torch.ones(1))
+""",
+    "size of a batch": """\
+loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+for batch in loader:
+    for start in range(0, batch.size(0), 1):
+        dist.all_reduce(batch[start : start + 1])
+""",
+    "found before break on all": """\
+def first_above(values, limit):
+    found = None
+    for value in values:
+        if value > limit:
+            found = value
+            break
+    if found is not None:
+        dist.barrier()
+first_above([1, 5], 3)
 """,
 }
 

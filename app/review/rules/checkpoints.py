@@ -1,5 +1,6 @@
 """DW501, DW502 and DW504: checkpoints that several ranks write to one file, or load onto one device."""
 
+import ast
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
@@ -7,6 +8,7 @@ from ...training_script.model.items import Noted
 from ...training_script.model.keys import RANKS, Key
 from ...training_script.model.reach import ALL, Reach, Run, argument, parts, same_on_ranks
 from ...training_script.model.sequences import Event
+from ...training_script.model.values import Value
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -56,20 +58,39 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_load(script: Script, run: Run) -> Iterator[Violation]:
     """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
-    if not run.distributed or _on_cpu(run):
-        return
-    given = [fact.values[0].key for _, fact in run.of(".load_state_dict") if fact.values]
+    distributed = run.distributed or any(each.distributed for each in script.runs)
+    given = [(reach, fact.values[0]) for reach, fact in run.of(".load_state_dict") if fact.values]
     for reach, fact in run.of(LOAD):
-        if not reach.several or not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
+        if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
-        if any(fact.result.key in parts(key) for key in given):
+        where = _unused_map_location(script, reach, fact)
+        if where or (
+            distributed and reach.several and not _on_cpu(run) and any(_is_loaded(reach, fact, *each) for each in given)
+        ):
             yield from violation_at(
                 script,
                 reach,
-                "without map_location every rank loads these tensors onto the GPU that they were saved from",
-                0.8,
-                patch=(lambda fact=fact: _to_cpu(script, fact)) if script.is_here(reach) else None,
+                "map_location is not passed on: these tensors are loaded onto the GPU that they were saved from"
+                if where
+                else "without map_location every rank loads these tensors onto the GPU that they were saved from",
+                0.85 if where else 0.8,
+                patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def _is_loaded(reach: Reach, load: Noted, into: Reach, state: Value) -> bool:
+    """Return whether a state is what ``load`` returns, or is made of what the same function has loaded."""
+    return load.result.key in parts(state.key) or ("checkpoint" in state.facts and reach.calls == into.calls)
+
+
+def _unused_map_location(script: Script, reach: Reach, load: Noted) -> str:
+    """Return the parameter of the function around a load that says where to load to, if nothing reads it."""
+    function = script.names.enclosing_function(load.node) if script.is_here(reach) else None
+    if function is None or isinstance(function, ast.Lambda):
+        return ""
+    given = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
+    read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+    return "map_location" if "map_location" in given and "map_location" not in read else ""
 
 
 def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
@@ -110,13 +131,13 @@ def _guarded(script: Script, run: Run, fact: Noted) -> Patch:
     return guard_statement(script, fact.node, GUARD)
 
 
-def _to_cpu(script: Script, fact: Noted) -> Patch:
+def _load_to(script: Script, fact: Noted, where: str) -> Patch:
     call = fact.node
     last = max([*call.args, *(each.value for each in call.keywords)], key=lambda node: (node.lineno, node.col_offset))
     at = script.source.end(last)
     return Patch(
         id=TO_CPU,
-        safety="unsafe",
-        why_unsafe="what is used directly from the checkpoint is then on the CPU",
-        edits=[Edit(at, at, ', map_location="cpu"')],
+        safety="safe" if where else "unsafe",
+        why_unsafe="" if where else "what is used directly from the checkpoint is then on the CPU",
+        edits=[Edit(at, at, f", map_location={where}" if where else ', map_location="cpu"')],
     )

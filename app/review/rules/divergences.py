@@ -9,6 +9,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.sequences import Event, Site
+from ..related_places import related_places
 from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
 
@@ -67,7 +68,7 @@ def _violation(script: Script, rule: str, found: Divergence) -> Violation:
     assert site is not None
     event = found.first
     where = "" if site == event.site else f" ({_shown(event.site, script)})"
-    one, other = (f"rank {rank}" for rank in found.ranks)
+    one, other = (f"rank {rank}" for rank in sorted(found.ranks))
     at = f"line {found.decided.line}"
     if found.by & LOCAL:
         decides = (
@@ -99,6 +100,7 @@ def _violation(script: Script, rule: str, found: Divergence) -> Violation:
         confidence=CONFIDENCE[rule],
         severity=_severity(found, script),
         branch=found.decided.line,
+        related=related_places(found),
     )
 
 

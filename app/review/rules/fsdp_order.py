@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
 from ...training_script.model.keys import Key
-from ...training_script.model.reach import Reach, Run, argument, parts, together
+from ...training_script.model.reach import Reach, Run, alternatives, argument, parts, together
 from ...training_script.model.values import Value
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -67,8 +67,10 @@ def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
     wraps = {fact.result.key: (at, fact) for at, fact in _wraps(run)}
     for reach, fact in run.of(CHECKPOINTING, ".set_grad_checkpointing", ".gradient_checkpointing_enable"):
         model = argument(fact, 0, "model") if fact.name == CHECKPOINTING else fact.owner
-        if model and model.key in wraps and together(reach, wraps[model.key][0]) and not _without_reentry(fact):
-            line = wraps[model.key][1].site.line
+        wrapped = (wraps[key] for key in alternatives(model.key) if key in wraps) if model else iter(())
+        before = next((wrap for at, wrap in wrapped if together(reach, at)), None)
+        if before and not _without_reentry(fact):
+            line = before.site.line
             message = f"FSDP wraps the model before (line {line}): checkpoint the activations first, then wrap"
             yield from violation_at(script, reach, message, 0.7)
 

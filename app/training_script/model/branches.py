@@ -197,27 +197,32 @@ class BranchEvaluator(StatementEvaluator):
         test_led: bool,
     ) -> None:
         """Evaluate a loop: once to see what changes, once more with what a round may find."""
-        outside, before, quick = self.items, dict(self.env), self.quick
+        outside, before, quick, left = self.items, dict(self.env), self.quick, self.left_rounds
         if not quick:
-            self.items, self.quick, returned = [], True, list(self.returned)
+            self.items, self.quick, returned, self.left_rounds = [], True, list(self.returned), []
             round_()
             self.quick, self.returned = False, returned
-            for name, value in before.items():
-                after = self.env.get(name)
-                if after is not None and after is not value and after.key is not value.key:
-                    before[name] = self._changing(name, site, value, after)
+            before |= self._changed(before, site)
             self._restore(before)
-        self.items = []
+        self.items, self.left_rounds = [], []
         round_()
         body, self.items = self.items, outside
-        for name, value in before.items():
-            after = self.env.get(name)
-            if after is not None and after is not value and after.key is not value.key:
-                self.env[name] = self._changing(name, site, value, after)
+        self.env.update(self._changed(before, site))
+        self.left_rounds = left
         outside, self.items = self.items, []
         self.block(orelse)
         rest, self.items = self.items, outside
         self.items.append(Rounds(count if isinstance(count, Key) else count(), site, body, rest, self.free, test_led))
+
+    def _changed(self, before: dict[str, Value], site: Site) -> dict[str, Value]:
+        """Return the names that a round may have changed, at its end or where it was left."""
+        changed: dict[str, Value] = {}
+        for env in (*self.left_rounds, self.env):
+            for name, value in before.items():
+                after = env.get(name)
+                if after is not None and after is not value and after.key is not value.key:
+                    changed[name] = self._changing(name, site, changed.get(name, value), after)
+        return changed
 
     def _changing(self, name: str, site: Site, value: Value, after: Value) -> Value:
         """Return a value that rounds of a loop change: the same where both are, and of what changes it."""

@@ -13,6 +13,8 @@ MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 class Divergence(NamedTuple):
     """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
 
+    ``ranks``: the rank with ``first``, and the other.
+
     ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where functions
     were called on the way, outermost first. ``rounds``: they run a loop a different number of times, by its count or
     because one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
@@ -275,7 +277,7 @@ class Comparison:
                 decided.site,
                 by,
                 (*calls, *reached.via),
-                (self.ranks[0].rank, self.ranks[1].rank),
+                (self.ranks[0 if event_a else 1].rank, self.ranks[1 if event_a else 0].rank),
                 leaves=ended.site if ended and ended.kind != "next" else None,
                 sure=reached.sure and bool(known),
             )

@@ -7,7 +7,7 @@ from typing import Any
 from ..syntax import last_name
 from .items import Branch, Item, Noted, Rounds
 from .keys import DIFFERS, LOCAL, Key
-from .library_calls import METHODS, TRANSPARENT
+from .library_calls import MASKS, METHODS, TRANSPARENT
 from .library_effects import LibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
@@ -16,6 +16,15 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Val
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
 MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
+
+
+def is_mask(index: ast.expr) -> bool:
+    """Return whether an index keeps the elements that fulfil a condition."""
+    if isinstance(index, ast.UnaryOp):
+        return isinstance(index.op, ast.Invert)
+    if isinstance(index, ast.BinOp):
+        return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
+    return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -55,6 +64,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             if stored is not None:
                 return stored
         index = self.evaluate(node.slice)
+        if is_mask(node.slice) or index.key.op == "compare":
+            return self.selected(owner, node)
         return self.item(owner, index.key, node)
 
     def _Slice(self, node: ast.Slice) -> Value:

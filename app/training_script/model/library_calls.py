@@ -75,6 +75,7 @@ FUNCTIONS: dict[str, Effect] = {
     "torch.utils.data.DistributedSampler": SAMPLER,
     "torch.utils.data.DataLoader": Effect(result=_facts("loader")),
     "torch.utils.data.dataloader.DataLoader": Effect(result=_facts("loader")),
+    "torch.load": Effect(result=_facts("checkpoint")),
     "accelerate.Accelerator": Effect(result=_facts("accelerator"), same=True),
     "accelerate.PartialState": Effect(result=_facts("accelerator"), same=True),
     "lightning.fabric.Fabric": Effect(result=_facts("fabric"), same=True),
@@ -212,5 +213,11 @@ TRANSPARENT_METHODS = {
     "contiguous",
 }
 TRANSPARENT_METHODS |= {"lower", "upper", "strip", "train", "eval", "copy", "get_loader", "half", "double", "bfloat16"}
+# What makes a mask of a tensor, and functions that keep only the elements that fulfil something.
+MASKS = {"bool", "isfinite", "isnan", "isinf", "isin", "logical_and", "logical_or", "logical_not", "nonzero"}
+MASKS |= {"eq", "ne", "gt", "ge", "lt", "le"}
+SELECTIONS = {"torch.masked_select", "torch.nonzero", "torch.unique", "torch.argwhere"}
+SELECTING_METHODS = {"masked_select", "nonzero", "unique"}
+SELECTED = "the number of elements that are selected"
 # Errors that are the same on every rank: they come from the installation or the configuration.
 UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

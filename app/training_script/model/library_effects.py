@@ -14,6 +14,9 @@ from .library_calls import (
     LOCAL_RESULTS,
     METHODS,
     RANDOM,
+    SELECTED,
+    SELECTING_METHODS,
+    SELECTIONS,
     TRANSPARENT,
     TRANSPARENT_METHODS,
     Effect,
@@ -25,6 +28,7 @@ from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
 BATCH = "a batch"
+SAME = {"shared", "filled"}  # results of collectives
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
@@ -89,9 +93,13 @@ class LibraryEvaluator(NameEvaluator):
             return self._computed(name, values)
         if name in TRANSPARENT and values:
             return values[0]
+        if name in SELECTIONS and values:
+            return self.selected(values[0], node)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
+            if name == "len" and values and values[0].key.op == "selected":
+                return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
             if name == "len" and values and is_of_batch(values[0].key):
                 return self.unknown(node)  # loaders give all ranks batches of one size
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
@@ -118,6 +126,12 @@ class LibraryEvaluator(NameEvaluator):
             return self._computed(name, list(values)) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
+    def selected(self, owner: Value, node: ast.AST) -> Value:
+        """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
+        if owner.key.is_constant or owner.key.op in SAME:
+            return self.unknown(node, owner)
+        return Value(self.keys.make("selected", owner.key, *self.site(node)[:3]), owner.facts & CARRIED)
+
     def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
         for role in sorted(owner.facts & METHODS.keys()):
@@ -127,6 +141,10 @@ class LibraryEvaluator(NameEvaluator):
                 return self.effect(effect, node, values, named, owner)
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._computed(name, [owner])
+        if name in SELECTING_METHODS:
+            return self.selected(owner, node)
+        if name in ("numel", "nelement", "size", "dim"):
+            return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
@@ -202,7 +220,7 @@ class LibraryEvaluator(NameEvaluator):
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("at", *self.site(target)[:3]))
+        value = Value(self.keys.make("filled", *self.site(target)[:3]))
         match target:
             case ast.Name(id=name):
                 self.env[name] = value

@@ -9,12 +9,12 @@ from ..syntax import last_name
 from .budget import Budget
 from .items import Item
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
-from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES
+from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
-from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+from .values import NO_FACTS, Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
 
-CARRIED = frozenset({"graph", "world"})  # facts that a computed value keeps
+CARRIED = frozenset({"graph", "world", "checkpoint"})  # facts that a computed value keeps
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 # Objects whose attribute ``rank`` is this process's rank.
 OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
@@ -57,6 +57,7 @@ class NameEvaluator:
         self.quick = False  # the first of two evaluations of a loop
         self.path: list[Key] = []  # the conditions of the branches around the statement
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
+        self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
         self.globals: set[str] = set()
         self.parameters: list[str] = []
         self.filled: set[int] = set()  # places of parameters that a collective fills
@@ -157,7 +158,7 @@ class NameEvaluator:
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
-            return found
+            return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
             return Value(
                 self.keys.make("method", id(method[1])),
@@ -171,6 +172,10 @@ class NameEvaluator:
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name]))
             if name in FIRST_ATTRIBUTES:
                 return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
+        if name == "shape":
+            return self.extent(owner, node)
+        if name in ("accelerator", "fabric") and not owner.facts:
+            return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
         if name == "module" and owner.facts & {"ddp", "engine"}:
             return Value(self.keys.make("attribute", owner.key, name))
         if not owner.facts and not is_elements(obj):
@@ -183,6 +188,12 @@ class NameEvaluator:
         # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
         key = self.keys.make("attribute", self.without_rank(owner.key, node), name)
         return Value(key, facts, Method(owner, name))
+
+    def extent(self, owner: Value, node: ast.AST) -> Value:
+        """Return the size of a tensor: the same on every rank, except of elements selected by their values."""
+        if owner.key.op == "selected":
+            return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
+        return Value(self.keys.make("at", *self.site(node)[:3]))
 
     def without_rank(self, key: Key, node: ast.AST) -> Key:
         """Return a value for something inside of what ``key`` is: it may differ between ranks only as their data do."""

@@ -21,7 +21,7 @@ MOST_ABOVE = 8  # directories above a script that may be its project
 ABOUT_RANKS = (
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
-    "world_size",
+    *("world_size", "map_location"),
 )
 
 

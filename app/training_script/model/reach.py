@@ -125,10 +125,28 @@ def parts(key: Key) -> Iterator[Key]:
             pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
+def alternatives(key: Key) -> Iterator[Key]:
+    """Yield what a value may be, depending on the branches that were taken before."""
+    pending, seen = [key], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            if each.op in ("if", "one of", "changing"):
+                pending += [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
+
+
 def together(first: Reach, second: Reach) -> bool:
     """Return whether no condition keeps two facts from being reached in one run."""
-    wanted = {condition.test: condition.truth for condition in first.conditions}
-    return all(wanted.get(each.test, each.truth) == each.truth for each in second.conditions)
+    wanted = dict(_asked(condition) for condition in first.conditions)
+    return all(wanted.get(test, truth) == truth for test, truth in map(_asked, second.conditions))
+
+
+def _asked(condition: Condition) -> tuple[Key, bool]:
+    """Return the test and the truth it needs, a ``not`` taken off."""
+    negated = condition.test.op == "not"
+    return (condition.test.args[0], not condition.truth) if negated else (condition.test, condition.truth)
 
 
 class _Found(NamedTuple):

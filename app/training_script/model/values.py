@@ -106,10 +106,11 @@ class Instance(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A method with its object."""
+    """A method with its object. ``held``: the value that the call names, which may be a wrapper of the object."""
 
     function: FunctionRef
     owner: "Value"
+    held: "Value | None" = None
 
 
 class Library(NamedTuple):

@@ -123,6 +123,48 @@ FOUND: dict[str, tuple[str, str, str]] = {
         START + FSDP,
         "model = FSDP(model)\nmodel.gradient_checkpointing_enable()",
     ),
+    "activation checkpointing after the wrap by an option": (
+        "DW304",
+        START + FSDP,
+        """
+        import sys
+        class Net(torch.nn.Module):
+            def gradient_checkpointing_enable(self):
+                self.lean = True
+        model = Net()
+        if len(sys.argv) > 1:
+            model = FSDP(model) if "shard" in sys.argv else WRAPPERS[sys.argv[1]](model)
+        model.gradient_checkpointing_enable()
+        """,
+    ),
+    "a load that ignores where to load to": (
+        "DW504",
+        "",
+        """
+        def read(path, map_location=None):
+            with open(path, "rb") as file:
+                return torch.load(file)
+        """,
+    ),
+    "a load in a class that another script uses": (
+        "DW504",
+        "",
+        """
+        class Average:
+            def __init__(self, model, path):
+                self.model = model
+                self.load(path)
+            def load(self, path):
+                saved = torch.load(path)
+                renamed = {}
+                for name, value in saved["model"].items():
+                    renamed[name.removeprefix("module.")] = value
+                self.model.load_state_dict(renamed)
+        def mean(value):
+            dist.all_reduce(value)
+            return value / dist.get_world_size()
+        """,
+    ),
 }
 
 SILENT: dict[str, tuple[str, str, str]] = {
@@ -363,6 +405,46 @@ SILENT: dict[str, tuple[str, str, str]] = {
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
     ),
+    "activation checkpointing where nothing is wrapped": (
+        "DW304",
+        START + FSDP,
+        """
+        import sys
+        shard = len(sys.argv) > 1
+        if shard:
+            model = FSDP(model)
+        if not shard:
+            model.gradient_checkpointing_enable()
+        """,
+    ),
+    "a load that passes on where to load to": (
+        "DW504",
+        "",
+        """
+        def read(path, map_location=None):
+            with open(path, "rb") as file:
+                return torch.load(file, map_location=map_location)
+        """,
+    ),
+    "a load in a function of a script for one process": (
+        "DW504",
+        "",
+        """
+        def read(model, path):
+            model.load_state_dict(torch.load(path)["model"])
+        """,
+    ),
+    "data loaded next to a checkpoint": (
+        "DW504",
+        START,
+        """
+        def read(model):
+            saved = torch.load("last.pt", map_location="cpu")
+            model.load_state_dict(saved["model"])
+        read(torch.nn.Linear(2, 2))
+        features = torch.load("features.pt")
+        """,
+    ),
 }
 
 
@@ -385,6 +467,7 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
+    "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
     "clipped before it is unscaled": "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_",
