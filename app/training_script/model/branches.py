@@ -9,9 +9,10 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
-from .items import Attempt, Branch, Item, Rounds, kinds
+from .items import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
+from .library_effects import is_of_batches
 from .sequences import Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
@@ -26,6 +27,17 @@ class BranchEvaluator(StatementEvaluator):
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
+
+    def _Assert_statement(self, stmt: ast.Assert) -> None:
+        test = self._truth(stmt.test)
+        if not test.spread & BY_RANK:
+            return
+
+        def fail() -> bool:
+            self.items.append(Leave("raise", self.site(stmt)))
+            return True
+
+        self._branch(test, self.site(stmt), lambda: False, fail, stmt.test)
 
     def _truth(self, node: ast.expr) -> Key:
         """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
@@ -244,7 +256,7 @@ def asks_for_several(test: Key) -> bool:
 
 def may_become_none(key: Key, before: Key) -> bool:
     """Return whether a value may be None though the one that it was computed from is not."""
-    if key is before or key.op in NEVER_NONE:
+    if key is before or key.op in NEVER_NONE or is_of_batches(key):
         return False
     if key.op == "if":
         return any(may_become_none(part, before) for part in key.args[1:])

@@ -6,16 +6,15 @@ from typing import Any
 
 from ..syntax import last_name
 from .items import Branch, Item, Noted, Rounds
-from .keys import DIFFERS, LOCAL, Key
+from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import MASKS, METHODS, TRANSPARENT
-from .library_effects import LibraryEvaluator
+from .library_effects import LibraryEvaluator, is_of_batches
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
-OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
-MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
+MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
 def is_mask(index: ast.expr) -> bool:
@@ -88,7 +87,7 @@ class ExpressionEvaluator(LibraryEvaluator):
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
-        if left.key.spread & LOCAL and not test.is_constant and left.key.op not in OF_BRANCHES:
+        if left.key.spread & LOCAL and not test.is_constant and (left.key.op not in OF_BRANCHES or is_of_batches(left.key)):
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test
 

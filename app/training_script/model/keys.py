@@ -26,6 +26,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
 }
+OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,

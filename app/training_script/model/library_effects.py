@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, LOCAL, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
@@ -294,6 +294,21 @@ def is_of_batch(key: Key) -> bool:
     while key.op in ("item", "element", "attribute", "changed"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
+
+
+def is_of_batches(key: Key) -> bool:
+    """Return whether all that differs between ranks in a value are batches: loaders end on all ranks in one round."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each in seen or not each.spread & DIFFERS or is_of_batch(each):
+            continue
+        seen.add(each)
+        parts = [arg for arg in each.args if isinstance(arg, Key)]
+        if not parts or each.op not in OF_BRANCHES:
+            return False
+        pending += parts
+    return True
 
 
 def is_call_of(node: ast.AST, *names: str) -> bool:
