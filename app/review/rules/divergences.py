@@ -9,6 +9,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.sequences import Event, Site
+from ..patches.rejoin_ranks import rejoin_ranks
 from ..related_places import related_places
 from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
@@ -101,6 +102,7 @@ def _violation(script: Script, rule: str, found: Divergence) -> Violation:
         severity=_severity(found, script),
         branch=found.decided.line,
         related=related_places(found),
+        patch=lambda: rejoin_ranks(script, found),
     )
 
 

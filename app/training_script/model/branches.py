@@ -13,7 +13,7 @@ from .items import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .library_effects import is_of_batches
-from .sequences import Site
+from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
 
@@ -53,13 +53,14 @@ class BranchEvaluator(StatementEvaluator):
         text: ast.expr | None = None,
     ) -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
+        agreed = self.agreed(test)
         self.items = []
-        self.path.append(test)
+        self.path.append(agreed)
         leaves_then = then()
         env_then, items_then, calls_then = dict(self.env), self.items, self.unknown_calls
         self._restore(before)
         self.items = []
-        self.path[-1] = self.keys.make("not", test)
+        self.path[-1] = self.keys.make("not", agreed)
         leaves_other = other()
         self.path.pop()
         items_other, self.items = self.items, outside
@@ -69,7 +70,8 @@ class BranchEvaluator(StatementEvaluator):
             return False
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            self.items.append(Branch(test, site, items_then, items_other, unknown, text))
+            asked = test if waits(items_then) or waits(items_other) else agreed
+            self.items.append(Branch(asked, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
@@ -80,7 +82,7 @@ class BranchEvaluator(StatementEvaluator):
             if first is None or second is None:
                 self.env[name] = first or second or self.constant(None)
             elif first is not second:
-                self.env[name] = self.joined(test, first, second)
+                self.env[name] = self.joined(agreed, first, second)
         return leaves_then and leaves_other
 
     def _restore(self, env: dict[str, Value]) -> None:
@@ -252,6 +254,20 @@ def asks_for_several(test: Key) -> bool:
         return False
     name, left, right = test.args
     return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))
+
+
+def waits(items: Sequence[Item]) -> bool:
+    """Return whether some of the steps themselves is a collective that the text names."""
+    pending = [*items]
+    while pending:
+        match pending.pop():
+            case Event(implied=False):
+                return True
+            case Branch(then=first, other=second) | Rounds(body=first, rest=second) | Attempt(first, second):
+                pending += [*first, *second]
+            case _:
+                pass
+    return False
 
 
 def may_become_none(key: Key, before: Key) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from ..syntax import last_name
 from .items import Branch, Item, Noted, Rounds
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
-from .library_calls import MASKS, METHODS, TRANSPARENT
+from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
 from .library_effects import LibraryEvaluator, is_of_batches
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
@@ -87,7 +87,8 @@ class ExpressionEvaluator(LibraryEvaluator):
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
-        if left.key.spread & LOCAL and not test.is_constant and (left.key.op not in OF_BRANCHES or is_of_batches(left.key)):
+        by_branch = left.key.op in OF_BRANCHES and not is_of_batches(left.key)
+        if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test
 
@@ -142,9 +143,26 @@ class ExpressionEvaluator(LibraryEvaluator):
         if test.key.is_constant:
             self.items += first if test.key.value else second
             return then if test.key.value else other
+        agreed = self.agreed(test.key)
         if first or second:
-            self.items.append(Branch(test.key, self.site(node), first, second))
-        return self.joined(test.key, then, other)
+            self.items.append(Branch(agreed, self.site(node), first, second))
+        return self.joined(agreed, then, other)
+
+    def agreed(self, test: Key) -> Key:
+        """Return a condition with files that exist for all ranks or for none, if nothing else in it is of one rank."""
+        if not test.spread & LOCAL:
+            return test
+        known = self.shared.agreed
+        if test not in known:
+            known[test] = self._agreed(test)
+        return known[test]
+
+    def _agreed(self, test: Key) -> Key:
+        if test.op == "local":
+            return self.keys.make("call", "exists", test.args[-1]) if test.args[0] == OF_FILE else test
+        changed = [self.agreed(part) if isinstance(part, Key) else part for part in test.args]
+        still = any(isinstance(each, Key) and each.spread & LOCAL for each in changed)
+        return test if still or changed == [*test.args] else self.keys.make(test.op, *changed)
 
     def joined(self, test: Key, then: Value, other: Value) -> Value:
         """Return the value behind a branch."""

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..rank_names import one_rank_decorator
+from ..rank_names import is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
-from .keys import DIFFERS, TOUCHED
+from .keys import BY_RANK, DIFFERS, TOUCHED
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
@@ -222,6 +222,8 @@ class FunctionEvaluator(BranchEvaluator):
                 self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
             )
             return suggested or result
+        if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
+            return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
         return result
 
     def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:

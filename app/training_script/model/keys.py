@@ -5,7 +5,7 @@ object. ``specialise`` gives the key as one rank sees it: a constant where the r
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files, time or errors of one rank
@@ -75,6 +75,17 @@ class Key:
 
     def __repr__(self) -> str:
         return f"{self.op}({', '.join(map(repr, self.args))})"
+
+
+def parts(key: Key) -> Iterator[Key]:
+    """Yield a key and the keys in it."""
+    pending, seen = [key], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
 class Rank(NamedTuple):

@@ -218,6 +218,7 @@ MASKS = {"bool", "isfinite", "isnan", "isinf", "isin", "logical_and", "logical_o
 MASKS |= {"eq", "ne", "gt", "ge", "lt", "le"}
 SELECTIONS = {"torch.masked_select", "torch.nonzero", "torch.unique", "torch.argwhere"}
 SELECTING_METHODS = {"masked_select", "nonzero", "unique"}
+OF_FILE = "a file that the program writes"
 SELECTED = "the number of elements that are selected"
 # Errors that are the same on every rank: they come from the installation or the configuration.
 UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

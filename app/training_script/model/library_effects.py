@@ -7,12 +7,13 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
+    OF_FILE,
     RANDOM,
     SELECTED,
     SELECTING_METHODS,
@@ -23,10 +24,11 @@ from .library_calls import (
 )
 from .names import CARRIED, Named, NameEvaluator, Values
 from .sequences import Event
-from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, Bound, FunctionRef, Instance, Library, Method, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
+NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 BATCH = "a batch"
 SAME = {"shared", "filled"}  # results of collectives
 SHARDED = {"fsdp", "engine", "prepared"}
@@ -81,16 +83,22 @@ class LibraryEvaluator(NameEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
-        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef):
+        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef | Bound):
             given = named.get("args") or (values[1] if len(values) > 1 else None)
-            number = Value(self.keys.rank("spawned"))
-            return self.call_function(values[0].obj, [number, *_elements(given)], {}, self.site(node))
+            passed = [Value(self.keys.rank("spawned")), *_elements(given)]
+            if isinstance(values[0].obj, FunctionRef):
+                return self.call_function(values[0].obj, passed, {}, self.site(node))
+            return self.call_function(values[0].obj.function, [values[0].obj.owner, *passed], {}, self.site(node))
+        if name in NAMESPACES and not values:
+            made = Value(self.keys.make("at", *self.site(node)[:3]))
+            self.env.update({f"{id(made.key)}.{attribute}": value for attribute, value in named.items()})
+            return made
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
-            return self._computed(name, values)
+            return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:
             return values[0]
         if name in SELECTIONS and values:
@@ -126,6 +134,12 @@ class LibraryEvaluator(NameEvaluator):
             return self._computed(name, list(values)) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
+    def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
+        """Return whether a file exists: data of one rank if the module itself writes it."""
+        if any(part.is_constant and part.value in self.module.written for part in parts(path.key)):
+            return Value(self.keys.local(OF_FILE, *self.site(node)[:3], path.key))
+        return self._computed(name, [path])
+
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
@@ -140,7 +154,7 @@ class LibraryEvaluator(NameEvaluator):
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
         if name in ("exists", "is_file", "is_dir") and not values:
-            return self._computed(name, [owner])
+            return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
             return self.selected(owner, node)
         if name in ("numel", "nelement", "size", "dim"):
@@ -148,7 +162,7 @@ class LibraryEvaluator(NameEvaluator):
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
-            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
+            return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
@@ -304,10 +318,10 @@ def is_of_batches(key: Key) -> bool:
         if each in seen or not each.spread & DIFFERS or is_of_batch(each):
             continue
         seen.add(each)
-        parts = [arg for arg in each.args if isinstance(arg, Key)]
-        if not parts or each.op not in OF_BRANCHES:
+        inner = [arg for arg in each.args if isinstance(arg, Key)]
+        if not inner or each.op not in OF_BRANCHES:
             return False
-        pending += parts
+        pending += inner
     return True
 
 

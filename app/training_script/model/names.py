@@ -42,6 +42,7 @@ class Shared:
         self.program, self.seeded, self.budget = program, seeded, budget
         self.keys = Keys()
         self.suggested: dict[tuple[str, bool], Value | None] = {}
+        self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
 
 
 class NameEvaluator:

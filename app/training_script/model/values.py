@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from .keys import Key
+from .written_files import written_names
 
 NO_FACTS: frozenset[str] = frozenset()
 
@@ -24,6 +25,11 @@ class Module:
     def rebound(self) -> frozenset[str]:
         """The names that functions of the module assign."""
         return frozenset(name for each in ast.walk(self.tree) if isinstance(each, ast.Global) for name in each.names)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The names of files that the module writes."""
+        return written_names(self.tree)
 
     @cached_property
     def bound_by(self) -> dict[str, ast.stmt]:

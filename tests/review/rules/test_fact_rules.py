@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from helpers.review_snippets import found, lines, repaired, script
+from helpers.review_snippets import found, lines, refused, repaired, script
 
 START = """
 dist.init_process_group("nccl")
@@ -472,6 +472,14 @@ REPAIRED = {
     "a sampler and shuffle": "shuffle=False",
     "clipped before it is unscaled": "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_",
     "the norm of one shard": "model.clip_grad_norm_(1.0)",
+    "no sampler": """
+sampler = DistributedSampler(data) if dist.is_initialized() else None
+loader = DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None)
+for epoch in range(3):
+    if sampler is not None:
+        sampler.set_epoch(epoch)
+""",
+    "an optimizer before the wrap": "\nmodel = FSDP(model)\noptimizer = torch.optim.AdamW(model.parameters(), 0.1)",
 }
 
 
@@ -479,6 +487,26 @@ REPAIRED = {
 def test_the_patch_leaves_no_finding(name: str) -> None:
     rule, start, snippet = FOUND[name]
     assert REPAIRED[name] in repaired(code(start, snippet), rule)
+
+
+ORDER = {
+    "another name": "optimizer = torch.optim.AdamW(model.parameters(), 0.1)\nwrapped = FSDP(model)",
+    "used in between": """
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        model = FSDP(model)
+        """,
+    "under a condition": """
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        if dist.is_initialized():
+            model = FSDP(model)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_an_optimizer_that_cannot_simply_move(name: str) -> None:
+    assert "behind the wrap" in refused(code(START + FSDP, ORDER[name]), "DW302")
 
 
 def test_a_call_for_all_ranks_is_named_where_another_call_is_for_one() -> None:
