@@ -216,7 +216,7 @@ class TestRefusals:
             (["train.py", "--format", "sarif", "--json"], "standard output"),
             (["train.py", "--format", "sarif", "--diff"], "standard output"),
             (["train.py", "--diff", "--json"], "standard output"),
-            (["train.py", "--to", "fsdp2"], "No such option"),
+            (["train.py", "--to", "tpu"], "is not"),
         ],
     )
     def test_wrong_usage(self, script: Path, arguments: list[str], message: str) -> None:

@@ -57,10 +57,11 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in started:
         if _by_all(reach) and not {"group", "mode", "**", "settings"} & fact.named.keys():
             yield from violation_at(script, reach, "every rank starts a run of its own in Weights & Biases", 0.75)
-    if not started:
+    everywhere = [reach for each in script.runs for reach, _ in each.of("wandb.init")]
+    if not started and everywhere and not any(reach.several for reach in everywhere):
         for reach, _ in run.of("wandb.log"):
             if _by_all(reach):
-                message = "every rank logs this; the run of Weights & Biases may exist on one of them only"
+                message = "every rank logs this; the run of Weights & Biases exists on one of them only"
                 yield from violation_at(script, reach, message, 0.65)
 
 

@@ -108,7 +108,7 @@ class BranchEvaluator(StatementEvaluator):
 
     def _With_statement(self, stmt: ast.With | ast.AsyncWith) -> bool:
         no_sync, free = self.no_sync, self.free
-        one_rank = None
+        one_rank, passes_over = None, False
         entered: list[tuple[Value, ast.expr]] = []
         for item in stmt.items:
             context = item.context_expr
@@ -121,10 +121,14 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_sync = True
             if name in ("join", "Join"):
                 self.free = True
+            passes_over = passes_over or name == "suppress"
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
+        outside, self.items = self.items, []
         leaves = self.block(stmt.body)
+        outside += [Attempt(self.items, [])] if passes_over else self.items
+        self.items = outside
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
         self.no_sync, self.free = no_sync, free

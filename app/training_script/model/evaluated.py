@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .budget import Budget, OverBudget
 from .functions import Evaluation
 from .items import Called, Item
+from .keys import Key
 from .program import Program, concerns_ranks
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
@@ -45,6 +46,10 @@ class Evaluated:
         except (OverBudget, RecursionError):
             self.complete = False
 
+    def value(self, node: ast.expr) -> Key | None:
+        """Return the value of an expression over all calls of its function; None where nothing leads to it."""
+        return self._whole.values.get(node)
+
     def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
         items: list[Item] = [Called(self._whole.run_function(function), _place(function))]
         if name == "__enter__" and function.owner and (leave := function.owner.find("__exit__")):
@@ -54,7 +59,15 @@ class Evaluated:
 
 
 def _functions(module: Module) -> list[FunctionRef]:
-    """Return the functions of a module, the last first: those that call others are mostly below them."""
+    """Return the functions of a module: those that it does not mention, then the others, the last first.
+
+    A function that is mentioned is mostly called, and then evaluated with what it is called with.
+    """
+    mentioned = {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
     found: list[FunctionRef] = []
     for value in list(module.env.values()):
         obj = value.obj
@@ -62,7 +75,7 @@ def _functions(module: Module) -> list[FunctionRef]:
             found.append(obj)
         elif isinstance(obj, ClassRef) and obj.module is module:
             found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
-    return sorted(found, key=lambda each: -each.node.lineno)
+    return sorted(found, key=lambda each: (getattr(each.node, "name", "") in mentioned, -each.node.lineno))
 
 
 def _place(function: FunctionRef) -> Site:

@@ -11,9 +11,10 @@ from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
 from .library_effects import LibraryEvaluator, is_of_batches
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
-from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
+BUILTINS |= {"hasattr", "isinstance"}
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
@@ -35,9 +36,19 @@ class ExpressionEvaluator(LibraryEvaluator):
         self.budget.spend()
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is not None:
-            return method(node)
-        parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        return self.unknown(node, *parts)
+            value = method(node)
+        else:
+            parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            value = self.unknown(node, *parts)
+        if not self.quick:
+            self._keep(node, value.key)
+        return value
+
+    def _keep(self, node: ast.expr, key: Key) -> None:
+        """Keep the value of an expression; a function that is called with other arguments may give it several."""
+        known = self.shared.values.setdefault(node, key)
+        if known is not key:
+            self.shared.values[node] = self.keys.make("one of", known, key)
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)
@@ -77,6 +88,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
+            if isinstance(op, ast.In | ast.NotIn) and left.key.is_constant and right.key.spread & LOCAL:
+                single = self.unknown(node).key  # data of one rank have the same names on every rank
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
@@ -172,6 +185,10 @@ class ExpressionEvaluator(LibraryEvaluator):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
             key = self.keys.make("sequence", *(part.key for part in parts))
             return Value(key, then.facts | other.facts, parts)
+        if isinstance(then.obj, Record) and isinstance(other.obj, Record):
+            both = then.obj.fields.keys() & other.obj.fields.keys()
+            fields = {name: self.joined(test, then.obj.fields[name], other.obj.fields[name]) for name in both}
+            return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
         obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
         return Value(self.keys.either(test, then.key, other.key), then.facts | other.facts, obj)
 
@@ -239,6 +256,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         return self._comprehension(node, [node.key, node.value])
 
     def _Call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and (inherited := self._super()):
+            return inherited
         callee = self.evaluate(node.func)
         values, named = self.arguments(node)
         name = self.qualified(callee)
@@ -249,6 +268,14 @@ class ExpressionEvaluator(LibraryEvaluator):
         if named_call := noted_name(callee):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
+
+    def _super(self) -> Value | None:
+        function = self.function
+        if function is None or function.owner is None or not self.parameters:
+            return None
+        owner = self.env[self.parameters[0]]
+        cls = owner.obj.cls if isinstance(owner.obj, Instance) else function.owner
+        return Value(self.keys.make("super", id(cls)), obj=Super(cls, owner, function.node))
 
     def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         values: list[Value] = []

@@ -27,6 +27,11 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "NotIn": lambda a, b: a not in b,
 }
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
+# Comparisons of the number of ranks that have the same result for each number above 1.
+OF_SEVERAL = {
+    **dict.fromkeys((("Gt", 0), ("Gt", 1), ("GtE", 1), ("GtE", 2), ("NotEq", 0), ("NotEq", 1)), True),
+    **dict.fromkeys((("Lt", 1), ("Lt", 2), ("LtE", 0), ("LtE", 1), ("Eq", 0), ("Eq", 1)), False),
+}
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -183,6 +188,8 @@ class Keys:
                 return self.true if not inner.value else self.false
             case "not", (Key(op="not", args=(inner,)),):
                 return inner
+            case "one of", (left, right) if left is right:
+                return left
             case "if", (Key(op="constant") as test, then, other):
                 return then if test.value else other
             case "if", (test, then, other):
@@ -199,6 +206,10 @@ class Keys:
                 return left if right.is_constant or left is right else None
             case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(COMPARE.get(name), left.value, right.value)
+            case "compare", (name, Key(op="world", args=("global",)), Key(op="constant", args=(0 | 1 | 2 as number,))) if (
+                (name, number) in OF_SEVERAL
+            ):
+                return self.constant(OF_SEVERAL[name, number])
             case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
                 made in NEVER_NONE
             ):

@@ -24,13 +24,14 @@ from .library_calls import (
 )
 from .names import CARRIED, Named, NameEvaluator, Values
 from .sequences import Event
-from .values import NO_FACTS, Bound, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, Bound, FunctionRef, Instance, Library, Method, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 BATCH = "a batch"
 SAME = {"shared", "filled"}  # results of collectives
+WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
@@ -90,9 +91,7 @@ class LibraryEvaluator(NameEvaluator):
                 return self.call_function(values[0].obj, passed, {}, self.site(node))
             return self.call_function(values[0].obj.function, [values[0].obj.owner, *passed], {}, self.site(node))
         if name in NAMESPACES and not values:
-            made = Value(self.keys.make("at", *self.site(node)[:3]))
-            self.env.update({f"{id(made.key)}.{attribute}": value for attribute, value in named.items()})
-            return made
+            return Value(self.keys.make("at", *self.site(node)[:3]), obj=Record(named))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
@@ -114,6 +113,12 @@ class LibraryEvaluator(NameEvaluator):
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
         if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
             return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
+            return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
+        if name == "isinstance" and len(values) > 1:
+            if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
+                return self.constant(True)
+            return self.unknown(node)  # data of one rank have the same type on every rank
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
         if name == "next" and values:
