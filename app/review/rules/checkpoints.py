@@ -72,6 +72,8 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in loads:
         if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
+        if not script.is_here(reach) and len(reach.calls) > 1:
+            continue  # it is a finding of the file between
         where = _unused_map_location(script, reach, fact)
         if where or (
             distributed

@@ -14,6 +14,7 @@ from .noted_calls import noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
+LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
 BUILTINS |= {"hasattr", "isinstance"}
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
@@ -90,12 +91,18 @@ class ExpressionEvaluator(LibraryEvaluator):
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
             if isinstance(op, ast.In | ast.NotIn) and left.key.is_constant and right.key.spread & LOCAL:
                 single = self.unknown(node).key  # data of one rank have the same names on every rank
+            elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
+                single = self.keys.constant(isinstance(op, ast.In))
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
             left = right
         assert result is not None
         return Value(result)
+
+    def _is_launch_variable(self, name: Value, owner: Value) -> bool:
+        """Return whether a variable of the environment is one that torchrun sets for every rank."""
+        return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):

@@ -206,9 +206,11 @@ class Keys:
                 return left if right.is_constant or left is right else None
             case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(COMPARE.get(name), left.value, right.value)
-            case "compare", (name, Key(op="world", args=("global",)), Key(op="constant", args=(0 | 1 | 2 as number,))) if (
-                (name, number) in OF_SEVERAL
-            ):
+            case "compare", (
+                name,
+                Key(op="world", args=("global",)),
+                Key(op="constant", args=(0 | 1 | 2 as number,)),
+            ) if (name, number) in OF_SEVERAL:
                 return self.constant(OF_SEVERAL[name, number])
             case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
                 made in NEVER_NONE

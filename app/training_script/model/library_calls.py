@@ -127,7 +127,9 @@ METHODS: dict[str, dict[str, Effect]] = {
         "forward": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
         "__call__": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
     },
-    "apex": {name: Effect(result=_facts("graph")) for name in ("forward", "__call__")},  # only its backward communicates
+    "apex": {
+        name: Effect(result=_facts("graph")) for name in ("forward", "__call__")
+    },  # only its backward communicates
     "fsdp": {
         "forward": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
         "__call__": Effect("the forward pass of FSDP", _facts("graph"), implied=True),

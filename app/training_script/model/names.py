@@ -12,7 +12,20 @@ from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
-from .values import NO_FACTS, Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Record, Super, Value, is_elements
+from .values import (
+    NO_FACTS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Record,
+    Super,
+    Value,
+    is_elements,
+)
 
 CARRIED = frozenset({"graph", "world", "checkpoint"})  # facts that a computed value keeps
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
