@@ -147,7 +147,7 @@ class Value(NamedTuple):
 
 
 class Super(NamedTuple):
-    """What a method of a class inherits: the object, and the method that asks."""
+    """The classes above a method of an object (``super()``)."""
 
     cls: "ClassRef"
     owner: "Value"
