@@ -12,7 +12,6 @@ import msgspec
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
 from ..training_script.name_resolution import Names
-from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
 from .types import RelatedPlace
 
@@ -29,7 +28,7 @@ TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE
 
 
 class Script:
-    """One parsed file with its names and ranks. The model of the program is loaded when needed."""
+    """One parsed file with its names. The model of the program is loaded when needed."""
 
     def __init__(self, text: str, path: str) -> None:
         """Parse ``text``.
@@ -39,7 +38,6 @@ class Script:
         """
         self.source = ScriptSource(text, path)
         self.names = Names(self.source)
-        self.ranks = RankValues(self.names)
 
     @property
     def is_test(self) -> bool:

@@ -69,7 +69,15 @@ class Evaluated:
 
 
 def _functions(module: Module) -> list[FunctionRef]:
-    """Return the functions of a module, the last first: those that call others are mostly below them."""
+    """Return the functions of a module: those that it does not mention, then the others, the last first.
+
+    A function that is mentioned is mostly called, and then evaluated with what it is called with.
+    """
+    mentioned = {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
     found: list[FunctionRef] = []
     for value in list(module.env.values()):
         obj = value.obj
@@ -77,7 +85,7 @@ def _functions(module: Module) -> list[FunctionRef]:
             found.append(obj)
         elif isinstance(obj, ClassRef) and obj.module is module:
             found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
-    return sorted(found, key=lambda each: -each.node.lineno)
+    return sorted(found, key=lambda each: (getattr(each.node, "name", "") in mentioned, -each.node.lineno))
 
 
 def _place(function: FunctionRef) -> Site:

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..rank_names import one_rank_decorator
+from ..rank_names import is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
-from .keys import DIFFERS, TOUCHED
+from .keys import BY_RANK, DIFFERS, TOUCHED
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
@@ -72,7 +72,7 @@ class Evaluation(Shared):
     def summary(
         self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
     ) -> Summary:
-        """Return what a function does with such arguments. If no call is known, nor are the arguments left out."""
+        """Return what a function does with such arguments; ``called``: they are all that a call passes."""
         node = function.node
         signature = (
             node,
@@ -187,7 +187,7 @@ class FunctionEvaluator(BranchEvaluator):
                 given = named[name]
             elif name in defaults and not self._suggests(name):
                 given = self.evaluate(defaults[name])
-                if given.key.is_constant and not (called and "**" not in named):
+                if given.key.is_constant and not called:
                     given = Value(self.keys.make("parameter", *self.site(parameter)[:3]))
             else:
                 given = Value(self.keys.make("at", *self.site(parameter)[:3]))
@@ -209,7 +209,8 @@ class FunctionEvaluator(BranchEvaluator):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
                     return Value(self.keys.make("at", *site[:3]))
-        summary = self.whole.summary(function, values, named)
+        every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
+        summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))
         if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
             for argument in (place - len(values) + len(arguments) for place in summary.filled):
@@ -221,6 +222,8 @@ class FunctionEvaluator(BranchEvaluator):
                 self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
             )
             return suggested or result
+        if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
+            return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
         return result
 
     def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
@@ -228,7 +231,10 @@ class FunctionEvaluator(BranchEvaluator):
         cls.prepared = True
         if found := cls.find("__init__"):
             summary = self.whole.summary(
-                FunctionRef(found[0].module, found[1], found[0].env, cls), [instance, *values], named
+                FunctionRef(found[0].module, found[1], found[0].env, cls),
+                [instance, *values],
+                named,
+                called="**" not in named,
             )
             self.items.append(Called(summary, site))
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
