@@ -20,6 +20,7 @@ from ..review import output_formats
 from ..review.file_review import review_source
 from ..review.files import FoundFile, files_to_review
 from ..review.many_files import review_files
+from ..review.migrations.targets import TARGETS
 from ..review.rule_table import rules_with_texts
 from ..review.settings import ReviewSettings, settings_for
 from ..review.types import ReviewedFile, ReviewFinding, SkippedFile
@@ -69,8 +70,14 @@ class _Request(msgspec.Struct, kw_only=True):
 @click.option(
     "--format", "format_", type=click.Choice(["sarif", "github"]), help="Output for code scanning or GitHub Actions."
 )
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice([*TARGETS]),
+    help="Migrate a script instead: show the change; --fix writes it.",
+)
 @common_options
-def command(list_rules: bool, options: Options, **given: Any) -> int:
+def command(list_rules: bool, target: str | None, options: Options, **given: Any) -> int:
     """Find distributed-training bugs in scripts and notebooks. A directory means every .py and .ipynb file below it.
 
     Files that .gitignore or exclude in [tool.ddpwizard.review] of pyproject.toml leave out are not reviewed. A comment
@@ -83,11 +90,16 @@ def command(list_rules: bool, options: Options, **given: Any) -> int:
       ddpwizard review train.py --diff | git apply
       ddpwizard review src/ --fix --unsafe-fixes
       ddpwizard review . --exclude 'tests/' --statistics
+      ddpwizard review --to ddp train.py --fix
     """
     request = _Request(options=options, **given)
     knowledge = knowledge_for(options)
     if list_rules:
         return _list_rules(knowledge, options)
+    if target:
+        from .review_migration import run_migration
+
+        return run_migration(request.paths, target, knowledge, options, diff=request.diff, fix=request.fix)
     _check(request, knowledge)
     files, skipped = _find(request, knowledge)
     reviewed: list[ReviewedFile] = []

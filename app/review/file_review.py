@@ -19,7 +19,17 @@ from .review import apply_patches, review_script, review_text
 from .rule_table import UNUSED_IGNORE, rules_with_texts
 from .settings import ReviewSettings
 from .suppressions import suppressions_in, unsuppressed, unused_suppressions
-from .types import CellPlace, Patched, ReviewedFile, ReviewedSource, ReviewFinding, RuleFix, SkippedFile, SourceLine
+from .types import (
+    CellPlace,
+    Patched,
+    RelatedPlace,
+    ReviewedFile,
+    ReviewedSource,
+    ReviewFinding,
+    RuleFix,
+    SkippedFile,
+    SourceLine,
+)
 
 NOTEBOOK = ".ipynb"
 LINES_OR_CODE = re.compile(r"`[^`]*`|\blines? \d+(?:, \d+)*")
@@ -163,10 +173,18 @@ def _in_notebook(finding: ReviewFinding, notebook: Notebook) -> ReviewFinding:
         line=place.file_line,
         end_line=notebook.place(finding.end_line).file_line,
         branch=finding.branch and notebook.place(finding.branch).file_line,
+        related=[_related_in_notebook(each, finding.path, notebook) for each in finding.related],
         cell=CellPlace(place.cell, place.line),
         message=_with_cells(finding.message, notebook),
         fix=finding.fix and _fix_in_notebook(finding.fix, finding.path, notebook),
     )
+
+
+def _related_in_notebook(related: RelatedPlace, path: str, notebook: Notebook) -> RelatedPlace:
+    if related.path != path:
+        return related
+    place = notebook.place(related.line)
+    return msgspec.structs.replace(related, line=place.file_line, cell=CellPlace(place.cell, place.line))
 
 
 def _fix_in_notebook(fix: RuleFix, path: str, notebook: Notebook) -> RuleFix:

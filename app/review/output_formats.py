@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ...knowledge.schema import Knowledge, Rule
 from ..system.paths import relative_to_cwd
 from .rule_table import rules_with_texts
-from .types import ReviewFinding, SkippedFile, SourceLine
+from .types import CellPlace, RelatedPlace, ReviewFinding, SkippedFile, SourceLine
 
 SARIF_LEVEL = {"error": "error", "warning": "warning", "info": "note"}
 GITHUB_LEVEL = {"error": "error", "warning": "warning", "info": "notice"}
@@ -32,8 +32,16 @@ def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
     )
     fix = finding.fix
     shown = fix and {"id": fix.id, "safety": fix.safety, "why_unsafe": fix.why_unsafe, "diff": fix.diff}
-    cell = {"cell": {"number": finding.cell.number, "line": finding.cell.line}} if finding.cell else {}
-    return {name: getattr(finding, name) for name in names} | {"fix": shown} | cell
+    related = [
+        {"path": place.path, "line": place.line, "message": place.message} | _cell_as_json(place.cell)
+        for place in finding.related
+    ]
+    fields = {name: getattr(finding, name) for name in names}
+    return fields | {"related": related, "fix": shown} | _cell_as_json(finding.cell)
+
+
+def _cell_as_json(cell: CellPlace | None) -> dict[str, Any]:
+    return {"cell": {"number": cell.number, "line": cell.line}} if cell else {}
 
 
 def skipped_as_json(skipped: SkippedFile) -> dict[str, Any]:
@@ -93,8 +101,14 @@ def _sarif_result(finding: ReviewFinding, rules: list[str]) -> dict[str, Any]:
         "level": SARIF_LEVEL[finding.severity],
         "message": {"text": finding.message},
         "locations": [{"physicalLocation": {"artifactLocation": _sarif_file(finding.path), "region": region}}],
+        **({"relatedLocations": [_sarif_related(place) for place in finding.related]} if finding.related else {}),
         "properties": {"confidence": finding.confidence},
     }
+
+
+def _sarif_related(place: RelatedPlace) -> dict[str, Any]:
+    location = {"artifactLocation": _sarif_file(place.path), "region": {"startLine": place.line}}
+    return {"physicalLocation": location, "message": {"text": place.message}}
 
 
 def _sarif_skipped(skipped: SkippedFile) -> dict[str, Any]:

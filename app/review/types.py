@@ -25,10 +25,20 @@ class CellPlace(msgspec.Struct, frozen=True):
     line: int
 
 
+class RelatedPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A place on the way of some ranks, and what they do there."""
+
+    path: str
+    line: int
+    message: str
+    cell: CellPlace | None = None
+
+
 class ReviewFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One place that violates a rule. ``column`` counts from 1; ``branch`` is the line of the condition, if any.
 
-    In a notebook lines are those of the file, and ``cell`` is the place that Jupyter shows.
+    ``related``: where ranks part, and what each of them does then. In a notebook lines are those of the file, and
+    ``cell`` is the place that Jupyter shows.
     """
 
     rule: str
@@ -42,6 +52,7 @@ class ReviewFinding(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     confidence: float
     branch: int | None = None
+    related: list[RelatedPlace] = []
     fix: RuleFix | None = None
     cell: CellPlace | None = None
 

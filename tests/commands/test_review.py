@@ -22,7 +22,7 @@ from helpers.command import ddpwizard, loaded_modules, refused
 ROOT = Path(__file__).parent.parent.parent
 FOUND = [(21, "DW401"), (28, "DW101"), (29, "DW201"), (32, "DW203"), (41, "DW401")]
 FIELDS = ["rule", "cause", "path", "line", "column", "end_line", "message", "why", "severity", "confidence"]
-FIELDS += ["branch", "fix"]
+FIELDS += ["branch", "related", "fix"]
 
 
 @pytest.fixture
@@ -106,6 +106,24 @@ class TestFindings:
         assert (result["ruleId"], result["ruleIndex"], result["level"]) == ("DW401", 3, "error")
         assert place["artifactLocation"] == {"uri": "train.py"}
         assert place["region"] == {"startLine": 21, "startColumn": 13, "endLine": 21}
+
+    def test_both_ways_of_the_ranks_are_named(self, tmp_path: Path) -> None:
+        (tmp_path / "sums.py").write_text("import torch.distributed as dist\ndef total(x):\n    dist.all_reduce(x)\n")
+        text = "import torch.distributed as dist\nfrom sums import total\nif dist.get_rank() == 1:\n    total(x)\n"
+        (tmp_path / "train.py").write_text(text)
+        (found,) = findings("train.py", cwd=tmp_path)
+        places = [(Path(each["path"]).name, each["line"], each["message"]) for each in found["related"]]
+        assert places == [
+            ("train.py", 3, "rank 1 and rank 0 part here"),
+            ("train.py", 4, "rank 1 calls the function that leads to all_reduce"),
+            ("sums.py", 3, "rank 1 waits in all_reduce"),
+            ("train.py", 3, "rank 0 goes on here without all_reduce"),
+        ]
+        log = json.loads(ddpwizard("review", "train.py", "--format", "sarif", cwd=tmp_path).stdout)
+        related = log["runs"][0]["results"][0]["relatedLocations"]
+        shown = [each["physicalLocation"]["artifactLocation"]["uri"] for each in related]
+        assert shown == ["train.py", "train.py", "sums.py", "train.py"]
+        assert related[2]["message"] == {"text": "rank 1 waits in all_reduce"}
 
     def test_github_format(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--format", "github", cwd=script.parent)
@@ -198,7 +216,7 @@ class TestRefusals:
             (["train.py", "--format", "sarif", "--json"], "standard output"),
             (["train.py", "--format", "sarif", "--diff"], "standard output"),
             (["train.py", "--diff", "--json"], "standard output"),
-            (["train.py", "--to", "fsdp2"], "No such option"),
+            (["train.py", "--to", "tpu"], "is not"),
         ],
     )
     def test_wrong_usage(self, script: Path, arguments: list[str], message: str) -> None:

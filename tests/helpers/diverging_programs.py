@@ -259,6 +259,35 @@ r, n = info()
 if r < n - 1:
     dist.barrier()
 """,
+    "elements selected": """\
+def mean_of_positive(values):
+    kept = values[values > 0]
+    if kept.numel() == 0:
+        return torch.zeros(1)
+    total = kept.sum()
+    dist.all_reduce(total)
+    return total
+print(mean_of_positive(torch.arange(4.0) - 9 * rank))
+""",
+    "found before break": """\
+def first_above(values, limit):
+    found = None
+    for value in values:
+        if value > limit:
+            found = value
+            break
+    if found is None:
+        return
+    if rank == 0:
+        dist.barrier()
+first_above([1, 5], 3)
+""",
+    "default of a call": """\
+def finish(wait=True):
+    if wait and rank == 0:
+        dist.barrier()
+finish()
+""",
 }
 
 SAME = {  # programs that run
@@ -609,6 +638,44 @@ try:
     import horovod_that_is_not_installed
 except ImportError:
     dist.barrier()
+""",
+    "elements of a sum selected": """\
+values = torch.arange(4.0) - 9 * rank
+dist.all_reduce(values)
+kept = values[values > 0]
+if kept.numel() > 0:
+    dist.all_reduce(torch.ones(1))
+""",
+    "size of a batch": """\
+loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+for batch in loader:
+    for start in range(0, batch.size(0), 1):
+        dist.all_reduce(batch[start : start + 1])
+""",
+    "found before break on all": """\
+def first_above(values, limit):
+    found = None
+    for value in values:
+        if value > limit:
+            found = value
+            break
+    if found is not None:
+        dist.barrier()
+first_above([1, 5], 3)
+""",
+    "default that keeps out": """\
+def finish(wait=False):
+    if wait and rank == 0:
+        dist.barrier()
+finish()
+""",
+    "unwrapped where there are several": """\
+model = DDP(torch.nn.BatchNorm1d(2)).eval()
+if world > 1:
+    model = model.module
+if rank == 0:
+    with torch.no_grad():
+        model(torch.ones(2, 2))
 """,
 }
 

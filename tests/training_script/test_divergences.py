@@ -89,6 +89,50 @@ for step in range(10):
     assert source(code).splitlines()[found.decided.line - 1] == "    if step >= 5 + rank:"
 
 
+WRITES = """\
+STATE = "progress.pt"
+def save(folder, step):
+    if rank == 0:
+        torch.save({"step": step}, os.path.join(folder, STATE))
+"""
+
+
+@pytest.mark.parametrize(
+    "found",
+    ["os.path.exists(os.path.join(folder, STATE))", 'not (Path(folder) / "progress.pt").is_file()'],
+)
+def test_a_file_that_the_program_writes_may_be_there_for_some_ranks_only(found: str, tmp_path: Path) -> None:
+    code = f"def resume(folder):\n    if {found}:\n        dist.broadcast(torch.ones(1), 0)\nresume(sys.argv[1])\n"
+    assert [kind for kind, _ in places(tmp_path, WRITES + code)] == ["broadcast"]
+    assert places(tmp_path, code.replace("STATE", '"labels.txt"').replace("progress.pt", "labels.txt")) == []
+
+
+def test_a_checkpoint_that_is_loaded_where_it_exists_parts_no_ranks(tmp_path: Path) -> None:
+    code = """\
+if os.path.exists(os.path.join("out", STATE)):
+    state = torch.load(os.path.join("out", STATE), map_location="cpu")
+    dist.barrier if state else None
+model = DDP(torch.nn.Linear(2, 2))
+dist.barrier()
+"""
+    assert places(tmp_path, WRITES + code) == []
+
+
+def test_what_follows_a_place_where_one_rank_may_leave_is_compared(tmp_path: Path) -> None:
+    code = """\
+def work():
+    if rank == 0:
+        if len(sys.argv) > 2:
+            return
+        print("goes on")
+    dist.barrier()
+    if rank == 0:
+        dist.all_reduce(torch.ones(1))
+work()
+"""
+    assert {kind for kind, _ in places(tmp_path, code)} == {"barrier", "all_reduce"}
+
+
 def test_files_that_import_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import torch.distributed as dist\nfrom b import g\ndef f():\n    g()\n    dist.barrier()\n"

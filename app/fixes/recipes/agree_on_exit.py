@@ -2,13 +2,11 @@
 
 import ast
 
-from ...training_script.edits import Edit
+from ...review.patches.agree_on_condition import FLAGS, Flag, agreement, as_number
 from ...training_script.syntax import call_argument
 from ..facts import CaseFacts
 from ..user_code import UserFile
 from .types import RecipeResult
-
-FLAGS = ("stop", "stop_all", "any_rank_stops")
 
 
 def agree_on_exit(facts: CaseFacts) -> RecipeResult:
@@ -24,15 +22,11 @@ def agree_on_exit(facts: CaseFacts) -> RecipeResult:
     if exit_ is None or names is None or not flag:
         return RecipeResult(places=[branch] if exit_ else [])
     dist, torch = names
-    source, indent = file.source, file.source.indent(exit_.lineno)
-    device = ', device="cuda"' if _backend(facts) == "nccl" else ""
-    test = source.one_line(exit_.test)
-    value = test if isinstance(exit_.test, ast.Compare) or _is_negation(exit_.test) else f"bool({test})"
-    edits: list[Edit] = [
-        source.insert_line(exit_.lineno, f"{flag} = {torch}.tensor(float({value}){device})", indent),
-        source.insert_line(exit_.lineno, f"{dist}.all_reduce({flag}, op={dist}.ReduceOp.MAX)", indent),
-        source.replace(exit_.test, f"{flag}.item()"),
-    ]
+    source = file.source
+    new = Flag(dist, torch, flag, ', device="cuda"' if _backend(facts) == "nccl" else "", guarded=False)
+    value = as_number(source, exit_.test)
+    edits = agreement(source, exit_.lineno, source.indent(exit_.lineno), value, "MAX", new)
+    edits.append(source.replace(exit_.test, f"{flag}.item()"))
     patch = file.patched(edits)
     return RecipeResult(patches=[patch], places=[branch])
 
@@ -70,7 +64,3 @@ def _backend(facts: CaseFacts) -> str:
         if isinstance(given, ast.Constant) and isinstance(given.value, str):
             return given.value
     return ""
-
-
-def _is_negation(test: ast.expr) -> bool:
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)

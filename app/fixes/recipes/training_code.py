@@ -38,16 +38,6 @@ def only_statement(file: UserFile, node: ast.AST) -> ast.stmt | None:
     return stmt if file.source.alone(stmt) else None
 
 
-def block_of(file: UserFile, stmt: ast.stmt) -> list[ast.stmt]:
-    """Return the block that a statement is in."""
-    parent = file.source.parents[stmt]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, [])
-        if isinstance(block, list) and stmt in block:
-            return block
-    return []
-
-
 def place_of(file: UserFile, node: ast.expr | ast.stmt, label: str = "") -> Place:
     """Return the line of a node as a place."""
     return Place(path=file.path, line=node.lineno, text=file.line(node.lineno), label=label)

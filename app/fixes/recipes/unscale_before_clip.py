@@ -2,11 +2,12 @@
 
 import ast
 
+from ...review.patches.move_statement import block_of
 from ...training_script.syntax import dotted_name, nodes_of_body
 from ..facts import CaseFacts
 from ..types import FilePatch, Place
 from ..user_code import UserFile
-from .training_code import block_of, only_statement, place_of, wrapped_models
+from .training_code import only_statement, place_of, wrapped_models
 from .types import RecipeResult
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")
@@ -37,7 +38,7 @@ def unscale_before_clip(facts: CaseFacts) -> RecipeResult:
 
 def _step_after(file: UserFile, clip: ast.stmt, scalers: set[str]) -> tuple[str, str] | None:
     """Return the scaler and the optimizer of the only step behind ``clip``, if nothing in the block unscales."""
-    block = block_of(file, clip)
+    block = block_of(file.source, clip)
     around = [node for stmt in block for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Call)]
     methods = [(call, call.func) for call in around if isinstance(call.func, ast.Attribute)]
     if any(func.attr == "unscale_" for _, func in methods):

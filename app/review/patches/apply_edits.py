@@ -1,6 +1,8 @@
 """Apply edits to a text and leave every other character unchanged."""
 
 from collections.abc import Iterable
+from difflib import SequenceMatcher
+from itertools import accumulate
 
 from ...training_script.edits import Edit
 
@@ -26,3 +28,14 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
         parts += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*parts, text[at:]])
+
+
+def edits_between(before: str, after: str) -> list[Edit]:
+    """Return the edits, in whole lines, that make one text of the other."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    starts = [0, *accumulate(len(line) for line in old)]
+    return [
+        Edit(starts[first], starts[last], "".join(new[start:end]))
+        for kind, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if kind != "equal"
+    ]

@@ -1,12 +1,15 @@
 """DW501, DW502 and DW504: checkpoints that several ranks write to one file, or load onto one device."""
 
+import ast
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import RANKS, Key
-from ...training_script.model.reach import ALL, Reach, Run, argument, parts, same_on_ranks
+from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.library_calls import OF_FILE
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
+from ...training_script.model.values import Value
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -16,7 +19,8 @@ SAVES = {
     "safetensors.torch.save_file": (1, "filename"),
     ".save_pretrained": (0, "save_directory"),
 }
-COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", "os.replace", "os.rename")
+MOVES = ("os.replace", "os.rename")
+COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", *MOVES)
 CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
@@ -47,7 +51,12 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
-    for reach, _ in _shared_writes(run):
+    writes = list(_shared_writes(run))
+    saved = {path.key for _, fact in writes if fact.name not in COPIES and (path := _target(fact))}
+    for reach, fact in writes:
+        copied = argument(fact, 0, "src") if fact.name in COPIES else None
+        if copied and copied.key not in saved:
+            continue  # data are copied to the disks of all nodes on purpose
         if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
@@ -56,37 +65,70 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_load(script: Script, run: Run) -> Iterator[Violation]:
     """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
-    if not run.distributed or _on_cpu(run):
-        return
-    given = [fact.values[0].key for _, fact in run.of(".load_state_dict") if fact.values]
-    for reach, fact in run.of(LOAD):
-        if not reach.several or not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
+    distributed = run.distributed or any(each.distributed for each in script.runs)
+    loads = list(run.of(LOAD))
+    only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
+    given = [(reach, fact.values[0]) for reach, fact in run.of(".load_state_dict") if fact.values]
+    for reach, fact in loads:
+        if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
-        if any(fact.result.key in parts(key) for key in given):
+        if not script.is_here(reach) and len(reach.calls) > 1:
+            continue  # it is a finding of the file between
+        where = _unused_map_location(script, reach, fact)
+        if where or (
+            distributed
+            and reach.several
+            and not _on_cpu(run)
+            and any(_is_loaded(fact, state, at.calls == reach.calls and at.calls in only) for at, state in given)
+        ):
             yield from violation_at(
                 script,
                 reach,
-                "without map_location every rank loads these tensors onto the GPU that they were saved from",
-                0.8,
-                patch=(lambda fact=fact: _to_cpu(script, fact)) if script.is_here(reach) else None,
+                "map_location is not passed on: these tensors are loaded onto the GPU that they were saved from"
+                if where
+                else "without map_location every rank loads these tensors onto the GPU that they were saved from",
+                0.85 if where else 0.8,
+                patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def _is_loaded(load: Noted, state: Value, only: bool) -> bool:
+    """Return whether a state is what ``load`` returns, or made of it as the ``only`` load of a function."""
+    return load.result.key in parts(state.key) or (only and "checkpoint" in state.facts)
+
+
+def _unused_map_location(script: Script, reach: Reach, load: Noted) -> str:
+    """Return the parameter of the function around a load that says where to load to, if nothing reads it."""
+    function = script.names.enclosing_function(load.node) if script.is_here(reach) else None
+    if function is None or isinstance(function, ast.Lambda):
+        return ""
+    given = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
+    read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+    return "map_location" if "map_location" in given and "map_location" not in read else ""
 
 
 def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
     if not run.distributed:
         return
     for reach, fact in run.of(*WRITES):
-        path = argument(fact, *WRITES[fact.name])
+        path, copied = _target(fact), argument(fact, 0, "src")
         if {"**", "is_main_process", "save_function"} & fact.named.keys() or reach.attempted:
             continue
+        if fact.name in MOVES and copied and not same_on_ranks(copied.key):
+            continue  # each rank moves a file of its own there, in one step
         if path and reach.several and same_on_ranks(path.key):
             yield reach, fact
+
+
+def _target(fact: Noted) -> Value | None:
+    """Return the path that is written."""
+    return argument(fact, *WRITES[fact.name])
 
 
 def _if_missing(reach: Reach) -> bool:
     """Return whether a file is written only if some file is not there yet."""
     return any(
-        part.op in ("call", "local") and str(part.args[0]).endswith(("exists", "is_file", "isfile"))
+        part.op in ("call", "local") and str(part.args[0]).endswith(("exists", "is_file", "isfile", OF_FILE))
         for each in reach.conditions
         for part in parts(each.test)
     )
@@ -110,13 +152,13 @@ def _guarded(script: Script, run: Run, fact: Noted) -> Patch:
     return guard_statement(script, fact.node, GUARD)
 
 
-def _to_cpu(script: Script, fact: Noted) -> Patch:
+def _load_to(script: Script, fact: Noted, where: str) -> Patch:
     call = fact.node
     last = max([*call.args, *(each.value for each in call.keywords)], key=lambda node: (node.lineno, node.col_offset))
     at = script.source.end(last)
     return Patch(
         id=TO_CPU,
-        safety="unsafe",
-        why_unsafe="what is used directly from the checkpoint is then on the CPU",
-        edits=[Edit(at, at, ', map_location="cpu"')],
+        safety="safe" if where else "unsafe",
+        why_unsafe="" if where else "what is used directly from the checkpoint is then on the CPU",
+        edits=[Edit(at, at, f", map_location={where}" if where else ', map_location="cpu"')],
     )

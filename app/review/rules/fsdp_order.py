@@ -4,9 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import Key
-from ...training_script.model.reach import Reach, Run, argument, parts, together
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Reach, Run, alternatives, argument, together
 from ...training_script.model.values import Value
+from ...training_script.syntax import dotted_name
+from ..patches.move_statement import may_move_below, moved_below
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -16,7 +18,7 @@ FSDP1 = (
 )
 CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing"
-CLIP = "clip-by-fsdp"
+CLIP, ORDER = "clip-by-fsdp", "optimizer-after-wrap"
 
 
 def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
@@ -39,6 +41,9 @@ def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
                     f"this optimizer holds the parameters from before FSDP wraps the model (line {wrapped.site.line}): "
                     "its steps change nothing that is trained",
                     0.85,
+                    patch=(lambda fact=fact, wrapped=wrapped: _below_wrap(script, fact, wrapped))
+                    if script.is_here(reach) and script.is_here(at)
+                    else None,
                 )
 
 
@@ -67,8 +72,10 @@ def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
     wraps = {fact.result.key: (at, fact) for at, fact in _wraps(run)}
     for reach, fact in run.of(CHECKPOINTING, ".set_grad_checkpointing", ".gradient_checkpointing_enable"):
         model = argument(fact, 0, "model") if fact.name == CHECKPOINTING else fact.owner
-        if model and model.key in wraps and together(reach, wraps[model.key][0]) and not _without_reentry(fact):
-            line = wraps[model.key][1].site.line
+        wrapped = (wraps[key] for key in alternatives(model.key) if key in wraps) if model else iter(())
+        before = next((wrap for at, wrap in wrapped if together(reach, at)), None)
+        if before and not _without_reentry(fact):
+            line = before.site.line
             message = f"FSDP wraps the model before (line {line}): checkpoint the activations first, then wrap"
             yield from violation_at(script, reach, message, 0.7)
 
@@ -99,6 +106,21 @@ def _has_parameters_of(given: Key, model: Key, before: list[Reach]) -> bool:
 
 def _is(owner: Value | None, model: Key) -> bool:
     return owner is not None and owner.key is model
+
+
+def _below_wrap(script: Script, optimizer: Noted, wrapped: Noted) -> Patch:
+    source = script.source
+    stmt, wrap = source.statement_of(optimizer.node), source.statement_of(wrapped.node)
+    model = dotted_name(wrapped.node.args[0]) if wrapped.node.args else ""
+    keeps_name = isinstance(wrap, ast.Assign) and model in {dotted_name(target) for target in wrap.targets}
+    if not (isinstance(stmt, ast.Assign) and model and keeps_name and may_move_below(source, stmt, wrap)):
+        return no_patch(ORDER, "make the optimizer behind the wrap, from the parameters of the wrapped model")
+    return Patch(
+        id=ORDER,
+        safety="unsafe",
+        why_unsafe="the optimizer then has other parameters, so that an older checkpoint of it does not fit",
+        edits=moved_below(source, stmt, wrap),
+    )
 
 
 def _clip_by_fsdp(script: Script, fact: Noted, listed: Noted) -> Patch:

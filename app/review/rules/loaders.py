@@ -5,18 +5,22 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import RANKS, Key
-from ...training_script.model.reach import Run, argument, parts, same_on_ranks
+from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.reach import Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
 from ...training_script.syntax import dotted_name
+from ..patches.add_sampler import sampler_edits
+from ..patches.apply_edits import apply_edits, edits_between
+from ..patches.torch_names import distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
+from . import missing_set_epoch
 
 LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 BACKWARD = ("the backward pass", "the backward pass of DeepSpeed")
 SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
-SHUFFLE = "shuffle-without-sampler"
+SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
 
 
 def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
@@ -43,6 +47,7 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 "this loader has no DistributedSampler: every rank trains on all of the data, in an order of its own",
                 0.8,
+                patch=(lambda fact=fact: _add_sampler(script, fact.node)) if script.is_here(reach) else None,
             )
 
 
@@ -104,3 +109,28 @@ def _sampler_decides(script: Script, fact: Noted) -> Patch:
         safety="safe",
         edits=[script.source.replace(shuffle, f"{name} is None" if name else "False")],
     )
+
+
+def _add_sampler(script: Script, loader: ast.Call) -> Patch:
+    """Return the patch of one loader, with ``set_epoch`` where the loop over epochs is known."""
+    source = script.source
+    taken = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    edits = sampler_edits(source, loader, distributed_module(script, loader), taken)
+    if not edits:
+        return no_patch(ADD, "make the sampler where the dataset is made, and pass it to the DataLoader")
+    after = with_set_epoch(apply_edits(source.text, edits), source.path)
+    return Patch(
+        id=ADD,
+        safety="unsafe",
+        why_unsafe="an epoch has fewer steps on more ranks, which schedules of the learning rate may count",
+        edits=edits_between(source.text, after),
+    )
+
+
+def with_set_epoch(text: str, path: str) -> str:
+    """Return the text with the patch of the rule for samplers whose epoch is not set, where it has one."""
+    for found in missing_set_epoch.check(Script(text, path)):
+        patch = found.patch() if found.patch else None
+        if patch and patch.edits:
+            return with_set_epoch(apply_edits(text, patch.edits), path)
+    return text

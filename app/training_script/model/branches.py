@@ -9,10 +9,12 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
-from .items import Attempt, Branch, Item, Rounds, kinds
+from .expressions import is_inner
+from .items import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
-from .sequences import Site
+from .library_effects import is_of_batches
+from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
 
@@ -26,6 +28,17 @@ class BranchEvaluator(StatementEvaluator):
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
+
+    def _Assert_statement(self, stmt: ast.Assert) -> None:
+        test = self._truth(stmt.test)
+        if not test.spread & BY_RANK:
+            return
+
+        def fail() -> bool:
+            self.items.append(Leave("raise", self.site(stmt)))
+            return True
+
+        self._branch(test, self.site(stmt), lambda: False, fail, stmt.test)
 
     def _truth(self, node: ast.expr) -> Key:
         """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
@@ -41,13 +54,14 @@ class BranchEvaluator(StatementEvaluator):
         text: ast.expr | None = None,
     ) -> bool:
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
+        agreed = self.agreed(test)
         self.items = []
-        self.path.append(test)
+        self.path.append(agreed)
         leaves_then = then()
         env_then, items_then, calls_then = dict(self.env), self.items, self.unknown_calls
         self._restore(before)
         self.items = []
-        self.path[-1] = self.keys.make("not", test)
+        self.path[-1] = self.keys.make("not", agreed)
         leaves_other = other()
         self.path.pop()
         items_other, self.items = self.items, outside
@@ -57,7 +71,8 @@ class BranchEvaluator(StatementEvaluator):
             return False
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            self.items.append(Branch(test, site, items_then, items_other, unknown, text))
+            asked = test if waits(items_then) or waits(items_other) else agreed
+            self.items.append(Branch(asked, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
@@ -68,7 +83,7 @@ class BranchEvaluator(StatementEvaluator):
             if first is None or second is None:
                 self.env[name] = first or second or self.constant(None)
             elif first is not second:
-                self.env[name] = self.joined(test, first, second)
+                self.env[name] = self.joined(agreed, first, second)
         return leaves_then and leaves_other
 
     def _restore(self, env: dict[str, Value]) -> None:
@@ -94,7 +109,7 @@ class BranchEvaluator(StatementEvaluator):
 
     def _With_statement(self, stmt: ast.With | ast.AsyncWith) -> bool:
         no_sync, free = self.no_sync, self.free
-        one_rank = None
+        one_rank, passes_over = None, False
         entered: list[tuple[Value, ast.expr]] = []
         for item in stmt.items:
             context = item.context_expr
@@ -107,10 +122,14 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_sync = True
             if name in ("join", "Join"):
                 self.free = True
+            passes_over = passes_over or name == "suppress"
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
+        outside, self.items = self.items, []
         leaves = self.block(stmt.body)
+        outside += [Attempt(self.items, [])] if passes_over else self.items
+        self.items = outside
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
         self.no_sync, self.free = no_sync, free
@@ -197,27 +216,32 @@ class BranchEvaluator(StatementEvaluator):
         test_led: bool,
     ) -> None:
         """Evaluate a loop: once to see what changes, once more with what a round may find."""
-        outside, before, quick = self.items, dict(self.env), self.quick
+        outside, before, quick, left = self.items, dict(self.env), self.quick, self.left_rounds
         if not quick:
-            self.items, self.quick, returned = [], True, list(self.returned)
+            self.items, self.quick, returned, self.left_rounds = [], True, list(self.returned), []
             round_()
             self.quick, self.returned = False, returned
-            for name, value in before.items():
-                after = self.env.get(name)
-                if after is not None and after is not value and after.key is not value.key:
-                    before[name] = self._changing(name, site, value, after)
+            before |= self._changed(before, site)
             self._restore(before)
-        self.items = []
+        self.items, self.left_rounds = [], []
         round_()
         body, self.items = self.items, outside
-        for name, value in before.items():
-            after = self.env.get(name)
-            if after is not None and after is not value and after.key is not value.key:
-                self.env[name] = self._changing(name, site, value, after)
+        self.env.update(self._changed(before, site))
+        self.left_rounds = left
         outside, self.items = self.items, []
         self.block(orelse)
         rest, self.items = self.items, outside
         self.items.append(Rounds(count if isinstance(count, Key) else count(), site, body, rest, self.free, test_led))
+
+    def _changed(self, before: dict[str, Value], site: Site) -> dict[str, Value]:
+        """Return the names that a round may have changed, at its end or where it was left."""
+        changed: dict[str, Value] = {}
+        for env in (*self.left_rounds, self.env):
+            for name, value in before.items():
+                after = env.get(name)
+                if after is not None and after is not value and after.key is not value.key:
+                    changed[name] = self._changing(name, site, changed.get(name, value), after)
+        return changed
 
     def _changing(self, name: str, site: Site, value: Value, after: Value) -> Value:
         """Return a value that rounds of a loop change: the same where both are, and of what changes it."""
@@ -226,7 +250,8 @@ class BranchEvaluator(StatementEvaluator):
         key = self.keys.make(op, name, *site[:2], spread=spread & 2)
         if spread & 1:
             key = self.keys.make("changing", name, *site[:2], value.key, after.key)
-        return Value(key, value.facts | after.facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+        facts = after.facts if is_inner(after, value) else value.facts | after.facts
+        return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
 
 
 def asks_for_several(test: Key) -> bool:
@@ -237,9 +262,23 @@ def asks_for_several(test: Key) -> bool:
     return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))
 
 
+def waits(items: Sequence[Item]) -> bool:
+    """Return whether some of the steps themselves is a collective that the text names."""
+    pending = [*items]
+    while pending:
+        match pending.pop():
+            case Event(implied=False):
+                return True
+            case Branch(then=first, other=second) | Rounds(body=first, rest=second) | Attempt(first, second):
+                pending += [*first, *second]
+            case _:
+                pass
+    return False
+
+
 def may_become_none(key: Key, before: Key) -> bool:
     """Return whether a value may be None though the one that it was computed from is not."""
-    if key is before or key.op in NEVER_NONE:
+    if key is before or key.op in NEVER_NONE or is_of_batches(key):
         return False
     if key.op == "if":
         return any(may_become_none(part, before) for part in key.args[1:])

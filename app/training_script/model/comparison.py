@@ -13,6 +13,8 @@ MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 class Divergence(NamedTuple):
     """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
 
+    ``ranks``: the rank with ``first``, and the other.
+
     ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where functions
     were called on the way, outermost first. ``rounds``: they run a loop a different number of times, by its count or
     because one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
@@ -39,11 +41,16 @@ class Comparison:
         self._visits: Counter[tuple[int, int]] = Counter()
         self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
         self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
+        self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
+        self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
 
     def run(self, root: Node) -> bool:
         """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
         try:
             self._compare(root, root, None, 0, ())
+            while self._behind:
+                node, calls = self._behind.pop()
+                self._compare(node, node, None, 0, calls)
         except OverBudget:
             return False
         return True
@@ -81,12 +88,16 @@ class Comparison:
                 if len(arms) == 1:
                     a, b, decided, by, assumed = arms[0]
                     continue
+                parted = False
                 for first, second, place, spread, taken in arms:
+                    if parted and (first is not second or id(first) in self._rejoined):
+                        continue  # one finding is enough, unless the ranks are together again on this arm
+                    self._rejoined |= {id(first)} if parted else set()
                     before = len(self.found)
                     ends |= self._compare(first, second, place, spread, calls, taken)
-                    if len(self.found) > before and a is not b:
+                    if len(self.found) > before and a is not b and not parted:
                         self._weaken(before, arms)
-                        break
+                        parted = True
                 return ends
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
@@ -265,7 +276,8 @@ class Comparison:
         second = event_b.event if event_a and event_b else None
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
-        ended = next((node for node in (a, b) if isinstance(node, End)), None)
+        holds = isinstance(decided, Choice) and any(first.kind in arm.kinds for arm in decided.arms)
+        ended = next((node for node in (a, b) if isinstance(node, End)), None) if not holds else None
         seen = [self._seen(decided.test, rank, {}) for rank in self.ranks] if isinstance(decided, Choice) else []
         known = not seen or by & LOCAL or any(each.is_constant for each in seen)
         self._add(
@@ -275,11 +287,13 @@ class Comparison:
                 decided.site,
                 by,
                 (*calls, *reached.via),
-                (self.ranks[0].rank, self.ranks[1].rank),
+                (self.ranks[0 if event_a else 1].rank, self.ranks[1 if event_a else 0].rank),
                 leaves=ended.site if ended and ended.kind != "next" else None,
                 sure=reached.sure and bool(known),
             )
         )
+        if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
+            self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
 
     def _arms_of(self, choice: Choice, rank: Rank, assumed: dict[Key, bool]) -> list[Node]:
         return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, rank, assumed), assumed)]
@@ -309,7 +323,8 @@ class Comparison:
                     made = Step(node.event, self._followed(node.next, following, via), (*via, *node.via))
                 case Choice():
                     then, other = self._followed(node.then, following, via), self._followed(node.other, following, via)
-                    made = Choice(node.test, node.site, then, other, node.arms)
+                    behind = self._followed(node.behind, following, via)
+                    made = Choice(node.test, node.site, then, other, behind, node.arms)
                 case Loop():
                     rest = self._followed(node.next, following, via)
                     made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)

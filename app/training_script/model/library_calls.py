@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Effect] = {
     "torch.distributed.new_group": Effect("new_group", _facts("group"), same=True),
     "torch.nn.parallel.DistributedDataParallel": DDP,
     "torch.nn.parallel.distributed.DistributedDataParallel": DDP,
-    "apex.parallel.DistributedDataParallel": DDP,
+    "apex.parallel.DistributedDataParallel": Effect("the constructor of DDP", _facts("apex"), implied=True),
     "torch.distributed.fsdp.FullyShardedDataParallel": FSDP,
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": FSDP,
     "torch.distributed.fsdp.fully_shard": FSDP,
@@ -75,6 +75,7 @@ FUNCTIONS: dict[str, Effect] = {
     "torch.utils.data.DistributedSampler": SAMPLER,
     "torch.utils.data.DataLoader": Effect(result=_facts("loader")),
     "torch.utils.data.dataloader.DataLoader": Effect(result=_facts("loader")),
+    "torch.load": Effect(result=_facts("checkpoint")),
     "accelerate.Accelerator": Effect(result=_facts("accelerator"), same=True),
     "accelerate.PartialState": Effect(result=_facts("accelerator"), same=True),
     "lightning.fabric.Fabric": Effect(result=_facts("fabric"), same=True),
@@ -126,6 +127,9 @@ METHODS: dict[str, dict[str, Effect]] = {
         "forward": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
         "__call__": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
     },
+    "apex": {
+        name: Effect(result=_facts("graph")) for name in ("forward", "__call__")
+    },  # only its backward communicates
     "fsdp": {
         "forward": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
         "__call__": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
@@ -212,5 +216,12 @@ TRANSPARENT_METHODS = {
     "contiguous",
 }
 TRANSPARENT_METHODS |= {"lower", "upper", "strip", "train", "eval", "copy", "get_loader", "half", "double", "bfloat16"}
+# What makes a mask of a tensor, and functions that keep only the elements that fulfil something.
+MASKS = {"bool", "isfinite", "isnan", "isinf", "isin", "logical_and", "logical_or", "logical_not", "nonzero"}
+MASKS |= {"eq", "ne", "gt", "ge", "lt", "le"}
+SELECTIONS = {"torch.masked_select", "torch.nonzero", "torch.unique", "torch.argwhere"}
+SELECTING_METHODS = {"masked_select", "nonzero", "unique"}
+OF_FILE = "a file that the program writes"
+SELECTED = "the number of elements that are selected"
 # Errors that are the same on every rank: they come from the installation or the configuration.
 UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

@@ -7,24 +7,31 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, LOCAL, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
+    OF_FILE,
     RANDOM,
+    SELECTED,
+    SELECTING_METHODS,
+    SELECTIONS,
     TRANSPARENT,
     TRANSPARENT_METHODS,
     Effect,
 )
-from .names import CARRIED, Named, NameEvaluator, Values
+from .names import CARRIED, Named, Values
+from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
-SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
+NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 BATCH = "a batch"
+SAME = {"shared", "filled"}  # results of collectives
+WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
@@ -34,7 +41,7 @@ KNOWN_METHODS = re.compile(
 )
 
 
-class LibraryEvaluator(NameEvaluator):
+class LibraryEvaluator(RankEvaluator):
     """Calls of what the program does not define."""
 
     def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
@@ -62,9 +69,8 @@ class LibraryEvaluator(NameEvaluator):
         last = name.rpartition(".")[2]
         if name in FUNCTIONS:
             return self.effect(FUNCTIONS[name], node, values, named, None)
-        if name in ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank"):
-            group = named.get("group") or (values[0] if values else None)
-            return Value(self.keys.rank("global" if group is None or group.key is self.keys.none else "group"))
+        if rank := self.rank_of_library(name, values, named):
+            return rank
         if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:
             variable = values[0].key.value
             found = (
@@ -77,35 +83,41 @@ class LibraryEvaluator(NameEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
-        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef):
-            given = named.get("args") or (values[1] if len(values) > 1 else None)
-            number = Value(self.keys.rank("spawned"))
-            return self.call_function(values[0].obj, [number, *_elements(given)], {}, self.site(node))
+        if name in NAMESPACES and not values:
+            return Value(self.keys.make("at", *self.site(node)[:3]), obj=Record(named))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
-            return self._computed(name, values)
+            return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:
             return values[0]
+        if name in SELECTIONS and values:
+            return self.selected(values[0], node)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
+            if name == "len" and values and values[0].key.op == "selected":
+                return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
             if name == "len" and values and is_of_batch(values[0].key):
                 return self.unknown(node)  # loaders give all ranks batches of one size
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
         if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
             return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
+            return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
+        if name == "isinstance" and len(values) > 1:
+            if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
+                return self.constant(True)
+            return self.unknown(node)  # data of one rank have the same type on every rank
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
         if name == "next" and values:
             return self.element(values[0], node.args[0])
         if name == "zip" and values:
             return Value(self.keys.make("zip", *(value.key for value in values)), obj=tuple(values))
-        if name.startswith("horovod.") and last in ("local_rank", "rank"):
-            return Value(self.keys.rank("local" if last == "local_rank" else "global"))
         if last == "join" and isinstance(callee.obj, Library):
             return self._computed(name, values)
         if not name.startswith(("torch.", "numpy.", "math.")) or name.startswith("torch.distributed"):
@@ -118,6 +130,18 @@ class LibraryEvaluator(NameEvaluator):
             return self._computed(name, list(values)) if values else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
+    def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
+        """Return whether a file exists: data of one rank if the module itself writes it."""
+        if any(part.is_constant and part.value in self.module.written for part in parts(path.key)):
+            return Value(self.keys.local(OF_FILE, *self.site(node)[:3], path.key))
+        return self._computed(name, [path])
+
+    def selected(self, owner: Value, node: ast.AST) -> Value:
+        """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
+        if owner.key.is_constant or owner.key.op in SAME:
+            return self.unknown(node, owner)
+        return Value(self.keys.make("selected", owner.key, *self.site(node)[:3]), owner.facts & CARRIED)
+
     def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
         for role in sorted(owner.facts & METHODS.keys()):
@@ -125,12 +149,21 @@ class LibraryEvaluator(NameEvaluator):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
+        if rank := self.rank_of_method(owner, name, node, values, named):
+            return rank
         if name in ("exists", "is_file", "is_dir") and not values:
-            return self._computed(name, [owner])
+            return self._exists(name, owner, node)
+        if name in SELECTING_METHODS:
+            return self.selected(owner, node)
+        if name in ("numel", "nelement", "size", "dim"):
+            return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
-            return self.variable(values[0].key.args[0], owner) or self.unknown(node, owner)
+            return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name == "get" and values and owner.key.op == "mapping":
+            default = values[1].key if len(values) > 1 else self.keys.none
+            return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
@@ -202,7 +235,7 @@ class LibraryEvaluator(NameEvaluator):
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("at", *self.site(target)[:3]))
+        value = Value(self.keys.make("filled", *self.site(target)[:3]))
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
@@ -267,15 +300,26 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
 
 
-def _elements(value: Value | None) -> list[Value]:
-    return list(value.obj) if value and is_elements(value.obj) else []
-
-
 def is_of_batch(key: Key) -> bool:
     """Return whether a value is a batch of a loader or a part of one."""
     while key.op in ("item", "element", "attribute", "changed"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
+
+
+def is_of_batches(key: Key) -> bool:
+    """Return whether all that differs between ranks in a value are batches: loaders end on all ranks in one round."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each in seen or not each.spread & DIFFERS or is_of_batch(each):
+            continue
+        seen.add(each)
+        inner = [arg for arg in each.args if isinstance(arg, Key)]
+        if not inner or each.op not in OF_BRANCHES:
+            return False
+        pending += inner
+    return True
 
 
 def is_call_of(node: ast.AST, *names: str) -> bool:

@@ -50,4 +50,6 @@ def noted_name(callee: Value) -> str:
 
 def owner_of(callee: Value) -> Value | None:
     """Return the object of a method that is called."""
-    return callee.obj.owner if isinstance(callee.obj, Method | Bound) else None
+    if isinstance(callee.obj, Bound):
+        return callee.obj.held or callee.obj.owner
+    return callee.obj.owner if isinstance(callee.obj, Method) else None

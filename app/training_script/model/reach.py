@@ -114,21 +114,28 @@ def same_on_ranks(key: Key) -> bool:
     return not key.spread & (DIFFERS | TOUCHED)
 
 
-def parts(key: Key) -> Iterator[Key]:
-    """Yield a key and the keys in it."""
+def alternatives(key: Key) -> Iterator[Key]:
+    """Yield what a value may be, depending on the branches that were taken before."""
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
         if id(each) not in seen:
             seen.add(id(each))
             yield each
-            pending += [arg for arg in each.args if isinstance(arg, Key)]
+            if each.op in ("if", "one of", "changing"):
+                pending += [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
 
 
 def together(first: Reach, second: Reach) -> bool:
     """Return whether no condition keeps two facts from being reached in one run."""
-    wanted = {condition.test: condition.truth for condition in first.conditions}
-    return all(wanted.get(each.test, each.truth) == each.truth for each in second.conditions)
+    wanted = dict(_asked(condition) for condition in first.conditions)
+    return all(wanted.get(test, truth) == truth for test, truth in map(_asked, second.conditions))
+
+
+def _asked(condition: Condition) -> tuple[Key, bool]:
+    """Return the test and the truth it needs, a ``not`` taken off."""
+    negated = condition.test.op == "not"
+    return (condition.test.args[0], not condition.truth) if negated else (condition.test, condition.truth)
 
 
 class _Found(NamedTuple):
@@ -149,6 +156,7 @@ class _Reader:
         way = _Way(self, root.items)
         facts = way.facts
         distributed = any(each.several and _shows_ranks(each.fact) for each in facts)
+        distributed = distributed and not any(_is_single(each.fact) for each in facts)
         return Run(root.function, facts, distributed, self.keys)
 
     def function(self, summary: Summary) -> _Found:
@@ -288,6 +296,14 @@ class _Way:
         self.reader.spend()
         if len(self.facts) < MOST_FACTS:
             self.facts.append(reach)
+
+
+def _is_single(fact: Noted | Event) -> bool:
+    """Return whether a process group of one rank is made."""
+    if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
+        return False
+    size = argument(fact, 2, "world_size")
+    return size is not None and size.key.is_constant and size.key.value == 1
 
 
 def _shows_ranks(fact: Noted | Event) -> bool:

@@ -7,6 +7,7 @@ from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
 from .items import Leave
 from .keys import DIFFERS
+from .names import CARRIED
 from .values import ClassRef, FunctionRef, Instance, Library, Module, Value, is_elements
 
 
@@ -131,7 +132,10 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Subscript(value=owner):
                 held = self.evaluate(owner)
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
-                    self.env[owner.id] = Value(self.keys.make("changed", held.key, value.key), held.facts)
+                    held = Value(self.keys.make("changed", held.key, value.key), held.facts)
+                    self.env[owner.id] = held
+                if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts:
+                    self.env[owner.id] = held._replace(facts=held.facts | (value.facts & CARRIED))
             case _:
                 pass
 
@@ -170,10 +174,12 @@ class StatementEvaluator(ExpressionEvaluator):
         return True
 
     def _Break_statement(self, stmt: ast.Break) -> bool:
+        self.left_rounds.append(dict(self.env))
         self.items.append(Leave("break", self.site(stmt)))
         return True
 
     def _Continue_statement(self, stmt: ast.Continue) -> bool:
+        self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True
 

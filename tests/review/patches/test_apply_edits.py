@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits
+from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits, edits_between
 from ddpwizard.app.review.review import review_text
 from ddpwizard.app.training_script.edits import Edit
 from ddpwizard.app.training_script.source import BOM
@@ -72,3 +72,10 @@ def test_patched_script_parses_and_keeps_its_other_lines(
     expected[5:7] = [line[len(indent) :] for line in expected[5:7]]
     expected.insert(7, f"{indent}if rank == 0:")
     assert after == (BOM if bom else "") + newline.join(expected) + (newline if tail else "")
+
+
+def test_edits_between_two_texts_are_whole_lines() -> None:
+    before, after = "a\r\nb\r\n\tc\nd", "new\na\r\n\tc\nD\n"
+    edits = edits_between(before, after)
+    assert apply_edits(before, edits) == after
+    assert [edit.text for edit in edits] == ["new\n", "", "D\n"]

@@ -1,12 +1,13 @@
 """Severity of divergences: the less of a program is known, the lower."""
 
+import json
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.review.file_review import review_file
 from helpers.built_in_knowledge import built_in_knowledge
 
-START = "import torch\nimport torch.distributed as dist\nrank = dist.get_rank()\n"
+START = "import os\nimport torch\nimport torch.distributed as dist\nrank = dist.get_rank()\n"
 STATE_DICT = """\
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import fully_shard
@@ -76,3 +77,44 @@ def collect(part, only_first):
 """
     assert severities(tmp_path, code) == []
     assert severities(tmp_path, code.replace("not only_first", "only_first"))
+
+
+RELATED = [
+    (
+        "if rank == 0:\n    dist.barrier()\n    dist.gather(x)\nelse:\n    dist.gather(x)\n    dist.barrier()\n",
+        [(5, "rank 0 and rank 1 part here"), (6, "rank 0 waits in barrier"), (9, "rank 1 waits in gather")],
+    ),
+    (
+        "for x in train_loader:\n    if x.sum().item() > 3:\n        break\n    dist.all_reduce(x)\n",
+        [
+            (6, "one rank and another rank part here"),
+            (7, "another rank leaves here, before all_reduce"),
+            (8, "one rank waits in all_reduce"),
+        ],
+    ),
+    (
+        "for x in train_loader:\n    dist.all_reduce(x)\n    if os.getpid() > 3:\n        break\n",
+        [(7, "another rank leaves the loop here, one rank goes on"), (6, "one rank waits in all_reduce")],
+    ),
+    (
+        "for n in range(rank):\n    dist.barrier()\n",
+        [(5, "one rank runs this loop more often than another rank"), (6, "one rank waits in barrier")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "expected"), RELATED)
+def test_both_ways_are_named(code: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(START + code)
+    (found,) = (each for each in review_file(script, built_in_knowledge()) if each.related)
+    assert [(each.line, each.message) for each in found.related] == expected
+
+
+def test_the_ways_in_a_notebook_are_cells(tmp_path: Path) -> None:
+    code = [START, RELATED[-1][0]]
+    cells = [{"cell_type": "code", "source": [text], "metadata": {}, "outputs": []} for text in code]
+    script = tmp_path / "train.ipynb"
+    script.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    (found,) = review_file(script, built_in_knowledge())
+    assert [(each.cell.number, each.cell.line) for each in found.related if each.cell] == [(2, 1), (2, 2)]

@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from helpers.review_snippets import found, lines, repaired, script
+from helpers.review_snippets import found, lines, refused, repaired, script
 
 START = """
 dist.init_process_group("nccl")
@@ -122,6 +122,48 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "DW304",
         START + FSDP,
         "model = FSDP(model)\nmodel.gradient_checkpointing_enable()",
+    ),
+    "activation checkpointing after the wrap by an option": (
+        "DW304",
+        START + FSDP,
+        """
+        import sys
+        class Net(torch.nn.Module):
+            def gradient_checkpointing_enable(self):
+                self.lean = True
+        model = Net()
+        if len(sys.argv) > 1:
+            model = FSDP(model) if "shard" in sys.argv else WRAPPERS[sys.argv[1]](model)
+        model.gradient_checkpointing_enable()
+        """,
+    ),
+    "a load that ignores where to load to": (
+        "DW504",
+        "",
+        """
+        def read(path, map_location=None):
+            with open(path, "rb") as file:
+                return torch.load(file)
+        """,
+    ),
+    "a load in a class that another script uses": (
+        "DW504",
+        "",
+        """
+        class Average:
+            def __init__(self, model, path):
+                self.model = model
+                self.load(path)
+            def load(self, path):
+                saved = torch.load(path)
+                renamed = {}
+                for name, value in saved["model"].items():
+                    renamed[name.removeprefix("module.")] = value
+                self.model.load_state_dict(renamed)
+        def mean(value):
+            dist.all_reduce(value)
+            return value / dist.get_world_size()
+        """,
     ),
 }
 
@@ -363,6 +405,46 @@ SILENT: dict[str, tuple[str, str, str]] = {
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
     ),
+    "activation checkpointing where nothing is wrapped": (
+        "DW304",
+        START + FSDP,
+        """
+        import sys
+        shard = len(sys.argv) > 1
+        if shard:
+            model = FSDP(model)
+        if not shard:
+            model.gradient_checkpointing_enable()
+        """,
+    ),
+    "a load that passes on where to load to": (
+        "DW504",
+        "",
+        """
+        def read(path, map_location=None):
+            with open(path, "rb") as file:
+                return torch.load(file, map_location=map_location)
+        """,
+    ),
+    "a load in a function of a script for one process": (
+        "DW504",
+        "",
+        """
+        def read(model, path):
+            model.load_state_dict(torch.load(path)["model"])
+        """,
+    ),
+    "data loaded next to a checkpoint": (
+        "DW504",
+        START,
+        """
+        def read(model):
+            saved = torch.load("last.pt", map_location="cpu")
+            model.load_state_dict(saved["model"])
+        read(torch.nn.Linear(2, 2))
+        features = torch.load("features.pt")
+        """,
+    ),
 }
 
 
@@ -385,10 +467,19 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
+    "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
     "clipped before it is unscaled": "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_",
     "the norm of one shard": "model.clip_grad_norm_(1.0)",
+    "no sampler": """
+sampler = DistributedSampler(data) if dist.is_initialized() else None
+loader = DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None)
+for epoch in range(3):
+    if sampler is not None:
+        sampler.set_epoch(epoch)
+""",
+    "an optimizer before the wrap": "\nmodel = FSDP(model)\noptimizer = torch.optim.AdamW(model.parameters(), 0.1)",
 }
 
 
@@ -396,6 +487,26 @@ REPAIRED = {
 def test_the_patch_leaves_no_finding(name: str) -> None:
     rule, start, snippet = FOUND[name]
     assert REPAIRED[name] in repaired(code(start, snippet), rule)
+
+
+ORDER = {
+    "another name": "optimizer = torch.optim.AdamW(model.parameters(), 0.1)\nwrapped = FSDP(model)",
+    "used in between": """
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        model = FSDP(model)
+        """,
+    "under a condition": """
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        if dist.is_initialized():
+            model = FSDP(model)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_an_optimizer_that_cannot_simply_move(name: str) -> None:
+    assert "behind the wrap" in refused(code(START + FSDP, ORDER[name]), "DW302")
 
 
 def test_a_call_for_all_ranks_is_named_where_another_call_is_for_one() -> None:

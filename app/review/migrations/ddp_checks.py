@@ -1,0 +1,140 @@
+"""Refusals of a migration to DDP, and reports on what behaves differently afterwards."""
+
+import ast
+import re
+
+from ...training_script.syntax import call_argument, dotted_name, last_name
+from .facts import TrainingFacts
+from .losses import creation, functional_name, is_model_call, loss_sources, option
+from .rewriting import Rewriting
+from .types import Refusal
+
+ALREADY = {
+    "torch.distributed.init_process_group": "it sets up a process group already",
+    "torch.multiprocessing.spawn": "it starts processes itself",
+    "deepspeed.initialize": "DeepSpeed distributes it already",
+    "accelerate.Accelerator": "Accelerate distributes it already",
+    "transformers.Trainer": "the Trainer of transformers distributes it already",
+    "lightning.Fabric": "Fabric distributes it already",
+}
+LIGHTNING = re.compile(r"(?:pytorch_)?lightning(?:\.pytorch)?\.(?:Trainer|LightningModule)")
+BATCH_NORM = re.compile(r"(?:Sync)?BatchNorm\d?d?|LazyBatchNorm\dd")
+DROPOUT = re.compile(r"(?:Alpha|Feature)?Dropout\d?d?")
+
+
+def check_before(facts: TrainingFacts) -> None:
+    """Refuse what a migration cannot keep.
+
+    Raises:
+        Refusal: With the line.
+    """
+    _check_not_distributed(facts)
+    steps = list(facts.optimizer_steps.items())
+    if len(steps) > 1:
+        (first, at), (second, call) = steps[:2]
+        raise Refusal(
+            call.lineno, f"several optimizers ({first} at line {at.lineno}, {second} here): each needs its own plan"
+        )
+    if len(facts.models) > 1:
+        names = " and ".join(ast.unparse(each) for each in facts.models[:2])
+        raise Refusal(facts.models[1].lineno, f"the optimizer trains several models ({names}): make them one module")
+    for call in facts.optimizers:
+        if last_name(call.func) == "LBFGS":
+            raise Refusal(call.lineno, "LBFGS repeats the step in a closure: ranks could take different steps")
+    _ = facts.model, facts.batch_loop
+    _check_loaders(facts)
+    _check_forward(facts)
+    _check_loss(facts)
+
+
+def report_changes(made: Rewriting) -> None:
+    """Report what behaves differently with several ranks."""
+    facts = made.facts
+    for call in facts.calls:
+        name = last_name(call.func)
+        if BATCH_NORM.fullmatch(name) and "Sync" not in name:
+            made.report(call, "BatchNorm: each rank normalises with the statistics of its own part of the batch")
+        elif DROPOUT.fullmatch(name) or facts.named(call) == "torch.nn.functional.dropout":
+            made.report(call, "dropout: the ranks draw other masks than one process does")
+        elif name == "random_split" and call_argument(call, "generator", 2) is None and not _is_seeded(facts):
+            made.report(call, "random_split: seed it, or each rank splits the data differently")
+        elif option(call, "download") is True:
+            made.report(call, "every rank downloads this: do it once before the job starts")
+        elif name in ("SummaryWriter", "wandb") or facts.named(call) == "wandb.init":
+            made.report(call, "every rank writes this log: create it on rank 0 only")
+        elif name == "deepcopy" and call.args and facts.is_model(call.args[0]):
+            made.report(call, "a copy of the model: take it from the model before it is wrapped")
+    for source in loss_sources(facts):
+        module = creation(facts, source) or source
+        if any(call_argument(module, each) is not None for each in ("weight", "ignore_index", "pos_weight")):
+            made.report(
+                module,
+                "this loss is a mean over weights or tokens: each rank's mean counts alike, however many it has",
+            )
+
+
+def _check_not_distributed(facts: TrainingFacts) -> None:
+    for call in facts.calls:
+        name = facts.named(call)
+        why = ALREADY.get(name) or ("Lightning distributes it already" if LIGHTNING.fullmatch(name) else "")
+        if why:
+            raise Refusal(call.lineno, why)
+
+
+def _check_loaders(facts: TrainingFacts) -> None:
+    for loader in facts.training_loaders:
+        for name, place in (("sampler", 3), ("batch_sampler", 4)):
+            given = call_argument(loader, name, place)
+            if given is not None and not (isinstance(given, ast.Constant) and given.value is None):
+                raise Refusal(given.lineno, f"the training loader has its own {name}: give each rank its part by hand")
+        data = call_argument(loader, "dataset", 0)
+        for leaf in facts.names.origins(data) if data is not None else []:
+            if _is_iterable_dataset(facts, leaf):
+                raise Refusal(loader.lineno, "an IterableDataset: it has to give each rank its own samples itself")
+
+
+def _is_iterable_dataset(facts: TrainingFacts, leaf: ast.AST) -> bool:
+    owner = facts.names.class_of(leaf)
+    bases = [facts.names.qualified(base) for base in owner.bases] if owner else []
+    return any(base.endswith("IterableDataset") for base in bases)
+
+
+def _check_forward(facts: TrainingFacts) -> None:
+    """Refuse a training step that calls a method of the model instead of the model: DDP reduces no gradients then."""
+    forwards = [node for node in facts.in_training if isinstance(node, ast.Call) and is_model_call(facts, node)]
+    if forwards:
+        return
+    for node in facts.in_training:
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if facts.is_model(value) and attr not in (
+                *("train", "eval", "zero_grad", "parameters", "to", "forward", "named_parameters"),
+            ):
+                raise Refusal(node.lineno, f"the training step calls .{attr}() of the model, which DDP does not follow")
+
+
+def _check_loss(facts: TrainingFacts) -> None:
+    for source in loss_sources(facts):
+        module = creation(facts, source)
+        is_sum = option(source, "reduction") == "sum" or (module is not None and option(module, "reduction") == "sum")
+        if is_sum or (functional_name(source) == "sum" and isinstance(source.func, ast.Attribute)):
+            at = module if module is not None and option(module, "reduction") == "sum" else source
+            raise Refusal(at.lineno, "the loss is a sum over samples, no mean: DDP divides it by the number of ranks")
+        if is_model_call(facts, source):
+            _check_loss_of_model(facts, source)
+
+
+def _check_loss_of_model(facts: TrainingFacts, source: ast.Call) -> None:
+    for made in facts.model_roots:
+        owner = facts.names.class_of(made)
+        for node in ast.walk(owner) if owner else []:
+            if isinstance(node, ast.Call) and option(node, "reduction") == "sum":
+                raise Refusal(node.lineno, "the loss is a sum over samples, no mean: DDP would divide it")
+
+
+def _is_seeded(facts: TrainingFacts) -> bool:
+    return any(last_name(call.func) in ("manual_seed", "seed_everything", "set_seed") for call in facts.calls)
+
+
+def is_dotted(expr: ast.expr) -> bool:
+    """Return whether an expression is a name or an attribute of one, which can be repeated."""
+    return bool(dotted_name(expr))

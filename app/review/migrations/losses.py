@@ -1,0 +1,86 @@
+"""The loss of a training step: the expressions that it comes from, and how it reduces over samples."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.syntax import call_argument, dotted_name, last_name
+from .facts import TrainingFacts
+
+SCALES = {"scale", "item", "detach", "float", "cpu", "clone", "double", "squeeze"}
+
+
+def is_loss(facts: TrainingFacts, name: ast.Name) -> bool:
+    """Return whether a name is one that ``backward`` is called on."""
+    bound = {binding.at for binding in facts.names.bindings(name)}
+    receivers = (node for call in facts.backwards for node in ast.walk(_receiver(call)))
+    return any(
+        isinstance(node, ast.Name)
+        and node.id == name.id
+        and not bound.isdisjoint(binding.at for binding in facts.names.bindings(node))
+        for node in receivers
+    )
+
+
+def loss_sources(facts: TrainingFacts) -> list[ast.Call]:
+    """Return the calls that compute the loss: ``criterion(…)``, ``F.cross_entropy(…)``, ``x.mean()``, ``model(…)``."""
+    found: dict[ast.Call, None] = {}
+    for call in facts.backwards:
+        found |= dict.fromkeys(_sources(facts, _receiver(call), set()))
+    return [*found]
+
+
+def creation(facts: TrainingFacts, source: ast.Call) -> ast.Call | None:
+    """Return the call that made the loss module which ``source`` calls, such as ``nn.CrossEntropyLoss()``."""
+    made = [leaf for leaf in facts.names.origins(source.func) if isinstance(leaf, ast.Call)]
+    while made and isinstance(made[0].func, ast.Attribute) and made[0].func.attr in ("to", "cuda"):
+        inner = made[0].func.value
+        made = [leaf for leaf in facts.names.origins(inner) if isinstance(leaf, ast.Call)]
+    return made[0] if made else None
+
+
+def option(call: ast.Call, name: str) -> object:
+    """Return the constant that a call gets for an option, or None."""
+    given = call_argument(call, name)
+    return given.value if isinstance(given, ast.Constant) else None
+
+
+def _receiver(call: ast.Call) -> ast.expr:
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.value
+
+
+def _sources(facts: TrainingFacts, expr: ast.AST, seen: set[ast.AST]) -> Iterator[ast.Call]:
+    if expr in seen:
+        return
+    seen.add(expr)
+    match expr:
+        case ast.BinOp(left=left, right=right):
+            yield from _sources(facts, left, seen)
+            yield from _sources(facts, right, seen)
+        case ast.Call(func=ast.Attribute(attr="scale"), args=[inner, *_]):
+            yield from _sources(facts, inner, seen)
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in SCALES:
+            yield from _sources(facts, value, seen)
+        case ast.Call():
+            leaves = facts.names.origins(expr)
+            if leaves == [expr]:
+                yield expr
+            else:
+                for leaf in leaves:
+                    yield from _sources(facts, leaf, seen)
+        case ast.Name() | ast.Attribute():
+            for leaf in facts.names.origins(expr):
+                if leaf is not expr:
+                    yield from _sources(facts, leaf, seen)
+        case _:
+            return
+
+
+def is_model_call(facts: TrainingFacts, call: ast.Call) -> bool:
+    """Return whether ``call`` runs the model's forward."""
+    return bool(dotted_name(call.func)) and facts.is_model(call.func)
+
+
+def functional_name(call: ast.Call) -> str:
+    """Return the name of the called function or method."""
+    return last_name(call.func)

@@ -1,0 +1,83 @@
+"""Let one rank print, show progress and write files."""
+
+import ast
+
+from ...training_script.syntax import FUNCTIONS, call_argument, last_name
+from .rewriting import Rewriting
+
+WRITERS = {"savefig", "to_csv", "savez", "save_pretrained", "makedirs", "mkdir", "write_text", "write_bytes"}
+PROGRESS = {"tqdm", "trange"}
+
+
+def write_on_one_rank(made: Rewriting) -> None:
+    """Rename the calls that print and save, and put other writes under a condition."""
+    facts = made.facts
+    for call in facts.calls:
+        if _in_loader_process(made, call):
+            continue
+        if isinstance(call.func, ast.Name) and call.func.id == "print" and not facts.names.bindings(call.func):
+            made.replace(call.func, made.helpers.name("print_once"))
+        elif facts.named(call) == "torch.save":
+            _save_once(made, call)
+        elif last_name(call.func) in PROGRESS and call_argument(call, "disable") is None:
+            made.add_argument(call, f"disable={made.helpers.name('dist')}.get_rank() != 0")
+        elif _writes(made, call):
+            _guard(made, call)
+
+
+def load_to_host(made: Rewriting) -> None:
+    """Let ``torch.load`` put tensors on the host: else every rank puts those that rank 0 saved on rank 0's GPU."""
+    for call in made.facts.calls:
+        if made.facts.named(call) == "torch.load" and call_argument(call, "map_location", 1) is None:
+            made.add_argument(call, 'map_location="cpu"')
+
+
+def _save_once(made: Rewriting, call: ast.Call) -> None:
+    if len(call.args) == 2 and not call.keywords:
+        made.replace(call.func, made.helpers.name("save_once"))
+    else:
+        _guard(made, call)
+
+
+def _writes(made: Rewriting, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name) and call.func.id == "open":
+        mode = call_argument(call, "mode", 1)
+        return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
+    if last_name(call.func) in ("makedirs", "mkdir"):
+        return not any(keyword.arg == "exist_ok" for keyword in call.keywords)
+    return last_name(call.func) in WRITERS or made.facts.named(call) in ("numpy.save", "json.dump", "pickle.dump")
+
+
+def _guard(made: Rewriting, call: ast.Call) -> None:
+    """Put the statement of a call under a condition on the rank, where nothing else depends on it."""
+    stmt = made.source.statement_of(call)
+    if stmt in made.changed or any(above in made.changed for above in _above(made, stmt)):
+        return
+    is_simple = isinstance(stmt, ast.With) or (isinstance(stmt, ast.Expr) and stmt.value is call)
+    if not is_simple or not made.source.alone(stmt) or not made.changed.isdisjoint(ast.walk(stmt)):
+        made.report(call, "every rank writes this file: let rank 0 do it")
+        return
+    made.changed.add(stmt)
+    made.insert_before(stmt, f"if {made.helpers.name('dist')}.get_rank() == 0:")
+    made.indent([stmt])
+
+
+def _above(made: Rewriting, stmt: ast.stmt) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    at = made.source.parents.get(stmt)
+    while at is not None and isinstance(at, ast.stmt):
+        found.append(at)
+        at = made.source.parents.get(at)
+    return found
+
+
+def _in_loader_process(made: Rewriting, call: ast.Call) -> bool:
+    """Return whether a call is in a dataset, whose samples are read in processes without a process group."""
+    above = made.source.parents.get(call)
+    while above is not None:
+        if isinstance(above, ast.ClassDef) and any(
+            isinstance(each, FUNCTIONS) and each.name == "__getitem__" for each in above.body
+        ):
+            return True
+        above = made.source.parents.get(above)
+    return False

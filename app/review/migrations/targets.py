@@ -1,0 +1,5 @@
+"""The targets of a migration, with what each does."""
+
+TARGETS = {
+    "ddp": "one process or DataParallel to DistributedDataParallel",
+}

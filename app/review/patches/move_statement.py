@@ -1,0 +1,41 @@
+"""The patch that moves an assignment below a statement of the same block."""
+
+import ast
+
+from ...training_script.edits import Edit
+from ...training_script.source import ScriptSource
+from ...training_script.syntax import dotted_name
+
+
+def block_of(source: ScriptSource, stmt: ast.stmt) -> list[ast.stmt]:
+    """Return the block that a statement is in."""
+    parent = source.parents[stmt]
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, [])
+        if isinstance(block, list) and stmt in block:
+            return block
+    return []
+
+
+def may_move_below(source: ScriptSource, stmt: ast.Assign, last: ast.stmt) -> bool:
+    """Return whether ``last`` is behind an assignment in its block, and nothing up to it uses what is assigned."""
+    block = block_of(source, stmt)
+    if last not in block or not source.alone(stmt) or not source.alone(last):
+        return False
+    names = {dotted_name(target) for target in stmt.targets}
+    between = block[block.index(stmt) + 1 : block.index(last) + 1]
+    used = {
+        dotted_name(node) for each in between for node in ast.walk(each) if isinstance(node, (ast.Name, ast.Attribute))
+    }
+    return bool(between) and not used & names
+
+
+def moved_below(source: ScriptSource, stmt: ast.stmt, last: ast.stmt) -> list[Edit]:
+    """Return the edits that move the lines of a statement below another."""
+    first, end = stmt.lineno, stmt.end_lineno or stmt.lineno
+    removed = source.remove_lines(first, end)
+    code = source.text[removed.start : removed.end]
+    behind = last.end_lineno or last.lineno
+    at = source.starts[behind] if behind < len(source.starts) else len(source.text)
+    code = code if at < len(source.text) or source.text.endswith("\n") else source.newline + code.rstrip("\r\n")
+    return [removed, Edit(at, at, code)]

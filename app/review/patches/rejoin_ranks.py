@@ -1,0 +1,45 @@
+"""The patch for ranks that part: decide together, use the model inside DDP, or let the others go on as well."""
+
+import ast
+
+from ...training_script.model.comparison import Divergence
+from ...training_script.model.keys import LOCAL
+from ..rule_context import Patch, Script, no_patch
+from .agree_on_condition import agree_on_condition, agree_on_rounds
+from .use_inner_model import use_inner_model
+from .work_under_condition import work_under_condition
+
+BY_HAND = "rejoin-ranks"
+
+
+def rejoin_ranks(script: Script, found: Divergence) -> Patch:
+    """Return the patch after which the ranks of a divergence stay together; display-only if none is known."""
+    stmt = _statement(script, found)
+    if isinstance(stmt, ast.For | ast.AsyncFor | ast.While) and found.rounds == "count":
+        return agree_on_rounds(script, stmt)
+    if found.first.kind.endswith(("of DDP", "of FSDP")) and not found.by & LOCAL and not found.rounds and stmt:
+        return use_inner_model(script, found, stmt)
+    if not isinstance(stmt, ast.If):
+        return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")
+    if found.by & LOCAL or (found.rounds and not script.is_known_by_rank(stmt.test)):
+        return agree_on_condition(script, stmt)
+    if found.second is not None:
+        return no_patch(BY_HAND, "each side waits in another call: make the same calls in one order on every rank")
+    if found.leaves and not found.rounds and script.is_known_by_rank(stmt.test):
+        return work_under_condition(script, stmt)
+    return no_patch(BY_HAND, "what the other ranks do there has to be decided: call it on every rank, or on none")
+
+
+def _statement(script: Script, found: Divergence) -> ast.stmt | None:
+    """Return the statement of the script at which the ranks part."""
+    place = found.decided.line, found.decided.column
+    if found.decided.path != script.source.path:
+        return None
+    return next(
+        (
+            node
+            for node in script.names.scope_of
+            if isinstance(node, ast.stmt) and (node.lineno, node.col_offset + 1) == place
+        ),
+        None,
+    )
