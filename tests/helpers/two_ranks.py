@@ -1,12 +1,13 @@
-"""Scripts on two ranks over gloo, on two nodes of one process each, and as plain ``python``."""
+"""Scripts on two ranks over gloo, under torchrun on two nodes of one process each, and as plain ``python``."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
+from helpers.fork_server import fork_server
 from helpers.jobs import free_port
 
 LIMIT_S = 150
@@ -36,21 +37,28 @@ if distributed:
 """
 
 
-def run(command: Sequence[str], directory: Path, wait_s: int = 90) -> ProcessOutcome:
-    """Run a command; a collective of the script fails after ``wait_s``."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "WAIT_S": str(wait_s)}
-    return asyncio.run(run_process(command, limit_s=LIMIT_S, env=env, cwd=directory))
+class Run(NamedTuple):
+    code: int
+    log: str
 
 
-def plain(directory: Path) -> ProcessOutcome:
-    """Run the script by plain ``python``."""
-    return run([sys.executable, "train.py"], directory)
+def run(directory: Path, ranks: int, wait_s: int) -> Run:
+    """Run the script; a collective of it fails after ``wait_s``."""
+    log = directory / "output.log"
+    log.write_text("")
+    server = fork_server()
+    server.start(directory / "train.py", ranks=ranks, log=log, limit_s=LIMIT_S, WAIT_S=str(wait_s))
+    return Run(server.wait(), log.read_text())
 
 
-def torchrun(directory: Path, wait_s: int = 90) -> ProcessOutcome:
+def plain(directory: Path) -> Run:
+    """Run the script as plain ``python`` does."""
+    return run(directory, 0, 90)
+
+
+def on_two_ranks(directory: Path, wait_s: int = 90) -> Run:
     """Run the script on two ranks."""
-    options = ["--standalone", "--nproc-per-node=2"]
-    return run([sys.executable, "-m", "torch.distributed.run", *options, "train.py"], directory, wait_s)
+    return run(directory, 2, wait_s)
 
 
 def two_nodes(directory: Path) -> list[ProcessOutcome]:

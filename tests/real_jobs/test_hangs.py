@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 QUIET = [hang for hang in HANGS if hang.quiet]
 BUSY = [hang for hang in HANGS if not hang.quiet]
 AT_A_TIME = 2
+CALIBRATION = {True: [pytest.mark.calibration], False: []}
 Judged = tuple[Truth, JobReport]
 
 
@@ -50,12 +51,16 @@ def assert_right(truth: Truth, report: JobReport) -> None:
     assert not faults, f"{faults}; {report.verdict.why}; {ranks}"
 
 
-@pytest.mark.parametrize("hang", QUIET, ids=[hang.name for hang in QUIET])
+@pytest.mark.parametrize(
+    "hang", [pytest.param(hang, id=hang.name, marks=CALIBRATION[hang.calibration]) for hang in QUIET]
+)
 def test_verdict_of_quiet_job(hang: Hang, quiet: dict[str, "Future[Judged]"]) -> None:
     assert_right(*quiet[hang.name].result())
 
 
-@pytest.mark.parametrize("hang", BUSY, ids=[hang.name for hang in BUSY])
+@pytest.mark.parametrize(
+    "hang", [pytest.param(hang, id=hang.name, marks=CALIBRATION[hang.calibration]) for hang in BUSY]
+)
 def test_verdict_of_busy_job(hang: Hang, tmp_path: Path) -> None:
     assert_right(*verdict_of(hang, tmp_path))
 

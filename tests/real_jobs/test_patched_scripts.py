@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.command import ddpwizard
-from helpers.two_ranks import END, START, plain, torchrun, two_nodes
+from helpers.two_ranks import END, START, on_two_ranks, plain, two_nodes
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
@@ -204,7 +204,7 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
     alone = plain(tmp_path)
     assert alone.code == 0, alone.log
     assert not [text for text in case.plain if text not in alone.log], alone.log
-    wrong = torchrun(tmp_path, 90 if case.before else 10)
+    wrong = on_two_ranks(tmp_path, 90 if case.before else 10)
     assert (wrong.code == 0) is bool(case.before), wrong.log
     assert not [text for text in case.before if text not in wrong.log], wrong.log
 
@@ -216,7 +216,7 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
     alone = plain(tmp_path)
     assert alone.code == 0, alone.log
     assert not [text for text in case.plain if text not in alone.log], alone.log
-    right = torchrun(tmp_path)
+    right = on_two_ranks(tmp_path)
     assert right.code == 0, right.log
     assert not [text for text in case.after if text not in right.log], right.log
 
@@ -297,7 +297,7 @@ print(f"rank {{rank}} is done\\n", end="")
 def test_leader_and_workers_are_left_as_they_are(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(LEADER_AND_WORKER)
-    before = torchrun(tmp_path)
+    before = on_two_ranks(tmp_path)
     assert before.code == 0, before.log
     assert "rank 1 is done" in before.log
     assert plain(tmp_path).code == 0

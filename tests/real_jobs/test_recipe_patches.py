@@ -8,7 +8,7 @@ import pytest
 from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import FixContext
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.two_ranks import END, START, plain, torchrun
+from helpers.two_ranks import END, START, on_two_ranks, plain
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.calibration]
 
@@ -206,11 +206,11 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
     script = tmp_path / "train.py"
     script.write_text(case.text)
     if name == "a stale file":
-        assert torchrun(tmp_path).code == 0, "the first run leaves its file"
+        assert on_two_ranks(tmp_path).code == 0, "the first run leaves its file"
     before = plain(tmp_path) if case.plain else None
     assert before is None or (before.code == 0 and case.plain in before.log), before.log
 
-    wrong = torchrun(tmp_path, 10 if case.fails else 90)
+    wrong = on_two_ranks(tmp_path, 10 if case.fails else 90)
     assert case.fails is None or (wrong.code != 0) is case.fails, wrong.log
     assert not [text for text in case.wrong if text not in wrong.log], wrong.log
 
@@ -219,7 +219,7 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
     (patch,) = next(fix for fix in built if fix.id == id_).patches
     script.write_text(patch.after)
 
-    right = torchrun(tmp_path)
+    right = on_two_ranks(tmp_path)
     assert right.code == 0, right.log
     assert not [text for text in case.right if text not in right.log], right.log
     assert not case.not_right or case.not_right not in right.log, right.log

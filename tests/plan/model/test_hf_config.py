@@ -71,7 +71,7 @@ def test_unknown_non_decoder_is_refused() -> None:
 
 
 def test_a_config_without_a_model_type_is_refused_by_that_name() -> None:
-    with pytest.raises(UserError, match="^no model_type is given, and the config has no num_attention_heads"):
+    with pytest.raises(UserError, match=r"^no model_type is given, and the config has no num_attention_heads"):
         model_from_config({"hidden_size": 64})
 
 
