@@ -17,7 +17,7 @@ from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
-from .rules import conditional_collective, device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
+from .rules import device_by_global_rank, divergences, missing_set_epoch, wrap_before_device
 from .types import ReviewFinding, RuleFix
 
 # The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
@@ -25,7 +25,6 @@ RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
-    "DW401": conditional_collective.check,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10
@@ -146,8 +145,7 @@ def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
 def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation]]:
     found = [(rule, violation) for rule, check in RULES.items() for violation in check(script)]
     if through_calls:
-        known = [violation for rule, violation in found if rule == "DW401"]
-        found += divergences.check(script, known)
+        found += divergences.check(script)
         found += check_facts(script)
     return found
 

@@ -1,5 +1,6 @@
 """Context and results of rules: a parsed script with its semantic model, violations and patches."""
 
+import ast
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -11,14 +12,13 @@ import msgspec
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
 from ..training_script.name_resolution import Names
-from ..training_script.rank_conditions import RankConditions
-from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
 from .types import RelatedPlace
 
 if TYPE_CHECKING:
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
+    from ..training_script.model.items import Branch
     from ..training_script.model.reach import Reach, Run
     from ..training_script.model.sequences import Site
 
@@ -27,7 +27,7 @@ TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE
 
 
 class Script:
-    """One parsed file with its names, ranks and rank conditions. The model of the program is loaded when needed."""
+    """One parsed file with its names. The model of the program is loaded when needed."""
 
     def __init__(self, text: str, path: str) -> None:
         """Parse ``text``.
@@ -37,8 +37,6 @@ class Script:
         """
         self.source = ScriptSource(text, path)
         self.names = Names(self.source)
-        self.ranks = RankValues(self.names)
-        self.tests = RankConditions(self.ranks)
 
     @property
     def is_test(self) -> bool:
@@ -58,6 +56,27 @@ class Script:
         from ..training_script.model.evaluated import Evaluated
 
         return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+
+    @cached_property
+    def branches(self) -> "dict[Site, Branch]":
+        """The branches of the program by their places."""
+        from ..training_script.model.branch_sides import branches
+
+        return branches(self.evaluated)
+
+    def depends_on_rank(self, node: ast.expr) -> bool:
+        """Return whether the rank decides an expression, or goes into it through a call that cannot be followed."""
+        from ..training_script.model.keys import BY_RANK, TOUCHED
+
+        key = self.evaluated.value(node)
+        return key is not None and bool(key.spread & (BY_RANK | TOUCHED))
+
+    def is_known_by_rank(self, node: ast.expr) -> bool:
+        """Return whether the value of an expression follows from the rank alone, on every rank."""
+        from ..training_script.model.keys import RANKS
+
+        key = self.evaluated.value(node)
+        return key is not None and all(self.evaluated.keys.specialise(key, rank).is_constant for rank in RANKS)
 
     @cached_property
     def runs(self) -> "list[Run]":

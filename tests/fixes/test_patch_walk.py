@@ -99,9 +99,9 @@ def test_any_choice_of_the_patches_of_one_file_is_made(rules: set[str], tmp_path
 
 def test_patches_that_overlap_are_both_made(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    nested = "        if x:\n            dist.barrier()\n"
+    nested = "        if y:\n            dist.barrier()\n"
     script.write_text(
-        "import torch.distributed as dist\ndef f(rank, x):\n    if rank == 0:\n        dist.all_reduce(x)\n"
+        "import torch.distributed as dist\ndef f(rank, x, y):\n    if rank == 0:\n        dist.all_reduce(x)\n"
         f"    if rank == 0:\n{nested}"
     )
     walk = walk_patches(script, KNOWLEDGE)

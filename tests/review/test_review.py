@@ -49,8 +49,8 @@ BAD = {
     "reads a name that is bound nowhere": ([Edit(0, 10, "x = nowhere")], "nowhere, which is not bound"),
     "overlaps itself": ([Edit(0, 4, ""), Edit(2, 5, "")], "overlaps"),
     "brings another finding": (
-        [Edit(0, 10, "if dist.get_rank() == 0:\n    dist.barrier()")],
-        "it would cause DW401",
+        [Edit(0, 10, "m = torch.nn.Linear(1, 1)\nm = torch.nn.parallel.DistributedDataParallel(m)\nm.cuda()")],
+        "it would cause DW201",
     ),
 }
 

@@ -49,7 +49,7 @@ def one_writer(facts: CaseFacts) -> RecipeResult:
 def _is_of_one_rank(script: Script, save: ast.Call) -> bool:
     """Return whether only one rank saves, or each rank a file of its own."""
     path = call_argument(save, "f", 1)
-    return runs_on_one_rank(script, save) or (path is not None and script.tests.depends(path))
+    return runs_on_one_rank(script, save) or (path is not None and script.depends_on_rank(path))
 
 
 def _edits(file: UserFile, save: ast.Call, is_loaded: bool) -> list[Edit]:

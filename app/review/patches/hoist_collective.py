@@ -10,9 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...training_script.collectives import POINT_TO_POINT
-from ...training_script.rank_conditions import UnknownParts
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
-from ..collective_calls import CollectiveCall
 from ..rank_bindings import differs_by_rank, is_under_rank_condition
 from ..rule_context import Patch, Script, no_patch
 from ..side_effects import called_name, is_side_effect, writes_output
@@ -29,23 +27,23 @@ SAME_EVERYWHERE = re.compile(
 BLOCKS = (ast.For, ast.With, ast.If)
 
 
-def hoist_collective(script: Script, guard: ast.If, events: list[CollectiveCall]) -> Patch:
-    """Return the patch that lets every rank reach ``events``, all in the body of ``guard``; display-only if refused."""
+def hoist_collective(script: Script, guard: ast.If, calls: Sequence[ast.Call]) -> Patch:
+    """Return the patch that lets every rank reach ``calls``, all in the body of ``guard``; display-only if refused."""
     try:
-        return _Hoist(script, guard, events).patch()
+        return _Hoist(script, guard, calls).patch()
     except NoPatch as why:
         return no_patch(FIX, str(why))
 
 
 class _Hoist:
-    def __init__(self, script: Script, guard: ast.If, events: list[CollectiveCall]) -> None:
+    def __init__(self, script: Script, guard: ast.If, calls: Sequence[ast.Call]) -> None:
         self.script, self.source, self.guard = script, script.source, guard
-        self.calls: set[ast.AST] = {event.call for event in events}
-        self.through = [event.through for event in events if event.through]
+        self.calls: set[ast.AST] = {*calls}
+        self.through = [function for call in calls if (function := script.names.function(call))]
         self.needed: set[str] = set()
         self.moved: list[ast.AST] = []
         self.rank_test, self.uniform_test = self._split_test()
-        self._refuse_what_cannot_move(events)
+        self._refuse_what_cannot_move(calls)
 
     def patch(self) -> Patch:
         pieces = self._split(self.guard.body)
@@ -63,36 +61,46 @@ class _Hoist:
 
     def _split_test(self) -> tuple[str, str]:
         """Return the parts of the condition that depend on the rank, and those that are the same on every rank."""
-        test, source, ranks = self.guard.test, self.source, self.script.tests
+        test, source, by_rank = self.guard.test, self.source, self.script.depends_on_rank
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        ranked = [part for part in parts if ranks.depends(part)]
-        uniform = [part for part in parts if not ranks.depends(part)]
+        ranked = [part for part in parts if by_rank(part)]
+        uniform = [part for part in parts if not by_rank(part)]
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(test)):
             raise NoPatch("the condition assigns a name")
-        unknown = UnknownParts({})
-        for part in ranked:
-            ranks.truth(part, 0, unknown)
-        if unknown.met:
+        if unknown := [text for part in ranked for text in self._unknown_parts(part)]:
             raise NoPatch(
-                f"the condition mixes the rank with `{min(unknown.met)}`: decide by hand when every rank should call it"
+                f"the condition mixes the rank with `{min(unknown)}`: decide by hand when every rank should call it"
             )
         for part in uniform:
             self._refuse_what_may_differ(part)
         join = " and ".join
         return join(source.one_line(part) for part in ranked), join(source.one_line(part) for part in uniform)
 
-    def _refuse_what_cannot_move(self, events: list[CollectiveCall]) -> None:
+    def _unknown_parts(self, test: ast.expr) -> Iterator[str]:
+        """Yield the parts of a test whose value does not follow from the rank."""
+        match test:
+            case _ if self.script.is_known_by_rank(test):
+                return
+            case ast.BoolOp(values=values):
+                for value in values:
+                    yield from self._unknown_parts(value)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield from self._unknown_parts(operand)
+            case _:
+                yield ast.unparse(test)
+
+    def _refuse_what_cannot_move(self, calls: Sequence[ast.Call]) -> None:
         guard, source = self.guard, self.source
         if guard.orelse:
             raise NoPatch("the condition has an else branch: move the collective out of both by hand")
         if source.code(guard).startswith("elif"):
             raise NoPatch("the condition is an elif: move the collective out by hand")
-        for event in events:
-            if sum(condition.by_rank for condition in event.path) > 1:
+        for above in (above for call in calls for above in self._above(call) if isinstance(above, ast.If)):
+            if self.script.depends_on_rank(above.test):
                 raise NoPatch("the collective is under more than one condition on the rank")
-            for above in self._above(event.call):
-                if isinstance(above, ast.If):
-                    self._refuse_what_may_differ(above.test)
+            self._refuse_what_may_differ(above.test)
+        if is_under_rank_condition(self.script, guard):
+            raise NoPatch("the collective is under more than one condition on the rank")
         for stmt in guard.body:
             for node in (stmt, *nodes_of_body(stmt)):
                 if isinstance(node, LEAVING) or (
@@ -123,13 +131,18 @@ class _Hoist:
         inside = set(ast.walk(self.guard))
         for node in nodes_of_body(function):
             test = node.test if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) else None
-            if test is None or node in inside or self.script.tests.depends(test):
+            if test is None or node in inside or self._asks_for_rank(test, bound_by):
                 continue
             for name in ast.walk(test):
                 if not (isinstance(name, ast.Name) and name.id in bound_by):
                     continue
                 if any(binding.at not in inside for binding in self.script.names.bindings(name)):
                     raise NoPatch(f"line {test.lineno} depends on `{name.id}`, which every rank would then have")
+
+    def _asks_for_rank(self, test: ast.expr, bound_by: set[str]) -> bool:
+        """Return whether a term of a test lets only some ranks through, whatever the moved statements bind."""
+        terms = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+        return any(self.script.depends_on_rank(term) and not _touches_any(term, bound_by) for term in terms)
 
     def _above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the nodes around ``node``, up to the branch."""
@@ -244,6 +257,10 @@ def _stores(node: ast.AST) -> set[str]:
         elif isinstance(child, (ast.Import, ast.ImportFrom)):
             found |= {(alias.asname or alias.name).partition(".")[0] for alias in child.names}
     return found - {""}
+
+
+def _touches_any(expr: ast.expr, names: set[str]) -> bool:
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(expr))
 
 
 def _touches(path: str, names: set[str]) -> bool:

@@ -232,7 +232,7 @@ class _SetEpoch:
         return ""
 
     def _may_differ(self, call: ast.expr) -> bool:
-        return self.script.tests.depends(call) or any(
+        return self.script.depends_on_rank(call) or any(
             differs_by_rank(self.script, node) for node in ast.walk(call) if isinstance(node, (ast.Name, ast.Attribute))
         )
 

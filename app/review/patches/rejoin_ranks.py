@@ -4,7 +4,6 @@ import ast
 
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import LOCAL
-from ...training_script.rank_conditions import RANKS, UnknownParts
 from ..rule_context import Patch, Script, no_patch
 from .agree_on_condition import agree_on_condition, agree_on_rounds
 from .use_inner_model import use_inner_model
@@ -22,11 +21,11 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
         return use_inner_model(script, found, stmt)
     if not isinstance(stmt, ast.If):
         return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")
-    if found.by & LOCAL or (found.rounds and not _is_of_rank_only(script, stmt.test)):
+    if found.by & LOCAL or (found.rounds and not script.is_known_by_rank(stmt.test)):
         return agree_on_condition(script, stmt)
     if found.second is not None:
         return no_patch(BY_HAND, "each side waits in another call: make the same calls in one order on every rank")
-    if found.leaves and not found.rounds and _is_of_rank_only(script, stmt.test):
+    if found.leaves and not found.rounds and script.is_known_by_rank(stmt.test):
         return work_under_condition(script, stmt)
     return no_patch(BY_HAND, "what the other ranks do there has to be decided: call it on every rank, or on none")
 
@@ -44,11 +43,3 @@ def _statement(script: Script, found: Divergence) -> ast.stmt | None:
         ),
         None,
     )
-
-
-def _is_of_rank_only(script: Script, test: ast.expr) -> bool:
-    """Return whether nothing but the rank decides a condition."""
-    unknown = UnknownParts({})
-    for rank in RANKS:
-        script.tests.truth(test, rank, unknown)
-    return not unknown.met

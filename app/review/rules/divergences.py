@@ -1,39 +1,37 @@
-"""DW217, DW401 to DW406: ranks that go through different collectives, by the model of the whole program.
+"""DW217, DW401 to DW406: ranks that go through different collectives, by the model of the whole program."""
 
-DW401 is also found by ``conditional_collective``, which knows patches; what it finds is not reported here again.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.sequences import Event, Site
+from ..deciding_branch import DecidingBranch
+from ..patches.hoist_collective import FIX, hoist_collective
 from ..patches.rejoin_ranks import rejoin_ranks
 from ..related_places import related_places
-from ..rule_context import Script, Violation
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..worker_loops import served_kinds
 
-CONFIDENCE = {"DW401": 0.85, "DW402": 0.85, "DW403": 0.8, "DW404": 0.75, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
+CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 
 
 RULES = frozenset(CONFIDENCE)
 
 
-def check(script: Script, known: list[Violation]) -> Iterator[tuple[str, Violation]]:
-    """Yield what violates one of ``RULES``, without the ``known`` violations of ``conditional_collective``."""
+def check(script: Script) -> Iterator[tuple[str, Violation]]:
+    """Yield what violates one of ``RULES``, each place once."""
     reported: set[tuple[str, int]] = set()
     served = served_kinds(script) if script.divergences.found else set[str]()
     for each in script.divergences.found:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
-        rule = rule_of(each)
-        if not _is_known(script, each, known):
-            violation = _violation(script, rule, each)
-            if (rule, violation.line) not in reported:
-                yield rule, violation
-            reported.add((rule, violation.line))
+        deciding = DecidingBranch(script, each)
+        rule, site = rule_of(deciding.found), deciding.site
+        if site and (rule, site.line) not in reported:
+            reported.add((rule, site.line))
+            yield rule, _violation(script, rule, deciding.found, site, deciding)
 
 
 def rule_of(found: Divergence) -> str:
@@ -50,70 +48,72 @@ def rule_of(found: Divergence) -> str:
     return "DW404" if found.leaves else "DW401"
 
 
-def place(script: Script, found: Divergence) -> Site | None:
-    """Return the place of a divergence in this script: its event, or the call that leads to it."""
-    here = [site for site in (*found.calls, found.first.site) if site.path == script.source.path]
-    after = [site for site in here if site.line >= found.decided.line]
-    return (after or here or [None])[-1] if found.decided.path == script.source.path else None
-
-
-def _is_known(script: Script, found: Divergence, known: list[Violation]) -> bool:
-    site = place(script, found)
-    return site is None or any(
-        each.branch == found.decided.line or each.line <= site.line <= each.end_line for each in known
-    )
-
-
-def _violation(script: Script, rule: str, found: Divergence) -> Violation:
-    site = place(script, found)
-    assert site is not None
-    event = found.first
-    where = "" if site == event.site else f" ({_shown(event.site, script)})"
-    one, other = (f"rank {rank}" for rank in sorted(found.ranks))
-    at = f"line {found.decided.line}"
-    if found.by & LOCAL:
-        decides = (
-            f"{at} decides by data of one rank whether "
-            if not found.rounds
-            else f"{at} decides by data of one rank how often "
-        )
-        message = f"{decides}{event.kind}{where} is reached: ranks may go on differently"
-    elif found.rounds == "count":
-        message = (
-            f"the ranks run the loop of {at} a different number of times, and each round needs all: {event.kind}{where}"
-        )
-    elif found.rounds:
-        message = f"some ranks leave the loop at {at}, the others go on to {event.kind}{where}"
-    elif found.second is not None:
-        second = f"{found.second.kind} ({_shown(found.second.site, script)})"
-        message = f"after {at} one rank calls {event.kind}{where} where another calls {second}"
-    elif found.leaves:
-        message = f"{event.kind}{where} is not reached by all: some ranks leave at {at} ({one} and {other} differ)"
-    else:
-        message = (
-            f"{event.kind}{where} is reached by some ranks only: {at} keeps the others out ({one} and {other} differ)"
-        )
+def _violation(script: Script, rule: str, found: Divergence, site: Site, deciding: DecidingBranch) -> Violation:
     return Violation(
         line=site.line,
         column=site.column,
-        end_line=site.end_line,
-        message=message,
-        confidence=CONFIDENCE[rule],
-        severity=_severity(found, script),
+        end_line=max([site.end_line, *(node.end_lineno or node.lineno for node in deciding.nodes())]),
+        message=_message(script, found, site, deciding),
+        confidence=CONFIDENCE[rule] - (0.1 if site != found.first.site else 0),
+        severity=_severity(found, script, deciding),
         branch=found.decided.line,
         related=related_places(found),
-        patch=lambda: rejoin_ranks(script, found),
+        patch=lambda: _patch(script, rule, found, deciding),
     )
 
 
-def _severity(found: Divergence, script: Script) -> Severity | None:
+def _message(script: Script, found: Divergence, site: Site, deciding: DecidingBranch) -> str:
+    event, line = found.first, found.decided.line
+    where = "" if site == event.site else f" ({_shown(event.site, script)})"
+    if found.by & LOCAL:
+        what = "how often" if found.rounds else "whether"
+        decides = f"line {line} decides by data of one rank {what} {event.kind}{where} is reached"
+        return f"{decides}: ranks may go on differently"
+    if found.rounds == "count":
+        runs = f"the ranks run the loop of line {line} a different number of times"
+        return f"{runs}, and each round needs all: {event.kind}{where}"
+    if found.rounds:
+        return f"some ranks leave the loop at line {line}, the others go on to {event.kind}{where}"
+    if found.second is not None:
+        second = f"{found.second.kind} ({_shown(found.second.site, script)})"
+        return f"after line {line} one rank calls {event.kind}{where} where another calls {second}"
+    who, others = deciding.who
+    test = f" (`{deciding.test}`)" if deciding.test else ""
+    if deciding.side == "after":
+        way = "leave" if deciding.leaves_surely else "may leave"
+        return f"{event.kind}{where} is not reached by all: {others} {way} before it under line {line}{test}"
+    direct = [call.event for call in deciding.calls if call.event and call.event.implied == event.implied and not where]
+    kinds = list(dict.fromkeys(each.kind for each in (event, *direct)))
+    be = "is" if len(kinds) == 1 else "are"
+    return f"{_listed(kinds)}{where} {be} reached by {who} alone: line {line} keeps {others} out{test}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch) -> Patch:
+    if rule != "DW401" or found.second is not None or deciding.side == "after":
+        return rejoin_ranks(script, found)
+    nodes = deciding.nodes() if deciding.side == "then" else []
+    if deciding.guard is None or not nodes:
+        return no_patch(FIX, "the condition is part of an expression or of another branch: move the call out by hand")
+    return hoist_collective(script, deciding.guard, nodes)
+
+
+def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Severity | None:
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
     if any(not (event.wrapped and (found.sure or "constructor" not in event.kind)) for event in _events(found)):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:
         return "info"  # other conditions may keep the ranks together
-    if elsewhere or not (found.first.sure and found.sure) or found.by & LOCAL or found.rounds == "count":
+    if elsewhere or not found.first.sure or found.by & LOCAL or found.rounds == "count":
+        return "warning"
+    if deciding.side == "after" and not deciding.leaves_surely:
+        return "warning"
+    if not found.sure and (deciding.site != found.first.site or not deciding.is_known):
         return "warning"
     return None
 

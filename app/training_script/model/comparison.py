@@ -41,11 +41,15 @@ class Comparison:
         self._visits: Counter[tuple[int, int]] = Counter()
         self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
         self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
+        self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
 
     def run(self, root: Node) -> bool:
         """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
         try:
             self._compare(root, root, None, 0, ())
+            while self._behind:
+                node, calls = self._behind.pop()
+                self._compare(node, node, None, 0, calls)
         except OverBudget:
             return False
         return True
@@ -267,7 +271,8 @@ class Comparison:
         second = event_b.event if event_a and event_b else None
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
-        ended = next((node for node in (a, b) if isinstance(node, End)), None)
+        holds = isinstance(decided, Choice) and any(first.kind in arm.kinds for arm in decided.arms)
+        ended = next((node for node in (a, b) if isinstance(node, End)), None) if not holds else None
         seen = [self._seen(decided.test, rank, {}) for rank in self.ranks] if isinstance(decided, Choice) else []
         known = not seen or by & LOCAL or any(each.is_constant for each in seen)
         self._add(
@@ -282,6 +287,8 @@ class Comparison:
                 sure=reached.sure and bool(known),
             )
         )
+        if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
+            self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
 
     def _arms_of(self, choice: Choice, rank: Rank, assumed: dict[Key, bool]) -> list[Node]:
         return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, rank, assumed), assumed)]
@@ -311,7 +318,8 @@ class Comparison:
                     made = Step(node.event, self._followed(node.next, following, via), (*via, *node.via))
                 case Choice():
                     then, other = self._followed(node.then, following, via), self._followed(node.other, following, via)
-                    made = Choice(node.test, node.site, then, other, node.arms)
+                    behind = self._followed(node.behind, following, via)
+                    made = Choice(node.test, node.site, then, other, behind, node.arms)
                 case Loop():
                     rest = self._followed(node.next, following, via)
                     made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)

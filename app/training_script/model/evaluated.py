@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .budget import Budget, OverBudget
 from .functions import Evaluation
 from .items import Called, Item
+from .keys import Key
 from .program import Program, concerns_ranks
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
@@ -44,6 +45,10 @@ class Evaluated:
                     self.roots.append(Root(function, self._of_function(function, name)))
         except (OverBudget, RecursionError):
             self.complete = False
+
+    def value(self, node: ast.expr) -> Key | None:
+        """Return the value of an expression over all calls of its function; None where nothing leads to it."""
+        return self._whole.values.get(node)
 
     def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
         items: list[Item] = [Called(self._whole.run_function(function), _place(function))]

@@ -13,9 +13,9 @@ from .names import CARRIED, Named, Values
 from .noted_calls import noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
 
-BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
+BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
-MOST_ELEMENTS = 12  # of a sequence that is known element by element  # of a sequence that is known element by element
+MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
 def is_mask(index: ast.expr) -> bool:
@@ -36,9 +36,19 @@ class ExpressionEvaluator(LibraryEvaluator):
         self.budget.spend()
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is not None:
-            return method(node)
-        parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        return self.unknown(node, *parts)
+            value = method(node)
+        else:
+            parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            value = self.unknown(node, *parts)
+        if not self.quick:
+            self._keep(node, value.key)
+        return value
+
+    def _keep(self, node: ast.expr, key: Key) -> None:
+        """Keep the value of an expression; a function that is called with other arguments may give it several."""
+        known = self.shared.values.setdefault(node, key)
+        if known is not key:
+            self.shared.values[node] = self.keys.make("one of", known, key)
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)
@@ -135,6 +145,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         op = type(node.op).__name__
         if is_elements(left.obj) and is_elements(right.obj) and op == "Add":
             return Value(self.keys.make("binary", op, left.key, right.key), obj=(*left.obj, *right.obj))
+        if rank := self.rank_of_node(op, left.key, right.key, node):
+            return Value(rank)
         return Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
 
     def _IfExp(self, node: ast.IfExp) -> Value:
@@ -185,6 +197,18 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _List(self, node: ast.List) -> Value:
         return self._sequence(node, node.elts)
+
+    def _Set(self, node: ast.Set) -> Value:
+        return self._sequence(node, node.elts)
+
+    def _Dict(self, node: ast.Dict) -> Value:
+        names = [self.evaluate(each) for each in node.keys]
+        values = [self.evaluate(each) for each in node.values]
+        if len(values) > MOST_ELEMENTS or None in node.keys or not all(each.key.is_constant for each in names):
+            return self.unknown(node, *names, *values)
+        pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        return Value(self.keys.make("mapping", *pairs), facts)
 
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]
@@ -239,7 +263,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         return self._comprehension(node, [node.key, node.value])
 
     def _Call(self, node: ast.Call) -> Value:
-        callee = self.evaluate(node.func)
+        callee = self._callee(node.func)
         values, named = self.arguments(node)
         name = self.qualified(callee)
         if name in ("sys.exit", "os._exit", "exit", "quit"):
@@ -249,6 +273,13 @@ class ExpressionEvaluator(LibraryEvaluator):
         if named_call := noted_name(callee):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
+
+    def _callee(self, node: ast.expr) -> Value:
+        """Return the function that is called; what its name would suggest as a variable does not count."""
+        value = self.evaluate(node)
+        if isinstance(node, ast.Name) and value.obj is None and self.lookup(node.id) is None:
+            return Value(self.keys.make("name", self.module.path, node.id))
+        return value
 
     def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         values: list[Value] = []
@@ -276,9 +307,13 @@ class ExpressionEvaluator(LibraryEvaluator):
         for role in sorted(callee.facts & METHODS.keys()):
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)
+        if started := self.started(node, values, named):
+            return started
         if isinstance(obj, Library):
             return self._library(obj.name, callee, node, values, named)
         if isinstance(obj, Method):
             return self._method(obj, callee, node, values, named)
+        if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
+            return mesh
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)

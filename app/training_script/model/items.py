@@ -123,7 +123,7 @@ def sequence(
                     Arm(kinds(part), unknown, _left_early(part))
                     for part, unknown in zip((item.then, item.other), item.unknown, strict=True)
                 ]
-                node = then if then is other else Choice(item.test, item.site, then, other, (arms[0], arms[1]))
+                node = then if then is other else Choice(item.test, item.site, then, other, node, (arms[0], arms[1]))
             case Leave():
                 goes_on = raised if item.kind == "raise" else returned if item.kind == "return" else None
                 node = goes_on or End(item.kind, item.site)

@@ -47,6 +47,8 @@ NEVER_NONE = {
     "number",
     "rank",
     "world",
+    "devices",
+    "mapping",
     "length",
     "range",
     "instance",
@@ -136,12 +138,13 @@ class Keys:
         """Return a value that each rank has of its own: ``why`` says what it is."""
         return self.make("local", why, *site, spread=LOCAL)
 
-    def rank(self, kind: str) -> Key:
+    def rank(self, kind: str, source: str = "") -> Key:
         """Return the rank of this process: global, local, node or spawned (the number that ``mp.spawn`` gives).
 
-        A rank in a group has no known number.
+        A rank in a group has no known number. ``source``: the variable or the function that it is read from; empty if
+        only a name suggests it.
         """
-        return self.make("rank", kind, spread=BY_RANK)
+        return self.make("rank", kind, source, spread=BY_RANK)
 
     def is_first(self, kind: str) -> Key:
         return self.make("compare", "Eq", self.rank(kind), self.constant(0))
@@ -182,6 +185,8 @@ class Keys:
                 return self.true if not inner.value else self.false
             case "not", (Key(op="not", args=(inner,)),):
                 return inner
+            case "one of", (left, right) if left is right:
+                return left
             case "if", (Key(op="constant") as test, then, other):
                 return then if test.value else other
             case "if", (test, then, other):
@@ -196,6 +201,19 @@ class Keys:
                 if right.is_constant and bool(right.value) != (op == "and"):
                     return right  # false and true decide; what is evaluated before has no effect here
                 return left if right.is_constant or left is right else None
+            case "item", (Key(op="sequence") as held, Key(op="constant") as at) if type(at.value) is int and -len(
+                held.args
+            ) <= at.value < len(held.args):
+                return held.args[at.value]
+            case "item", (Key(op="mapping") as held, Key(op="constant") as at, *rest):
+                pairs = dict(zip(held.args[::2], held.args[1::2], strict=True))
+                return pairs.get(at) or (rest[0] if rest else None)
+            case "min" | "max", (Key(op="constant") as left, Key(op="constant") as right):
+                return self._computed(min if op == "min" else max, left.value, right.value)
+            case "compare", ("In" | "NotIn" as name, Key(op="constant") as left, Key(op="range", args=bounds)) if (
+                all(each.is_constant and type(each.value) is int for each in bounds) and 0 < len(bounds) < 4
+            ):
+                return self._computed(COMPARE[name], left.value, range(*(each.value for each in bounds)))
             case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(COMPARE.get(name), left.value, right.value)
             case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
@@ -221,3 +239,17 @@ class Keys:
         except (TypeError, ValueError, ZeroDivisionError, OverflowError):
             return None
         return self.constant(value) if not isinstance(value, int) or abs(value) < LARGEST else None
+
+
+def rank_in(key: Key) -> Key | None:
+    """Return the rank that a value is, the constants of runs without ranks left aside; the least sure of several."""
+    if key.op == "rank":
+        return key
+    if key.op not in ("if", "one of", "or"):
+        return None
+    parts = [part for part in key.args[key.op == "if" :] if not part.is_constant]
+    found = [rank_in(part) for part in parts]
+    ranks = [each for each in found if each]
+    if not ranks or len(ranks) < len(parts) or len({each.args[0] for each in ranks}) > 1:
+        return None
+    return min(ranks, key=lambda each: bool(each.args[1]))

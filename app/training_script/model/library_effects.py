@@ -22,12 +22,12 @@ from .library_calls import (
     TRANSPARENT_METHODS,
     Effect,
 )
-from .names import CARRIED, Named, NameEvaluator, Values
+from .names import CARRIED, Named, Values
+from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, Instance, Library, Method, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
-SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
 BATCH = "a batch"
 SAME = {"shared", "filled"}  # results of collectives
 SHARDED = {"fsdp", "engine", "prepared"}
@@ -39,7 +39,7 @@ KNOWN_METHODS = re.compile(
 )
 
 
-class LibraryEvaluator(NameEvaluator):
+class LibraryEvaluator(RankEvaluator):
     """Calls of what the program does not define."""
 
     def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
@@ -67,9 +67,8 @@ class LibraryEvaluator(NameEvaluator):
         last = name.rpartition(".")[2]
         if name in FUNCTIONS:
             return self.effect(FUNCTIONS[name], node, values, named, None)
-        if name in ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank"):
-            group = named.get("group") or (values[0] if values else None)
-            return Value(self.keys.rank("global" if group is None or group.key is self.keys.none else "group"))
+        if rank := self.rank_of_library(name, values, named):
+            return rank
         if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:
             variable = values[0].key.value
             found = (
@@ -82,10 +81,6 @@ class LibraryEvaluator(NameEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
-        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef):
-            given = named.get("args") or (values[1] if len(values) > 1 else None)
-            number = Value(self.keys.rank("spawned"))
-            return self.call_function(values[0].obj, [number, *_elements(given)], {}, self.site(node))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
@@ -113,8 +108,6 @@ class LibraryEvaluator(NameEvaluator):
             return self.element(values[0], node.args[0])
         if name == "zip" and values:
             return Value(self.keys.make("zip", *(value.key for value in values)), obj=tuple(values))
-        if name.startswith("horovod.") and last in ("local_rank", "rank"):
-            return Value(self.keys.rank("local" if last == "local_rank" else "global"))
         if last == "join" and isinstance(callee.obj, Library):
             return self._computed(name, values)
         if not name.startswith(("torch.", "numpy.", "math.")) or name.startswith("torch.distributed"):
@@ -146,6 +139,8 @@ class LibraryEvaluator(NameEvaluator):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
+        if rank := self.rank_of_method(owner, name, node, values, named):
+            return rank
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
@@ -156,6 +151,9 @@ class LibraryEvaluator(NameEvaluator):
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name == "get" and values and owner.key.op == "mapping":
+            default = values[1].key if len(values) > 1 else self.keys.none
+            return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
@@ -290,10 +288,6 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     if effect.fills is not None and effect.fills < len(node.args):
         return node.args[effect.fills]
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
-
-
-def _elements(value: Value | None) -> list[Value]:
-    return list(value.obj) if value and is_elements(value.obj) else []
 
 
 def is_of_batch(key: Key) -> bool:

@@ -36,11 +36,15 @@ Named = dict[str, Value]
 
 
 class Shared:
-    """State of the evaluators of all functions of a program. ``seeded``: the script sets seeds of random numbers."""
+    """State of the evaluators of all functions of a program.
+
+    ``seeded``: the script sets seeds of random numbers. ``values``: of each expression, over all calls of its function.
+    """
 
     def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
         self.program, self.seeded, self.budget = program, seeded, budget
         self.keys = Keys()
+        self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
 
@@ -117,7 +121,7 @@ class NameEvaluator:
         return known[name, called]
 
     def _by_name(self, name: str, called: bool) -> Value | None:
-        if kind := rank_names.rank_kind(name) or (rank_names.getter_kind(name) if called else None):
+        if kind := (rank_names.getter_kind(name) if called else None) or rank_names.rank_kind(name):
             return Value(self.keys.rank(kind))
         if first := rank_names.first_process(name, called):
             return Value(self.keys.is_first(first))
@@ -170,7 +174,7 @@ class NameEvaluator:
             return stored
         if owner.facts & {"accelerator", "fabric", "trainer"}:
             if name in RANK_ATTRIBUTES:
-                return Value(self.keys.rank(RANK_ATTRIBUTES[name]))
+                return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:
                 return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
         if name == "shape":
@@ -182,7 +186,7 @@ class NameEvaluator:
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
             if kind and (name != "rank" or self._owns_rank(node)):
-                return Value(self.keys.rank(kind))
+                return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
         facts = owner.facts & CARRIED
@@ -209,16 +213,18 @@ class NameEvaluator:
         return Value(self.keys.make("item", held, index), owner.facts & CARRIED)
 
     def _owns_rank(self, node: ast.AST) -> bool:
-        owner = last_name(node.value).lower().lstrip("_") if isinstance(node, ast.Attribute) else ""
+        held = node.value if isinstance(node, ast.Attribute) else node.args[0] if isinstance(node, ast.Call) else None
+        owner = last_name(held).lower().lstrip("_") if held else ""
         return owner in OWNERS or owner.endswith(("args", "config", "cfg", "opts", "info"))
 
     def variable(self, name: str, owner: Value) -> Value | None:
         """Return the rank or size in ``os.environ[name]`` or ``cfg[name]``."""
-        if name in RANK_SCOPES and (self.qualified(owner).endswith("environ") or name.isupper()):
-            return Value(self.keys.rank(RANK_SCOPES[name]))
+        of_process = self.qualified(owner).endswith("environ")
+        if name in RANK_SCOPES and (of_process or name.isupper()):
+            return Value(self.keys.rank(RANK_SCOPES[name], name if of_process else ""))
         if name in WORLD_SIZES or name in LOCAL_WORLD_SIZES:
             return Value(self.keys.make("world", "local" if name in LOCAL_WORLD_SIZES else "global"), BY_WORLD)
-        if not owner.facts and owner.obj is None and rank_names.rank_kind(name):
+        if not owner.facts and (owner.obj is None or of_process) and rank_names.rank_kind(name):
             return Value(self.keys.rank(rank_names.rank_kind(name) or "global"))
         return None
 

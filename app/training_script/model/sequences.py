@@ -78,13 +78,14 @@ class Arm(NamedTuple):
 
 
 class Choice(Node):
-    """A branch."""
+    """A branch. ``behind``: what follows both sides."""
 
-    __slots__ = ("arms", "other", "site", "test", "then")
+    __slots__ = ("arms", "behind", "other", "site", "test", "then")
 
-    def __init__(self, test: Key, site: Site, then: Node, other: Node, arms: tuple[Arm, Arm]) -> None:
+    def __init__(self, test: Key, site: Site, then: Node, other: Node, behind: Node, arms: tuple[Arm, Arm]) -> None:
         super().__init__(test.spread | then.spread | other.spread, then.kinds | other.kinds)
-        self.test, self.site, self.then, self.other, self.arms = test, site, then, other, arms
+        self.test, self.site, self.then, self.other = test, site, then, other
+        self.behind, self.arms = behind, arms
 
     def may_answer(self, event: Event) -> bool:
         """Return whether the ranks without ``event`` may make it after all, on their own side of the branch."""

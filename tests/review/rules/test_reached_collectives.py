@@ -1,4 +1,4 @@
-"""DW401: collectives that only some ranks reach, and correct code that looks like it."""
+"""DW401 and DW404: collectives that only some ranks reach, and correct code that looks like it."""
 
 import pytest
 from helpers.review_snippets import found, lines
@@ -130,13 +130,6 @@ BUGGY = {
     "a decorator": """
         @rank_zero_only
         def save(model):
-            dist.barrier()
-    """,
-    "behind an early return": """
-        def save(x):
-            if dist.get_rank() != 0:
-                return
-            torch.save(x, "x.pt")
             dist.barrier()
     """,
     "behind a continue": """
@@ -432,6 +425,7 @@ CORRECT = {
 @pytest.mark.parametrize("name", CORRECT)
 def test_collective_that_every_rank_reaches_is_not_a_finding(name: str) -> None:
     assert lines(CORRECT[name], "DW401") == []
+    assert lines(CORRECT[name], "DW404") == []
 
 
 def test_finding_is_at_the_collective_and_its_branch_at_the_condition() -> None:
@@ -474,6 +468,23 @@ def test_message_states_which_ranks_reach_the_collective(test: str, who: str) ->
     assert who in finding.message
 
 
+def test_collective_behind_an_early_return_is_found() -> None:
+    (finding,) = found(
+        """
+        def save(x):
+            if dist.get_rank() != 0:
+                return
+            torch.save(x, "x.pt")
+            dist.barrier()
+        """,
+        "DW404",
+    )
+    assert finding.severity == "error"
+    assert finding.message == (
+        "barrier is not reached by all: the other ranks leave before it under line 6 (`dist.get_rank() != 0`)"
+    )
+
+
 def test_early_exit_under_a_further_condition_is_a_warning() -> None:
     (finding,) = found(
         """
@@ -483,7 +494,7 @@ def test_early_exit_under_a_further_condition_is_a_warning() -> None:
                     return -1
             dist.barrier()
         """,
-        "DW401",
+        "DW404",
     )
     assert finding.severity == "warning"
     assert "rank 0 may leave before it under line 6" in finding.message

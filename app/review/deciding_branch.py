@@ -1,0 +1,126 @@
+"""The condition that parts the ranks, with what is called under it, for the texts and the patches of findings."""
+
+import ast
+from functools import cached_property
+from itertools import takewhile
+
+from ..training_script.model.branch_sides import (
+    RankCall,
+    Side,
+    calls_of_ranks,
+    is_decided,
+    ranks_on,
+    side_of,
+    side_with,
+    surely_leaves,
+)
+from ..training_script.model.comparison import Divergence
+from ..training_script.model.keys import BY_RANK, PER_NODE, RANKS
+from ..training_script.model.sequences import Site
+from .rule_context import Script
+
+EVERY = {rank.rank for rank in RANKS}
+FIRST_OF_NODE = {rank for rank in EVERY if rank % PER_NODE == 0}
+
+
+class DecidingBranch:
+    """The condition of a divergence."""
+
+    def __init__(self, script: Script, found: Divergence) -> None:
+        self.script = script
+        self.branch = script.branches.get(found.decided)
+        self.side: Side = side_of(self.branch, (*found.calls, found.first.site)) if self.branch else "after"
+        self.found = found
+        if found.by == BY_RANK and not (found.second or found.rounds or found.leaves):
+            self.found = self._at_the_call_to_repair(found)
+
+    def _at_the_call_to_repair(self, found: Divergence) -> Divergence:
+        """Return a divergence at the call under the condition that the others lack, rather than where they wait.
+
+        This is a plain collective where there is one, and the first of the calls that the others are one short of.
+        """
+        if self.branch is None:
+            return found
+        if self.side == "after":
+            self.side = side_with(self.branch, found.first.kind)
+            wanted = [call.event for call in self.calls if call.event and call.event.kind == found.first.kind]
+        else:
+            wanted = [call.event for call in self.calls if call.event and not call.event.implied]
+            if not found.first.implied:
+                return found
+        own = {call.site for call in self.calls}
+        way = tuple(takewhile(lambda site: site not in own, found.calls))
+        return found._replace(first=wanted[0], calls=way) if wanted else found
+
+    @cached_property
+    def site(self) -> Site | None:
+        """The place of the divergence in the script: the event, or the call under the condition that leads to it."""
+        path = self.script.source.path
+        if self.found.decided.path != path:
+            return None
+        own = {call.site for call in self.calls}
+        way = [site for site in (*self.found.calls, self.found.first.site) if site.path == path]
+        behind = [site for site in way if site.line >= self.found.decided.line]
+        return next((site for site in way if site in own), (behind or way or [None])[-1])
+
+    @cached_property
+    def guard(self) -> ast.If | None:
+        """The ``if`` statement that decides, or None if another statement or an expression does."""
+        at = self.found.decided
+        return next(
+            (
+                node
+                for node in ast.walk(self.script.source.tree)
+                if isinstance(node, ast.If) and (node.lineno, node.col_offset + 1) == (at.line, at.column)
+            ),
+            None,
+        )
+
+    @cached_property
+    def calls(self) -> list[RankCall]:
+        """The calls on the side of the finding that need other ranks."""
+        if self.branch is None or self.side == "after":
+            return []
+        return calls_of_ranks(self.branch.then if self.side == "then" else self.branch.other)
+
+    @property
+    def test(self) -> str:
+        """The condition as the script has it, or an empty string."""
+        return self.script.source.one_line(self.guard.test) if self.guard else ""
+
+    @property
+    def is_known(self) -> bool:
+        """True if the rank alone decides on some rank."""
+        return self.branch is not None and is_decided(self.branch.test, self.script.evaluated.keys)
+
+    @property
+    def leaves_surely(self) -> bool:
+        """True if the ranks that leave do so under no further condition."""
+        return self.branch is not None and (surely_leaves(self.branch.then) or surely_leaves(self.branch.other))
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """The ranks that reach the finding and those that do not, in words."""
+        here = ranks_on(self.branch, self.side, self.script.evaluated.keys) if self.branch else set[int]()
+        if here == {0}:
+            return "rank 0", "the other ranks"
+        if here == EVERY - {0}:
+            return "the ranks but 0", "rank 0"
+        if here == FIRST_OF_NODE:
+            return "the first rank of each node", "the other ranks"
+        if here == EVERY - FIRST_OF_NODE:
+            return "the ranks of each node but its first", "the first rank of each node"
+        return ("one rank", "the other ranks") if len(here) == 1 else ("some ranks", "the others")
+
+    def nodes(self) -> list[ast.Call]:
+        """Return the calls in the body of the ``if`` statement that need other ranks."""
+        if self.guard is None:
+            return []
+        at = {
+            (node.lineno, node.col_offset + 1): node
+            for stmt in self.guard.body
+            for node in ast.walk(stmt)
+            if isinstance(node, ast.Call)
+        }  # of ``total(x).item()`` the inner call
+        places = [(call.site.line, call.site.column) for call in self.calls]
+        return [at[place] for place in dict.fromkeys(places) if place in at]
