@@ -14,8 +14,7 @@ import pytest
 import torch
 from ddpwizard.app.review.migrations.engine import migrate
 from ddpwizard.app.review.migrations.targets import TARGETS
-from helpers import run_on_two_ranks
-from helpers.migration_scripts_list import CAN_BE_MIGRATED, SCRIPTS
+from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, torchrun
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
@@ -38,7 +37,7 @@ def test_migrated_scripts_train_as_one_process_does(target: str, tmp_path: Path)
         for kind, code in programs.items():
             (tmp_path / f"{name}_{kind}.py").write_text(code)
         one_process += [f"{name}_{kind}.py" for kind in programs if not kind.endswith("two")]
-    command = [sys.executable, run_on_two_ranks.__file__, str(tmp_path), *one_process]
+    command = [sys.executable, str(RUNNER), str(tmp_path), *one_process]
     env = {"PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1500, env=env)
     failed = [program for program, codes in json.loads(done.stdout).items() if any(codes)]
@@ -63,7 +62,6 @@ def test_migrated_script_runs_under_torchrun(target: str, tmp_path: Path) -> Non
     assert (alone.code, two.code) == (0, 0), alone.log + two.log
     losses = [[float(each) for each in LOSS.findall(log)] for log in (alone.log, two.log)]
     assert len(losses[0]) >= STEPS and losses[1] == pytest.approx(losses[0], abs=TOLERANCE)
-
 
 
 def _migrated(text: str, name: str, target: str) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from ddpwizard.app.review.migrations.engine import migrate
-from helpers import run_on_two_ranks
-from helpers.migration_scripts_list import CAN_BE_MIGRATED, SCRIPTS
+from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, run
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
@@ -113,11 +112,11 @@ elif (start, rank) == ("2", "0"):
 def test_scripts_killed_once_end_with_the_same_weights(tmp_path: Path) -> None:
     for name in NAMES:
         text = (SCRIPTS / f"{name}.py").read_text()
-        resumed = _resumable(text, f"{name}.py", every=4)
+        resumed = _resumable(text, f"{name}_killed.py", every=4)
         assert COUNTED in resumed
         (tmp_path / f"{name}_original.py").write_text(text)
         (tmp_path / f"{name}_killed.py").write_text(resumed.replace(COUNTED, COUNTED + KILLED_ONCE))
-    command = [sys.executable, run_on_two_ranks.__file__, str(tmp_path), *(each.name for each in tmp_path.iterdir())]
+    command = [sys.executable, str(RUNNER), str(tmp_path), *(each.name for each in tmp_path.iterdir())]
     env = {"PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
     codes = [
         json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=900, env=env).stdout)
@@ -125,7 +124,9 @@ def test_scripts_killed_once_end_with_the_same_weights(tmp_path: Path) -> None:
     ]
     for name in NAMES:
         folder = tmp_path / f"{name}_killed"
-        assert [each[f"{name}_killed.py"][0] for each in codes] == [-9, 0], (folder / "0.log").read_text()
+        log = (folder / "0.log").read_text()
+        assert [each[f"{name}_killed.py"][0] for each in codes] == [-9, 0], log
+        assert f"{name}_killed_checkpoint.pt: continuing after step 12" in log
         _check_same(tmp_path / f"{name}_original", folder)
 
 

@@ -1,4 +1,4 @@
-"""Functions and classes that a migrated script uses, taken from the templates in ``assets``, with the imports that they need."""
+"""Functions and classes that a migrated script uses: from the templates in ``assets``, with the imports they need."""
 
 import ast
 import re

@@ -103,28 +103,23 @@ def _wrap_loops(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
 
 def _save_values(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
     """Insert the calls that save and restore what the loops carry over their iterations."""
-    facts = made.facts
-    inner = carried_values(facts, loop.batches)
-    at_batches: list[str] = [*inner]
+    inner = carried_values(made.facts, loop.batches)
+    at_batches = inner
     if loop.epochs is not None:
-        outer = [name for name in carried_values(facts, loop.epochs)]
+        outer = carried_values(made.facts, loop.epochs)
         leads = _statement_in(made, loop.hops[-1].call if loop.hops else loop.batches, loop.epochs)
-        before = loop.epochs.body[: loop.epochs.body.index(leads)]
-        early = [name for name in outer if name in reads(before)]
-        same_function = not loop.hops
+        early = [name for name in outer if name in reads(loop.epochs.body[: loop.epochs.body.index(leads)])]
         late = [name for name in outer if name not in early]
-        own = facts.names.enclosing_class(facts.names.scope_of[loop.batches])
-        if same_function:
-            at_batches = [*dict.fromkeys([*late, *inner])]
-        elif late := [name for name in late if not (name in inner and own)]:
-            _refuse_same_names(loop, late, inner)
-            made.insert_before(leads, _restore(checkpoint, late))
         if early:
             made.insert_before(loop.epochs.body[0], _restore(checkpoint, early))
+        if not loop.hops:
+            at_batches = [*dict.fromkeys([*late, *inner])]
+        elif late := [name for name in late if not (name.startswith("self.") and name in inner)]:
+            _refuse_same_names(loop, late, inner)
+            made.insert_before(leads, _restore(checkpoint, late))
     if at_batches:
         made.insert_before(loop.batches, _restore(checkpoint, at_batches))
-    changed = [name for name in inner if name in at_batches]
-    given = ", ".join(f"{_key(name)}={name}" for name in changed)
+    given = ", ".join(f"{_key(name)}={name}" for name in inner)
     made.insert_after(loop.batches.body[-1], f"{checkpoint}.save({given})")
 
 
@@ -174,10 +169,9 @@ def _check_loaders(facts: TrainingFacts) -> None:
                 raise Refusal(loader.lineno, "an IterableDataset: its position cannot be restored from outside")
         for name, place in (("sampler", 3), ("batch_sampler", 4)):
             given = call_argument(loader, name, place)
-            for leaf in facts.names.origins(given) if given is not None else []:
-                owner = facts.names.class_of(leaf)
-                if owner and any(facts.named(each) in OWN_RANDOM for each in _calls_in(owner)):
-                    raise Refusal(given.lineno, "a sampler with random numbers of its own: their state is not known")
+            owners = (facts.names.class_of(leaf) for leaf in facts.names.origins(given)) if given else ()
+            if any(facts.named(call) in OWN_RANDOM for owner in owners if owner for call in _calls_in(owner)):
+                raise Refusal(loader.lineno, "a sampler with random numbers of its own: their state is not known")
 
 
 def _calls_in(node: ast.AST) -> list[ast.Call]:

@@ -77,7 +77,9 @@ def _code_of(facts: TrainingFacts, outermost: Loop, made: set[ast.AST]) -> str:
             known = names.lookup(code, here)
             if known is None or known != names.lookup(code, scope):
                 continue
-        elif not (code.startswith("self.") and code.count(".") == 1 and owner and names.enclosing_class(scope) is owner):
+        elif not (
+            code.startswith("self.") and code.count(".") == 1 and owner and names.enclosing_class(scope) is owner
+        ):
             continue
         candidates[code] = node
     fitting = [code for code, node in candidates.items() if not made.isdisjoint(roots(names, node))]

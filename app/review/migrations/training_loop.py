@@ -43,7 +43,9 @@ def training_loop(facts: TrainingFacts) -> TrainingLoop:
     batch_loop = batches.pop()
     outer = inner[[loop for loop, _ in inner].index(batch_loop) + 1 :]
     if len(outer) > 1:
-        raise Refusal(outer[1][0].lineno, "a loop around the epoch loop: its position is not saved; start one run per pass")
+        raise Refusal(
+            outer[1][0].lineno, "a loop around the epoch loop: its position is not saved; start one run per pass"
+        )
     if not isinstance(batch_loop, ast.For):
         raise Refusal(batch_loop.lineno, "the batches are counted by while: its position cannot be saved; use for")
     _check_batches(facts, batch_loop)
@@ -66,7 +68,9 @@ def _loops_around(facts: TrainingFacts, node: ast.AST) -> tuple[list[tuple[Loop,
             if not calls:
                 break
             if len(calls) > 1:
-                raise Refusal(calls[1].lineno, f"{above.name} is called here and at line {calls[0].lineno}: call it once")
+                raise Refusal(
+                    calls[1].lineno, f"{above.name} is called here and at line {calls[0].lineno}: call it once"
+                )
             hops.append(Hop(above, calls[0]))
             above = calls[0]
         node = above
@@ -83,7 +87,11 @@ def _batch_loop(facts: TrainingFacts, found: tuple[list[tuple[Loop, int]], list[
 def _check_batches(facts: TrainingFacts, loop: ast.For) -> None:
     for node in ast.walk(loop.iter):
         if isinstance(node, ast.Call) and last_name(node.func) in WITHOUT_LENGTH:
-            raise Refusal(loop.lineno, f"the number of batches of {last_name(node.func)}() is not known: loop over the loader")
+            raise Refusal(
+                loop.lineno, f"the number of batches of {last_name(node.func)}() is not known: loop over the loader"
+            )
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and dotted_name(node.func) == "next":
-            raise Refusal(node.lineno, "batches are taken by next(): loop over the loader, so that its position is known")
+            raise Refusal(
+                node.lineno, "batches are taken by next(): loop over the loader, so that its position is known"
+            )
