@@ -187,7 +187,7 @@ def _resumable(text: str, name: str, every: int) -> str:
 
 def _torchrun(directory: Path, *options: str, path: str = ""):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options]
-    return run([*command, "train.py"], directory, PYTHONPATH=os.pathsep.join([path, *sys.path]))
+    return run([*command, "train.py"], directory, limit_s=600, PYTHONPATH=os.pathsep.join([path, *sys.path]))
 
 
 def _check_same(one: Path, other: Path) -> None:

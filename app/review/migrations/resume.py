@@ -23,7 +23,7 @@ ENGINES = {
     "lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
     "pytorch_lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
 }
-SHARDED = {"fully_shard", "FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
+SHARDED = {"FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
 OWN_RANDOM = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
 
 
@@ -38,8 +38,8 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     loop = training_loop(facts)
     _check_loaders(facts)
     uses_numpy = any(module.partition(".")[0] == "numpy" for module in _imported(facts))
-    helpers = HelperCode({TEMPLATE: {"numpy"} if uses_numpy else set()}, {}, _bound_names(facts))
-    made = Rewriting(facts, helpers)
+    tags = {tag for tag, is_set in (("numpy", uses_numpy), ("fsdp2", _is_sharded(facts))) if is_set}
+    made = Rewriting(facts, HelperCode({TEMPLATE: tags}, {}, _bound_names(facts)))
     checkpoint = _variable_name(facts)
     _create(made, loop, checkpoint)
     _pass_on(made, loop, checkpoint)
@@ -56,7 +56,7 @@ def _create(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
     """Insert the call that makes the checkpoint before the outermost loop."""
     outermost = loop.epochs or loop.batches
     parts = "".join(f", {name}={code}" for name, code in saved_parts(made.facts, outermost))
-    path = f"{Path(made.source.path).stem}_checkpoint.pt"
+    path = f"{Path(made.source.path).stem}_checkpoint" + ("" if _is_sharded(made.facts) else ".pt")
     made.insert_before(
         outermost, f'{checkpoint} = {made.helpers.name("Checkpoint")}("{path}", every={STEPS_BETWEEN}{parts})'
     )
@@ -157,7 +157,14 @@ def _check_before(facts: TrainingFacts) -> None:
             raise Refusal(call.lineno, f"{last_name(call.func)}: each rank has a part of the state only")
         if last_name(call.func) == "register_step_post_hook":
             raise Refusal(call.lineno, "it saves and resumes already")
+    if _is_sharded(facts) and len(facts.models) > 1:
+        raise Refusal(facts.models[1].lineno, "several models, of which one is sharded: save them by hand")
     _ = facts.backward
+
+
+def _is_sharded(facts: TrainingFacts) -> bool:
+    """Return whether the model is sharded by FSDP2."""
+    return any(last_name(call.func) == "fully_shard" for call in facts.calls)
 
 
 def _check_loaders(facts: TrainingFacts) -> None:
