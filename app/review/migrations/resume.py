@@ -1,10 +1,11 @@
 """``--to resume``: the run saves its whole state every few steps, and continues there when it is started again."""
 
 import ast
+from collections.abc import Collection
 from pathlib import Path
 
 from ...training_script.syntax import Function, call_argument, dotted_name, last_name
-from .carried_values import carried_values, reads
+from .carried_values import carried_values, reads, unsaved_values
 from .facts import Loop, TrainingFacts
 from .helper_code import HelperCode
 from .rewriting import Rewriting
@@ -45,7 +46,7 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     _pass_on(made, loop, checkpoint)
     _wrap_loops(made, loop, checkpoint)
     _save_values(made, loop, checkpoint)
-    _report(made)
+    _report(made, loop)
     return made.text(), made.reports
 
 
@@ -115,18 +116,11 @@ def _save_values(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
         if not loop.hops:
             at_batches = [*dict.fromkeys([*late, *inner])]
         elif late := [name for name in late if not (name.startswith("self.") and name in inner)]:
-            _refuse_same_names(loop, late, inner)
-            made.insert_before(leads, _restore(checkpoint, late))
+            made.insert_before(leads, _restore(checkpoint, late, of_epochs={_key(name) for name in inner}))
     if at_batches:
         made.insert_before(loop.batches, _restore(checkpoint, at_batches))
     given = ", ".join(f"{_key(name)}={name}" for name in inner)
     made.insert_after(loop.batches.body[-1], f"{checkpoint}.save({given})")
-
-
-def _refuse_same_names(loop: TrainingLoop, outer: list[str], inner: list[str]) -> None:
-    for name in outer:
-        if _key(name) in map(_key, inner):
-            raise Refusal(loop.batches.lineno, f"{name} is a variable of both functions of the loop: rename one")
 
 
 def _statement_in(made: Rewriting, node: ast.AST, loop: Loop) -> ast.stmt:
@@ -137,8 +131,10 @@ def _statement_in(made: Rewriting, node: ast.AST, loop: Loop) -> ast.stmt:
     return node
 
 
-def _restore(checkpoint: str, names: list[str]) -> str:
-    given = ", ".join(f"{_key(name)}={name}" for name in names)
+def _restore(checkpoint: str, names: list[str], of_epochs: Collection[str] = ()) -> str:
+    """Return the statement that restores variables; those of both functions of the loops get keys of their own."""
+    keys = (f"{_key(name)}_of_epochs" if _key(name) in of_epochs else _key(name) for name in names)
+    given = ", ".join(f"{key}={name}" for key, name in zip(keys, names, strict=True))
     return f"[{', '.join(names)}] = {checkpoint}.restore({given})"
 
 
@@ -185,8 +181,10 @@ def _calls_in(node: ast.AST) -> list[ast.Call]:
     return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
 
 
-def _report(made: Rewriting) -> None:
+def _report(made: Rewriting, loop: TrainingLoop) -> None:
     facts = made.facts
+    for meter in unsaved_values(facts, loop.epochs or loop.batches):
+        made.report(meter, f"what {ast.unparse(meter)} has collected is not saved: a resumed run begins it anew")
     for call in facts.calls:
         if facts.named(call) in OWN_RANDOM:
             made.report(call, "the state of these random numbers is not saved: a resumed run draws them from the start")
