@@ -79,6 +79,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             stored = self.env.get(f"{id(owner.key)}.{node.slice.value}")
             if stored is not None:
                 return stored
+            if isinstance(owner.obj, Record) and node.slice.value in owner.obj.fields:
+                return owner.obj.fields[node.slice.value]
         index = self.evaluate(node.slice)
         if is_mask(node.slice) or index.key.op == "compare":
             return self.selected(owner, node)
@@ -230,7 +232,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             return self.unknown(node, *names, *values)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
-        return Value(self.keys.make("mapping", *pairs), facts)
+        fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
+        return Value(self.keys.make("mapping", *pairs), facts, Record(fields))
 
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]

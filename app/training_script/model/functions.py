@@ -228,6 +228,7 @@ class FunctionEvaluator(BranchEvaluator):
 
     def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
         instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
+        self.shared.classes[instance.key] = cls
         cls.prepared = True
         if found := cls.find("__init__"):
             summary = self.whole.summary(

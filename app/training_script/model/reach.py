@@ -25,6 +25,7 @@ from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
 
+NEAR = 3  # calls
 ALL = (1 << len(RANKS)) - 1
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
@@ -54,7 +55,10 @@ class Condition(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """A fact and the way to it. ``calls``: outermost first. ``attempted``: an error there is caught and passed over."""
+    """A fact and the way to it. ``calls``: outermost first.
+
+    ``attempted``: an error there is passed over, or ranks take turns.
+    """
 
     fact: Noted | Event
     calls: tuple[Site, ...]
@@ -75,12 +79,21 @@ class Reach(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The facts of one start of the program, in order. ``distributed``: several ranks surely run it."""
+    """The facts of one start of the program, in order. ``evidence``: those that only several ranks reach."""
 
     function: FunctionRef | None
     reached: list[Reach]
-    distributed: bool
+    evidence: list[Reach]
     keys: Keys
+
+    @property
+    def distributed(self) -> bool:
+        """Several ranks surely run it."""
+        return bool(self.evidence)
+
+    def is_of_several(self, reach: Reach) -> bool:
+        """Return whether several ranks run it where a fact is reached."""
+        return any(together(each, reach) for each in self.evidence)
 
     def of(self, *names: str) -> Iterator[tuple[Reach, Noted]]:
         """Yield the noted calls with one of these names."""
@@ -155,9 +168,10 @@ class _Reader:
     def run(self, root: Root) -> Run:
         way = _Way(self, root.items)
         facts = way.facts
-        distributed = any(each.several and _shows_ranks(each.fact) for each in facts)
-        distributed = distributed and not any(_is_single(each.fact) for each in facts)
-        return Run(root.function, facts, distributed, self.keys)
+        evidence = [each for each in facts if each.several and _shows_ranks(each)]
+        if any(_is_single(each.fact) for each in facts):
+            evidence = []
+        return Run(root.function, facts, evidence, self.keys)
 
     def function(self, summary: Summary) -> _Found:
         found = self._known.get(id(summary))
@@ -306,10 +320,11 @@ def _is_single(fact: Noted | Event) -> bool:
     return size is not None and size.key.is_constant and size.key.value == 1
 
 
-def _shows_ranks(fact: Noted | Event) -> bool:
-    if isinstance(fact, Noted):
-        return fact.name in SET_UP
-    return not fact.implied or fact.kind.endswith(WRAPPED)
+def _shows_ranks(reach: Reach) -> bool:
+    if isinstance(reach.fact, Noted):
+        return reach.fact.name in SET_UP
+    # A helper several calls away may be for one process as well.
+    return len(reach.calls) <= NEAR and (not reach.fact.implied or reach.fact.kind.endswith(WRAPPED))
 
 
 def _is_of_ranks(test: Key) -> bool:
