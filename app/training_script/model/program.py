@@ -6,6 +6,7 @@ at the current directory. Files of installed libraries are not read.
 
 import ast
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import UserError
@@ -31,9 +32,10 @@ def concerns_ranks(text: str) -> bool:
 
 
 class Program:
-    """The modules of a program, read when they are imported."""
+    """The modules of a program, read when they are imported. ``tree``: gives those that are known already."""
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, script: Path, tree: Callable[[str], ast.Module | None] | None = None) -> None:
+        self._known_tree = tree
         self._roots = _roots(script.absolute().parent)
         self._roots_of: dict[str, list[Path]] = {}
         self._imported: dict[tuple[str, str], Module | None] = {}
@@ -64,9 +66,14 @@ class Program:
         place = folder.joinpath(*name.split(".")) if name else folder
         return (self._read(place.with_name(f"{place.name}.py")) if name else None) or self._read(place / "__init__.py")
 
+    def given(self, path: str) -> Module | None:
+        """Return the module of a path."""
+        return self._read(Path(path))
+
     def _read(self, path: Path) -> Module | None:
         if path not in self._modules:
-            tree = TREES.tree(path) if self._left else None
+            tree = self._known_tree(str(path)) if self._known_tree else None
+            tree = tree or (TREES.tree(path) if self._left else None)
             self._left -= tree is not None
             self._modules[path] = Module(str(path), tree) if tree else None
         return self._modules[path]
