@@ -9,6 +9,7 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
+from .expressions import is_inner
 from .items import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
@@ -249,7 +250,8 @@ class BranchEvaluator(StatementEvaluator):
         key = self.keys.make(op, name, *site[:2], spread=spread & 2)
         if spread & 1:
             key = self.keys.make("changing", name, *site[:2], value.key, after.key)
-        return Value(key, value.facts | after.facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+        facts = after.facts if is_inner(after, value) else value.facts | after.facts
+        return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
 
 
 def asks_for_several(test: Key) -> bool:

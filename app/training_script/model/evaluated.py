@@ -1,6 +1,7 @@
 """One evaluation of a script, which the comparison of ranks and the facts of the rules share."""
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,11 +29,20 @@ class Evaluated:
     ``complete``: the steps that are allowed were enough.
     """
 
-    def __init__(self, tree: ast.Module, path: Path, text: str) -> None:
-        self.budget = Budget(MOST_STEPS)
+    def __init__(
+        self,
+        tree: ast.Module,
+        path: Path,
+        text: str,
+        *,
+        most_steps: int = MOST_STEPS,
+        changed: "Mapping[Path, ast.Module] | None" = None,
+    ) -> None:
+        """Take the trees of ``changed`` modules instead of their files."""
+        self.budget = Budget(most_steps)
         self.roots: list[Root] = []
         self.complete = True
-        self._whole = Evaluation(Program(path), "seed(" in text, self.budget)
+        self._whole = Evaluation(Program(path, changed.get if changed else None), "seed(" in text, self.budget)
         self.keys = self._whole.keys
         if not concerns_ranks(text):
             return

@@ -28,6 +28,11 @@ def is_mask(index: ast.expr) -> bool:
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
 
 
+def is_inner(value: Value, wrapper: Value) -> bool:
+    """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
+    return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
+
+
 class ExpressionEvaluator(LibraryEvaluator):
     """Evaluation of the expressions in one function."""
 
@@ -202,7 +207,10 @@ class ExpressionEvaluator(LibraryEvaluator):
             fields = {name: self.joined(test, then.obj.fields[name], other.obj.fields[name]) for name in both}
             return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
         obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
-        return Value(self.keys.either(test, then.key, other.key), then.facts | other.facts, obj)
+        key = self.keys.either(test, then.key, other.key)
+        if is_inner(then, other):
+            return Value(key, then.facts, obj)
+        return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)
 
     def _NamedExpr(self, node: ast.NamedExpr) -> Value:
         value = self.named(node.target.id, self.evaluate(node.value))

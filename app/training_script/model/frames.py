@@ -104,7 +104,9 @@ class StackEvaluation:
     def _module(self, path: str) -> Module:
         if path not in self._modules:
             if self._whole is None:
-                self._whole = Evaluation(Program(Path(path or "script.py"), self._tree), False, Budget(MOST_STEPS))
+                self._whole = Evaluation(
+                    Program(Path(path), lambda known: self._tree(str(known))), False, Budget(MOST_STEPS)
+                )
             module = self._whole.program.given(path) or Module(path, ast.Module([], []))
             self._modules[path] = module
             self._whole.budget = Budget(MOST_STEPS)

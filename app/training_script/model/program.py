@@ -32,11 +32,12 @@ def concerns_ranks(text: str) -> bool:
 
 
 class Program:
-    """The modules of a program, read when they are imported. ``tree``: gives those that are known already."""
+    """The modules of a program, read when they are imported."""
 
-    def __init__(self, script: Path, tree: Callable[[str], ast.Module | None] | None = None) -> None:
-        self._known_tree = tree
-        self._roots = _roots(script.absolute().parent)
+    def __init__(self, script: Path, known: "Callable[[Path], ast.Module | None] | None" = None) -> None:
+        """``known`` gives the trees of modules that are not read from their files."""
+        self._known = known
+        self._roots = project_roots(script.absolute().parent)
         self._roots_of: dict[str, list[Path]] = {}
         self._imported: dict[tuple[str, str], Module | None] = {}
         self._modules: dict[Path, Module | None] = {}
@@ -72,7 +73,7 @@ class Program:
 
     def _read(self, path: Path) -> Module | None:
         if path not in self._modules:
-            tree = self._known_tree(str(path)) if self._known_tree else None
+            tree = self._known(path) if self._known else None
             tree = tree or (TREES.tree(path) if self._left else None)
             self._left -= tree is not None
             self._modules[path] = Module(str(path), tree) if tree else None
@@ -123,7 +124,7 @@ def _parsed(path: Path) -> ast.Module | None:
         return None
 
 
-def _roots(folder: Path) -> list[Path]:
+def project_roots(folder: Path) -> list[Path]:
     """Return the directories whose modules a script in ``folder`` may import: its own, and those of its project."""
     above = [folder, *folder.parents][:MOST_ABOVE]
     here = Path.cwd()
