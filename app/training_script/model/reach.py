@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
-from .items import Attempt, Branch, Called, Item, Leave, Noted, Rounds, Summary
+from .items import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
@@ -56,7 +56,7 @@ class Condition(NamedTuple):
 class Reach(NamedTuple):
     """A fact and the way to it. ``calls``: outermost first. ``attempted``: an error there is caught and passed over."""
 
-    fact: Noted | Event
+    fact: Noted | Event | Read
     calls: tuple[Site, ...]
     ranks: int
     unsure: bool
@@ -66,7 +66,7 @@ class Reach(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.fact.name if isinstance(self.fact, Noted) else self.fact.kind
+        return self.fact.kind if isinstance(self.fact, Event) else self.fact.name
 
     @property
     def several(self) -> bool:
@@ -222,7 +222,7 @@ class _Way:
                 return 0
             self.reader.spend()
             match item:
-                case Event() | Noted():
+                case Event() | Noted() | Read():
                     self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._attempted))
                 case Branch():
                     ranks = self._branch(item, ranks)
@@ -297,8 +297,8 @@ class _Way:
             self.facts.append(reach)
 
 
-def _shows_ranks(fact: Noted | Event) -> bool:
-    if isinstance(fact, Noted):
+def _shows_ranks(fact: Noted | Event | Read) -> bool:
+    if not isinstance(fact, Event):
         return fact.name in SET_UP
     return not fact.implied or fact.kind.endswith(WRAPPED)
 
