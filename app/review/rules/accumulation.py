@@ -30,15 +30,13 @@ def check_missing(script: Script, run: Run) -> Iterator[Violation]:
     if SYNC_CONTROL.search(script.source.text):
         return
     steps = list(_steps(run))
-    for reach in run.reached:
+    for place, reach in enumerate(run.reached):
         if not isinstance(reach.fact, Event) or reach.fact.kind != BACKWARD or not reach.loops:
             continue
-        for step in steps:
-            extra = [each for each in step.conditions if each not in reach.conditions]
-            if step.loops == reach.loops and any(_is_cycle(each.test) for each in extra):
-                message = "each of these rounds reduces the gradients over all ranks, and only the last one uses them"
-                yield from violation_at(script, reach, message, 0.7)
-                break
+        step = next((each for each in run.reached[place:] if each in steps and each.loops == reach.loops), None)
+        if step and any(_is_cycle(each.test) for each in step.conditions if each not in reach.conditions):
+            message = "each of these rounds reduces the gradients over all ranks, and only the last one uses them"
+            yield from violation_at(script, reach, message, 0.7)
 
 
 def check_predicate(script: Script, run: Run) -> Iterator[Violation]:

@@ -478,6 +478,19 @@ SILENT: dict[str, tuple[str, str, str]] = {
                 print(number)
         """,
     ),
+    "regularisation in some rounds": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            optimizer.step()
+            if number % 16 == 0:
+                model(x).square().sum().backward()
+                optimizer.step()
+        """,
+    ),
     "the condition of the step": ("DW213", START, ACCUMULATED.replace("if number %", "if (number + 1) %")),
     "also at the end of the data": (
         "DW213",
