@@ -12,11 +12,11 @@ import msgspec
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
 from ..training_script.name_resolution import Names
-from ..training_script.rank_expressions import RankValues
 from ..training_script.source import ScriptSource
 from .types import RelatedPlace
 
 if TYPE_CHECKING:
+    from ..training_script.model.comparison import Divergence
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
     from ..training_script.model.items import Branch
@@ -28,7 +28,7 @@ TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE
 
 
 class Script:
-    """One parsed file with its names and ranks. The model of the program is loaded when needed."""
+    """One parsed file with its names. The model of the program is loaded when needed."""
 
     def __init__(self, text: str, path: str) -> None:
         """Parse ``text``.
@@ -38,7 +38,6 @@ class Script:
         """
         self.source = ScriptSource(text, path)
         self.names = Names(self.source)
-        self.ranks = RankValues(self.names)
 
     @property
     def is_test(self) -> bool:
@@ -58,6 +57,13 @@ class Script:
         from ..training_script.model.evaluated import Evaluated
 
         return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+
+    @cached_property
+    def divergences_in_use(self) -> "list[Divergence]":
+        """The places where the ranks part that only the scripts that use this module show."""
+        from ..training_script.model.users import divergences_in_use
+
+        return divergences_in_use(self.evaluated, self.source.tree, Path(self.source.path), self.source.text)
 
     @cached_property
     def branches(self) -> "dict[Site, Branch]":

@@ -1,22 +1,19 @@
 """Evaluate conditions on the rank: does a condition depend on the rank, and what is it on rank r of n?
 
 Conditions are read from the text, nothing is executed. The answer is true, false or unknown (``UnknownValue``): a
-condition may depend on more than the rank. ``evaluate_condition`` and ``depends_on_rank`` serve both triage and review;
-``RankConditions`` adds what review needs to compare ranks: an assumed job, and a value for each unknown part.
+condition may depend on more than the rank. Triage asks here about the frames of a stack.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from collections.abc import Callable
 from typing import Any
 
-from .rank_expressions import RankContext, RankScope, RankValues
+from .rank_expressions import RankContext, RankScope
 from .rank_names import first_process, is_distributed_flag, is_last, world_size
 
 PLAIN = ("int", "bool", "str", "len", "min", "max", "range", "set", "frozenset", "list", "tuple")
 LARGEST = 1 << 40  # no number in a rank test is larger; a hostile one would take for ever
 DEPTH = 12  # how far aliases are followed; a name assigned from itself ends there
-MOST_UNKNOWN = 8
 
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: lambda a, b: a == b,
@@ -30,7 +27,6 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-NEGATED: dict[type[ast.cmpop], ast.cmpop] = {ast.NotEq: ast.Eq(), ast.IsNot: ast.Is(), ast.NotIn: ast.In()}
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
@@ -45,12 +41,6 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 class UnknownValue(Exception):
     """The text does not determine the value."""
-
-
-# The job that review assumes: four ranks on two nodes.
-WORLD, PER_NODE = 4, 2
-RANKS = range(WORLD)
-CONTEXTS = [RankContext(rank, rank % PER_NODE, WORLD, PER_NODE) for rank in RANKS]
 
 
 def evaluate_condition(test: ast.expr, context: RankContext, scope: RankScope) -> bool | None:
@@ -293,65 +283,3 @@ def _all_or_any(values: list[ast.expr], every: bool, context: RankContext, scope
     if unknown:
         raise UnknownValue
     return every
-
-
-class RankConditions:
-    """The conditions on the rank in one file, compared between the ranks of an assumed job.
-
-    What is not a rank is an unknown part: the same on every rank, so that both of its values are tried.
-    """
-
-    def __init__(self, ranks: RankValues) -> None:
-        self.ranks = ranks
-
-    def depends(self, test: ast.expr) -> bool:
-        """Return whether a rank decides in ``test``, itself or through a name that refers to it."""
-        try:
-            return depends_on_rank(test, self.ranks)
-        except RecursionError:  # names that are defined by hundreds of further names
-            return False
-
-    def truth(self, test: ast.expr, rank: int, unknown: "UnknownParts", depth: int = 8) -> bool:
-        """Return the value of ``test`` on ``rank``, the unknown parts taken from ``unknown``."""
-        match test:
-            case ast.BoolOp(op=op, values=values):
-                parts = [self.truth(value, rank, unknown, depth) for value in values]
-                return all(parts) if isinstance(op, ast.And) else any(parts)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not self.truth(operand, rank, unknown, depth)
-            case ast.IfExp(test=condition, body=body, orelse=orelse):
-                taken = body if self.truth(condition, rank, unknown, depth) else orelse
-                return self.truth(taken, rank, unknown, depth)
-            case ast.NamedExpr(value=inner) | ast.Call(func=ast.Name(id="bool"), args=[inner]):
-                return self.truth(inner, rank, unknown, depth)
-        value = evaluate_condition(test, CONTEXTS[rank], self.ranks)
-        if value is not None:
-            return value
-        known = self.ranks.definition(test)
-        if known and depth and self.depends(known[0]):
-            return self.truth(known[0], rank, unknown, depth - 1)
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in NEGATED:
-            return not unknown.value(ast.Compare(test.left, [NEGATED[type(test.ops[0])]], test.comparators))
-        return unknown.value(test)
-
-
-class UnknownParts:
-    """The unknown parts of conditions, each with a value to try; a part met for the first time is noted."""
-
-    def __init__(self, values: Mapping[str, bool]) -> None:
-        self.values = values
-        self.met: set[str] = set()
-
-    def value(self, test: ast.expr) -> bool:
-        """Return the value to try for ``test``."""
-        key = ast.unparse(test)
-        self.met.add(key)
-        return self.values.get(key, True)
-
-
-def truth_assignments(parts: set[str]) -> Iterator[dict[str, bool]]:
-    """Yield every combination of values of the unknown parts, all true first; nothing if there are too many."""
-    ordered = sorted(parts)
-    if len(ordered) <= MOST_UNKNOWN:
-        for values in product((True, False), repeat=len(ordered)):
-            yield dict(zip(ordered, values, strict=True))

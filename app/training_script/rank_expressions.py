@@ -1,16 +1,15 @@
 """Recognise the expressions of a script that are this process's rank, and of which kind.
 
-``read_rank`` holds the rules. It asks a ``RankScope`` for the meaning of names: ``RankValues`` answers for a whole file
-(everything ever bound to a name), ``FrameScope`` for one stack frame (with the arguments its caller passed).
+``read_rank`` holds the rules. It asks a ``RankScope`` for the meaning of names: ``FrameScope`` answers for one stack
+frame, with the arguments that its caller passed.
 """
 
 import ast
 from typing import Any, NamedTuple, Protocol
 
 from ..launchers.rank_variables import RANK_SCOPES
-from .name_resolution import MOST_BINDINGS, Names
 from .rank_names import DEVICE_COUNT, NOT_OWN_RANK, RankKind, getter_kind, rank_kind
-from .syntax import FUNCTIONS, as_expression, call_argument, dotted_name, last_name
+from .syntax import call_argument, dotted_name, last_name
 
 
 class RankValue(NamedTuple):
@@ -25,7 +24,6 @@ class RankValue(NamedTuple):
     variable: str = ""
 
 
-MUTABLE = (ast.List, ast.Set, ast.Dict)
 MOST_STEPS = 2000  # of one question: names that are defined by each other are tried in every order
 MOST_DEPTH = 60  # names that are defined by further names
 IN_PROGRESS = RankValue("group", False, "in progress")  # a name that is defined by itself (rank = int(rank))
@@ -231,93 +229,6 @@ class RankCache:
             found = None if found is IN_PROGRESS else found
             self._ranks[expr] = found
         return found
-
-
-class RankValues:
-    """The ranks of one file. A name is a rank if everything bound to it is, constants left aside."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
-        self.known_values: dict[tuple[ast.AST, RankContext, int], Any] = {}
-        self._cache = RankCache()
-
-    def rank(self, expr: ast.AST) -> RankValue | None:
-        """Return the rank that ``expr`` is, or None."""
-        return self._cache.rank(expr, self)
-
-    def qualified(self, expr: ast.expr) -> str:
-        """Return the full dotted name of ``expr`` by the imports, or an empty string."""
-        return self.names.qualified(expr)
-
-    def definitions(self, expr: ast.AST) -> list[tuple[ast.expr, RankScope]]:
-        """Return what a name is assigned, or a function of the file returns."""
-        if isinstance(expr, ast.Call):
-            function = self.names.function(expr)
-            returned = self.names.returned_values(function) if function and function.name != "__init__" else []
-            return [(value, self) for value in returned]
-        if not isinstance(expr, (ast.Name, ast.Attribute)):
-            return []
-        bindings = self.names.bindings(expr)
-        if len(bindings) > MOST_BINDINGS:
-            return []
-        return [(b.value, self) for b in bindings if b.value and b.kind == "assign" and b.place is None]
-
-    def definition(self, expr: ast.AST) -> tuple[ast.expr, RankScope] | None:
-        """Return the one expression behind a flag or a small function, constants left aside, or None."""
-        if isinstance(expr, (ast.Name, ast.Attribute)):
-            bindings = self.names.bindings(expr)
-            if len(bindings) > MOST_BINDINGS or any(b.kind != "assign" for b in bindings):
-                return None
-            only = bindings[0].value if len(bindings) == 1 and isinstance(expr, ast.Name) else None
-            if isinstance(only, ast.Constant):
-                return (only, self) if type(only.value) is int else None
-        found = [value for value, _ in self.definitions(expr) if not is_constant_default(value)]
-        if any(isinstance(value, MUTABLE) for value in found):
-            return None  # it may hold something else by then
-        if len(found) == 1:
-            return found[0], self
-        function = self.names.function(expr) if isinstance(expr, ast.Call) and len(found) > 1 else None
-        value = as_expression(function.body) if function else None
-        return (value, self) if value else None
-
-    def named_rank(self, expr: ast.Name | ast.Attribute) -> RankValue | None:
-        """Return the rank that a name or attribute is bound to, or None."""
-        name = expr.id if isinstance(expr, ast.Name) else expr.attr
-        if isinstance(expr, ast.Attribute) and name in ("process_index", "local_process_index"):
-            made = [ast.unparse(leaf) for leaf in self.names.origins(expr.value)]
-            sure = all("Accelerator(" in text or "PartialState(" in text or "accelerator" in text for text in made)
-            return RankValue("local" if name.startswith("local") else "global", sure)
-        bindings = self.names.bindings(expr)
-        if not bindings or len(bindings) > MOST_BINDINGS:
-            return rank_by_name(name)
-        found: list[RankValue | None] = []
-        for binding in bindings:
-            if binding.kind == "param":
-                found.append(self._parameter(binding.at))
-            elif binding.kind == "import":
-                found.append(rank_by_name(name))
-            elif binding.value is None:
-                return None
-            elif binding.place is not None:
-                leaves = [leaf for leaf in self.names.origins(expr) if not isinstance(leaf, ast.Constant)]
-                inner = [self.rank(leaf) for leaf in leaves if leaf is not expr and not isinstance(leaf, ast.Name)]
-                found.append(agreed_rank(inner) if inner and all(inner) else rank_by_name(name))
-            elif not is_constant_default(binding.value):
-                found.append(rank_of_binding(name, binding.value, self))
-        return settled_rank(agreed_rank(found), name)
-
-    def _parameter(self, at: ast.AST) -> RankValue | None:
-        assert isinstance(at, ast.arg)
-        function = self.names.source.parents[self.names.source.parents[at]]
-        if not isinstance(function, FUNCTIONS):
-            return None
-        positional = [*function.args.posonlyargs, *function.args.args]
-        if function in self.names.spawned and positional and positional[0] is at:
-            return RankValue("local", True)
-        given = [values[at.arg] for _, values in self.names.arguments.get(function, []) if at.arg in values]
-        given = [value for value in given if not is_constant_default(value)]
-        return agreed_rank([self.rank(value) for value in given]) if given else rank_by_name(at.arg)
 
 
 def settled_rank(found: RankValue | None, name: str) -> RankValue | None:

@@ -4,13 +4,14 @@ The assumed job has four ranks on two nodes. ``None`` means unknown: the conditi
 """
 
 import ast
+from pathlib import Path
 
 import pytest
 from ddpwizard.app.training_script.frame_scope import FrameScope
-from ddpwizard.app.training_script.name_resolution import Names
-from ddpwizard.app.training_script.rank_conditions import CONTEXTS, depends_on_rank, evaluate_condition
-from ddpwizard.app.training_script.rank_expressions import RankScope, RankValues
-from ddpwizard.app.training_script.source import ScriptSource
+from ddpwizard.app.training_script.model.evaluated import Evaluated
+from ddpwizard.app.training_script.model.keys import BY_RANK, RANKS, TOUCHED
+from ddpwizard.app.training_script.rank_conditions import depends_on_rank, evaluate_condition
+from ddpwizard.app.training_script.rank_expressions import RankContext
 
 IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\nimport horovod.torch as hvd\n"
 FIRST = [True, False, False, False]
@@ -156,28 +157,34 @@ INDEPENDENT = [
 ]
 
 
-def parse(setting: str, test: str) -> list[tuple[ast.expr, RankScope]]:
-    """Return the condition in the scope of a file, as review reads it, and of a frame, as triage does."""
-    source = ScriptSource(
-        f"{IMPORTS}def main(loader):\n    {setting or 'pass'}\n    if {test}:\n        pass\n", "t.py"
-    )
-    function = source.tree.body[-1]
+def parse(setting: str, test: str) -> tuple[str, ast.Module, ast.FunctionDef, ast.expr]:
+    """Return a script with the condition: its text, its tree, the function and the condition."""
+    text = f"{IMPORTS}def main(loader):\n    {setting or 'pass'}\n    if {test}:\n        pass\n"
+    tree = ast.parse(text)
+    function = tree.body[-1]
     assert isinstance(function, ast.FunctionDef)
     branch = function.body[-1]
     assert isinstance(branch, ast.If)
-    return [(branch.test, RankValues(Names(source))), (branch.test, FrameScope(source.tree, function))]
+    return text, tree, function, branch.test
 
 
 @pytest.mark.parametrize(("setting", "test", "expected"), TABLE)
-def test_review_and_triage_agree_on_conditions_that_depend_on_the_rank(
-    setting: str, test: str, expected: list[bool | None]
-) -> None:
-    for expr, scope in parse(setting, test):
-        assert [evaluate_condition(expr, context, scope) for context in CONTEXTS] == expected, type(scope)
-        assert depends_on_rank(expr, scope) is ("RANK" in test or expected != EVERY), type(scope)
+def test_conditions_that_depend_on_the_rank(setting: str, test: str, expected: list[bool | None]) -> None:
+    text, tree, function, expr = parse(setting, test)
+    evaluated = Evaluated(tree, Path("t.py"), text)
+    value = evaluated.value(expr)
+    assert value
+    seen = [evaluated.keys.specialise(value, rank) for rank in RANKS]
+    assert [bool(each.value) if each.is_constant else None for each in seen] == expected
+    assert bool(value.spread & BY_RANK) is (expected not in (EVERY, NONE))
+    scope = FrameScope(tree, function)
+    contexts = [RankContext(rank.rank, rank.local, rank.world_size, rank.local_world_size) for rank in RANKS]
+    assert [evaluate_condition(expr, context, scope) for context in contexts] == expected
 
 
 @pytest.mark.parametrize(("setting", "test"), INDEPENDENT)
-def test_review_and_triage_agree_on_conditions_that_do_not_depend_on_the_rank(setting: str, test: str) -> None:
-    for expr, scope in parse(setting, test):
-        assert not depends_on_rank(expr, scope), type(scope)
+def test_conditions_that_do_not_depend_on_the_rank(setting: str, test: str) -> None:
+    text, tree, function, expr = parse(setting, test)
+    value = Evaluated(tree, Path("t.py"), text).value(expr)
+    assert value is None or not value.spread & (BY_RANK | TOUCHED)
+    assert not depends_on_rank(expr, FrameScope(tree, function))

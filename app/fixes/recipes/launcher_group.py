@@ -1,10 +1,11 @@
 """``launcher-group``: ``init_process_group`` takes rank, world size and address from the launcher."""
 
 import ast
+from pathlib import Path
 
 from ...training_script.edits import Edit
-from ...training_script.name_resolution import Names
-from ...training_script.rank_expressions import RankValues
+from ...training_script.model.evaluated import Evaluated
+from ...training_script.model.keys import rank_in
 from ..facts import CaseFacts
 from ..types import FilePatch, Place
 from ..user_code import UserFile
@@ -19,22 +20,24 @@ def launcher_group(facts: CaseFacts) -> RecipeResult:
     patches: list[FilePatch] = []
     places: list[Place] = []
     for file in facts.files:
-        calls = [call for call in file.calls(["init_process_group"]) if _is_by_hand(file, call)]
+        evaluated = Evaluated(file.source.tree, Path(file.path), file.text)
+        calls = [call for call in file.calls(["init_process_group"]) if _is_by_hand(evaluated, call)]
         places += [place_of(file, call) for call in calls]
         if edits := [_with_env(file, call) for call in calls]:
             patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)
 
 
-def _is_by_hand(file: UserFile, call: ast.Call) -> bool:
+def _is_by_hand(evaluated: Evaluated, call: ast.Call) -> bool:
     """Return whether a call names what only holds for one start or one node, all of it by keyword."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if None in given or len(call.args) > 1:
         return False
     method = ast.unparse(given["init_method"]) if "init_method" in given else ""
-    rank = RankValues(Names(file.source)).rank(given["rank"]) if "rank" in given else None
+    value = evaluated.value(given["rank"]) if "rank" in given else None
+    rank = rank_in(value) if value else None
     size = ast.unparse(given["world_size"]) if "world_size" in given else ""
-    return "file://" in method or (rank is not None and rank.kind == "local") or "device_count" in size
+    return "file://" in method or (rank is not None and rank.args[0] in ("local", "spawned")) or "device_count" in size
 
 
 def _with_env(file: UserFile, call: ast.Call) -> Edit:

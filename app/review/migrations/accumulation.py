@@ -11,7 +11,12 @@ def accumulate_unreduced(made: Rewriting) -> None:
     facts = made.facts
     step = next(iter(facts.optimizer_steps.values()), None)
     loop = facts.batch_loop
-    if step is None or step not in {*ast.walk(loop)}:
+    if step is None:
+        return
+    if step not in facts.in_training:
+        _accumulate_in_own_loop(made, loop)
+        return
+    if step not in {*ast.walk(loop)}:
         return
     guard = _condition_around(made, made.source.statement_of(step), loop)
     if guard is None:
@@ -20,16 +25,23 @@ def accumulate_unreduced(made: Rewriting) -> None:
     if not block or not _known_at_start(made, guard.test, loop, block[0]):
         made.report(guard, "gradients are reduced in every backward pass: put those before the last under no_sync()")
         return
-    model = next(
-        (
-            made.source.code(node.func)
-            for stmt in block
-            for node in ast.walk(stmt)
-            if isinstance(node, ast.Call) and is_model_call(facts, node)
-        ),
-        "",
-    )
-    test = made.source.one_line(guard.test)
+    _reduce_only_if(made, made.source.one_line(guard.test), block)
+
+
+def _accumulate_in_own_loop(made: Rewriting, loop: ast.stmt) -> None:
+    """Reduce the gradients in the last iteration of a loop over the micro-batches of one step."""
+    match loop:
+        case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[count])):
+            block = _forward_to_backward(made, loop.body)
+            if block:
+                _reduce_only_if(made, f"{name} == {made.source.one_line(count)} - 1", block)
+        case _:
+            pass
+
+
+def _reduce_only_if(made: Rewriting, test: str, block: list[ast.stmt]) -> None:
+    calls = (node for stmt in block for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    model = next(made.source.code(call.func) for call in calls if is_model_call(made.facts, call))
     null = f"{made.helpers.name('contextlib')}.nullcontext()"
     made.insert_before(block[0], f"with {null} if {test} else {model}.no_sync():")
     made.indent(block)

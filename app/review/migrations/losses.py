@@ -9,10 +9,16 @@ from .facts import TrainingFacts
 SCALES = {"scale", "item", "detach", "float", "cpu", "clone", "double", "squeeze"}
 
 
-def loss_names(facts: TrainingFacts) -> set[str]:
-    """Return the names that ``backward`` is called on."""
+def is_loss(facts: TrainingFacts, name: ast.Name) -> bool:
+    """Return whether a name is one that ``backward`` is called on."""
+    bound = {binding.at for binding in facts.names.bindings(name)}
     receivers = (node for call in facts.backwards for node in ast.walk(_receiver(call)))
-    return {node.id for node in receivers if isinstance(node, ast.Name)} - {*facts.names.classes}
+    return any(
+        isinstance(node, ast.Name)
+        and node.id == name.id
+        and not bound.isdisjoint(binding.at for binding in facts.names.bindings(node))
+        for node in receivers
+    )
 
 
 def loss_sources(facts: TrainingFacts) -> list[ast.Call]:

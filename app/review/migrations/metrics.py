@@ -4,7 +4,7 @@ import ast
 from typing import Literal
 
 from ...training_script.syntax import dotted_name
-from .losses import is_model_call, loss_names
+from .losses import is_loss, is_model_call, loss_sources
 from .rewriting import Rewriting
 
 Kind = Literal["mean", "sum", "unknown"]
@@ -25,9 +25,8 @@ def reduce_logged_values(made: Rewriting) -> None:
                     _reduce(made, value)
             case ast.Call(func=ast.Name(id="float"), args=[value]) if _of_training(made, node, value):
                 _reduce(made, value)
-            case ast.Name(id=name) if name in loss_names(facts) and _is_printed(made, node):
-                if _of_training(made, node, node):
-                    _reduce(made, node)
+            case ast.Name() if is_loss(facts, node) and _is_printed(made, node):
+                _reduce(made, node)
             case ast.Call() | ast.Subscript() if node in facts.in_training and _is_batch_size(made, node):
                 if _is_counted(made, node):
                     made.surround(node, "", f" * {made.helpers.name('dist')}.get_world_size()")
@@ -87,12 +86,15 @@ def kind_of(made: Rewriting, value: ast.AST, depth: int = MOST_NAMES) -> Kind:
                 kind_of(made, each, depth - 1) for each in (left, right) if not isinstance(each, ast.Constant)
             }
             return kinds.pop() if len(kinds) == 1 else "unknown"
-        case ast.Name(id=name) if name in loss_names(facts):
+        case ast.Name() if is_loss(facts, value):
             return "mean"
         case ast.Name():
             return _kind_of_name(made, value, depth)
-        case ast.Call() if value in _loss_calls(made):
+        case ast.Call() if value in loss_sources(facts):
             return "mean"
+        case ast.Call() if (leaves := facts.names.origins(value)) != [value]:
+            kinds = {kind_of(made, leaf, depth - 1) for leaf in leaves}
+            return kinds.pop() if len(kinds) == 1 else "unknown"
     return "unknown"
 
 
@@ -106,12 +108,6 @@ def _kind_of_name(made: Rewriting, name: ast.Name, depth: int) -> Kind:
         elif not isinstance(given, ast.Constant):
             kinds.add(kind_of(made, given, depth - 1))
     return kinds.pop() if len(kinds) == 1 else "unknown"
-
-
-def _loss_calls(made: Rewriting) -> list[ast.Call]:
-    from .losses import loss_sources
-
-    return loss_sources(made.facts)
 
 
 def _is_batch_size(made: Rewriting, node: ast.AST) -> bool:

@@ -19,6 +19,8 @@ def unwrap_attributes(made: Rewriting) -> None:
     for node in made.facts.nodes:
         if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
             continue
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "module":
+            continue
         if not dotted_name(node.value) or not made.facts.is_model(node.value) or not _runs_after_wrap(made, node):
             continue
         if node.attr == "forward":

@@ -25,6 +25,13 @@ def write_on_one_rank(made: Rewriting) -> None:
             _guard(made, call)
 
 
+def load_to_host(made: Rewriting) -> None:
+    """Let ``torch.load`` put tensors on the host: else every rank puts those that rank 0 saved on rank 0's GPU."""
+    for call in made.facts.calls:
+        if made.facts.named(call) == "torch.load" and call_argument(call, "map_location", 1) is None:
+            made.add_argument(call, 'map_location="cpu"')
+
+
 def _save_once(made: Rewriting, call: ast.Call) -> None:
     if len(call.args) == 2 and not call.keywords:
         made.replace(call.func, made.helpers.name("save_once"))

@@ -32,12 +32,22 @@ def _roots(names: Names, expr: ast.expr, inner: Callable[[ast.AST], ast.expr | N
             continue
         seen.add(at)
         for leaf in names.origins(at):
+            pending += _in_instance(names, leaf)
             below = inner(leaf)
             if below is not None:
                 pending.append(below)
             else:
                 found.add(leaf)
     return found
+
+
+def _in_instance(names: Names, leaf: ast.AST) -> list[ast.expr]:
+    """Return what the methods of a class bind to ``self.model``, for ``trainer.model`` of an object of the class."""
+    if not (isinstance(leaf, ast.Attribute) and isinstance(leaf.value, ast.Name)):
+        return []
+    owners = (names.class_of(made) for made in names.origins(leaf.value))
+    bindings = (each for owner in owners if owner for each in names.attributes.get((owner, f"self.{leaf.attr}"), []))
+    return [binding.value for binding in bindings if binding.value is not None]
 
 
 def _inner_model(leaf: ast.AST) -> ast.expr | None:
@@ -56,6 +66,13 @@ def _inner_loader(leaf: ast.AST) -> ast.expr | None:
         case ast.Call(args=[first, *_]) if last_name(leaf.func) in AROUND_LOADER:
             return first
     return None
+
+
+def without_iterators(expr: ast.expr) -> ast.expr:
+    """Return ``loader`` of ``enumerate(tqdm(loader))``."""
+    while (inner := _inner_loader(expr)) is not None:
+        expr = inner
+    return expr
 
 
 def is_same(names: Names, expr: ast.expr, made: set[ast.AST]) -> bool:

@@ -55,14 +55,14 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _experiments(script: Script, run: Run) -> Iterator[Violation]:
-    started = list(run.of("wandb.init"))
-    for reach, fact in started:
+    for reach, fact in run.of("wandb.init"):
         if _by_all(reach) and not {"group", "mode", "**", "settings"} & fact.named.keys():
             yield from violation_at(script, reach, "every rank starts a run of its own in Weights & Biases", 0.75)
-    if not started:
+    everywhere = [reach for each in script.runs for reach, _ in each.of("wandb.init")]
+    if everywhere and not any(reach.several for reach in everywhere):
         for reach, _ in run.of("wandb.log"):
             if _by_all(reach):
-                message = "every rank logs this; the run of Weights & Biases may exist on one of them only"
+                message = "every rank logs this; the run of Weights & Biases exists on one of them only"
                 yield from violation_at(script, reach, message, 0.65)
 
 

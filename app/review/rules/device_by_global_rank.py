@@ -7,11 +7,12 @@ a name suggests it. Silent in scripts for one node: there both numbers are the s
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ...launchers.rank_variables import LOCAL_RANK_OF
 from ...training_script.edits import Edit
+from ...training_script.model.keys import rank_in
 from ...training_script.name_resolution import Names
-from ...training_script.rank_expressions import RankValue
 from ...training_script.rank_names import WORLD_SIZE
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
@@ -24,24 +25,26 @@ NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
+class Rank(NamedTuple):
+    """A rank whose origin the script shows: its ``kind``, and the variable or function that it is read from."""
+
+    kind: str
+    source: str
+
+
 def check(script: Script) -> list[Violation]:
     """Return one finding for each function that uses the global rank as a device."""
     if _for_one_node(script):
         return []
-    by_scope: dict[Scope, list[tuple[ast.expr, RankValue]]] = defaultdict(list)
+    by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in _device_places(script):
-        rank = script.ranks.rank(place)
-        if (
-            rank
-            and rank.kind == "global"
-            and rank.sure
-            and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]
-        ):
+        rank = _rank(script, place)
+        if rank and rank.kind == "global" and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]:
             by_scope[script.names.scope_of[place]].append((place, rank))
     return [_finding(script, places) for places in by_scope.values() if places]
 
 
-def _finding(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Violation:
+def _finding(script: Script, places: list[tuple[ast.expr, Rank]]) -> Violation:
     places = sorted(places, key=lambda item: (item[0].lineno, item[0].col_offset))
     first, source = places[0][0], script.source
     lines = sorted({place.lineno for place, _ in places})
@@ -131,7 +134,7 @@ def _for_one_node(script: Script) -> bool:
                     return True
             case ast.Call() if names.qualified(node.func).endswith("init_process_group"):
                 rank = call_argument(node, "rank")
-                given = script.ranks.rank(rank) if rank else None
+                given = _rank(script, rank) if rank else None
                 if given and given.kind == "local" and names.spawned:
                     return True
             case ast.Subscript(slice=ast.Constant(value="CUDA_VISIBLE_DEVICES"), ctx=ast.Store()):
@@ -148,7 +151,7 @@ def _for_one_node(script: Script) -> bool:
 # ---- the patch
 
 
-def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
+def _patch(script: Script, places: list[tuple[ast.expr, Rank]]) -> Patch:
     edits: list[Edit] = []
     for place, rank in places:
         if isinstance(place, ast.Attribute) and place.attr == "process_index":
@@ -156,7 +159,7 @@ def _patch(script: Script, places: list[tuple[ast.expr, RankValue]]) -> Patch:
             continue
         local = _local_rank_at(script, place)
         if local is None:
-            variable = LOCAL_RANK_OF.get(rank.variable or _variable_of_group(script))
+            variable = LOCAL_RANK_OF.get(_variable(rank) or _variable_of_group(script))
             if script.names.spawned or variable is None:
                 return no_patch(
                     FIX, "no known launcher sets LOCAL_RANK here: pass the index of the process on its node"
@@ -176,17 +179,17 @@ def _variable_of_group(script: Script) -> str:
         if isinstance(node, ast.Call) and script.names.qualified(node.func).endswith("init_process_group"):
             given = call_argument(node, "rank", 4)
             if given is not None:
-                rank = script.ranks.rank(given)
-                return rank.variable if rank else ""
+                rank = _rank(script, given)
+                return _variable(rank) if rank else ""
     return "RANK"
 
 
-def _read_like(script: Script, place: ast.expr, rank: RankValue, variable: str) -> tuple[str, Edit | None]:
+def _read_like(script: Script, place: ast.expr, rank: Rank, variable: str) -> tuple[str, Edit | None]:
     """Return code that reads ``variable`` as the script reads its rank, with the same default, and a missing import."""
     values = [place, *(binding.value for binding in script.names.bindings(place) if binding.value)]
     quote = "'" if _inside_f_string(script, place) == '"' else '"'
     for value in values:
-        if key := _key_of_read(value, rank.variable):
+        if key := _key_of_read(value, _variable(rank)):
             code = script.source.code(value)
             at = script.source.start(key) - script.source.start(value)
             local = f"{code[:at]}{quote}{variable}{quote}{code[at + len(script.source.code(key)) :]}"
@@ -244,22 +247,36 @@ def _local_rank_at(script: Script, place: ast.expr) -> str | None:
             found = names.lookup(name, names.scope_of[place])
             if not found or found[0] is not bindings:
                 continue  # shadowed
-            rank = script.ranks.rank(at if isinstance(at, ast.arg) else bindings[0].value or at)
-            if isinstance(at, ast.arg):
-                rank = _spawn_index(script, at)
-            if rank and rank.kind == "local" and rank.sure and _holds_at(script, at, place, scope):
-                best.append((rank.variable != "LOCAL_RANK", name))
+            value = bindings[0].value
+            rank = _spawn_index(script, at) if isinstance(at, ast.arg) else _rank(script, value) if value else None
+            if rank and rank.kind == "local" and _holds_at(script, at, place, scope):
+                best.append((rank.source != "LOCAL_RANK", name))
         if best:
             return min(best)[1]
         scope = scope.parent
     return None
 
 
-def _spawn_index(script: Script, at: ast.arg) -> RankValue | None:
+def _spawn_index(script: Script, at: ast.arg) -> Rank | None:
     function = script.source.parents[script.source.parents[at]]
     if isinstance(function, FUNCTIONS) and function in script.names.spawned and function.args.args[:1] == [at]:
-        return RankValue("local", True)
+        return Rank("local", "spawn")
     return None
+
+
+def _rank(script: Script, expr: ast.expr) -> Rank | None:
+    """Return the rank that an expression is, if the script shows where it comes from; that of a spawn is local."""
+    value = script.evaluated.value(expr)
+    rank = rank_in(value) if value else None
+    if rank is None or not rank.args[1]:
+        return None
+    kind, source = rank.args
+    return Rank("local" if kind == "spawned" else kind, source)
+
+
+def _variable(rank: Rank) -> str:
+    """Return the environment variable that a rank is read from, or an empty string."""
+    return rank.source if rank.source.isupper() else ""
 
 
 def _holds_at(script: Script, at: ast.AST, place: ast.expr, scope: Scope) -> bool:

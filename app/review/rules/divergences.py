@@ -23,8 +23,9 @@ RULES = frozenset(CONFIDENCE)
 def check(script: Script) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``RULES``, each place once."""
     reported: set[tuple[str, int]] = set()
-    served = served_kinds(script) if script.divergences.found else set[str]()
-    for each in script.divergences.found:
+    found = [*script.divergences.found, *script.divergences_in_use]
+    served = served_kinds(script) if found else set[str]()
+    for each in found:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
         deciding = DecidingBranch(script, each)

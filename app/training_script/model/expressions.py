@@ -6,16 +6,17 @@ from typing import Any
 
 from ..syntax import last_name
 from .items import Branch, Item, Noted, Read, Rounds
-from .keys import DIFFERS, LOCAL, Key
+from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
-from .library_effects import LibraryEvaluator
+from .library_effects import LibraryEvaluator, is_of_batches
 from .module_api import DDP_API
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_device, noted_name, owner_of
-from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
-BUILTINS = {"exit", "quit", "len", "range", "enumerate", "zip", "print", "next", "getattr", "open"}
-OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
+BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
+BUILTINS |= {"hasattr", "isinstance"}
+LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
@@ -26,6 +27,11 @@ def is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.BinOp):
         return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
+
+
+def is_inner(value: Value, wrapper: Value) -> bool:
+    """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
+    return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -96,6 +102,10 @@ class ExpressionEvaluator(LibraryEvaluator):
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
+            if isinstance(op, ast.In | ast.NotIn) and left.key.is_constant and right.key.spread & LOCAL:
+                single = self.unknown(node).key  # data of one rank have the same names on every rank
+            elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
+                single = self.keys.constant(isinstance(op, ast.In))
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
@@ -103,10 +113,15 @@ class ExpressionEvaluator(LibraryEvaluator):
         assert result is not None
         return Value(result)
 
+    def _is_launch_variable(self, name: Value, owner: Value) -> bool:
+        """Return whether a variable of the environment is one that torchrun sets for every rank."""
+        return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
+
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
-        if left.key.spread & LOCAL and not test.is_constant and left.key.op not in OF_BRANCHES:
+        by_branch = left.key.op in OF_BRANCHES and not is_of_batches(left.key)
+        if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test
 
@@ -153,6 +168,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         op = type(node.op).__name__
         if is_elements(left.obj) and is_elements(right.obj) and op == "Add":
             return Value(self.keys.make("binary", op, left.key, right.key), obj=(*left.obj, *right.obj))
+        if rank := self.rank_of_node(op, left.key, right.key, node):
+            return Value(rank)
         return Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
 
     def _IfExp(self, node: ast.IfExp) -> Value:
@@ -190,8 +207,15 @@ class ExpressionEvaluator(LibraryEvaluator):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
             key = self.keys.make("sequence", *(part.key for part in parts))
             return Value(key, then.facts | other.facts, parts)
+        if isinstance(then.obj, Record) and isinstance(other.obj, Record):
+            both = then.obj.fields.keys() & other.obj.fields.keys()
+            fields = {name: self.joined(test, then.obj.fields[name], other.obj.fields[name]) for name in both}
+            return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
         obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
-        return Value(self.keys.either(test, then.key, other.key), then.facts | other.facts, obj)
+        key = self.keys.either(test, then.key, other.key)
+        if is_inner(then, other):
+            return Value(key, then.facts, obj)
+        return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)
 
     def _NamedExpr(self, node: ast.NamedExpr) -> Value:
         value = self.named(node.target.id, self.evaluate(node.value))
@@ -203,6 +227,18 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _List(self, node: ast.List) -> Value:
         return self._sequence(node, node.elts)
+
+    def _Set(self, node: ast.Set) -> Value:
+        return self._sequence(node, node.elts)
+
+    def _Dict(self, node: ast.Dict) -> Value:
+        names = [self.evaluate(each) for each in node.keys]
+        values = [self.evaluate(each) for each in node.values]
+        if len(values) > MOST_ELEMENTS or None in node.keys or not all(each.key.is_constant for each in names):
+            return self.unknown(node, *names, *values)
+        pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        return Value(self.keys.make("mapping", *pairs), facts)
 
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]
@@ -257,7 +293,9 @@ class ExpressionEvaluator(LibraryEvaluator):
         return self._comprehension(node, [node.key, node.value])
 
     def _Call(self, node: ast.Call) -> Value:
-        callee = self.evaluate(node.func)
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and (inherited := self._super()):
+            return inherited
+        callee = self._callee(node.func)
         values, named = self.arguments(node)
         name = self.qualified(callee)
         if name in ("sys.exit", "os._exit", "exit", "quit"):
@@ -267,6 +305,21 @@ class ExpressionEvaluator(LibraryEvaluator):
         if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
+
+    def _super(self) -> Value | None:
+        function = self.function
+        if function is None or function.owner is None or not self.parameters:
+            return None
+        owner = self.env[self.parameters[0]]
+        cls = owner.obj.cls if isinstance(owner.obj, Instance) else function.owner
+        return Value(self.keys.make("super", id(cls)), obj=Super(cls, owner, function.node))
+
+    def _callee(self, node: ast.expr) -> Value:
+        """Return the function that is called; what its name would suggest as a variable does not count."""
+        value = self.evaluate(node)
+        if isinstance(node, ast.Name) and value.obj is None and self.lookup(node.id) is None:
+            return Value(self.keys.make("name", self.module.path, node.id))
+        return value
 
     def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         values: list[Value] = []
@@ -294,9 +347,13 @@ class ExpressionEvaluator(LibraryEvaluator):
         for role in sorted(callee.facts & METHODS.keys()):
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)
+        if started := self.started(node, values, named):
+            return started
         if isinstance(obj, Library):
             return self._library(obj.name, callee, node, values, named)
         if isinstance(obj, Method):
             return self._method(obj, callee, node, values, named)
+        if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
+            return mesh
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)

@@ -26,6 +26,12 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
 }
+OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
+# Comparisons of the number of ranks that have the same result for each number above 1.
+OF_SEVERAL = {
+    **dict.fromkeys((("Gt", 0), ("Gt", 1), ("GtE", 1), ("GtE", 2), ("NotEq", 0), ("NotEq", 1)), True),
+    **dict.fromkeys((("Lt", 1), ("Lt", 2), ("LtE", 0), ("LtE", 1), ("Eq", 0), ("Eq", 1)), False),
+}
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -47,6 +53,8 @@ NEVER_NONE = {
     "number",
     "rank",
     "world",
+    "devices",
+    "mapping",
     "length",
     "range",
     "instance",
@@ -136,12 +144,13 @@ class Keys:
         """Return a value that each rank has of its own: ``why`` says what it is."""
         return self.make("local", why, *site, spread=LOCAL)
 
-    def rank(self, kind: str) -> Key:
+    def rank(self, kind: str, source: str = "") -> Key:
         """Return the rank of this process: global, local, node or spawned (the number that ``mp.spawn`` gives).
 
-        A rank in a group has no known number.
+        A rank in a group has no known number. ``source``: the variable or the function that it is read from; empty if
+        only a name suggests it.
         """
-        return self.make("rank", kind, spread=BY_RANK)
+        return self.make("rank", kind, source, spread=BY_RANK)
 
     def is_first(self, kind: str) -> Key:
         return self.make("compare", "Eq", self.rank(kind), self.constant(0))
@@ -198,8 +207,27 @@ class Keys:
                 if right.is_constant and bool(right.value) != (op == "and"):
                     return right  # false and true decide; what is evaluated before has no effect here
                 return left if right.is_constant or left is right else None
+            case "item", (Key(op="sequence") as held, Key(op="constant") as at) if type(at.value) is int and -len(
+                held.args
+            ) <= at.value < len(held.args):
+                return held.args[at.value]
+            case "item", (Key(op="mapping") as held, Key(op="constant") as at, *rest):
+                pairs = dict(zip(held.args[::2], held.args[1::2], strict=True))
+                return pairs.get(at) or (rest[0] if rest else None)
+            case "min" | "max", (Key(op="constant") as left, Key(op="constant") as right):
+                return self._computed(min if op == "min" else max, left.value, right.value)
+            case "compare", ("In" | "NotIn" as name, Key(op="constant") as left, Key(op="range", args=bounds)) if (
+                all(each.is_constant and type(each.value) is int for each in bounds) and 0 < len(bounds) < 4
+            ):
+                return self._computed(COMPARE[name], left.value, range(*(each.value for each in bounds)))
             case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(COMPARE.get(name), left.value, right.value)
+            case "compare", (
+                name,
+                Key(op="world", args=("global",)),
+                Key(op="constant", args=(0 | 1 | 2 as number,)),
+            ) if (name, number) in OF_SEVERAL:
+                return self.constant(OF_SEVERAL[name, number])
             case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
                 made in NEVER_NONE
             ):
@@ -223,3 +251,17 @@ class Keys:
         except (TypeError, ValueError, ZeroDivisionError, OverflowError):
             return None
         return self.constant(value) if not isinstance(value, int) or abs(value) < LARGEST else None
+
+
+def rank_in(key: Key) -> Key | None:
+    """Return the rank that a value is, the constants of runs without ranks left aside; the least sure of several."""
+    if key.op == "rank":
+        return key
+    if key.op not in ("if", "one of", "or"):
+        return None
+    parts = [part for part in key.args[key.op == "if" :] if not part.is_constant]
+    found = [rank_in(part) for part in parts]
+    ranks = [each for each in found if each]
+    if not ranks or len(ranks) < len(parts) or len({each.args[0] for each in ranks}) > 1:
+        return None
+    return min(ranks, key=lambda each: bool(each.args[1]))

@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, LOCAL, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
@@ -22,14 +22,16 @@ from .library_calls import (
     TRANSPARENT_METHODS,
     Effect,
 )
-from .names import CARRIED, Named, NameEvaluator, Values
+from .names import CARRIED, Named, Values
+from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, FunctionRef, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
-SPAWNS = {"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"}
+NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 BATCH = "a batch"
 SAME = {"shared", "filled"}  # results of collectives
+WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
@@ -39,7 +41,7 @@ KNOWN_METHODS = re.compile(
 )
 
 
-class LibraryEvaluator(NameEvaluator):
+class LibraryEvaluator(RankEvaluator):
     """Calls of what the program does not define."""
 
     def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
@@ -67,9 +69,8 @@ class LibraryEvaluator(NameEvaluator):
         last = name.rpartition(".")[2]
         if name in FUNCTIONS:
             return self.effect(FUNCTIONS[name], node, values, named, None)
-        if name in ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank"):
-            group = named.get("group") or (values[0] if values else None)
-            return Value(self.keys.rank("global" if group is None or group.key is self.keys.none else "group"))
+        if rank := self.rank_of_library(name, values, named):
+            return rank
         if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:
             variable = values[0].key.value
             found = (
@@ -82,10 +83,8 @@ class LibraryEvaluator(NameEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
-        if name in SPAWNS and values and isinstance(values[0].obj, FunctionRef):
-            given = named.get("args") or (values[1] if len(values) > 1 else None)
-            number = Value(self.keys.rank("spawned"))
-            return self.call_function(values[0].obj, [number, *_elements(given)], {}, self.site(node))
+        if name in NAMESPACES and not values:
+            return Value(self.keys.make("at", *self.site(node)[:3]), obj=Record(named))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
@@ -107,14 +106,18 @@ class LibraryEvaluator(NameEvaluator):
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
         if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
             return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
+            return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
+        if name == "isinstance" and len(values) > 1:
+            if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
+                return self.constant(True)
+            return self.unknown(node)  # data of one rank have the same type on every rank
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
         if name == "next" and values:
             return self.element(values[0], node.args[0])
         if name == "zip" and values:
             return Value(self.keys.make("zip", *(value.key for value in values)), obj=tuple(values))
-        if name.startswith("horovod.") and last in ("local_rank", "rank"):
-            return Value(self.keys.rank("local" if last == "local_rank" else "global"))
         if last == "join" and isinstance(callee.obj, Library):
             return self._computed(name, values)
         if not name.startswith(("torch.", "numpy.", "math.")) or name.startswith("torch.distributed"):
@@ -146,6 +149,8 @@ class LibraryEvaluator(NameEvaluator):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
+        if rank := self.rank_of_method(owner, name, node, values, named):
+            return rank
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
@@ -156,6 +161,9 @@ class LibraryEvaluator(NameEvaluator):
             return Value(owner.key, owner.facts)
         if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name == "get" and values and owner.key.op == "mapping":
+            default = values[1].key if len(values) > 1 else self.keys.none
+            return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
@@ -292,15 +300,26 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
 
 
-def _elements(value: Value | None) -> list[Value]:
-    return list(value.obj) if value and is_elements(value.obj) else []
-
-
 def is_of_batch(key: Key) -> bool:
     """Return whether a value is a batch of a loader or a part of one."""
     while key.op in ("item", "element", "attribute", "changed"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
+
+
+def is_of_batches(key: Key) -> bool:
+    """Return whether all that differs between ranks in a value are batches: loaders end on all ranks in one round."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each in seen or not each.spread & DIFFERS or is_of_batch(each):
+            continue
+        seen.add(each)
+        inner = [arg for arg in each.args if isinstance(arg, Key)]
+        if not inner or each.op not in OF_BRANCHES:
+            return False
+        pending += inner
+    return True
 
 
 def is_call_of(node: ast.AST, *names: str) -> bool:

@@ -12,7 +12,20 @@ from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
-from .values import NO_FACTS, Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+from .values import (
+    NO_FACTS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Record,
+    Super,
+    Value,
+    is_elements,
+)
 
 CARRIED = frozenset({"graph", "world", "checkpoint"})  # facts that a computed value keeps
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
@@ -67,6 +80,7 @@ class NameEvaluator:
         self.parameters: list[str] = []
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
+        self.function: FunctionRef | None = None
 
     # ---- provided by the classes of expressions, statements and functions
 
@@ -121,7 +135,7 @@ class NameEvaluator:
         return known[name, called]
 
     def _by_name(self, name: str, called: bool) -> Value | None:
-        if kind := rank_names.rank_kind(name) or (rank_names.getter_kind(name) if called else None):
+        if kind := (rank_names.getter_kind(name) if called else None) or rank_names.rank_kind(name):
             return Value(self.keys.rank(kind))
         if first := rank_names.first_process(name, called):
             return Value(self.keys.is_first(first))
@@ -172,21 +186,25 @@ class NameEvaluator:
         stored = self.env.get(f"{id(owner.key)}.{name}")
         if stored is not None:
             return stored
+        if isinstance(obj, Record) and name in obj.fields:
+            return obj.fields[name]
+        if isinstance(obj, Super):
+            return self._inherited(obj, name) or self.unknown(node)
         if owner.facts & {"accelerator", "fabric", "trainer"}:
             if name in RANK_ATTRIBUTES:
-                return Value(self.keys.rank(RANK_ATTRIBUTES[name]))
+                return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:
                 return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
         if name == "shape":
             return self.extent(owner, node)
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
-        if name == "module" and owner.facts & {"ddp", "engine"}:
+        if name == "module" and owner.facts & {"ddp", "engine", "apex"}:
             return Value(self.keys.make("attribute", owner.key, name))
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
             if kind and (name != "rank" or self._owns_rank(node)):
-                return Value(self.keys.rank(kind))
+                return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
         facts = owner.facts & CARRIED
@@ -199,6 +217,12 @@ class NameEvaluator:
         if owner.key.op == "selected":
             return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
         return Value(self.keys.make("at", *self.site(node)[:3]))
+
+    def _inherited(self, obj: Super, name: str) -> Value | None:
+        if found := obj.cls.find_above(obj.method, name):
+            function = FunctionRef(found[0].module, found[1], found[0].env, obj.cls)
+            return Value(self.keys.make("bound", id(found[1])), obj=Bound(function, obj.owner))
+        return None
 
     def without_rank(self, key: Key, node: ast.AST) -> Key:
         """Return a value for something inside of what ``key`` is: it may differ between ranks only as their data do."""
@@ -213,16 +237,18 @@ class NameEvaluator:
         return Value(self.keys.make("item", held, index), owner.facts & CARRIED)
 
     def _owns_rank(self, node: ast.AST) -> bool:
-        owner = last_name(node.value).lower().lstrip("_") if isinstance(node, ast.Attribute) else ""
+        held = node.value if isinstance(node, ast.Attribute) else node.args[0] if isinstance(node, ast.Call) else None
+        owner = last_name(held).lower().lstrip("_") if held else ""
         return owner in OWNERS or owner.endswith(("args", "config", "cfg", "opts", "info"))
 
     def variable(self, name: str, owner: Value) -> Value | None:
         """Return the rank or size in ``os.environ[name]`` or ``cfg[name]``."""
-        if name in RANK_SCOPES and (self.qualified(owner).endswith("environ") or name.isupper()):
-            return Value(self.keys.rank(RANK_SCOPES[name]))
+        of_process = self.qualified(owner).endswith("environ")
+        if name in RANK_SCOPES and (of_process or name.isupper()):
+            return Value(self.keys.rank(RANK_SCOPES[name], name if of_process else ""))
         if name in WORLD_SIZES or name in LOCAL_WORLD_SIZES:
             return Value(self.keys.make("world", "local" if name in LOCAL_WORLD_SIZES else "global"), BY_WORLD)
-        if not owner.facts and owner.obj is None and rank_names.rank_kind(name):
+        if not owner.facts and (owner.obj is None or of_process) and rank_names.rank_kind(name):
             return Value(self.keys.rank(rank_names.rank_kind(name) or "global"))
         return None
 

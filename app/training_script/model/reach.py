@@ -156,6 +156,7 @@ class _Reader:
         way = _Way(self, root.items)
         facts = way.facts
         distributed = any(each.several and _shows_ranks(each.fact) for each in facts)
+        distributed = distributed and not any(_is_single(each.fact) for each in facts)
         return Run(root.function, facts, distributed, self.keys)
 
     def function(self, summary: Summary) -> _Found:
@@ -295,6 +296,14 @@ class _Way:
         self.reader.spend()
         if len(self.facts) < MOST_FACTS:
             self.facts.append(reach)
+
+
+def _is_single(fact: Noted | Event | Read) -> bool:
+    """Return whether a process group of one rank is made."""
+    if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
+        return False
+    size = argument(fact, 2, "world_size")
+    return size is not None and size.key.is_constant and size.key.value == 1
 
 
 def _shows_ranks(fact: Noted | Event | Read) -> bool:
