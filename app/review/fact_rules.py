@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 
 from ..training_script.model.reach import Run
 from .rule_context import Script, Violation
-from .rules import all_ranks_effects, checkpoints, fsdp_order, gradient_scaling, loaders, process_group
+from .rules import all_ranks_effects, checkpoints, fsdp_order, gradient_scaling, loaders, process_group, state_dicts
 
 FactCheck = Callable[[Script, Run], Iterator[Violation]]
 FACT_RULES: dict[str, FactCheck] = {
     "DW105": process_group.check_rank,
     "DW202": loaders.check_sampler,
     "DW204": loaders.check_shuffle,
+    "DW219": state_dicts.check,
     "DW221": gradient_scaling.check,
     "DW302": fsdp_order.check_optimizer,
     "DW303": fsdp_order.check_clip,
