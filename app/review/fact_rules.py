@@ -13,6 +13,7 @@ from .rules import (
     gradient_scaling,
     loaders,
     process_group,
+    state_dicts,
     wrapped_attributes,
 )
 
@@ -26,6 +27,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW212": accumulation.check_missing,
     "DW213": accumulation.check_predicate,
     "DW218": wrapped_attributes.check,
+    "DW219": state_dicts.check,
     "DW220": accumulation.check_share,
     "DW221": gradient_scaling.check,
     "DW302": fsdp_order.check_optimizer,

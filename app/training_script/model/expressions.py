@@ -258,7 +258,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         return Value(self.keys.make("lambda", *self.site(node)[:3]), obj=FunctionRef(self.module, node, self.scope()))
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Value:
-        parts = [self.evaluate(each.value) for each in node.values if isinstance(each, ast.FormattedValue)]
+        parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
         return Value(self.keys.make("text", *self.site(node)[:3], *(part.key for part in parts)))
 
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:

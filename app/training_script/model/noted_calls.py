@@ -28,7 +28,16 @@ NOTED_FUNCTIONS = {
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
 NOTED_METHODS = {
-    *("save_pretrained", "load_state_dict", "mkdir", "parameters", "named_parameters", "zero_grad", "no_sync"),
+    *(
+        "save_pretrained",
+        "state_dict",
+        "load_state_dict",
+        "mkdir",
+        "parameters",
+        "named_parameters",
+        "zero_grad",
+        "no_sync",
+    ),
     *("unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *("set_grad_checkpointing", "gradient_checkpointing_enable"),
 }

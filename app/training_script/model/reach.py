@@ -50,7 +50,7 @@ class Condition(NamedTuple):
 
     test: Key
     truth: bool
-    site: Site
+    site: Site | None
 
 
 class Reach(NamedTuple):
@@ -114,16 +114,22 @@ def same_on_ranks(key: Key) -> bool:
     return not key.spread & (DIFFERS | TOUCHED)
 
 
-def alternatives(key: Key) -> Iterator[Key]:
-    """Yield what a value may be, depending on the branches that were taken before."""
+def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
+    """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
+    known = dict(map(_asked, conditions))
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            if each.op in ("if", "one of", "changing"):
-                pending += [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        if each.op == "if":
+            test, truth = _asked(Condition(each.args[0], True, None))
+            arms = (known[test] == truth,) if test in known else (True, False)
+            pending += [each.args[1 if arm else 2] for arm in arms]
+        elif each.op in ("one of", "changing"):
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
 def together(first: Reach, second: Reach) -> bool:

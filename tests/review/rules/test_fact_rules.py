@@ -168,6 +168,32 @@ FOUND: dict[str, tuple[str, str, str]] = {
         START + FSDP,
         "model = FSDP(model)\nmodel.gradient_checkpointing_enable()",
     ),
+    "a state saved without DDP and loaded into it": (
+        "DW219",
+        START + WRAP,
+        """
+        model.load_state_dict(torch.load("newest.pt", map_location="cpu")["model"])
+        if rank == 0:
+            torch.save({"model": model.module.state_dict()}, "newest.pt")
+        """,
+    ),
+    "a state saved with DDP and loaded before it": (
+        "DW219",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        def resume(net, folder):
+            saved = torch.load(f"{folder}/newest.pt", map_location="cpu")
+            net.load_state_dict(saved["model"])
+        def train(net, folder):
+            resume(net, folder)
+            if dist.get_world_size() > 1:
+                net = DistributedDataParallel(net)
+            if rank == 0:
+                torch.save({"model": net.state_dict()}, os.path.join(folder, "newest.pt"))
+        train(torch.nn.Linear(2, 2), "out")
+        """,
+    ),
     "activation checkpointing after the wrap by an option": (
         "DW304",
         START + FSDP,
@@ -544,6 +570,41 @@ SILENT: dict[str, tuple[str, str, str]] = {
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
     ),
+    "a state saved and loaded with DDP": (
+        "DW219",
+        START + WRAP,
+        """
+        model.load_state_dict(torch.load("newest.pt", map_location="cpu")["model"])
+        if rank == 0:
+            torch.save({"model": model.state_dict()}, "newest.pt")
+        """,
+    ),
+    "a state saved and loaded without DDP": (
+        "DW219",
+        START + WRAP,
+        """
+        saved = torch.load("newest.pt", map_location="cpu")
+        if hasattr(model, "module"):
+            model.module.load_state_dict(saved["model"])
+        else:
+            model.load_state_dict(saved["model"])
+        if rank == 0:
+            inner = model.module if hasattr(model, "module") else model
+            torch.save({"model": inner.state_dict()}, "newest.pt")
+        """,
+    ),
+    "the state of another file loaded before DDP": (
+        "DW219",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        net = torch.nn.Linear(2, 2)
+        net.load_state_dict(torch.load("backbone.pt", map_location="cpu"))
+        net = DistributedDataParallel(net)
+        if rank == 0:
+            torch.save(net.state_dict(), "newest.pt")
+        """,
+    ),
     "activation checkpointing where nothing is wrapped": (
         "DW304",
         START + FSDP,
@@ -606,6 +667,7 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
+    "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
