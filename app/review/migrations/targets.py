@@ -2,4 +2,5 @@
 
 TARGETS = {
     "ddp": "one process or DataParallel to DistributedDataParallel",
+    "resume": "save the whole state of a run every few steps, and continue there when it is started again",
 }

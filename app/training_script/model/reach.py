@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
-from .items import Attempt, Branch, Called, Item, Leave, Noted, Rounds, Summary
+from .items import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
@@ -51,7 +51,7 @@ class Condition(NamedTuple):
 
     test: Key
     truth: bool
-    site: Site
+    site: Site | None
 
 
 class Reach(NamedTuple):
@@ -60,7 +60,7 @@ class Reach(NamedTuple):
     ``attempted``: an error there is passed over, or ranks take turns.
     """
 
-    fact: Noted | Event
+    fact: Noted | Event | Read
     calls: tuple[Site, ...]
     ranks: int
     unsure: bool
@@ -70,7 +70,7 @@ class Reach(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.fact.name if isinstance(self.fact, Noted) else self.fact.kind
+        return self.fact.kind if isinstance(self.fact, Event) else self.fact.name
 
     @property
     def several(self) -> bool:
@@ -127,16 +127,22 @@ def same_on_ranks(key: Key) -> bool:
     return not key.spread & (DIFFERS | TOUCHED)
 
 
-def alternatives(key: Key) -> Iterator[Key]:
-    """Yield what a value may be, depending on the branches that were taken before."""
+def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
+    """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
+    known = dict(map(_asked, conditions))
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            if each.op in ("if", "one of", "changing"):
-                pending += [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        if each.op == "if":
+            test, truth = _asked(Condition(each.args[0], True, None))
+            arms = (known[test] == truth,) if test in known else (True, False)
+            pending += [each.args[1 if arm else 2] for arm in arms]
+        elif each.op in ("one of", "changing"):
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
 def together(first: Reach, second: Reach) -> bool:
@@ -237,7 +243,7 @@ class _Way:
                 return 0
             self.reader.spend()
             match item:
-                case Event() | Noted():
+                case Event() | Noted() | Read():
                     self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._attempted))
                 case Branch():
                     ranks = self._branch(item, ranks)
@@ -312,7 +318,7 @@ class _Way:
             self.facts.append(reach)
 
 
-def _is_single(fact: Noted | Event) -> bool:
+def _is_single(fact: Noted | Event | Read) -> bool:
     """Return whether a process group of one rank is made."""
     if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
         return False
@@ -321,7 +327,7 @@ def _is_single(fact: Noted | Event) -> bool:
 
 
 def _shows_ranks(reach: Reach) -> bool:
-    if isinstance(reach.fact, Noted):
+    if not isinstance(reach.fact, Event):
         return reach.fact.name in SET_UP
     # A helper several calls away may be for one process as well.
     return len(reach.calls) <= NEAR and (not reach.fact.implied or reach.fact.kind.endswith(WRAPPED))
