@@ -2,4 +2,5 @@
 
 TARGETS = {
     "ddp": "one process or DataParallel to DistributedDataParallel",
+    "fsdp2": "DistributedDataParallel, or one process, to fully_shard",
 }
