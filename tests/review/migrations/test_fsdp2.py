@@ -1,7 +1,6 @@
 """``--to fsdp2``: the text of the migrated script, from one process and from DDP."""
 
 import pytest
-
 from ddpwizard.app.review.migrations.engine import migrate
 
 DDP = """import os
