@@ -1,4 +1,5 @@
 # make run · make test · make test-fast · make test-jobs · make test-calibration · make lint · make bench · make journeys
+# make review-at-large
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +7,8 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench calibrate soak assets clean
+.PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench review-at-large calibrate soak
+.PHONY: assets clean
 
 run: install
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/ddpwizard $(ARGS); else $(BIN)/ddpwizard --demo --plain $(ARGS); fi
@@ -55,6 +57,10 @@ journeys: install
 
 bench: install
 	$(BIN)/python tests/bench $(ARGS)
+
+# DIRS: clones or git directories. Findings in them are compared with tests/at_large/verdicts.tsv.
+review-at-large: install
+	$(BIN)/python tests/at_large $(DIRS)
 
 soak: install
 	$(BIN)/python -m pytest --hypothesis-profile=soak tests/logs/test_hostile_input.py tests/logs/test_free_text.py

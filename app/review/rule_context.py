@@ -16,6 +16,7 @@ from ..training_script.source import ScriptSource
 from .types import RelatedPlace
 
 if TYPE_CHECKING:
+    from ..training_script.model.comparison import Divergence
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
     from ..training_script.model.items import Branch
@@ -56,6 +57,13 @@ class Script:
         from ..training_script.model.evaluated import Evaluated
 
         return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+
+    @cached_property
+    def divergences_in_use(self) -> "list[Divergence]":
+        """The places where the ranks part that only the scripts that use this module show."""
+        from ..training_script.model.users import divergences_in_use
+
+        return divergences_in_use(self.evaluated, self.source.tree, Path(self.source.path), self.source.text)
 
     @cached_property
     def branches(self) -> "dict[Site, Branch]":

@@ -44,6 +44,7 @@ WORLD_SIZE = re.compile(
     r"(?:get_)?(?:(?:global|local|ddp|dist|node_local)_)?world_size|(?:get_)?num_processes|n_?procs|num_ranks|n_?ranks|Get_size"
     r"|n_?procs?_per_node"
 )
+SIZE_OF_GROUP = re.compile(r"_?(?:get_)?\w+_(?:world|group)_size")
 DEVICE_COUNT = re.compile(
     r"device_count|n(?:um)?_?gpus?(?:_per_node)?|gpus_per_node|local_world_size|nproc(?:_per_node)?", re.IGNORECASE
 )
@@ -116,6 +117,11 @@ def world_size(name: str) -> Size | None:
     if WORLD_SIZE.fullmatch(name) or WORLD_SIZE.fullmatch(name.lower()):
         return "local" if "local" in name.lower() or name.lower().endswith("per_node") else "global"
     return None
+
+
+def is_size_of_group(name: str) -> bool:
+    """Return whether a function of this name returns the number of ranks in some group."""
+    return bool(SIZE_OF_GROUP.fullmatch(name.lower()))
 
 
 def is_distributed_flag(name: str) -> bool:

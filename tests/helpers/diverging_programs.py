@@ -282,6 +282,12 @@ def first_above(values, limit):
         dist.barrier()
 first_above([1, 5], 3)
 """,
+    "default of a call": """\
+def finish(wait=True):
+    if wait and rank == 0:
+        dist.barrier()
+finish()
+""",
 }
 
 SAME = {  # programs that run
@@ -656,6 +662,20 @@ def first_above(values, limit):
     if found is not None:
         dist.barrier()
 first_above([1, 5], 3)
+""",
+    "default that keeps out": """\
+def finish(wait=False):
+    if wait and rank == 0:
+        dist.barrier()
+finish()
+""",
+    "unwrapped where there are several": """\
+model = DDP(torch.nn.BatchNorm1d(2)).eval()
+if world > 1:
+    model = model.module
+if rank == 0:
+    with torch.no_grad():
+        model(torch.ones(2, 2))
 """,
 }
 

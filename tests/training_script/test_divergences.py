@@ -118,6 +118,21 @@ dist.barrier()
     assert places(tmp_path, WRITES + code) == []
 
 
+def test_what_follows_a_place_where_one_rank_may_leave_is_compared(tmp_path: Path) -> None:
+    code = """\
+def work():
+    if rank == 0:
+        if len(sys.argv) > 2:
+            return
+        print("goes on")
+    dist.barrier()
+    if rank == 0:
+        dist.all_reduce(torch.ones(1))
+work()
+"""
+    assert {kind for kind, _ in places(tmp_path, code)} == {"barrier", "all_reduce"}
+
+
 def test_files_that_import_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import torch.distributed as dist\nfrom b import g\ndef f():\n    g()\n    dist.barrier()\n"

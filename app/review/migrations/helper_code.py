@@ -1,4 +1,4 @@
-"""Functions that a migrated script calls, taken from the templates in ``assets``, with the imports that they need."""
+"""Functions and classes that a migrated script uses: from the templates in ``assets``, with the imports they need."""
 
 import ast
 import re
@@ -57,7 +57,7 @@ class HelperCode:
 
     def _read(self, source: ScriptSource) -> None:
         for node in source.tree.body:
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                 lines = source.text.splitlines()[first - 1 : node.end_lineno]
                 self._code.setdefault(node.name, "\n".join(lines) + "\n")

@@ -47,6 +47,11 @@ class Rewriting:
         at = last if last is not None else self.source.end(call) - 1
         self._edits.append(Edit(at, at, f", {text}" if last is not None else text))
 
+    def insert_behind(self, node: ast.expr | ast.arg, text: str) -> None:
+        """Insert code right behind a node."""
+        at = self.source.end(node)
+        self._edits.append(Edit(at, at, text))
+
     def surround(self, node: ast.expr, before: str, after: str) -> None:
         """Put code around a node, which may be edited itself."""
         self.changed.add(node)

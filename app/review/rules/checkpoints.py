@@ -19,7 +19,8 @@ SAVES = {
     "safetensors.torch.save_file": (1, "filename"),
     ".save_pretrained": (0, "save_directory"),
 }
-COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", "os.replace", "os.rename")
+MOVES = ("os.replace", "os.rename")
+COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", *MOVES)
 CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
@@ -50,7 +51,12 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
-    for reach, _ in _shared_writes(run):
+    writes = list(_shared_writes(run))
+    saved = {path.key for _, fact in writes if fact.name not in COPIES and (path := _target(fact))}
+    for reach, fact in writes:
+        copied = argument(fact, 0, "src") if fact.name in COPIES else None
+        if copied and copied.key not in saved:
+            continue  # data are copied to the disks of all nodes on purpose
         if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
@@ -66,6 +72,8 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in loads:
         if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
+        if not script.is_here(reach) and len(reach.calls) > 1:
+            continue  # it is a finding of the file between
         where = _unused_map_location(script, reach, fact)
         if where or (
             distributed
@@ -103,11 +111,18 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
     if not run.distributed:
         return
     for reach, fact in run.of(*WRITES):
-        path = argument(fact, *WRITES[fact.name])
+        path, copied = _target(fact), argument(fact, 0, "src")
         if {"**", "is_main_process", "save_function"} & fact.named.keys() or reach.attempted:
             continue
+        if fact.name in MOVES and copied and not same_on_ranks(copied.key):
+            continue  # each rank moves a file of its own there, in one step
         if path and reach.several and same_on_ranks(path.key):
             yield reach, fact
+
+
+def _target(fact: Noted) -> Value | None:
+    """Return the path that is written."""
+    return argument(fact, *WRITES[fact.name])
 
 
 def _if_missing(reach: Reach) -> bool:

@@ -23,8 +23,9 @@ RULES = frozenset(CONFIDENCE)
 def check(script: Script) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``RULES``, each place once."""
     reported: set[tuple[str, int]] = set()
-    served = served_kinds(script) if script.divergences.found else set[str]()
-    for each in script.divergences.found:
+    found = [*script.divergences.found, *script.divergences_in_use]
+    served = served_kinds(script) if found else set[str]()
+    for each in found:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
         deciding = DecidingBranch(script, each)
@@ -94,7 +95,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch) -> Patch:
-    if rule != "DW401" or found.second is not None or deciding.side == "after":
+    if rule not in ("DW401", "DW403") or found.second is not None or deciding.side == "after":
         return rejoin_ranks(script, found)
     nodes = deciding.nodes() if deciding.side == "then" else []
     if deciding.guard is None or not nodes:

@@ -9,9 +9,11 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
-from .items import Attempt, Branch, Item, Rounds, kinds
+from .expressions import is_inner
+from .items import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
+from .library_effects import is_of_batches
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
@@ -26,6 +28,17 @@ class BranchEvaluator(StatementEvaluator):
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
+
+    def _Assert_statement(self, stmt: ast.Assert) -> None:
+        test = self._truth(stmt.test)
+        if not test.spread & BY_RANK:
+            return
+
+        def fail() -> bool:
+            self.items.append(Leave("raise", self.site(stmt)))
+            return True
+
+        self._branch(test, self.site(stmt), lambda: False, fail, stmt.test)
 
     def _truth(self, node: ast.expr) -> Key:
         """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
@@ -96,7 +109,7 @@ class BranchEvaluator(StatementEvaluator):
 
     def _With_statement(self, stmt: ast.With | ast.AsyncWith) -> bool:
         no_sync, free = self.no_sync, self.free
-        one_rank = None
+        one_rank, passes_over = None, False
         entered: list[tuple[Value, ast.expr]] = []
         for item in stmt.items:
             context = item.context_expr
@@ -109,10 +122,14 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_sync = True
             if name in ("join", "Join"):
                 self.free = True
+            passes_over = passes_over or name == "suppress"
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
+        outside, self.items = self.items, []
         leaves = self.block(stmt.body)
+        outside += [Attempt(self.items, [])] if passes_over else self.items
+        self.items = outside
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
         self.no_sync, self.free = no_sync, free
@@ -233,7 +250,8 @@ class BranchEvaluator(StatementEvaluator):
         key = self.keys.make(op, name, *site[:2], spread=spread & 2)
         if spread & 1:
             key = self.keys.make("changing", name, *site[:2], value.key, after.key)
-        return Value(key, value.facts | after.facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+        facts = after.facts if is_inner(after, value) else value.facts | after.facts
+        return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
 
 
 def asks_for_several(test: Key) -> bool:
@@ -260,7 +278,7 @@ def waits(items: Sequence[Item]) -> bool:
 
 def may_become_none(key: Key, before: Key) -> bool:
     """Return whether a value may be None though the one that it was computed from is not."""
-    if key is before or key.op in NEVER_NONE:
+    if key is before or key.op in NEVER_NONE or is_of_batches(key):
         return False
     if key.op == "if":
         return any(may_become_none(part, before) for part in key.args[1:])

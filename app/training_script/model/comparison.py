@@ -41,6 +41,7 @@ class Comparison:
         self._visits: Counter[tuple[int, int]] = Counter()
         self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
         self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
+        self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
 
     def run(self, root: Node) -> bool:
@@ -87,12 +88,16 @@ class Comparison:
                 if len(arms) == 1:
                     a, b, decided, by, assumed = arms[0]
                     continue
+                parted = False
                 for first, second, place, spread, taken in arms:
+                    if parted and (first is not second or id(first) in self._rejoined):
+                        continue  # one finding is enough, unless the ranks are together again on this arm
+                    self._rejoined |= {id(first)} if parted else set()
                     before = len(self.found)
                     ends |= self._compare(first, second, place, spread, calls, taken)
-                    if len(self.found) > before and a is not b:
+                    if len(self.found) > before and a is not b and not parted:
                         self._weaken(before, arms)
-                        break
+                        parted = True
                 return ends
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
@@ -119,7 +124,7 @@ class Comparison:
                 continue
             if isinstance(a, Loop) or isinstance(b, Loop):
                 if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
-                    ends |= self._loop(a, b, decided, by, calls)
+                    ends |= self._loop(a, b, decided, by, (*calls, *a.via))
                     a, b = a.next, b.next
                     continue
                 if isinstance(a, Loop) and not a.body.kinds:
@@ -322,7 +327,8 @@ class Comparison:
                     made = Choice(node.test, node.site, then, other, behind, node.arms)
                 case Loop():
                     rest = self._followed(node.next, following, via)
-                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)
+                    led = (*via, *node.via)
+                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led, via=led)
                 case Call():
                     made = Call(node.body, node.site, self._followed(node.next, following, via), (*via, *node.via))
                 case _:

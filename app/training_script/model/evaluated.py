@@ -1,6 +1,7 @@
 """One evaluation of a script, which the comparison of ranks and the facts of the rules share."""
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,11 +29,20 @@ class Evaluated:
     ``complete``: the steps that are allowed were enough.
     """
 
-    def __init__(self, tree: ast.Module, path: Path, text: str) -> None:
-        self.budget = Budget(MOST_STEPS)
+    def __init__(
+        self,
+        tree: ast.Module,
+        path: Path,
+        text: str,
+        *,
+        most_steps: int = MOST_STEPS,
+        changed: "Mapping[Path, ast.Module] | None" = None,
+    ) -> None:
+        """Take the trees of ``changed`` modules instead of their files."""
+        self.budget = Budget(most_steps)
         self.roots: list[Root] = []
         self.complete = True
-        self._whole = Evaluation(Program(path), "seed(" in text, self.budget)
+        self._whole = Evaluation(Program(path, changed), "seed(" in text, self.budget)
         self.keys = self._whole.keys
         if not concerns_ranks(text):
             return
@@ -59,7 +69,15 @@ class Evaluated:
 
 
 def _functions(module: Module) -> list[FunctionRef]:
-    """Return the functions of a module, the last first: those that call others are mostly below them."""
+    """Return the functions of a module: those that it does not mention, then the others, the last first.
+
+    A function that is mentioned is mostly called, and then evaluated with what it is called with.
+    """
+    mentioned = {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
     found: list[FunctionRef] = []
     for value in list(module.env.values()):
         obj = value.obj
@@ -67,7 +85,7 @@ def _functions(module: Module) -> list[FunctionRef]:
             found.append(obj)
         elif isinstance(obj, ClassRef) and obj.module is module:
             found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
-    return sorted(found, key=lambda each: -each.node.lineno)
+    return sorted(found, key=lambda each: (getattr(each.node, "name", "") in mentioned, -each.node.lineno))
 
 
 def _place(function: FunctionRef) -> Site:

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..syntax import last_name
-from .items import Branch, Item, Noted, Rounds
-from .keys import DIFFERS, LOCAL, Key
+from .items import Branch, Item, Noted, Read, Rounds
+from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
-from .library_effects import LibraryEvaluator
+from .library_effects import LibraryEvaluator, is_of_batches
+from .module_api import DDP_API
 from .names import CARRIED, Named, Values
-from .noted_calls import noted_name, owner_of
-from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Value, is_elements
+from .noted_calls import noted_device, noted_name, owner_of
+from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
+BUILTINS |= {"hasattr", "isinstance"}
+LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
@@ -25,6 +27,11 @@ def is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.BinOp):
         return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
+
+
+def is_inner(value: Value, wrapper: Value) -> bool:
+    """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
+    return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -63,7 +70,14 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _Attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
+        if "ddp" in owner.facts and "fsdp" not in owner.facts and self._is_of_model(owner, node):
+            self.items.append(Read(node.attr, self.site(node), node, owner))
         return self.attribute(owner, node.attr, node)
+
+    def _is_of_model(self, owner: Value, node: ast.Attribute) -> bool:
+        """Return whether an attribute is one of the model inside DDP, not of DDP, and nothing has set it on DDP."""
+        own = node.attr in DDP_API or node.attr.startswith("_") or f"{id(owner.key)}.{node.attr}" in self.env
+        return isinstance(node.ctx, ast.Load) and not own
 
     def _Subscript(self, node: ast.Subscript) -> Value:
         owner = self.evaluate(node.value)
@@ -88,6 +102,10 @@ class ExpressionEvaluator(LibraryEvaluator):
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
+            if isinstance(op, ast.In | ast.NotIn) and left.key.is_constant and right.key.spread & LOCAL:
+                single = self.unknown(node).key  # data of one rank have the same names on every rank
+            elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
+                single = self.keys.constant(isinstance(op, ast.In))
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
@@ -95,10 +113,15 @@ class ExpressionEvaluator(LibraryEvaluator):
         assert result is not None
         return Value(result)
 
+    def _is_launch_variable(self, name: Value, owner: Value) -> bool:
+        """Return whether a variable of the environment is one that torchrun sets for every rank."""
+        return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
+
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
-        if left.key.spread & LOCAL and not test.is_constant and left.key.op not in OF_BRANCHES:
+        by_branch = left.key.op in OF_BRANCHES and not is_of_batches(left.key)
+        if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test
 
@@ -184,8 +207,15 @@ class ExpressionEvaluator(LibraryEvaluator):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
             key = self.keys.make("sequence", *(part.key for part in parts))
             return Value(key, then.facts | other.facts, parts)
+        if isinstance(then.obj, Record) and isinstance(other.obj, Record):
+            both = then.obj.fields.keys() & other.obj.fields.keys()
+            fields = {name: self.joined(test, then.obj.fields[name], other.obj.fields[name]) for name in both}
+            return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
         obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
-        return Value(self.keys.either(test, then.key, other.key), then.facts | other.facts, obj)
+        key = self.keys.either(test, then.key, other.key)
+        if is_inner(then, other):
+            return Value(key, then.facts, obj)
+        return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)
 
     def _NamedExpr(self, node: ast.NamedExpr) -> Value:
         value = self.named(node.target.id, self.evaluate(node.value))
@@ -228,7 +258,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         return Value(self.keys.make("lambda", *self.site(node)[:3]), obj=FunctionRef(self.module, node, self.scope()))
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Value:
-        parts = [self.evaluate(each.value) for each in node.values if isinstance(each, ast.FormattedValue)]
+        parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
         return Value(self.keys.make("text", *self.site(node)[:3], *(part.key for part in parts)))
 
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
@@ -263,6 +293,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         return self._comprehension(node, [node.key, node.value])
 
     def _Call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and (inherited := self._super()):
+            return inherited
         callee = self._callee(node.func)
         values, named = self.arguments(node)
         name = self.qualified(callee)
@@ -270,9 +302,17 @@ class ExpressionEvaluator(LibraryEvaluator):
             self.exit_program(node)
             return self.unknown(node)
         outcome = self.called(callee, node, values, named)
-        if named_call := noted_name(callee):
+        if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
+
+    def _super(self) -> Value | None:
+        function = self.function
+        if function is None or function.owner is None or not self.parameters:
+            return None
+        owner = self.env[self.parameters[0]]
+        cls = owner.obj.cls if isinstance(owner.obj, Instance) else function.owner
+        return Value(self.keys.make("super", id(cls)), obj=Super(cls, owner, function.node))
 
     def _callee(self, node: ast.expr) -> Value:
         """Return the function that is called; what its name would suggest as a variable does not count."""

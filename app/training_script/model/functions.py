@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..rank_names import one_rank_decorator
+from ..rank_names import is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
-from .keys import DIFFERS, TOUCHED
+from .keys import BY_RANK, DIFFERS, TOUCHED
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
@@ -58,7 +58,7 @@ class Evaluation(Shared):
         if function.owner and isinstance(function.node, FUNCTIONS) and not is_static(function.node):
             self.prepare(function.owner)
             owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
-        return self.summary(function, [owner] if owner else [], {})
+        return self.summary(function, [owner] if owner else [], {}, called=False)
 
     def prepare(self, cls: ClassRef) -> None:
         """Evaluate the constructor of a class, so that the attributes of its objects are known."""
@@ -69,11 +69,14 @@ class Evaluation(Shared):
             self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
             self.evaluated.discard(found[1])  # nothing has called it
 
-    def summary(self, function: FunctionRef, values: list[Value], named: dict[str, Value]) -> Summary:
-        """Return what a function does with such arguments."""
+    def summary(
+        self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
+    ) -> Summary:
+        """Return what a function does with such arguments; ``called``: they are all that a call passes."""
         node = function.node
         signature = (
             node,
+            called,
             *(_kind(value) for value in values),
             *((name, _kind(value)) for name, value in named.items()),
         )
@@ -94,7 +97,7 @@ class Evaluation(Shared):
         try:
             self.evaluated.add(node)
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
-            made.items, self.results[id(made)] = evaluator.run(values, named)
+            made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
             made.filled = evaluator.filled
             made.complete = True
             made.wrapped = any(not is_harmless(each) for each in getattr(node, "decorator_list", ()))
@@ -150,11 +153,11 @@ class FunctionEvaluator(BranchEvaluator):
         super().__init__(whole, module, env, outer)
         self.whole, self.function = whole, function
 
-    def run(self, values: list[Value], named: dict[str, Value]) -> tuple[list[Item], Value]:
+    def run(self, values: list[Value], named: dict[str, Value], *, called: bool) -> tuple[list[Item], Value]:
         """Evaluate the function with these arguments; return its steps and its result."""
         assert self.function is not None
         node = self.function.node
-        self._bind_parameters(node, values, named)
+        self._bind_parameters(node, values, named, called)
         if isinstance(node, ast.Lambda):
             return self.items, self.evaluate(node.body)
         self.hoist(node.body)
@@ -170,7 +173,7 @@ class FunctionEvaluator(BranchEvaluator):
             result = value if condition is self.keys.true else self.joined(condition, value, result)
         return items, result
 
-    def _bind_parameters(self, node: Any, values: list[Value], named: dict[str, Value]) -> None:
+    def _bind_parameters(self, node: Any, values: list[Value], named: dict[str, Value], called: bool) -> None:
         spec: ast.arguments = node.args
         positional = [*spec.posonlyargs, *spec.args]
         self.parameters = [each.arg for each in positional]
@@ -184,7 +187,7 @@ class FunctionEvaluator(BranchEvaluator):
                 given = named[name]
             elif name in defaults and not self._suggests(name):
                 given = self.evaluate(defaults[name])
-                if given.key.is_constant:
+                if given.key.is_constant and not called:
                     given = Value(self.keys.make("parameter", *self.site(parameter)[:3]))
             else:
                 given = Value(self.keys.make("at", *self.site(parameter)[:3]))
@@ -206,7 +209,8 @@ class FunctionEvaluator(BranchEvaluator):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
                     return Value(self.keys.make("at", *site[:3]))
-        summary = self.whole.summary(function, values, named)
+        every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
+        summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))
         if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
             for argument in (place - len(values) + len(arguments) for place in summary.filled):
@@ -218,6 +222,8 @@ class FunctionEvaluator(BranchEvaluator):
                 self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
             )
             return suggested or result
+        if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
+            return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
         return result
 
     def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
@@ -225,7 +231,10 @@ class FunctionEvaluator(BranchEvaluator):
         cls.prepared = True
         if found := cls.find("__init__"):
             summary = self.whole.summary(
-                FunctionRef(found[0].module, found[1], found[0].env, cls), [instance, *values], named
+                FunctionRef(found[0].module, found[1], found[0].env, cls),
+                [instance, *values],
+                named,
+                called="**" not in named,
             )
             self.items.append(Called(summary, site))
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):

@@ -26,6 +26,12 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
 }
+OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
+# Comparisons of the number of ranks that have the same result for each number above 1.
+OF_SEVERAL = {
+    **dict.fromkeys((("Gt", 0), ("Gt", 1), ("GtE", 1), ("GtE", 2), ("NotEq", 0), ("NotEq", 1)), True),
+    **dict.fromkeys((("Lt", 1), ("Lt", 2), ("LtE", 0), ("LtE", 1), ("Eq", 0), ("Eq", 1)), False),
+}
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -216,6 +222,12 @@ class Keys:
                 return self._computed(COMPARE[name], left.value, range(*(each.value for each in bounds)))
             case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(COMPARE.get(name), left.value, right.value)
+            case "compare", (
+                name,
+                Key(op="world", args=("global",)),
+                Key(op="constant", args=(0 | 1 | 2 as number,)),
+            ) if (name, number) in OF_SEVERAL:
+                return self.constant(OF_SEVERAL[name, number])
             case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
                 made in NEVER_NONE
             ):

@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Effect] = {
     "torch.distributed.new_group": Effect("new_group", _facts("group"), same=True),
     "torch.nn.parallel.DistributedDataParallel": DDP,
     "torch.nn.parallel.distributed.DistributedDataParallel": DDP,
-    "apex.parallel.DistributedDataParallel": DDP,
+    "apex.parallel.DistributedDataParallel": Effect("the constructor of DDP", _facts("apex"), implied=True),
     "torch.distributed.fsdp.FullyShardedDataParallel": FSDP,
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": FSDP,
     "torch.distributed.fsdp.fully_shard": FSDP,
@@ -127,6 +127,9 @@ METHODS: dict[str, dict[str, Effect]] = {
         "forward": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
         "__call__": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
     },
+    "apex": {
+        name: Effect(result=_facts("graph")) for name in ("forward", "__call__")
+    },  # only its backward communicates
     "fsdp": {
         "forward": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
         "__call__": Effect("the forward pass of FSDP", _facts("graph"), implied=True),

@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .keys import BY_RANK, LOCAL, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FUNCTIONS,
@@ -25,11 +25,13 @@ from .library_calls import (
 from .names import CARRIED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, Instance, Library, Method, Value, is_elements
+from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
+NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 BATCH = "a batch"
 SAME = {"shared", "filled"}  # results of collectives
+WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
 COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
@@ -81,6 +83,8 @@ class LibraryEvaluator(RankEvaluator):
             engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
+        if name in NAMESPACES and not values:
+            return Value(self.keys.make("at", *self.site(node)[:3]), obj=Record(named))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
@@ -102,6 +106,12 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
         if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
             return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
+            return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
+        if name == "isinstance" and len(values) > 1:
+            if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
+                return self.constant(True)
+            return self.unknown(node)  # data of one rank have the same type on every rank
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
         if name == "next" and values:
@@ -295,6 +305,21 @@ def is_of_batch(key: Key) -> bool:
     while key.op in ("item", "element", "attribute", "changed"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
+
+
+def is_of_batches(key: Key) -> bool:
+    """Return whether all that differs between ranks in a value are batches: loaders end on all ranks in one round."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each in seen or not each.spread & DIFFERS or is_of_batch(each):
+            continue
+        seen.add(each)
+        inner = [arg for arg in each.args if isinstance(arg, Key)]
+        if not inner or each.op not in OF_BRANCHES:
+            return False
+        pending += inner
+    return True
 
 
 def is_call_of(node: ast.AST, *names: str) -> bool:

@@ -12,7 +12,20 @@ from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
-from .values import NO_FACTS, Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+from .values import (
+    NO_FACTS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Record,
+    Super,
+    Value,
+    is_elements,
+)
 
 CARRIED = frozenset({"graph", "world", "checkpoint"})  # facts that a computed value keeps
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
@@ -67,6 +80,7 @@ class NameEvaluator:
         self.parameters: list[str] = []
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
+        self.function: FunctionRef | None = None
 
     # ---- provided by the classes of expressions, statements and functions
 
@@ -172,6 +186,10 @@ class NameEvaluator:
         stored = self.env.get(f"{id(owner.key)}.{name}")
         if stored is not None:
             return stored
+        if isinstance(obj, Record) and name in obj.fields:
+            return obj.fields[name]
+        if isinstance(obj, Super):
+            return self._inherited(obj, name) or self.unknown(node)
         if owner.facts & {"accelerator", "fabric", "trainer"}:
             if name in RANK_ATTRIBUTES:
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
@@ -181,7 +199,7 @@ class NameEvaluator:
             return self.extent(owner, node)
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
-        if name == "module" and owner.facts & {"ddp", "engine"}:
+        if name == "module" and owner.facts & {"ddp", "engine", "apex"}:
             return Value(self.keys.make("attribute", owner.key, name))
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
@@ -199,6 +217,12 @@ class NameEvaluator:
         if owner.key.op == "selected":
             return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
         return Value(self.keys.make("at", *self.site(node)[:3]))
+
+    def _inherited(self, obj: Super, name: str) -> Value | None:
+        if found := obj.cls.find_above(obj.method, name):
+            function = FunctionRef(found[0].module, found[1], found[0].env, obj.cls)
+            return Value(self.keys.make("bound", id(found[1])), obj=Bound(function, obj.owner))
+        return None
 
     def without_rank(self, key: Key, node: ast.AST) -> Key:
         """Return a value for something inside of what ``key`` is: it may differ between ranks only as their data do."""

@@ -6,6 +6,7 @@ at the current directory. Files of installed libraries are not read.
 
 import ast
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import UserError
@@ -33,8 +34,10 @@ def concerns_ranks(text: str) -> bool:
 class Program:
     """The modules of a program, read when they are imported."""
 
-    def __init__(self, script: Path) -> None:
-        self._roots = _roots(script.absolute().parent)
+    def __init__(self, script: Path, changed: "Mapping[Path, ast.Module] | None" = None) -> None:
+        """Take the trees of ``changed`` modules instead of their files."""
+        self._changed = changed or {}
+        self._roots = project_roots(script.absolute().parent)
         self._roots_of: dict[str, list[Path]] = {}
         self._imported: dict[tuple[str, str], Module | None] = {}
         self._modules: dict[Path, Module | None] = {}
@@ -66,7 +69,7 @@ class Program:
 
     def _read(self, path: Path) -> Module | None:
         if path not in self._modules:
-            tree = TREES.tree(path) if self._left else None
+            tree = (self._changed.get(path) or TREES.tree(path)) if self._left else None
             self._left -= tree is not None
             self._modules[path] = Module(str(path), tree) if tree else None
         return self._modules[path]
@@ -116,7 +119,7 @@ def _parsed(path: Path) -> ast.Module | None:
         return None
 
 
-def _roots(folder: Path) -> list[Path]:
+def project_roots(folder: Path) -> list[Path]:
     """Return the directories whose modules a script in ``folder`` may import: its own, and those of its project."""
     above = [folder, *folder.parents][:MOST_ABOVE]
     here = Path.cwd()

@@ -6,7 +6,7 @@ from .. import rank_names
 from ..syntax import dotted_name, last_name
 from .keys import Key
 from .names import Named, NameEvaluator, Values
-from .values import FunctionRef, Value, is_elements
+from .values import Bound, FunctionRef, Value, is_elements
 
 GET_RANK = ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank")
 OF_NODE = ("torch.distributed.get_node_local_rank", "horovod.torch.local_rank")
@@ -53,7 +53,7 @@ class RankEvaluator(NameEvaluator):
         """Follow the function that processes are started with: by ``mp.spawn``, or each by ``Process``."""
         name = last_name(node.func)
         target = named.get("target") or named.get("fn") or (values[0] if values else None)
-        if not target or not isinstance(target.obj, FunctionRef) or name not in STARTS | {"Process"}:
+        if not target or not isinstance(target.obj, FunctionRef | Bound) or name not in STARTS | {"Process"}:
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
         rank = Value(self.keys.rank("spawned", name))
@@ -61,6 +61,8 @@ class RankEvaluator(NameEvaluator):
             given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop
         else:
             given = [rank, *given]
+        if isinstance(target.obj, Bound):
+            return self.call_function(target.obj.function, [target.obj.owner, *given], {}, self.site(node))
         return self.call_function(target.obj, given, {}, self.site(node))
 
     def _first_of_node(self, name: str, values: Values, named: Named) -> Value | None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
-from .items import Attempt, Branch, Called, Item, Leave, Noted, Rounds, Summary
+from .items import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
@@ -50,13 +50,13 @@ class Condition(NamedTuple):
 
     test: Key
     truth: bool
-    site: Site
+    site: Site | None
 
 
 class Reach(NamedTuple):
     """A fact and the way to it. ``calls``: outermost first. ``attempted``: an error there is caught and passed over."""
 
-    fact: Noted | Event
+    fact: Noted | Event | Read
     calls: tuple[Site, ...]
     ranks: int
     unsure: bool
@@ -66,7 +66,7 @@ class Reach(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.fact.name if isinstance(self.fact, Noted) else self.fact.kind
+        return self.fact.kind if isinstance(self.fact, Event) else self.fact.name
 
     @property
     def several(self) -> bool:
@@ -114,16 +114,22 @@ def same_on_ranks(key: Key) -> bool:
     return not key.spread & (DIFFERS | TOUCHED)
 
 
-def alternatives(key: Key) -> Iterator[Key]:
-    """Yield what a value may be, depending on the branches that were taken before."""
+def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
+    """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
+    known = dict(map(_asked, conditions))
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            if each.op in ("if", "one of", "changing"):
-                pending += [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        if each.op == "if":
+            test, truth = _asked(Condition(each.args[0], True, None))
+            arms = (known[test] == truth,) if test in known else (True, False)
+            pending += [each.args[1 if arm else 2] for arm in arms]
+        elif each.op in ("one of", "changing"):
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
 def together(first: Reach, second: Reach) -> bool:
@@ -156,6 +162,7 @@ class _Reader:
         way = _Way(self, root.items)
         facts = way.facts
         distributed = any(each.several and _shows_ranks(each.fact) for each in facts)
+        distributed = distributed and not any(_is_single(each.fact) for each in facts)
         return Run(root.function, facts, distributed, self.keys)
 
     def function(self, summary: Summary) -> _Found:
@@ -222,7 +229,7 @@ class _Way:
                 return 0
             self.reader.spend()
             match item:
-                case Event() | Noted():
+                case Event() | Noted() | Read():
                     self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._attempted))
                 case Branch():
                     ranks = self._branch(item, ranks)
@@ -297,8 +304,16 @@ class _Way:
             self.facts.append(reach)
 
 
-def _shows_ranks(fact: Noted | Event) -> bool:
-    if isinstance(fact, Noted):
+def _is_single(fact: Noted | Event | Read) -> bool:
+    """Return whether a process group of one rank is made."""
+    if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
+        return False
+    size = argument(fact, 2, "world_size")
+    return size is not None and size.key.is_constant and size.key.value == 1
+
+
+def _shows_ranks(fact: Noted | Event | Read) -> bool:
+    if not isinstance(fact, Event):
         return fact.name in SET_UP
     return not fact.implied or fact.kind.endswith(WRAPPED)
 

@@ -98,6 +98,12 @@ class ClassRef:
         for each in self.ancestry():
             yield from (base.obj.name for base in each.bases if isinstance(base.obj, Library))
 
+    def find_above(self, method: Any, name: str) -> "tuple[ClassRef, ast.FunctionDef | ast.AsyncFunctionDef] | None":
+        """Return a method of the classes above the one that defines ``method``."""
+        order = list(self.ancestry())
+        place = next((n for n, each in enumerate(order) if method in each.methods.values()), len(order))
+        return next(((each, each.methods[name]) for each in order[place + 1 :] if name in each.methods), None)
+
     def find(self, name: str) -> "tuple[ClassRef, ast.FunctionDef | ast.AsyncFunctionDef] | None":
         for each in self.ancestry():
             if name in each.methods:
@@ -138,6 +144,21 @@ class Value(NamedTuple):
     key: Key
     facts: frozenset[str] = NO_FACTS
     obj: Any = None  # FunctionRef, ClassRef, Instance, Bound, Library, Method, Module, or the elements
+
+
+class Super(NamedTuple):
+    """The classes above a method of an object (``super()``)."""
+
+    cls: "ClassRef"
+    owner: "Value"
+    method: Any
+
+
+class Record:
+    """An object with the attributes that it is made with."""
+
+    def __init__(self, fields: "dict[str, Value]") -> None:
+        self.fields = fields
 
 
 def is_elements(obj: Any) -> bool:

@@ -1,0 +1,118 @@
+"""The scripts of a project that use a module: what they pass to its functions decides what these do."""
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import UserError
+from ..source import decode_source
+from .comparison import Divergence
+from .divergences import divergences
+from .evaluated import Evaluated
+from .items import Branch, Called, Item
+from .keys import BY_RANK
+from .program import LARGEST_BYTES, concerns_ranks, project_roots
+
+MOST_USERS = 2  # of one module
+MOST_FILES = 80  # of a directory, read for their imports
+MOST_STEPS = 40_000  # of the evaluation of one user
+MOST_CALLS = 2  # on the way from a function to a condition on ranks
+IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n#]*)", re.MULTILINE)
+NAME = re.compile(r"\w+")
+
+
+def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text: str) -> list[Divergence]:
+    """Return where the functions of a module part the ranks, as far as only the scripts that call them show it."""
+    roots = evaluated.roots if path.is_absolute() else []
+    if not any(root.function and _asks_for_rank(root.items, MOST_CALLS) for root in roots):
+        return []
+    as_read = SOURCES.source(path)
+    changed = {} if as_read and as_read.text == text else {path: tree}
+    found = (SOURCES.divergences(user, changed) for user in _users(path))
+    return [each for every in found for each in every if each.decided.path == str(path)]
+
+
+def _asks_for_rank(items: list[Item], calls: int) -> bool:
+    """Return whether steps depend on the rank."""
+    for item in items:
+        match item:
+            case Branch(test=test, then=first, other=second):
+                if test.spread & BY_RANK or _asks_for_rank(first, calls) or _asks_for_rank(second, calls):
+                    return True
+            case Called(summary=summary) if calls:
+                if _asks_for_rank(summary.items, calls - 1):
+                    return True
+            case _:
+                pass
+    return False
+
+
+def _users(path: Path) -> list[Path]:
+    """Return the scripts next to a module and at the top of its project that import it."""
+    name = path.parent.name if path.name == "__init__.py" else path.stem
+    found: list[Path] = []
+    for folder in dict.fromkeys((path.parent, *project_roots(path.parent))):
+        for file in sorted(folder.glob("*.py"))[:MOST_FILES]:
+            if len(found) < MOST_USERS and file != path and file not in found and name in SOURCES.imports(file):
+                found.append(file)
+    return found
+
+
+class _Source(NamedTuple):
+    version: tuple[int, int]
+    text: str
+
+
+class _Sources:
+    """Imports and divergences of files, as long as these do not change."""
+
+    def __init__(self) -> None:
+        self._imports: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
+        self._divergences: dict[Path, tuple[tuple[int, int], list[Divergence]]] = {}
+
+    def source(self, path: Path) -> _Source | None:
+        try:
+            status = path.stat()
+            text = decode_source(path.read_bytes(), path)[0] if status.st_size <= LARGEST_BYTES else ""
+        except (OSError, UserError, ValueError):
+            return None
+        return _Source((status.st_mtime_ns, status.st_size), text)
+
+    def imports(self, path: Path) -> frozenset[str]:
+        """Return the names in the imports of a script that runs on several ranks; none of another module."""
+        try:
+            status = path.stat()
+        except OSError:
+            return frozenset()
+        version = status.st_mtime_ns, status.st_size
+        known = self._imports.get(path)
+        if known is None or known[0] != version:
+            source = self.source(path)
+            is_script = source and "__main__" in source.text and concerns_ranks(source.text)
+            names = (
+                frozenset(NAME.findall(" ".join(IMPORTS.findall(source.text))))
+                if source and is_script
+                else frozenset[str]()
+            )
+            known = self._imports[path] = version, names
+        return known[1]
+
+    def divergences(self, path: Path, changed: Mapping[Path, ast.Module]) -> list[Divergence]:
+        """Return where ranks part in a script and all that it calls."""
+        source = self.source(path)
+        known = self._divergences.get(path)
+        if source is None or (known and known[0] == source.version and not changed):
+            return known[1] if source and known else []
+        try:
+            tree = ast.parse(source.text.removeprefix("\ufeff"))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+        found = divergences(Evaluated(tree, path, source.text, most_steps=MOST_STEPS, changed=changed)).found
+        if not changed:
+            self._divergences[path] = source.version, found
+        return found
+
+
+SOURCES = _Sources()

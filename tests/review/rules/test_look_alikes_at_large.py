@@ -1,0 +1,272 @@
+"""Code that looks like a bug and is right, as whole repositories contain it, and the bug that it looks like."""
+
+from typing import NamedTuple
+
+import pytest
+from helpers.review_snippets import found
+
+START = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+"""
+
+
+class Pair(NamedTuple):
+    """A healthy program, and the replacement that makes it a bug of a rule."""
+
+    healthy: str
+    replaced: str
+    by: str
+    rule: str
+
+
+PAIRS = {
+    "a default that no call changes": Pair(
+        """
+        def step(model, batch, raise_on_error=True):
+            loss = model(batch).sum()
+            if loss.item() > 9:
+                if raise_on_error:
+                    raise ValueError("diverged")
+                return
+            loss.backward()
+        def train(loader):
+            model = DDP(torch.nn.Linear(2, 2))
+            for batch in loader:
+                step(model, batch)
+        train(DataLoader(torch.ones(8, 2)))
+        """,
+        "step(model, batch)",
+        "step(model, batch, raise_on_error=False)",
+        "DW406",
+    ),
+    "an assert that keeps the other ranks out": Pair(
+        """
+        def prepare(path):
+            if rank != 0:
+                dist.barrier()
+            if os.path.exists(path):
+                if rank == 0:
+                    dist.barrier()
+            else:
+                assert rank == 0, "only the first process writes"
+                torch.save({}, path)
+                dist.barrier()
+        prepare("data.pt")
+        """,
+        '                assert rank == 0, "only the first process writes"\n',
+        "",
+        "DW401",
+    ),
+    "a loader that ends on all ranks in one round": Pair(
+        """
+        class Prefetcher:
+            def __init__(self, loader):
+                self.loader = iter(loader)
+                self.preload()
+            def preload(self):
+                try:
+                    self.following = next(self.loader)
+                except StopIteration:
+                    self.following = None
+                    return
+            def next(self):
+                batch = self.following
+                self.preload()
+                return batch
+        def train(data):
+            model = DDP(torch.nn.Linear(2, 2))
+            prefetcher = Prefetcher(DataLoader(data, sampler=DistributedSampler(data)))
+            batch = prefetcher.next()
+            while batch is not None:
+                model(batch).sum().backward()
+                batch = prefetcher.next()
+        train(torch.ones(8, 2))
+        """,
+        "while batch is not None:",
+        "while batch.sum().item() < 9:",
+        "DW405",
+    ),
+    "a group of one process": Pair(
+        """
+        import argparse
+        args = argparse.Namespace(world_size=1, rank=0)
+        dist.init_process_group("nccl", world_size=args.world_size, rank=args.rank)
+        torch.save({}, "converted.pt")
+        """,
+        "world_size=1, rank=0)",
+        "rank=0)",
+        "DW501",
+    ),
+    "a file of its own that each rank moves to its place": Pair(
+        """
+        import shutil
+        import uuid
+        def download(path):
+            own = f"{path}.{os.getpid()}"
+            os.replace(own, path)
+        download("model.pt")
+        """,
+        "os.replace(own, path)",
+        'shutil.copyfile("cached.pt", path)',
+        "DW501",
+    ),
+    "data that each node gets on its disk": Pair(
+        """
+        import shutil
+        def prepare(args):
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                shutil.copyfile("shared.zip", "local.zip")
+            dist.barrier()
+        prepare(None)
+        """,
+        'shutil.copyfile("shared.zip", "local.zip")',
+        'torch.save({}, "last.pt"); shutil.copyfile("last.pt", "best.pt")',
+        "DW502",
+    ),
+    "a method that spawned processes of one node run": Pair(
+        """
+        import torch.multiprocessing as mp
+        class Trainer:
+            def start(self):
+                mp.spawn(self.fit, args=("out",), nprocs=2)
+            def fit(self, local_rank, directory):
+                dist.init_process_group("nccl")
+                if local_rank == 0:
+                    torch.save({}, "last.pt")
+        """,
+        'mp.spawn(self.fit, args=("out",), nprocs=2)',
+        'self.fit(int(os.environ["LOCAL_RANK"]), "out")',
+        "DW502",
+    ),
+    "a file that may be gone already": Pair(
+        """
+        import contextlib
+        with contextlib.suppress(FileNotFoundError):
+            os.remove("scores.txt")
+        """,
+        "contextlib.suppress(FileNotFoundError)",
+        "torch.no_grad()",
+        "DW412",
+    ),
+    "the inner model where there is one": Pair(
+        """
+        def validate(model, loader):
+            with torch.no_grad():
+                for batch in loader:
+                    if hasattr(model, "module"):
+                        out = model.module(batch)
+                    else:
+                        out = model(batch)
+        model = DDP(torch.nn.BatchNorm1d(2))
+        loader = DataLoader(torch.ones(8, 2))
+        if rank == 0:
+            validate(model, loader)
+        """,
+        "out = model.module(batch)",
+        "out = model(batch)",
+        "DW402",
+    ),
+    "a writer that a constructor above makes": Pair(
+        """
+        class Saver:
+            def __init__(self, path, to_disk=None):
+                self.path = path
+                self.to_disk = to_disk
+            def save(self):
+                if not self.to_disk:
+                    return
+                torch.save({}, self.path)
+        class ModelSaver(Saver):
+            def __init__(self, path, to_disk=None):
+                super().__init__(path, to_disk)
+        ModelSaver("last.pt", rank == 0).save()
+        """,
+        "rank == 0)",
+        "True)",
+        "DW501",
+    ),
+    "a metric that several ranks reduce": Pair(
+        """
+        def reduced(value, world_size):
+            if world_size > 1:
+                copy = value.clone()
+                dist.all_reduce(copy)
+                return copy / world_size
+            return value
+        def train(loader, world_size):
+            model = DDP(torch.nn.Linear(2, 2))
+            for epoch in range(9):
+                for batch in loader:
+                    loss = model(batch).sum()
+                    loss.backward()
+                loss = reduced(loss, world_size)
+                if loss.item() < 3:
+                    break
+        train(DataLoader(torch.ones(8, 2)), dist.get_world_size())
+        """,
+        "dist.all_reduce(copy)",
+        "pass",
+        "DW405",
+    ),
+    "a decision that is shared where there are several ranks": Pair(
+        """
+        def train(args, loader):
+            args.several = False
+            if "WORLD_SIZE" in os.environ:
+                args.several = int(os.environ["WORLD_SIZE"]) > 1
+            model = DDP(torch.nn.Linear(2, 2))
+            for batch in loader:
+                loss = model(batch).sum()
+                loss.backward()
+                done = torch.zeros(1) + loss.item()
+                if args.several:
+                    dist.broadcast(done, 0)
+                if done[0]:
+                    break
+        """,
+        "dist.broadcast(done, 0)",
+        "pass",
+        "DW405",
+    ),
+    "batches with the same names on every rank": Pair(
+        """
+        def collect(loader, model):
+            has_masks = False
+            for batch in loader:
+                result = model(batch)
+                if isinstance(result, dict):
+                    if "masks" in result.keys():
+                        has_masks = True
+            if has_masks:
+                dist.barrier()
+        collect(DataLoader(torch.ones(8, 2)), torch.nn.Linear(2, 2))
+        """,
+        "isinstance(result, dict)",
+        "result.sum().item() > 3",
+        "DW406",
+    ),
+    "a log of runs that are elsewhere": Pair(
+        """
+        import wandb
+        def setup():
+            wandb.init(project="x", group="all")
+        wandb.log({"loss": 1.0})
+        """,
+        '            wandb.init(project="x", group="all")',
+        '            if rank == 0:\n                wandb.init(project="x")',
+        "DW412",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_look_alike(name: str) -> None:
+    pair = PAIRS[name]
+    indented = "\n".join("        " + line if line else "" for line in START.splitlines())
+    assert pair.replaced in pair.healthy
+    assert [(each.rule, each.line) for each in found(indented + pair.healthy, pair.rule)] == []
+    assert found(indented + pair.healthy.replace(pair.replaced, pair.by), pair.rule)

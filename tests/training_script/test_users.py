@@ -1,0 +1,67 @@
+"""Divergences in a module that depend on what the scripts of its project pass to its functions."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.review.rule_context import Script
+
+SCORE = """\
+import torch.distributed as dist
+
+def score(net, batches):
+    if dist.get_rank() > 0:
+        return None
+    return sum(net(batch).sum() for batch in batches)
+"""
+MAIN = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from tools.scoring import score
+
+def main():
+    dist.init_process_group("gloo")
+    net = DistributedDataParallel(torch.nn.Linear(2, 2))
+    print(score(net, [torch.ones(1, 2)]))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    """Return a module of a project whose script is at the top."""
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    (tmp_path / "train.py").write_text(MAIN)
+    (tmp_path / "tools").mkdir()
+    path = tmp_path / "tools" / "scoring.py"
+    path.write_text(SCORE)
+    return path
+
+
+def lines(path: Path, text: str) -> list[int]:
+    """Return the lines of the events that some ranks do not reach."""
+    return [each.first.site.line for each in Script(text, str(path)).divergences_in_use]
+
+
+def test_a_wrapped_model_that_a_script_passes_is_known_in_the_module(module: Path) -> None:
+    assert Script(SCORE, str(module)).divergences.found == []
+    assert lines(module, SCORE) == [6]
+
+
+def test_a_model_that_the_script_unwraps_parts_no_ranks(module: Path) -> None:
+    script = module.parent.parent / "train.py"
+    script.write_text(MAIN.replace("score(net,", "score(net.module,"))
+    assert lines(module, SCORE) == []
+
+
+def test_the_text_of_the_module_counts_before_its_file(module: Path) -> None:
+    assert lines(module, SCORE.replace("net(batch)", "net.module(batch)")) == []
+    assert lines(module, "\n" + SCORE) == [7]
+
+
+def test_a_changed_script_is_read_again(module: Path) -> None:
+    assert lines(module, SCORE) == [6]
+    (module.parent.parent / "train.py").write_text(MAIN.replace("score(net", "print(net") + "\n")
+    assert lines(module, SCORE) == []
