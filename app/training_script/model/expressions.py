@@ -48,14 +48,17 @@ class ExpressionEvaluator(LibraryEvaluator):
             parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
         if not self.quick:
-            self._keep(node, value.key)
+            self._keep(node, value)
         return value
 
-    def _keep(self, node: ast.expr, key: Key) -> None:
+    def _keep(self, node: ast.expr, value: Value) -> None:
         """Keep the value of an expression; a function that is called with other arguments may give it several."""
-        known = self.shared.values.setdefault(node, key)
-        if known is not key:
-            self.shared.values[node] = self.keys.make("one of", known, key)
+        if self.known is not None:
+            self.known[node] = value
+            return
+        known = self.shared.values.setdefault(node, value.key)
+        if known is not value.key:
+            self.shared.values[node] = self.keys.make("one of", known, value.key)
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)

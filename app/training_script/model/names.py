@@ -80,6 +80,7 @@ class NameEvaluator:
         self.parameters: list[str] = []
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
+        self.known: dict[ast.expr, Value] | None = None  # the values of one call, where they are asked for
         self.function: FunctionRef | None = None
 
     # ---- provided by the classes of expressions, statements and functions
