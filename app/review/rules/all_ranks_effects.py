@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
+from ...training_script.model.keys import parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
@@ -20,6 +21,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _directories(script, run)
     yield from _deletions(script, run)
     yield from _experiments(script, run)
+    yield from _files(script, run)
 
 
 def _directories(script: Script, run: Run) -> Iterator[Violation]:
@@ -62,6 +64,18 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
             if _by_all(reach):
                 message = "every rank logs this; the run of Weights & Biases exists on one of them only"
                 yield from violation_at(script, reach, message, 0.65)
+
+
+def _files(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of("open"):
+        path, mode = argument(fact, 0, "file"), argument(fact, 1, "mode")
+        new = mode and mode.key.is_constant and isinstance(mode.key.value, str) and mode.key.value[:1] == "w"
+        if path and new and script.is_here(reach) and _by_all(reach) and same_on_ranks(path.key):
+            if any(part.op == "library" and str(part.args[0]).endswith("devnull") for part in parts(path.key)):
+                continue
+            if not (path.key.is_constant and str(path.key.value).startswith("/dev/")):
+                message = "every rank writes this file: the last one to open it empties what the others have written"
+                yield from violation_at(script, reach, message, 0.65, severity="info")
 
 
 def _by_all(reach: Reach) -> bool:

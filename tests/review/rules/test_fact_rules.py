@@ -17,6 +17,20 @@ FSDP = """
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 model = torch.nn.Linear(2, 2)
 """
+ACCUMULATED = (
+    WRAP
+    + """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for number, x in enumerate(data):
+    if number % accumulated != 0:
+        with model.no_sync():
+            model(x).sum().backward()
+    else:
+        model(x).sum().backward()
+    if (number + 1) % accumulated == 0:
+        optimizer.step()
+"""
+)
 LOADER = """
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
@@ -108,6 +122,37 @@ FOUND: dict[str, tuple[str, str, str]] = {
             scaler.update()
         """,
     ),
+    "a method of the model": ("DW218", START + WRAP, "print(model.in_features)"),
+    "a file of every rank": ("DW412", START, 'with open("log.txt", "w") as log:\n    print(1, file=log)'),
+    "tensors on one GPU": ("DW104", START + WRAP, 'x = torch.ones(2, 2).to("cuda:0")'),
+    "a model on one GPU": (
+        "DW104",
+        START,
+        'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")\ntorch.nn.Linear(2, 2).to(device)',
+    ),
+    "a tensor before the GPU is selected": (
+        "DW104",
+        'torch.ones(1, device="cuda").cpu()\n' + START,
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+    ),
+    "a GPU that no rank selects": ("DW102", START, "model = torch.nn.Linear(2, 2).cuda()"),
+    "every round reduces": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            if (number + 1) % 4 == 0:
+                optimizer.step()
+        """,
+    ),
+    "one round too late": ("DW213", START, ACCUMULATED),
+    "a batch for the GPUs of a node": (
+        "DW220",
+        START,
+        'world_size = int(os.environ["WORLD_SIZE"])\nbatch_size = 64\nbatch_size //= torch.cuda.device_count()',
+    ),
     "an optimizer before the wrap": (
         "DW302",
         START + FSDP,
@@ -122,6 +167,32 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "DW304",
         START + FSDP,
         "model = FSDP(model)\nmodel.gradient_checkpointing_enable()",
+    ),
+    "a state saved without DDP and loaded into it": (
+        "DW219",
+        START + WRAP,
+        """
+        model.load_state_dict(torch.load("newest.pt", map_location="cpu")["model"])
+        if rank == 0:
+            torch.save({"model": model.module.state_dict()}, "newest.pt")
+        """,
+    ),
+    "a state saved with DDP and loaded before it": (
+        "DW219",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        def resume(net, folder):
+            saved = torch.load(f"{folder}/newest.pt", map_location="cpu")
+            net.load_state_dict(saved["model"])
+        def train(net, folder):
+            resume(net, folder)
+            if dist.get_world_size() > 1:
+                net = DistributedDataParallel(net)
+            if rank == 0:
+                torch.save({"model": net.state_dict()}, os.path.join(folder, "newest.pt"))
+        train(torch.nn.Linear(2, 2), "out")
+        """,
     ),
     "activation checkpointing after the wrap by an option": (
         "DW304",
@@ -369,6 +440,100 @@ SILENT: dict[str, tuple[str, str, str]] = {
                 optimizer.step()
         """,
     ),
+    "an attribute of DDP": ("DW218", START + WRAP, "model.train()\nprint(model.module.in_features, model._buckets)"),
+    "an attribute that is set": ("DW218", START + WRAP, "model.epoch = 3\nprint(model.epoch)"),
+    "an attribute that is asked for": (
+        "DW218",
+        START + WRAP,
+        'if hasattr(model, "in_features"):\n    print(model.in_features)',
+    ),
+    "an attribute of a model that may not be wrapped": (
+        "DW218",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        model = torch.nn.Linear(2, 2)
+        if args.wrap:
+            model = DDP(model)
+        if not args.wrap:
+            print(model.in_features)
+        """,
+    ),
+    "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")\nopen("a.txt", "a")'),
+    "a file of one rank": ("DW412", START, 'if rank == 0:\n    open("log.txt", "w")'),
+    "a device that is replaced": (
+        "DW104",
+        START,
+        """
+        device = torch.device("cuda:0")
+        if "LOCAL_RANK" in os.environ:
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.nn.Linear(2, 2).to(device)
+        """,
+    ),
+    "one GPU is visible": (
+        "DW104",
+        'os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]\n' + START,
+        'torch.ones(1).to("cuda:0")',
+    ),
+    "GPU 0 for one rank": ("DW104", START + WRAP, 'if rank == 0:\n    torch.ones(1).to("cuda:0")'),
+    "GPU 0 without a process group": ("DW104", "", 'torch.ones(1).to("cuda:0")'),
+    "GPU 0 under gloo": ("DW104", 'dist.init_process_group("gloo")\n', 'torch.ones(1).to("cuda:0")'),
+    "a selected GPU": (
+        "DW102",
+        START,
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\nmodel = torch.nn.Linear(2, 2).cuda()',
+    ),
+    "a GPU by its number": ("DW102", START, "torch.nn.Linear(2, 2).cuda()\ntorch.ones(1).to(f'cuda:{rank}')"),
+    "a GPU that another file may select": (
+        "DW102",
+        "from setup_gpu import prepare\nprepare()\n" + START,
+        "torch.nn.Linear(2, 2).cuda()",
+    ),
+    "no GPU": ("DW102", START, "torch.nn.Linear(2, 2)"),
+    "no_sync in the other rounds": ("DW212", START, ACCUMULATED),
+    "a step in each round": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            optimizer.step()
+            if number % 10 == 0:
+                print(number)
+        """,
+    ),
+    "regularisation in some rounds": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            optimizer.step()
+            if number % 16 == 0:
+                model(x).square().sum().backward()
+                optimizer.step()
+        """,
+    ),
+    "the condition of the step": ("DW213", START, ACCUMULATED.replace("if number %", "if (number + 1) %")),
+    "also at the end of the data": (
+        "DW213",
+        START,
+        ACCUMULATED.replace("% accumulated == 0", "% accumulated == 0 or number == len(data) - 1"),
+    ),
+    "GPUs that one process starts": (
+        "DW220",
+        START,
+        'import torch.multiprocessing as mp\nprint(os.environ["RANK"])\n'
+        "batch_size = args.batch_size // torch.cuda.device_count()\nmp.spawn(work, nprocs=2)",
+    ),
+    "a number of GPUs for the log": (
+        "DW220",
+        START,
+        'print(os.environ["WORLD_SIZE"])\nprint(rank // torch.cuda.device_count())',
+    ),
     "the original parameters": (
         "DW302",
         START + FSDP,
@@ -404,6 +569,41 @@ SILENT: dict[str, tuple[str, str, str]] = {
         "DW304",
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
+    ),
+    "a state saved and loaded with DDP": (
+        "DW219",
+        START + WRAP,
+        """
+        model.load_state_dict(torch.load("newest.pt", map_location="cpu")["model"])
+        if rank == 0:
+            torch.save({"model": model.state_dict()}, "newest.pt")
+        """,
+    ),
+    "a state saved and loaded without DDP": (
+        "DW219",
+        START + WRAP,
+        """
+        saved = torch.load("newest.pt", map_location="cpu")
+        if hasattr(model, "module"):
+            model.module.load_state_dict(saved["model"])
+        else:
+            model.load_state_dict(saved["model"])
+        if rank == 0:
+            inner = model.module if hasattr(model, "module") else model
+            torch.save({"model": inner.state_dict()}, "newest.pt")
+        """,
+    ),
+    "the state of another file loaded before DDP": (
+        "DW219",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        net = torch.nn.Linear(2, 2)
+        net.load_state_dict(torch.load("backbone.pt", map_location="cpu"))
+        net = DistributedDataParallel(net)
+        if rank == 0:
+            torch.save(net.state_dict(), "newest.pt")
+        """,
     ),
     "activation checkpointing where nothing is wrapped": (
         "DW304",
@@ -467,11 +667,17 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
+    "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
     "clipped before it is unscaled": "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_",
     "the norm of one shard": "model.clip_grad_norm_(1.0)",
+    "a method of the model": "print(model.module.in_features)",
+    "tensors on one GPU": "torch.ones(2, 2).to(f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\")",
+    "a GPU that no rank selects": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\ndist.init_process_group(',
+    "one round too late": "    if not ((number + 1) % accumulated == 0):\n        with model.no_sync():",
+    "a batch for the GPUs of a node": "batch_size //= dist.get_world_size()",
     "no sampler": """
 sampler = DistributedSampler(data) if dist.is_initialized() else None
 loader = DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None)
