@@ -31,6 +31,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+random.seed(0)
+np.random.seed(0)
 torch.manual_seed(0)
 inputs = torch.randn(160, 8)
 loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=8, shuffle=True)
