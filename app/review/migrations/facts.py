@@ -113,9 +113,9 @@ class TrainingFacts:
         found: dict[str, ast.Call] = {}
         for call in self.calls:
             match call.func:
-                case ast.Attribute(value=value, attr="step") if self._is_optimizer(value):
+                case ast.Attribute(value=value, attr="step") if self.is_optimizer(value):
                     found.setdefault(dotted_name(value), call)
-                case ast.Attribute(attr="step") if call.args and self._is_optimizer(call.args[0]):
+                case ast.Attribute(attr="step") if call.args and self.is_optimizer(call.args[0]):
                     found.setdefault(dotted_name(call.args[0]), call)
         return found
 
@@ -256,7 +256,8 @@ class TrainingFacts:
         by_name = last_name(call.func).lower().endswith(("adam", "adamw", "sgd", "lion", "muon", "adafactor"))
         return (in_library or by_name) and bool(call.args or call.keywords) and not is_scheduler
 
-    def _is_optimizer(self, expr: ast.expr) -> bool:
+    def is_optimizer(self, expr: ast.expr) -> bool:
+        """Return whether ``expr`` is a name of an optimizer."""
         return bool(dotted_name(expr)) and any(leaf in self.optimizers for leaf in roots(self.names, expr))
 
     def _models_of(self, optimizer: ast.Call) -> Iterator[ast.expr]:

@@ -81,6 +81,23 @@ class Rewriting:
         self.changed.update(ast.walk(stmt))
         self._edits.append(self.source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno))
 
+    def remove_with_blank_lines(self, stmt: ast.stmt) -> None:
+        """Remove a function and the empty lines behind it."""
+        last = stmt.end_lineno or stmt.lineno
+        while last < len(self.source.starts) and not self.source.line(last + 1).strip():
+            last += 1
+        self.changed.update(ast.walk(stmt))
+        self._edits.append(self.source.remove_lines(stmt.lineno, last))
+
+    def surround_call(self, call: ast.Call, before: str, after: str) -> None:
+        """Replace what is around the only argument of a call: ``f(x)`` becomes ``before x after``."""
+        given = call.args[0]
+        self.changed.update((call, call.func))
+        self._edits += [
+            Edit(self.source.start(call), self.source.start(given), before),
+            Edit(self.source.end(given), self.source.end(call), after),
+        ]
+
     def indent(self, block: list[ast.stmt]) -> None:
         """Move statements one level in, with the lines that were inserted between them."""
         first, last = block[0].lineno, block[-1].end_lineno or block[-1].lineno

@@ -23,6 +23,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _deletions(script, run)
     yield from _experiments(script, run)
     yield from _files(script, run)
+    yield from _appended(script, run)
 
 
 def _directories(script: Script, run: Run) -> Iterator[Violation]:
@@ -68,7 +69,18 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _files(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the files that several ranks append to; one that they write anew often gets the same from each."""
+    for reach, fact in run.of("open"):
+        path, mode = argument(fact, 0, "file"), argument(fact, 1, "mode")
+        new = mode and mode.key.is_constant and isinstance(mode.key.value, str) and mode.key.value[:1] == "w"
+        if path and new and script.is_here(reach) and _by_all(reach) and same_on_ranks(path.key):
+            if any(part.op == "library" and str(part.args[0]).endswith("devnull") for part in parts(path.key)):
+                continue
+            if not (path.key.is_constant and str(path.key.value).startswith("/dev/")):
+                message = "every rank writes this file: the last one to open it empties what the others have written"
+                yield from violation_at(script, reach, message, 0.65, severity="info")
+
+
+def _appended(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of("open"):
         path, mode = argument(fact, 0, "file"), argument(fact, 1, "mode")
         if not path or not mode or not mode.key.is_constant or reach.attempted or not reach.several:
@@ -76,7 +88,8 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         if str(mode.key.value).startswith("a") and (sharing := _sharing(path.key, reach.ranks, run.keys)):
             where = "" if script.is_here(reach) else f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})"
             who = "every rank appends to" if sharing == ALL else "several ranks append to"
-            yield from violation_at(script, reach, f"{who} one file{where}: each line is there several times", 0.7)
+            message = f"{who} one file{where}: what should be there once is there several times"
+            yield from violation_at(script, reach, message, 0.65, severity="info")
 
 
 def _sharing(path: Key, ranks: int, keys: Keys) -> int:

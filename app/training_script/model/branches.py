@@ -4,6 +4,7 @@ A loop is evaluated first to see what a round changes, then with what a round ma
 """
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from .library_effects import is_of_batches
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
+
+LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
 
 
 class BranchEvaluator(StatementEvaluator):
@@ -122,7 +125,7 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_sync = True
             if name in ("join", "Join"):
                 self.free = True
-            passes_over = passes_over or name == "suppress"
+            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name))
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)

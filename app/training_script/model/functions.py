@@ -37,7 +37,7 @@ class Evaluation(Shared):
     def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
         super().__init__(program, seeded, budget)
         self.depth = 0
-        self.evaluated: set[ast.AST] = set()
+        self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
@@ -67,7 +67,7 @@ class Evaluation(Shared):
         cls.prepared = True
         if found := cls.find("__init__"):
             self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
-            self.evaluated.discard(found[1])  # nothing has called it
+            self.evaluated.pop(found[1], None)  # nothing has called it
 
     def summary(
         self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
@@ -95,7 +95,7 @@ class Evaluation(Shared):
             return made
         self.depth += 1
         try:
-            self.evaluated.add(node)
+            self.evaluated[node] = function
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
             made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
             made.filled = evaluator.filled
@@ -228,6 +228,7 @@ class FunctionEvaluator(BranchEvaluator):
 
     def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
         instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
+        self.shared.classes[instance.key] = cls
         cls.prepared = True
         if found := cls.find("__init__"):
             summary = self.whole.summary(

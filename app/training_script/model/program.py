@@ -6,7 +6,7 @@ at the current directory. Files of installed libraries are not read.
 
 import ast
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import UserError
@@ -37,9 +37,9 @@ def concerns_ranks(text: str) -> bool:
 class Program:
     """The modules of a program, read when they are imported."""
 
-    def __init__(self, script: Path, changed: "Mapping[Path, ast.Module] | None" = None) -> None:
-        """Take the trees of ``changed`` modules instead of their files."""
-        self._changed = changed or {}
+    def __init__(self, script: Path, known: "Callable[[Path], ast.Module | None] | None" = None) -> None:
+        """``known`` gives the trees of modules that are not read from their files."""
+        self._known = known
         self._roots = project_roots(script.absolute().parent)
         self._roots_of: dict[str, list[Path]] = {}
         self._imported: dict[tuple[str, str], Module | None] = {}
@@ -70,9 +70,14 @@ class Program:
         place = folder.joinpath(*name.split(".")) if name else folder
         return (self._read(place.with_name(f"{place.name}.py")) if name else None) or self._read(place / "__init__.py")
 
+    def given(self, path: str) -> Module | None:
+        """Return the module of a path."""
+        return self._read(Path(path))
+
     def _read(self, path: Path) -> Module | None:
         if path not in self._modules:
-            tree = (self._changed.get(path) or TREES.tree(path)) if self._left else None
+            tree = self._known(path) if self._known else None
+            tree = tree or (TREES.tree(path) if self._left else None)
             self._left -= tree is not None
             self._modules[path] = Module(str(path), tree) if tree else None
         return self._modules[path]
