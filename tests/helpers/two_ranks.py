@@ -36,10 +36,12 @@ if distributed:
 """
 
 
-def run(command: Sequence[str], directory: Path, wait_s: int = 90, **environ: str) -> ProcessOutcome:
+def run(
+    command: Sequence[str], directory: Path, wait_s: int = 90, limit_s: int = LIMIT_S, **environ: str
+) -> ProcessOutcome:
     """Run a command; a collective of the script fails after ``wait_s``."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "WAIT_S": str(wait_s), **environ}
-    return asyncio.run(run_process(command, limit_s=LIMIT_S, env=env, cwd=directory))
+    return asyncio.run(run_process(command, limit_s=limit_s, env=env, cwd=directory))
 
 
 def plain(directory: Path) -> ProcessOutcome:

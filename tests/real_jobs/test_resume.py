@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from ddpwizard.app.review.migrations.engine import migrate
+from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, run
 
@@ -108,6 +109,58 @@ elif (start, rank) == ("2", "0"):
     os.replace = replace
 """
 
+DEATHS_OF_SHARDED = DEATHS.replace('("1", "0")', '("1", "1")').replace(
+    DEATHS[DEATHS.index("    real_save,") : DEATHS.index('elif (start, rank) == ("2"')],
+    """\
+    import torch.distributed.checkpoint as dcp
+
+    real_save, saves = dcp.save, []
+
+    def save(*args, **kwargs):
+        saves.append(0)
+        if len(saves) == 2:
+            die()
+        return real_save(*args, **kwargs)
+
+    dcp.save = save
+""",
+)
+SHARDED_TRAINING = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+inputs = torch.randn(160, 8)
+data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+sampler = DistributedSampler(data, shuffle=True)
+loader = DataLoader(data, batch_size=8 // dist.get_world_size(), sampler=sampler)
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+fully_shard(model[0], mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    scheduler.step()
+whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+if dist.get_rank() == 0:
+    torch.save(whole, "model.pt")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 def test_scripts_killed_once_end_with_the_same_weights(tmp_path: Path) -> None:
     for name in NAMES:
@@ -130,23 +183,25 @@ def test_scripts_killed_once_end_with_the_same_weights(tmp_path: Path) -> None:
         _check_same(tmp_path / f"{name}_original", folder)
 
 
-def test_ranks_killed_three_times_end_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
-    on_ranks = migrate(RANDOM_TRAINING, "train.py", "ddp").after
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_ranks_killed_three_times_end_with_the_weights_of_an_undisturbed_run(is_sharded: bool, tmp_path: Path) -> None:
+    text = SHARDED_TRAINING if is_sharded else migrate(RANDOM_TRAINING, "train.py", "ddp").after
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    for folder, text in ((undisturbed, on_ranks), (killed, _resumable(on_ranks, "train.py", every=3))):
+    for folder, code in ((undisturbed, text), (killed, _resumable(text, "train.py", every=3))):
         folder.mkdir()
-        (folder / "train.py").write_text(text)
-    (killed / "sitecustomize.py").write_text(DEATHS)
+        (folder / "train.py").write_text(code)
+    (killed / "sitecustomize.py").write_text(DEATHS_OF_SHARDED if is_sharded else DEATHS)
     first = _torchrun(undisturbed)
     assert first.code == 0, first.log
     second = _torchrun(killed, "--max-restarts=3", path=str(killed))
     assert second.code == 0, second.log
     deaths = (killed / "deaths").read_text().splitlines()
-    assert deaths == ["rank 1 in start 0", "rank 0 in start 1", "rank 0 in start 2"]
+    assert deaths == ["rank 1 in start 0", f"rank {int(is_sharded)} in start 1", "rank 0 in start 2"]
+    path = "train_checkpoint" if is_sharded else "train_checkpoint.pt"
     assert [line for line in second.log.splitlines() if "continuing after step" in line] == [
-        "train_checkpoint.pt: continuing after step 12",
-        "train_checkpoint.pt: continuing after step 15",
-        "train_checkpoint.pt.previous: continuing after step 15",
+        f"{path}: continuing after step 12",
+        f"{path}: continuing after step 15",
+        f"{path}.previous: continuing after step 15",
     ]
     _check_same(undisturbed, killed)
 
@@ -185,9 +240,12 @@ def _resumable(text: str, name: str, every: int) -> str:
     return made.after.replace("every=100", f"every={every}")
 
 
-def _torchrun(directory: Path, *options: str, path: str = ""):
+def _torchrun(directory: Path, *options: str, path: str = "") -> ProcessOutcome:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options]
-    return run([*command, "train.py"], directory, PYTHONPATH=os.pathsep.join([path, *sys.path]))
+    # Without this the ranks of a restart can meet gloo's addresses of the start before, and one restart is lost.
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    python_path = os.pathsep.join([path, *sys.path])
+    return run([*command, "train.py"], directory, limit_s=600, PYTHONPATH=python_path, **own_store)
 
 
 def _check_same(one: Path, other: Path) -> None:

@@ -3,8 +3,10 @@
 import ast
 from collections.abc import Iterable, Iterator
 
+from ...training_script.scopes import Binding
 from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name
 from .facts import Loop, TrainingFacts
+from .saved_parts import is_saved
 
 CHANGES = {"append", "extend", "insert", "update", "add", "appendleft", "setdefault"}
 PLAIN_CALLS = {
@@ -27,6 +29,20 @@ def carried_values(facts: TrainingFacts, loop: Loop) -> list[str]:
         or (name in behind and name not in sure)
     )
     return [name for name in found if _begins_plain(facts, loop, name)]
+
+
+def unsaved_values(facts: TrainingFacts, loop: Loop) -> list[ast.expr]:
+    """Return the other objects that ``loop`` collects in: a metric or a meter with ``update``."""
+    found: dict[str, ast.expr] = {}
+    for node in (each for part in (loop, *facts.training_functions) for each in _nodes(part)):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr=attr))) if attr in CHANGES:
+                name = _variable(target)
+                if name and not _begins_plain(facts, loop, name) and not is_saved(facts, target):
+                    found.setdefault(name, target)
+            case _:
+                pass
+    return [*found.values()]
 
 
 def reads(nodes: Iterable[ast.AST]) -> set[str]:
@@ -137,10 +153,14 @@ def _begins_plain(facts: TrainingFacts, loop: Loop, name: str) -> bool:
     else:
         found = facts.names.lookup(name, facts.names.scope_of[loop])
         bindings = found[0] if found else []
-    return any(
-        binding.at not in inside and binding.value is not None and _is_plain(binding.value, binding.place)
-        for binding in bindings
-    )
+    return any(binding.at not in inside and _gives_plain(facts, binding) for binding in bindings)
+
+
+def _gives_plain(facts: TrainingFacts, binding: Binding) -> bool:
+    if binding.kind == "param":
+        given = facts.names.origins_of_binding(binding)
+        return any(isinstance(each, ast.expr) and _is_plain(each, None) for each in given)
+    return binding.value is not None and _is_plain(binding.value, binding.place)
 
 
 def _is_plain(value: ast.expr, place: int | None) -> bool:

@@ -1,10 +1,11 @@
 """``--to resume``: the run saves its whole state every few steps, and continues there when it is started again."""
 
 import ast
+from collections.abc import Collection
 from pathlib import Path
 
 from ...training_script.syntax import Function, call_argument, dotted_name, last_name
-from .carried_values import carried_values, reads
+from .carried_values import carried_values, reads, unsaved_values
 from .facts import Loop, TrainingFacts
 from .helper_code import HelperCode
 from .rewriting import Rewriting
@@ -23,7 +24,7 @@ ENGINES = {
     "lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
     "pytorch_lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
 }
-SHARDED = {"fully_shard", "FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
+SHARDED = {"FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
 OWN_RANDOM = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
 
 
@@ -38,14 +39,14 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     loop = training_loop(facts)
     _check_loaders(facts)
     uses_numpy = any(module.partition(".")[0] == "numpy" for module in _imported(facts))
-    helpers = HelperCode({TEMPLATE: {"numpy"} if uses_numpy else set()}, {}, _bound_names(facts))
-    made = Rewriting(facts, helpers)
+    tags = {tag for tag, is_set in (("numpy", uses_numpy), ("fsdp2", _is_sharded(facts))) if is_set}
+    made = Rewriting(facts, HelperCode({TEMPLATE: tags}, {}, _bound_names(facts)))
     checkpoint = _variable_name(facts)
     _create(made, loop, checkpoint)
     _pass_on(made, loop, checkpoint)
     _wrap_loops(made, loop, checkpoint)
     _save_values(made, loop, checkpoint)
-    _report(made)
+    _report(made, loop)
     return made.text(), made.reports
 
 
@@ -56,7 +57,7 @@ def _create(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
     """Insert the call that makes the checkpoint before the outermost loop."""
     outermost = loop.epochs or loop.batches
     parts = "".join(f", {name}={code}" for name, code in saved_parts(made.facts, outermost))
-    path = f"{Path(made.source.path).stem}_checkpoint.pt"
+    path = f"{Path(made.source.path).stem}_checkpoint" + ("" if _is_sharded(made.facts) else ".pt")
     made.insert_before(
         outermost, f'{checkpoint} = {made.helpers.name("Checkpoint")}("{path}", every={STEPS_BETWEEN}{parts})'
     )
@@ -115,18 +116,11 @@ def _save_values(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
         if not loop.hops:
             at_batches = [*dict.fromkeys([*late, *inner])]
         elif late := [name for name in late if not (name.startswith("self.") and name in inner)]:
-            _refuse_same_names(loop, late, inner)
-            made.insert_before(leads, _restore(checkpoint, late))
+            made.insert_before(leads, _restore(checkpoint, late, of_epochs={_key(name) for name in inner}))
     if at_batches:
         made.insert_before(loop.batches, _restore(checkpoint, at_batches))
     given = ", ".join(f"{_key(name)}={name}" for name in inner)
     made.insert_after(loop.batches.body[-1], f"{checkpoint}.save({given})")
-
-
-def _refuse_same_names(loop: TrainingLoop, outer: list[str], inner: list[str]) -> None:
-    for name in outer:
-        if _key(name) in map(_key, inner):
-            raise Refusal(loop.batches.lineno, f"{name} is a variable of both functions of the loop: rename one")
 
 
 def _statement_in(made: Rewriting, node: ast.AST, loop: Loop) -> ast.stmt:
@@ -137,8 +131,10 @@ def _statement_in(made: Rewriting, node: ast.AST, loop: Loop) -> ast.stmt:
     return node
 
 
-def _restore(checkpoint: str, names: list[str]) -> str:
-    given = ", ".join(f"{_key(name)}={name}" for name in names)
+def _restore(checkpoint: str, names: list[str], of_epochs: Collection[str] = ()) -> str:
+    """Return the statement that restores variables; those of both functions of the loops get keys of their own."""
+    keys = (f"{_key(name)}_of_epochs" if _key(name) in of_epochs else _key(name) for name in names)
+    given = ", ".join(f"{key}={name}" for key, name in zip(keys, names, strict=True))
     return f"[{', '.join(names)}] = {checkpoint}.restore({given})"
 
 
@@ -157,7 +153,14 @@ def _check_before(facts: TrainingFacts) -> None:
             raise Refusal(call.lineno, f"{last_name(call.func)}: each rank has a part of the state only")
         if last_name(call.func) == "register_step_post_hook":
             raise Refusal(call.lineno, "it saves and resumes already")
+    if _is_sharded(facts) and len(facts.models) > 1:
+        raise Refusal(facts.models[1].lineno, "several models, of which one is sharded: save them by hand")
     _ = facts.backward
+
+
+def _is_sharded(facts: TrainingFacts) -> bool:
+    """Return whether the model is sharded by FSDP2."""
+    return any(last_name(call.func) == "fully_shard" for call in facts.calls)
 
 
 def _check_loaders(facts: TrainingFacts) -> None:
@@ -178,8 +181,10 @@ def _calls_in(node: ast.AST) -> list[ast.Call]:
     return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
 
 
-def _report(made: Rewriting) -> None:
+def _report(made: Rewriting, loop: TrainingLoop) -> None:
     facts = made.facts
+    for meter in unsaved_values(facts, loop.epochs or loop.batches):
+        made.report(meter, f"what {ast.unparse(meter)} has collected is not saved: a resumed run begins it anew")
     for call in facts.calls:
         if facts.named(call) in OWN_RANDOM:
             made.report(call, "the state of these random numbers is not saved: a resumed run draws them from the start")

@@ -29,6 +29,12 @@ def saved_parts(facts: TrainingFacts, outermost: Loop) -> list[tuple[str, str]]:
     return found
 
 
+def is_saved(facts: TrainingFacts, expr: ast.expr) -> bool:
+    """Return whether an expression is one of the objects with a state that are saved."""
+    made = roots(facts.names, expr)
+    return any(not made.isdisjoint(each) for _, _, each in _objects(facts))
+
+
 def _objects(facts: TrainingFacts) -> Iterator[tuple[str, int, set[ast.AST]]]:
     for model in facts.models:
         yield "model", model.lineno, roots(facts.names, model)

@@ -116,7 +116,7 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
             continue
         if fact.name in MOVES and copied and not same_on_ranks(copied.key):
             continue  # each rank moves a file of its own there, in one step
-        if path and reach.several and same_on_ranks(path.key):
+        if path and reach.several and same_on_ranks(path.key) and run.is_of_several(reach):
             yield reach, fact
 
 

@@ -95,7 +95,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch) -> Patch:
-    if rule not in ("DW401", "DW403") or found.second is not None or deciding.side == "after":
+    if rule not in ("DW401", "DW403") or deciding.side == "after" or (found.second and deciding.has_other_calls):
         return rejoin_ranks(script, found)
     nodes = deciding.nodes() if deciding.side == "then" else []
     if deciding.guard is None or not nodes:

@@ -60,6 +60,7 @@ class Shared:
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
+        self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
 
 
 class NameEvaluator:

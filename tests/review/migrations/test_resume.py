@@ -102,6 +102,19 @@ def test_checkpoint_is_passed_to_the_function_with_the_batches(parameters: str, 
     assert "    train(model, loader, checkpoint=checkpoint)" in lines
 
 
+def test_counter_of_both_functions_is_saved_for_each() -> None:
+    function = f"def train(step):\n    for x in loader:\n{STEP}        step += 1\n    return step\n\n"
+    lines = resumable(SETUP + function + "step = 0\nfor epoch in range(3):\n    step = train(step)\n")
+    assert "    [step] = checkpoint.restore(step_of_epochs=step)" in lines
+    assert "        checkpoint.save(step=step)" in lines
+
+
+def test_meter_that_is_not_saved_is_reported() -> None:
+    text = SCRIPT.replace("import torch\n", "import torch\nfrom meters import Meter\nmeter = Meter()\n", 1)
+    (note,) = migrate(text + "        meter.update(loss)\n", "train.py", "resume").reports
+    assert note == (18, "what meter has collected is not saved: a resumed run begins it anew")
+
+
 def test_parts_without_a_name_of_their_own_are_found() -> None:
     text = SCRIPT.replace("for epoch", "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\nfor epoch", 1)
     text = text.replace("for epoch", 'scaler = torch.amp.GradScaler("cpu")\nfor epoch', 1)
