@@ -113,3 +113,20 @@ def main"""
     assert "        if step % 2 == 0:\n            save(model, step)\n" in after
     only = migrate(text.replace(" and step % 2 == 0", ""), "train.py", "fsdp2")
     assert [note.message.partition(",")[0] for note in only.refusals] == ["only some ranks save here"]
+
+
+def test_a_model_that_is_wrapped_after_its_optimizer_was_made_elsewhere_is_sharded_before():
+    build = """def build():
+    model = Block()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def main"""
+    made = "    model = nn.Sequential(*[Block() for _ in range(2)]).to(device)\n"
+    made += "    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+    assert made in DDP
+    after = migrate(
+        DDP.replace("def main", build).replace(made, "    model, optimizer = build()\n"), "t.py", "fsdp2"
+    ).after
+    assert "    model = Block()\n    model = shard(model, (), device_of_rank())\n    return model, torch" in after
+    assert "DDP(" not in after.replace("FSDP", "")
