@@ -26,6 +26,9 @@ ABOUT_RANKS = (
 )
 
 
+EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
+
+
 def concerns_ranks(text: str) -> bool:
     """Return whether a module mentions anything of distributed training."""
     return any(word in text for word in ABOUT_RANKS)
@@ -118,7 +121,7 @@ TREES = Trees()
 def _parsed(path: Path) -> ast.Module | None:
     try:
         text, _ = decode_source(path.read_bytes(), path)
-        needed = concerns_ranks(text) or path.name == "__init__.py"
+        needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in EFFECTS)
         return ast.parse(text.removeprefix("\ufeff")) if needed else None
     except (OSError, UserError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -78,6 +78,26 @@ FOUND: dict[str, tuple[str, str, str]] = {
         'if not os.path.exists("out"):\n    os.makedirs("out")',
     ),
     "a directory that every rank deletes": ("DW412", START, 'import shutil\nshutil.rmtree("cache")'),
+    "a file to which every rank appends": (
+        "DW412",
+        START,
+        'with open("log.txt", "a") as file:\n    file.write(str(rank))',
+    ),
+    "a file of all ranks but the first, in a loop that a user may end": (
+        "DW412",
+        START + LOADER,
+        """
+        folder = ""
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            folder = os.path.join("out", os.environ["RUN"])
+        try:
+            for epoch in range(3):
+                with open(os.path.join(folder, "metrics.csv"), mode="a") as file:
+                    file.write(f"{epoch}\\n")
+        except KeyboardInterrupt:
+            pass
+        """,
+    ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
     "the local rank as the rank": (
         "DW105",
@@ -459,7 +479,7 @@ SILENT: dict[str, tuple[str, str, str]] = {
             print(model.in_features)
         """,
     ),
-    "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")\nopen("a.txt", "a")'),
+    "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")'),
     "a file of one rank": ("DW412", START, 'if rank == 0:\n    open("log.txt", "w")'),
     "a device that is replaced": (
         "DW104",
@@ -569,6 +589,42 @@ SILENT: dict[str, tuple[str, str, str]] = {
         "DW304",
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
+    ),
+    "a file for each rank": ("DW412", START, 'with open(f"log{rank}.txt", "a") as file:\n    file.write("x")'),
+    "a file of the first rank of each node": (
+        "DW412",
+        START,
+        """
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            with open(os.path.join(os.environ["NODE_DISK"], "args.txt"), "a") as file:
+                file.write("x")
+        """,
+    ),
+    "a file that all ranks read": ("DW412", START, 'with open("args.txt", "r") as file:\n    print(file.read())'),
+    "a file that may not be written": (
+        "DW412",
+        START,
+        """
+        try:
+            with open("args.txt", "a") as file:
+                file.write("x")
+        except OSError:
+            pass
+        """,
+    ),
+    "a saver that only the first rank has": (
+        "DW501",
+        START,
+        """
+        class Saver:
+            def save(self, model):
+                torch.save(model.state_dict(), "last.pt")
+        saver = None
+        if rank == 0:
+            saver = Saver()
+        if saver is not None:
+            saver.save(torch.nn.Linear(2, 2))
+        """,
     ),
     "a state saved and loaded with DDP": (
         "DW219",
