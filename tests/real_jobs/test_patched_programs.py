@@ -20,7 +20,6 @@ pytestmark = pytest.mark.jobs
 START = """\
 import datetime
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -213,6 +212,35 @@ moved = sum(float((new - old).abs().sum()) for new, old in zip(model.parameters(
 assert abs(moved - 0.11) < 1e-4, moved
 """,
         alone=False,
+    ),
+    "clipped_by_shard": Program(
+        "clip-by-fsdp",
+        """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+if distributed:
+    model = FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))
+    model(torch.ones(2, 4) * (1 + rank)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    squares = sum(each.grad.square().sum() for each in model.parameters())
+    dist.all_reduce(squares)
+    assert abs(squares.item() - 1.0) < 1e-3, squares
+""",
+    ),
+    "optimizer_of_old_parameters": Program(
+        "optimizer-after-wrap",
+        """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+if distributed:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model = FSDP(model, device_id=torch.device("cpu"))
+    before = [each.detach().clone() for each in model.parameters()]
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters()))
+""",
     ),
     "step_without_the_other_gradients": Program(
         "sync-at-step",

@@ -102,7 +102,7 @@ def _is_iterable_dataset(facts: TrainingFacts, leaf: ast.AST) -> bool:
 def _check_forward(facts: TrainingFacts) -> None:
     """Refuse a training step that calls a method of the model instead of the model: DDP reduces no gradients then."""
     forwards = [node for node in facts.in_training if isinstance(node, ast.Call) and is_model_call(facts, node)]
-    if forwards:
+    if forwards or any(_calls_model(facts, source) for source in loss_sources(facts)):
         return
     for node in facts.in_training:
         match node:
@@ -110,6 +110,17 @@ def _check_forward(facts: TrainingFacts) -> None:
                 *("train", "eval", "zero_grad", "parameters", "to", "forward", "named_parameters"),
             ):
                 raise Refusal(node.lineno, f"the training step calls .{attr}() of the model, which DDP does not follow")
+            case _:
+                pass
+    raise Refusal(
+        facts.backward.lineno, "the forward pass of this backward pass is not found: call the model by its name"
+    )
+
+
+def _calls_model(facts: TrainingFacts, source: ast.Call) -> bool:
+    """Return whether the function that computes the loss calls the model."""
+    around = facts.names.enclosing_function(source) or source
+    return any(isinstance(node, ast.Call) and is_model_call(facts, node) for node in ast.walk(around))
 
 
 def _check_loss(facts: TrainingFacts) -> None:

@@ -147,7 +147,10 @@ class TrainingFacts:
     @cached_property
     def model_roots(self) -> set[ast.AST]:
         """The calls and parameters that the model comes from."""
-        return roots(self.names, self.model)
+        if dotted_name(self.model) != "self":
+            return roots(self.names, self.model)
+        owner = self.names.enclosing_class(self.names.scope_of[self.model])
+        return {call for call in self.calls if owner is not None and self.names.class_of(call) is owner}
 
     def is_model(self, expr: ast.expr) -> bool:
         """Return whether ``expr`` is a name of the model outside its own class."""
@@ -258,7 +261,17 @@ class TrainingFacts:
 
     def is_optimizer(self, expr: ast.expr) -> bool:
         """Return whether ``expr`` is a name of an optimizer."""
-        return bool(dotted_name(expr)) and any(leaf in self.optimizers for leaf in roots(self.names, expr))
+        return bool(dotted_name(expr)) and any(
+            leaf in self.optimizers
+            or (isinstance(leaf, ast.Call) and isinstance(leaf.func, ast.Attribute) and leaf.func.attr in self._makers)
+            for leaf in roots(self.names, expr)
+        )
+
+    @cached_property
+    def _makers(self) -> set[str]:
+        """The names of the methods that make an optimizer."""
+        around = (self.names.enclosing_function(call) for call in self.optimizers)
+        return {each.name for each in around if each and isinstance(self.source.parents[each], ast.ClassDef)}
 
     def _models_of(self, optimizer: ast.Call) -> Iterator[ast.expr]:
         """Yield the models whose parameters an optimizer gets, directly or by names."""

@@ -60,6 +60,7 @@ def _load(made: Rewriting, call: ast.Call, helper: str, owner: str) -> None:
 def _gather(made: Rewriting, call: ast.Call, code: str) -> None:
     """Replace a state by the gathered one; where one rank saves it, all gather it before the condition."""
     if not is_under_rank_condition(made.facts.script, call):
+        _let_all_ranks_call(made, call)
         made.replace(call, code)
         return
     guard = _outermost_condition(made, call)
@@ -77,3 +78,38 @@ def _outermost_condition(made: Rewriting, call: ast.Call) -> ast.stmt:
             return above
         at = above
     raise Refusal(call.lineno, "only some ranks save here: let all ranks gather the state")
+
+
+def _let_all_ranks_call(made: Rewriting, call: ast.Call, depth: int = 4) -> None:
+    """Drop the condition on the rank around the calls of the function that gathers; rank 0 alone saves in it."""
+    function = made.facts.names.enclosing_function(call)
+    if function is None or not depth:
+        return
+    callers = [each for each, _ in made.facts.names.arguments.get(function, [])]
+    for each in callers or [each for each, _ in made.facts.callers_of_method(function)]:
+        if is_under_rank_condition(made.facts.script, each):
+            _drop_rank_test(made, each)
+            _save_on_one_rank(made, function)
+        else:
+            _let_all_ranks_call(made, each, depth - 1)
+
+
+def _drop_rank_test(made: Rewriting, call: ast.Call) -> None:
+    guard = _outermost_condition(made, call)
+    test = guard.test if isinstance(guard, ast.If) else None
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        raise Refusal(guard.lineno, "only some ranks save here, and a sharded model needs all of them: let all do it")
+    rest = [each for each in test.values if not made.facts.script.depends_on_rank(each)]
+    if test in made.changed:
+        return
+    made.replace(test, " and ".join(made.source.code(each) for each in rest))
+
+
+def _save_on_one_rank(made: Rewriting, function: ast.AST) -> None:
+    for call in ast.walk(function):
+        if not isinstance(call, ast.Call) or call.func in made.changed:
+            continue
+        if made.facts.named(call) == "torch.save" and len(call.args) == 2:
+            made.replace(call.func, made.helpers.name("save_once"))
+        elif isinstance(call.func, ast.Name) and call.func.id == "print":
+            made.replace(call.func, made.helpers.name("print_once"))
