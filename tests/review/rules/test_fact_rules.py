@@ -214,6 +214,14 @@ FOUND: dict[str, tuple[str, str, str]] = {
         train(torch.nn.Linear(2, 2), "out")
         """,
     ),
+    "texts of this rank's own length gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            tokens = accelerator.gather(batch["input_ids"]).numel()
+        """,
+    ),
     "activation checkpointing after the wrap by an option": (
         "DW304",
         START + FSDP,
@@ -661,6 +669,26 @@ SILENT: dict[str, tuple[str, str, str]] = {
             torch.save(net.state_dict(), "newest.pt")
         """,
     ),
+    "texts gathered behind padding, and numbers made of them": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            texts = accelerator.gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))
+            tokens = accelerator.gather(batch["attention_mask"].sum())
+            classes = accelerator.gather_for_metrics(batch["labels"])
+        """,
+    ),
+    "texts of one length gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        def encode(texts):
+            return tokenizer(texts, padding="max_length", truncation=True)
+        for batch in accelerator.prepare(DataLoader(texts, collate_fn=encode)):
+            tokens = accelerator.gather(batch["input_ids"])
+        """,
+    ),
     "activation checkpointing where nothing is wrapped": (
         "DW304",
         START + FSDP,
@@ -724,6 +752,7 @@ REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
     "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
+    "texts of this rank's own length gathered": 'gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))',
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
