@@ -107,8 +107,6 @@ class FrameScope:
         if self.caller and (argument := _argument(self.function, self.caller[1], name)):
             return argument, self.caller[0]
         if name in _parameters(self.function):
-            if self._is_spawn_index(name):
-                return RANK, self
             only = None if self.caller else self._only_call()
             argument = _argument(self.function, only, name) if only else None
             return (argument, self._inner(self._holder(argument))) if argument else None
@@ -189,31 +187,6 @@ class FrameScope:
         if not function or not value:
             return None
         return value, self._inner(function, (self, call) if call else None)
-
-    def _is_spawn_index(self, name: str) -> bool:
-        """Return whether ``mp.spawn`` or a loop over processes passes the rank by this parameter."""
-        own, names = getattr(self.function, "name", ""), _parameters(self.function)
-        for node in ast.walk(self.module):
-            match node:
-                case ast.Call(func=ast.Attribute(attr="spawn" | "start_processes") | ast.Name(id="spawn"), args=args):
-                    targets = [*args[:1], *(k.value for k in node.keywords if k.arg == "fn")]
-                    if any(isinstance(t, ast.Name) and t.id == own for t in targets):
-                        return names[:1] == [name]
-                case ast.For(target=ast.Name(id=index), iter=ast.Call(func=ast.Name(id="range"))):
-                    if own and _starts_process(node, own, index, names.index(name)):
-                        return True
-        return False
-
-
-def _starts_process(loop: ast.For, function: str, index: str, position: int) -> bool:
-    """Return whether a loop starts ``Process(target=function, args=(…, index, …))`` with its index at that position."""
-    for node in ast.walk(loop):
-        keywords = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
-        match keywords.get("target"), keywords.get("args"):
-            case ast.Name(id=target), ast.Tuple(elts=items) if target == function and position < len(items):
-                item = items[position]
-                return isinstance(item, ast.Name) and item.id == index
-    return False
 
 
 def assigned_value(where: ast.AST, name: str) -> ast.expr | None:

@@ -253,9 +253,8 @@ class ScriptFiles:
         """Return the scope of each frame (outermost first), with the arguments from the frame before."""
         key = tuple(frames)
         if key not in self._scopes:
-            scopes: list[FrameScope] = []
-            for index, frame in enumerate(frames):
-                outer = (scopes[-1], frames[index - 1].line) if scopes else None
-                scopes.append(self[frame.path].scope(frame.line, frame.function, outer))
-            self._scopes[key] = scopes
+            before = self.scopes(key[:-1]) if key else []  # stacks of one job have most of their outer frames in common
+            outer = (before[-1], key[-2].line) if before else None
+            last = [self[key[-1].path].scope(key[-1].line, key[-1].function, outer)] if key else []
+            self._scopes[key] = [*before, *last]
         return self._scopes[key]

@@ -6,6 +6,7 @@ from ...training_script.syntax import Function, dotted_name
 from .facts import DDP_NAMES
 from .rewriting import Rewriting
 from .types import Refusal
+from .wrap_model import place_before_optimizer
 
 
 def shard_model(made: Rewriting, blocks: list[str]) -> None:
@@ -21,6 +22,8 @@ def shard_model(made: Rewriting, blocks: list[str]) -> None:
     function = made.facts.names.enclosing_function(wrap)
     if function is not None and _only_wraps(made, function, wrap):
         at = _shard_in_callers(made, function, given)
+    elif not _comes_before_optimizer(made, wrap):
+        at = _shard_before_optimizer(made, wrap, given)
     else:
         model = made.source.code(wrap.args[0])
         device = f"next({model}.parameters()).device"
@@ -55,8 +58,37 @@ def _shard_in_callers(made: Rewriting, function: Function, blocks: str) -> ast.s
             raise Refusal(call.lineno, f"{function.name} is called without its model or device")
         model, device = (made.source.code(each) for each in call.args)
         made.replace(call, f"{made.helpers.name('shard')}({model}, {blocks}, {device})")
+        if not _comes_before_optimizer(made, call):
+            raise Refusal(call.lineno, "the optimizer is made elsewhere, before the model is wrapped: wrap it before")
     made.remove_with_blank_lines(function)
     return made.source.statement_of(calls[0])
+
+
+def _comes_before_optimizer(made: Rewriting, wrap: ast.Call) -> bool:
+    """Return whether the optimizer gets the parameters of what DDP wraps, or is made in the same function."""
+    names = made.facts.names
+    same = {names.enclosing_function(call) for call in made.facts.optimizers} == {names.enclosing_function(wrap)}
+    return same or wrap in names.origins(made.facts.model)
+
+
+def _shard_before_optimizer(made: Rewriting, wrap: ast.Call, blocks: str) -> ast.stmt:
+    """Shard the model where the optimizer is made, and leave out the wrapper that comes later."""
+    model, place = place_before_optimizer(made)
+    name, stmt = made.source.code(model), made.source.statement_of(wrap)
+    shard, device = made.helpers.name("shard"), made.helpers.name("device_of_rank")
+    made.insert_before(place, f"{name} = {shard}({name}, {blocks}, {device}())")
+    is_itself = isinstance(stmt, ast.Assign) and dotted_name(stmt.targets[0]) == dotted_name(wrap.args[0])
+    if is_itself and made.source.alone(stmt) and _has_others_in_block(made, stmt):
+        made.remove(stmt)
+    else:
+        made.replace(wrap, made.source.code(wrap.args[0]))
+    return place
+
+
+def _has_others_in_block(made: Rewriting, stmt: ast.stmt) -> bool:
+    parent = made.source.parents[stmt]
+    blocks = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
+    return any(isinstance(block, list) and stmt in block and len(block) > 1 for block in blocks)
 
 
 def _move_optimizer(made: Rewriting, at: ast.stmt) -> None:
@@ -64,7 +96,7 @@ def _move_optimizer(made: Rewriting, at: ast.stmt) -> None:
     for call in made.facts.optimizers:
         stmt = made.source.statement_of(call)
         same = made.facts.names.enclosing_function(stmt) is made.facts.names.enclosing_function(at)
-        if not same or stmt.lineno > at.lineno:
+        if not same or stmt.lineno >= at.lineno:
             continue
         is_simple = isinstance(stmt, ast.Assign) and made.source.parents[stmt] is made.source.parents[at]
         between = [

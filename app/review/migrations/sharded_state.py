@@ -14,6 +14,9 @@ CLIP = ("clip_grad_norm_", "clip_grad_norm")
 def gather_state(made: Rewriting) -> None:
     """Gather and shard states where the script saves and loads them, and use the model without ``.module``."""
     for call in made.facts.calls:
+        saves = made.facts.named(call) == "torch.save" or last_name(call.func) == "save_once"
+        if saves and call.args and made.facts.is_model(call.args[0]):
+            raise Refusal(call.lineno, "it saves the model object, of which each rank has a part: save its state_dict")
         match call.func:
             case ast.Attribute(value=owner, attr="state_dict") if _is_sharded(made, owner, call):
                 _gather(made, call, f"{made.helpers.name('full_state_dict')}({_bare(made, owner)})")
@@ -60,6 +63,7 @@ def _load(made: Rewriting, call: ast.Call, helper: str, owner: str) -> None:
 def _gather(made: Rewriting, call: ast.Call, code: str) -> None:
     """Replace a state by the gathered one; where one rank saves it, all gather it before the condition."""
     if not is_under_rank_condition(made.facts.script, call):
+        _let_all_ranks_call(made, call)
         made.replace(call, code)
         return
     guard = _outermost_condition(made, call)
@@ -77,3 +81,50 @@ def _outermost_condition(made: Rewriting, call: ast.Call) -> ast.stmt:
             return above
         at = above
     raise Refusal(call.lineno, "only some ranks save here: let all ranks gather the state")
+
+
+def _let_all_ranks_call(made: Rewriting, call: ast.Call, depth: int = 4) -> None:
+    """Drop the condition on the rank around the calls of the function that gathers; rank 0 alone saves in it."""
+    function = made.facts.names.enclosing_function(call)
+    if function is None or not depth:
+        return
+    callers = [each for each, _ in made.facts.names.arguments.get(function, [])]
+    for each in callers or [each for each, _ in made.facts.callers_of_method(function)]:
+        if is_under_rank_condition(made.facts.script, each):
+            _drop_rank_test(made, each)
+            _save_on_one_rank(made, function)
+        else:
+            _let_all_ranks_call(made, each, depth - 1)
+
+
+def _drop_rank_test(made: Rewriting, call: ast.Call) -> None:
+    guard = _outermost_condition(made, call)
+    test = guard.test if isinstance(guard, ast.If) else None
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        raise Refusal(guard.lineno, "only some ranks save here, and a sharded model needs all of them: let all do it")
+    if test in made.changed:
+        return
+    rest = [each for each in test.values if not _tests_rank(made, each)]
+    if not 0 < len(rest) < len(test.values):
+        raise Refusal(guard.lineno, "only some ranks save here, and a sharded model needs all of them: let all do it")
+    made.replace(test, " and ".join(made.source.code(each) for each in rest))
+
+
+def _tests_rank(made: Rewriting, test: ast.expr) -> bool:
+    """Return whether a condition compares the rank itself with a constant, or is a call or a name such as is_main."""
+    match test:
+        case ast.Compare(left=ast.Name() | ast.Attribute() | ast.Call(), comparators=[ast.Constant()]):
+            return made.facts.script.depends_on_rank(test)
+        case ast.UnaryOp(op=ast.Not()) | ast.Name() | ast.Attribute() | ast.Call():
+            return made.facts.script.depends_on_rank(test)
+    return False
+
+
+def _save_on_one_rank(made: Rewriting, function: ast.AST) -> None:
+    for call in ast.walk(function):
+        if not isinstance(call, ast.Call) or call.func in made.changed:
+            continue
+        if made.facts.named(call) == "torch.save" and len(call.args) == 2:
+            made.replace(call.func, made.helpers.name("save_once"))
+        elif isinstance(call.func, ast.Name) and call.func.id == "print":
+            made.replace(call.func, made.helpers.name("print_once"))

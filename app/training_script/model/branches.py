@@ -151,7 +151,7 @@ class BranchEvaluator(StatementEvaluator):
         self.items = []
         leaves = self.block(stmt.body) or self.block(stmt.orelse)
         body, env = self.items, dict(self.env)
-        goes_on = [each for each in stmt.handlers if not _always_leaves(each.body)]
+        goes_on = [each for each in stmt.handlers if not (_always_leaves(each.body) or _of_user(each))]
         handled: list[Item] = []
         for handler in stmt.handlers:
             self._restore({**before, **env})
@@ -298,6 +298,11 @@ def _exits(stmt: ast.stmt) -> bool:
         and isinstance(stmt.value, ast.Call)
         and last_name(stmt.value) in ("exit", "_exit", "quit")
     )
+
+
+def _of_user(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler only answers to the end that a user asks for."""
+    return handler.type is not None and last_name(handler.type) == "KeyboardInterrupt"
 
 
 def _uniform(handler: ast.ExceptHandler) -> bool:

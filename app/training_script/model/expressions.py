@@ -124,11 +124,18 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
-            return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
+            none = self._is_none(left.key)
+            return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
         by_branch = left.key.op in OF_BRANCHES and not is_of_batches(left.key)
         if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test
+
+    def _is_none(self, key: Key) -> Key:
+        """Return the condition under which something that is known to be an object elsewhere is None."""
+        if key.op == "if":
+            return self.keys.make("if", key.args[0], self._is_none(key.args[1]), self._is_none(key.args[2]))
+        return self.keys.constant(key is self.keys.none)
 
     def _as_members(self, value: Value) -> Key:
         if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):

@@ -75,6 +75,7 @@ class StackEvaluation:
         self._tree = tree
         self._whole: Evaluation | None = None
         self._modules: dict[str, Module] = {}
+        self._class_of: dict[ast.AST, ast.ClassDef] = {}
 
     @property
     def keys(self) -> Any:
@@ -109,6 +110,9 @@ class StackEvaluation:
                 )
             module = self._whole.program.given(path) or Module(path, ast.Module([], []))
             self._modules[path] = module
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.ClassDef):
+                    self._class_of |= dict.fromkeys(node.body, node)
             self._whole.budget = Budget(MOST_STEPS)
             with suppress(*CUT_SHORT):
                 self._whole.run_script(module)
@@ -131,7 +135,7 @@ class StackEvaluation:
         if isinstance(callee, Bound) and callee.function.node is node:
             return callee.function, [callee.owner]
         if isinstance(node, FUNCTIONS):
-            holder = next((n for n in ast.walk(module.tree) if isinstance(n, ast.ClassDef) and node in n.body), None)
+            holder = self._class_of.get(node)
             cls = self._class(module, holder) if holder else None
             if cls:
                 function = FunctionRef(module, node, cls.env, cls)

@@ -106,7 +106,11 @@ class LibraryEvaluator(RankEvaluator):
                 return self.unknown(node)  # loaders give all ranks batches of one size
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
-        if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
+        if (
+            name == "getattr"
+            and len(values) > 1
+            and isinstance(values[1].key.value if values[1].key.is_constant else None, str)
+        ):
             return self.attribute(values[0], values[1].key.args[0], node)
         if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
             return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
@@ -161,7 +165,7 @@ class LibraryEvaluator(RankEvaluator):
             return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
-        if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
+        if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name == "get" and values and owner.key.op == "mapping":
             default = values[1].key if len(values) > 1 else self.keys.none

@@ -38,7 +38,7 @@ NOTED_METHODS = {
         "zero_grad",
         "no_sync",
     ),
-    *("unscale_", "scale", "step", "backward", "clip_grad_norm_"),
+    *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *("set_grad_checkpointing", "gradient_checkpointing_enable"),
 }
 

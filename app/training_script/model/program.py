@@ -20,10 +20,14 @@ LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
 MOST_PARSED_BYTES = 1_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
 MOST_ABOVE = 8  # directories above a script that may be its project
 ABOUT_RANKS = (
+    "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
+
+
+EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 
 def concerns_ranks(text: str) -> bool:
@@ -118,7 +122,7 @@ TREES = Trees()
 def _parsed(path: Path) -> ast.Module | None:
     try:
         text, _ = decode_source(path.read_bytes(), path)
-        needed = concerns_ranks(text) or path.name == "__init__.py"
+        needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in EFFECTS)
         return ast.parse(text.removeprefix("\ufeff")) if needed else None
     except (OSError, UserError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

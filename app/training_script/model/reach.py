@@ -51,7 +51,7 @@ class Condition(NamedTuple):
 
     test: Key
     truth: bool
-    site: Site | None
+    site: Site
 
 
 class Reach(NamedTuple):
@@ -129,7 +129,7 @@ def same_on_ranks(key: Key) -> bool:
 
 def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
     """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
-    known = dict(map(_asked, conditions))
+    known = dict(_asked(each.test, each.truth) for each in conditions)
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
@@ -138,7 +138,7 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
         seen.add(id(each))
         yield each
         if each.op == "if":
-            test, truth = _asked(Condition(each.args[0], True, None))
+            test, truth = _asked(each.args[0], True)
             arms = (known[test] == truth,) if test in known else (True, False)
             pending += [each.args[1 if arm else 2] for arm in arms]
         elif each.op in ("one of", "changing"):
@@ -147,14 +147,14 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
 
 def together(first: Reach, second: Reach) -> bool:
     """Return whether no condition keeps two facts from being reached in one run."""
-    wanted = dict(_asked(condition) for condition in first.conditions)
-    return all(wanted.get(test, truth) == truth for test, truth in map(_asked, second.conditions))
+    wanted = dict(_asked(each.test, each.truth) for each in first.conditions)
+    asked = (_asked(each.test, each.truth) for each in second.conditions)
+    return all(wanted.get(test, truth) == truth for test, truth in asked)
 
 
-def _asked(condition: Condition) -> tuple[Key, bool]:
-    """Return the test and the truth it needs, a ``not`` taken off."""
-    negated = condition.test.op == "not"
-    return (condition.test.args[0], not condition.truth) if negated else (condition.test, condition.truth)
+def _asked(test: Key, truth: bool) -> tuple[Key, bool]:
+    """Return a test and the truth it needs, a ``not`` taken off."""
+    return (test.args[0], not truth) if test.op == "not" else (test, truth)
 
 
 class _Found(NamedTuple):

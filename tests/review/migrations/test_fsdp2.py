@@ -97,3 +97,36 @@ def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
     assert migration.after == text
     assert [note.line for note in migration.refusals] == [line]
     assert message in migration.refusals[0].message
+
+
+def test_a_save_of_one_rank_in_a_function_is_called_by_all():
+    save = """def save(model, step):
+    torch.save(model.module.state_dict(), "last.pt")
+    print(step)
+
+
+def main"""
+    guard = "        if rank == 0 and step % 2 == 0:\n            save(model, step)\n    dist.destroy"
+    text = DDP.replace("def main", save).replace("    dist.destroy", guard)
+    after = migrate(text, "train.py", "fsdp2").after
+    assert '    save_once(full_state_dict(model), "last.pt")\n    print_once(step)\n' in after
+    assert "        if step % 2 == 0:\n            save(model, step)\n" in after
+    only = migrate(text.replace(" and step % 2 == 0", ""), "train.py", "fsdp2")
+    assert [note.message.partition(",")[0] for note in only.refusals] == ["only some ranks save here"]
+
+
+def test_a_model_that_is_wrapped_after_its_optimizer_was_made_elsewhere_is_sharded_before():
+    build = """def build():
+    model = Block()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def main"""
+    made = "    model = nn.Sequential(*[Block() for _ in range(2)]).to(device)\n"
+    made += "    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+    assert made in DDP
+    after = migrate(
+        DDP.replace("def main", build).replace(made, "    model, optimizer = build()\n"), "t.py", "fsdp2"
+    ).after
+    assert "    model = Block()\n    model = shard(model, (), device_of_rank())\n    return model, torch" in after
+    assert "DDP(" not in after.replace("FSDP", "")

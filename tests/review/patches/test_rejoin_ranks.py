@@ -134,6 +134,21 @@ PATCHED: dict[str, tuple[str, str, str]] = {
         dist.barrier()
         """,
     ),
+    "a sum before a barrier of all": (
+        "DW401",
+        """
+        if rank == 0:
+            dist.all_reduce(data)
+            print(data)
+        dist.barrier()
+        """,
+        """
+        dist.all_reduce(data)
+        if rank == 0:
+            print(data)
+        dist.barrier()
+        """,
+    ),
     "a state of Accelerate": (
         "DW403",
         """

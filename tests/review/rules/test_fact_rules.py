@@ -78,6 +78,26 @@ FOUND: dict[str, tuple[str, str, str]] = {
         'if not os.path.exists("out"):\n    os.makedirs("out")',
     ),
     "a directory that every rank deletes": ("DW412", START, 'import shutil\nshutil.rmtree("cache")'),
+    "a file to which every rank appends": (
+        "DW412",
+        START,
+        'with open("log.txt", "a") as file:\n    file.write(str(rank))',
+    ),
+    "a file of all ranks but the first, in a loop that a user may end": (
+        "DW412",
+        START + LOADER,
+        """
+        folder = ""
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            folder = os.path.join("out", os.environ["RUN"])
+        try:
+            for epoch in range(3):
+                with open(os.path.join(folder, "metrics.csv"), mode="a") as file:
+                    file.write(f"{epoch}\\n")
+        except KeyboardInterrupt:
+            pass
+        """,
+    ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
     "the local rank as the rank": (
         "DW105",
@@ -192,6 +212,14 @@ FOUND: dict[str, tuple[str, str, str]] = {
             if rank == 0:
                 torch.save({"model": net.state_dict()}, os.path.join(folder, "newest.pt"))
         train(torch.nn.Linear(2, 2), "out")
+        """,
+    ),
+    "texts of this rank's own length gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            tokens = accelerator.gather(batch["input_ids"]).numel()
         """,
     ),
     "activation checkpointing after the wrap by an option": (
@@ -459,7 +487,7 @@ SILENT: dict[str, tuple[str, str, str]] = {
             print(model.in_features)
         """,
     ),
-    "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")\nopen("a.txt", "a")'),
+    "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")'),
     "a file of one rank": ("DW412", START, 'if rank == 0:\n    open("log.txt", "w")'),
     "a device that is replaced": (
         "DW104",
@@ -570,6 +598,42 @@ SILENT: dict[str, tuple[str, str, str]] = {
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
     ),
+    "a file for each rank": ("DW412", START, 'with open(f"log{rank}.txt", "a") as file:\n    file.write("x")'),
+    "a file of the first rank of each node": (
+        "DW412",
+        START,
+        """
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            with open(os.path.join(os.environ["NODE_DISK"], "args.txt"), "a") as file:
+                file.write("x")
+        """,
+    ),
+    "a file that all ranks read": ("DW412", START, 'with open("args.txt", "r") as file:\n    print(file.read())'),
+    "a file that may not be written": (
+        "DW412",
+        START,
+        """
+        try:
+            with open("args.txt", "a") as file:
+                file.write("x")
+        except OSError:
+            pass
+        """,
+    ),
+    "a saver that only the first rank has": (
+        "DW501",
+        START,
+        """
+        class Saver:
+            def save(self, model):
+                torch.save(model.state_dict(), "last.pt")
+        saver = None
+        if rank == 0:
+            saver = Saver()
+        if saver is not None:
+            saver.save(torch.nn.Linear(2, 2))
+        """,
+    ),
     "a state saved and loaded with DDP": (
         "DW219",
         START + WRAP,
@@ -603,6 +667,26 @@ SILENT: dict[str, tuple[str, str, str]] = {
         net = DistributedDataParallel(net)
         if rank == 0:
             torch.save(net.state_dict(), "newest.pt")
+        """,
+    ),
+    "texts gathered behind padding, and numbers made of them": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            texts = accelerator.gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))
+            tokens = accelerator.gather(batch["attention_mask"].sum())
+            classes = accelerator.gather_for_metrics(batch["labels"])
+        """,
+    ),
+    "texts of one length gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        def encode(texts):
+            return tokenizer(texts, padding="max_length", truncation=True)
+        for batch in accelerator.prepare(DataLoader(texts, collate_fn=encode)):
+            tokens = accelerator.gather(batch["input_ids"])
         """,
     ),
     "activation checkpointing where nothing is wrapped": (
@@ -668,6 +752,7 @@ REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
     "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
+    "texts of this rank's own length gathered": 'gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))',
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
