@@ -219,7 +219,9 @@ class FunctionEvaluator(BranchEvaluator):
         result = self.whole.results[id(summary)]
         if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (
-                self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
+                self.by_name(node.name, called=True)
+                if not values and not named and len(node.body) > LONGEST_FLAG
+                else None
             )
             return suggested or result
         if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
