@@ -20,6 +20,7 @@ LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
 MOST_PARSED_BYTES = 1_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
 MOST_ABOVE = 8  # directories above a script that may be its project
 ABOUT_RANKS = (
+    "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),

@@ -127,6 +127,19 @@ PAIRS = {
         'torch.save({}, "last.pt"); shutil.copyfile("last.pt", "best.pt")',
         "DW502",
     ),
+    "a cache that the ranks of each node read": Pair(
+        """
+        def features(path):
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                torch.save({}, path)
+            dist.barrier()
+            return torch.load(path)
+        features("cache.pt")
+        """,
+        "return torch.load(path)",
+        'return torch.load("other.pt")',
+        "DW502",
+    ),
     "a method that spawned processes of one node run": Pair(
         """
         import torch.multiprocessing as mp
