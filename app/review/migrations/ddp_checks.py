@@ -42,6 +42,7 @@ def check_before(facts: TrainingFacts) -> None:
         if last_name(call.func) == "LBFGS":
             raise Refusal(call.lineno, "LBFGS repeats the step in a closure: ranks could take different steps")
     _ = facts.model, facts.batch_loop
+    _check_devices(facts)
     _check_loaders(facts)
     _check_forward(facts)
     _check_loss(facts)
@@ -79,6 +80,14 @@ def _check_not_distributed(facts: TrainingFacts) -> None:
         why = ALREADY.get(name) or ("Lightning distributes it already" if LIGHTNING.fullmatch(name) else "")
         if why:
             raise Refusal(call.lineno, why)
+
+
+def _check_devices(facts: TrainingFacts) -> None:
+    for call in facts.calls:
+        target = call_argument(call, "device", 0) if last_name(call.func) == "to" else None
+        for leaf in facts.names.origins(target) if target is not None and dotted_name(target) else []:
+            if isinstance(leaf, ast.Constant) and isinstance(leaf.value, int):
+                raise Refusal(leaf.lineno, "the device is a number here: make it a torch.device that is chosen once")
 
 
 def _check_loaders(facts: TrainingFacts) -> None:

@@ -19,7 +19,7 @@ from .types import Refusal
 
 LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 PARAMETERS = {"parameters", "named_parameters"}
-DATA_PARALLEL = "torch.nn.DataParallel"
+DEVICES = {"torch.device", "torch.accelerator.current_accelerator"}
 DDP_NAMES = {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 Loop = ast.For | ast.AsyncFor | ast.While
 
@@ -298,6 +298,6 @@ class TrainingFacts:
             return False
         value = node.value
         parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-        is_device = any(isinstance(each, ast.Call) and self.named(each) == "torch.device" for each in parts)
+        is_device = any(isinstance(each, ast.Call) and self.named(each) in DEVICES for each in parts)
         texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         return is_device or any(text.startswith(("cuda", "mps")) for text in texts) or texts == ["cpu"]

@@ -16,6 +16,9 @@ def unwrap_attributes(made: Rewriting) -> None:
     """Put ``.module`` before attributes that the wrapper does not have, or names with another prefix."""
     if made.facts.data_parallel and not made.was_conditional:
         return  # the wrapper was there before, with the same names
+    for call in made.facts.calls:
+        if made.facts.named(call) == "torch.save" and call.args and made.facts.is_model(call.args[0]):
+            made.surround(call.args[0], "", ".module")
     for node in made.facts.nodes:
         if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
             continue

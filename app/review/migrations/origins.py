@@ -8,7 +8,7 @@ from ...training_script.syntax import dotted_name, last_name
 
 WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "convert_sync_batchnorm"}
 SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double", "requires_grad_", "module"}
-AROUND_LOADER = {"enumerate", "tqdm", "trange", "iter", "zip", "islice", "cycle", "next", "track"}
+AROUND_LOADER = {"enumerate", "tqdm", "iter", "zip", "islice", "cycle", "next", "track"}
 MOST_STEPS = 50
 
 

@@ -14,6 +14,9 @@ CLIP = ("clip_grad_norm_", "clip_grad_norm")
 def gather_state(made: Rewriting) -> None:
     """Gather and shard states where the script saves and loads them, and use the model without ``.module``."""
     for call in made.facts.calls:
+        saves = made.facts.named(call) == "torch.save" or last_name(call.func) == "save_once"
+        if saves and call.args and made.facts.is_model(call.args[0]):
+            raise Refusal(call.lineno, "it saves the model object, of which each rank has a part: save its state_dict")
         match call.func:
             case ast.Attribute(value=owner, attr="state_dict") if _is_sharded(made, owner, call):
                 _gather(made, call, f"{made.helpers.name('full_state_dict')}({_bare(made, owner)})")
@@ -99,10 +102,22 @@ def _drop_rank_test(made: Rewriting, call: ast.Call) -> None:
     test = guard.test if isinstance(guard, ast.If) else None
     if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
         raise Refusal(guard.lineno, "only some ranks save here, and a sharded model needs all of them: let all do it")
-    rest = [each for each in test.values if not made.facts.script.depends_on_rank(each)]
     if test in made.changed:
         return
+    rest = [each for each in test.values if not _tests_rank(made, each)]
+    if not 0 < len(rest) < len(test.values):
+        raise Refusal(guard.lineno, "only some ranks save here, and a sharded model needs all of them: let all do it")
     made.replace(test, " and ".join(made.source.code(each) for each in rest))
+
+
+def _tests_rank(made: Rewriting, test: ast.expr) -> bool:
+    """Return whether a condition compares the rank itself with a constant, or is a call or a name such as is_main."""
+    match test:
+        case ast.Compare(left=ast.Name() | ast.Attribute() | ast.Call(), comparators=[ast.Constant()]):
+            return made.facts.script.depends_on_rank(test)
+        case ast.UnaryOp(op=ast.Not()) | ast.Name() | ast.Attribute() | ast.Call():
+            return made.facts.script.depends_on_rank(test)
+    return False
 
 
 def _save_on_one_rank(made: Rewriting, function: ast.AST) -> None:

@@ -8,7 +8,7 @@ from ...training_script.model.items import Noted
 from ...training_script.model.library_effects import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
 from ...training_script.model.reach import ALL, Reach, Run, argument
-from ..patches.torch_names import torch_module
+from ..patches.torch_names import imports_os, torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from .process_group import INIT
@@ -67,7 +67,7 @@ def _select(script: Script, fact: Noted) -> Patch:
     source, torch = script.source, torch_module(script, fact.node)
     stmt = source.statement_of(fact.node)
     given = {each.arg for each in fact.node.keywords}
-    if not torch or not _imports_os(script) or {"rank", "world_size"} & given or not source.alone(stmt):
+    if not torch or not imports_os(script) or {"rank", "world_size"} & given or not source.alone(stmt):
         return no_patch(SELECT, "call torch.cuda.set_device with the local rank before the process group is made")
     code = f'{torch}.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
     return Patch(
@@ -88,7 +88,7 @@ def _of_rank(script: Script, fact: Noted) -> Patch:
         ),
         None,
     )
-    if literal is None or not _imports_os(script):
+    if literal is None or not imports_os(script):
         return no_patch(OF_RANK, "make the device from the local rank where it is chosen")
     return Patch(
         id=OF_RANK,
@@ -107,10 +107,3 @@ def _imports_only(script: Script, modules: set[str]) -> bool:
         elif isinstance(node, ast.ImportFrom):
             imported.add("" if node.level else (node.module or "").partition(".")[0])
     return imported <= modules
-
-
-def _imports_os(script: Script) -> bool:
-    return any(
-        isinstance(stmt, ast.Import) and any(alias.name == "os" and not alias.asname for alias in stmt.names)
-        for stmt in script.source.tree.body
-    )

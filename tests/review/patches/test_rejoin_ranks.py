@@ -242,6 +242,22 @@ dist.barrier()
             dist.barrier()
         """,
     ),
+    "rounds from a number on": (
+        "DW217",
+        """
+        last = rank + 5
+        for number in range(2, last):
+            dist.barrier()
+        """,
+        """
+        last = rank + 5
+        rounds = torch.tensor(last - 2)
+        if dist.is_initialized():
+            dist.all_reduce(rounds, op=dist.ReduceOp.MIN)
+        for number in range(2, 2 + int(rounds.item())):
+            dist.barrier()
+        """,
+    ),
     "an evaluation on one rank": (
         "DW402",
         MODEL

@@ -800,6 +800,13 @@ def test_an_optimizer_that_cannot_simply_move(name: str) -> None:
     assert "behind the wrap" in refused(code(START + FSDP, ORDER[name]), "DW302")
 
 
+def test_the_rank_of_the_process_group_comes_from_the_environment() -> None:
+    start = 'local_rank = int(os.environ["LOCAL_RANK"])\nworld_size = int(os.environ["WORLD_SIZE"])\n'
+    group = 'dist.init_process_group("gloo", rank=local_rank, world_size=world_size)\n'
+    assert 'rank=int(os.environ["RANK"]), world_size' in repaired(start + group, "DW105")
+    assert "or neither" in refused(start + group.replace("=world_size", "=2"), "DW105")
+
+
 def test_a_call_for_all_ranks_is_named_where_another_call_is_for_one() -> None:
     snippet = START + textwrap.dedent(
         """
