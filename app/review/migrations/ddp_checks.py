@@ -153,8 +153,3 @@ def _check_loss_of_model(facts: TrainingFacts, source: ast.Call) -> None:
 
 def _is_seeded(facts: TrainingFacts) -> bool:
     return any(last_name(call.func) in ("manual_seed", "seed_everything", "set_seed") for call in facts.calls)
-
-
-def is_dotted(expr: ast.expr) -> bool:
-    """Return whether an expression is a name or an attribute of one, which can be repeated."""
-    return bool(dotted_name(expr))
