@@ -20,7 +20,6 @@ from . import code_templates
 from .call_options import patch_calls
 from .facts import CaseFacts, FixContext
 from .planner_link import planner_command
-from .recipes.table import RECIPES
 from .recipes.types import RecipeResult
 from .types import FilePatch, Fix, Place
 from .user_code import rename_variables
@@ -110,6 +109,14 @@ def _order(spec: FixSpec, facts: CaseFacts) -> int:
     return 0 if any(id_ in facts.holds for id_ in spec.when) else 2
 
 
+def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
+    from .recipes.table import RECIPES
+
+    if recipe not in RECIPES:
+        return RecipeResult(text=f"This ddpwizard has no recipe {recipe!r}.")
+    return RECIPES[recipe](facts)
+
+
 def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> tuple[Fix, bool]:
     """Return a fix, and whether a recipe made it from the user's own lines."""
     if spec.rule:
@@ -119,9 +126,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
     else:
         fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
     against = next((id_ for id_ in spec.unless if id_ in facts.holds), "")
-    made = RECIPES[spec.recipe](facts) if spec.recipe in RECIPES else RecipeResult()
-    if spec.recipe and spec.recipe not in RECIPES:
-        made = RecipeResult(text=f"This ddpwizard has no recipe {spec.recipe!r}.")
+    made = _made_by(spec.recipe, facts) if spec.recipe else RecipeResult()
     if not fix.patches:
         set_, set_places = patch_calls(spec.set, facts)
         patches = set_ or made.patches

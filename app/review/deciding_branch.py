@@ -84,6 +84,13 @@ class DecidingBranch:
         return calls_of_ranks(self.branch.then if self.side == "then" else self.branch.other)
 
     @property
+    def has_other_calls(self) -> bool:
+        """True if there are calls that need other ranks on the other side of the condition too."""
+        return self.branch is not None and bool(
+            calls_of_ranks(self.branch.other if self.side == "then" else self.branch.then)
+        )
+
+    @property
     def test(self) -> str:
         """The condition as the script has it, or an empty string."""
         return self.script.source.one_line(self.guard.test) if self.guard else ""

@@ -4,17 +4,37 @@ from collections.abc import Callable, Iterator
 
 from ..training_script.model.reach import Run
 from .rule_context import Script, Violation
-from .rules import all_ranks_effects, checkpoints, fsdp_order, gradient_scaling, loaders, process_group
+from .rules import (
+    accumulation,
+    all_ranks_effects,
+    checkpoints,
+    device_choice,
+    fsdp_order,
+    gathered_shapes,
+    gradient_scaling,
+    loaders,
+    process_group,
+    state_dicts,
+    wrapped_attributes,
+)
 
 FactCheck = Callable[[Script, Run], Iterator[Violation]]
 FACT_RULES: dict[str, FactCheck] = {
+    "DW102": device_choice.check_selection,
+    "DW104": device_choice.check_first_gpu,
     "DW105": process_group.check_rank,
     "DW202": loaders.check_sampler,
     "DW204": loaders.check_shuffle,
+    "DW212": accumulation.check_missing,
+    "DW213": accumulation.check_predicate,
+    "DW218": wrapped_attributes.check,
+    "DW219": state_dicts.check,
+    "DW220": accumulation.check_share,
     "DW221": gradient_scaling.check,
     "DW302": fsdp_order.check_optimizer,
     "DW303": fsdp_order.check_clip,
     "DW304": fsdp_order.check_checkpointing,
+    "DW407": gathered_shapes.check,
     "DW409": process_group.check_end,
     "DW412": all_ranks_effects.check,
     "DW501": checkpoints.check_race,

@@ -6,6 +6,7 @@ unbound name may be read.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -13,6 +14,7 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
+from ..training_script.model.program import concerns_ranks
 from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits
@@ -55,6 +57,8 @@ def review_script(
     through_calls = rules is None or not OF_PROGRAM.isdisjoint(rules)
     try:
         script = Script(text, path)
+        if not concerns_ranks(text):
+            return [], True
         found = _detect(script, through_calls=through_calls)
         trials = _Trials(script, found)
         findings = [
@@ -190,9 +194,18 @@ class _Trials:
     """
 
     def __init__(self, script: Script, found: list[tuple[str, Violation]]) -> None:
-        self.script = script
-        self.before, self.unbound = _keys(script, found), script.names.unresolved()
+        self.script, self.found = script, found
         self.left = MOST_TRIALS
+
+    @cached_property
+    def before(self) -> Counter[tuple[str, str]]:
+        """The findings before a patch."""
+        return _keys(self.script, self.found)
+
+    @cached_property
+    def unbound(self) -> set[str]:
+        """The names that are not bound before a patch."""
+        return self.script.names.unresolved()
 
     def run(self, rule: str, found: Violation, patch: Patch) -> tuple[str, str]:
         """Return why a patch fails ("" if it does not) and the patched text."""

@@ -37,7 +37,11 @@ class Script:
             UserError: It is not valid Python.
         """
         self.source = ScriptSource(text, path)
-        self.names = Names(self.source)
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of this file."""
+        return Names(self.source)
 
     @property
     def is_test(self) -> bool:

@@ -2,19 +2,13 @@
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from .rank_expressions import (
-    RankCache,
-    RankContext,
-    RankScope,
-    RankValue,
-    is_constant_default,
-    rank_by_name,
-    rank_of_binding,
-    settled_rank,
-)
 from .syntax import Function, as_expression, parameters
+
+if TYPE_CHECKING:
+    from .model.frames import FrameValues, StackEvaluation
 
 RANK = ast.parse('os.environ["RANK"]', mode="eval").body
 LOCAL_RANK = ast.parse('os.environ["LOCAL_RANK"]', mode="eval").body
@@ -22,40 +16,67 @@ DEPTH = 6  # functions and modules that are followed from a frame
 MOST_LOOKUPS = 500  # of names, from one frame: each scope has its own names, and scopes branch
 
 
+class RankContext(NamedTuple):
+    """The rank for which a condition is evaluated."""
+
+    rank: int
+    local_rank: int | None
+    world_size: int
+
+
+class ScriptModule(NamedTuple):
+    """A file of a job, and the evaluation of the files of that job."""
+
+    path: str
+    tree: ast.Module
+    stacks: "StackEvaluation"
+
+
 class FrameScope:
     """The scope of one stack frame: its function, its caller's arguments, the functions around it, the module."""
 
     def __init__(
         self,
-        module: ast.Module,
+        script: ScriptModule,
         function: ast.AST,
         caller: "tuple[FrameScope, ast.Call] | None" = None,
         depth: int = 0,
         lookups: Iterator[int] | None = None,
     ) -> None:
-        self.module, self.function, self.caller, self.depth = module, function, caller, depth
+        self.script, self.function, self.caller, self.depth = script, function, caller, depth
+        self.module = script.tree
         self._lookups = lookups or iter(range(MOST_LOOKUPS))
-        self.known_dependence: dict[tuple[ast.AST, int], bool] = {}
-        self.known_values: dict[tuple[ast.AST, RankContext, int], Any] = {}
-        self._ranks = RankCache()
         self._known: dict[str, tuple[ast.expr, FrameScope] | None] = {}
         self._helpers: dict[ast.Call, tuple[ast.expr, FrameScope] | None] = {}
 
-    def rank(self, expr: ast.AST) -> RankValue | None:
-        """Return the rank that ``expr`` is, or None."""
-        return self._ranks.rank(expr, self)
+    @cached_property
+    def values(self) -> "FrameValues":
+        """The values of expressions in the frame; only those of a stack itself take the arguments of their caller."""
+        caller = self.caller and not self.depth and (self.caller[0].values, self.caller[1])
+        return self.script.stacks.frame(self.script.path, self.function, caller or None)
 
-    def named_rank(self, expr: ast.Name | ast.Attribute) -> RankValue | None:
-        """Return the rank that a name or attribute is bound to, or None."""
-        name = expr.id if isinstance(expr, ast.Name) else expr.attr
-        known = self.definition(expr)
-        if known is None or is_constant_default(known[0]):
-            return rank_by_name(name)
-        return settled_rank(rank_of_binding(name, known[0], known[1]), name)
+    def depends_on_rank(self, expr: ast.expr) -> bool:
+        """Return whether a rank goes into an expression."""
+        return self.values.depends_on_rank(expr)
 
-    def qualified(self, expr: ast.expr) -> str:
-        """Return an empty string: the imports of a frame are not followed."""
-        return ""
+    def names_rank(self, expr: ast.expr) -> bool:
+        """Return whether an expression itself asks for a rank, not only for something that a rank has chosen."""
+        return self.values.names_rank(expr)
+
+    def condition(self, test: ast.expr, who: RankContext) -> bool | None:
+        """Return the value of a condition on a rank, or None if unknown."""
+        try:
+            return bool(self.values.on_rank(test, *who))
+        except LookupError:
+            return None
+
+    def integer(self, expr: ast.expr, who: RankContext) -> int | None:
+        """Return the whole number that an expression is on a rank (a peer, a source), or None if unknown."""
+        try:
+            value = self.values.on_rank(expr, *who)
+        except LookupError:
+            return None
+        return value if isinstance(value, int) else None
 
     def definition(self, expr: ast.AST) -> "tuple[ast.expr, FrameScope] | None":
         """Return the one expression that ``expr`` refers to, with the scope to read it in, or None."""
@@ -68,11 +89,6 @@ class FrameScope:
                 return self.helper(expr)
         return None
 
-    def definitions(self, expr: ast.AST) -> list[tuple[ast.expr, RankScope]]:
-        """Return every expression that ``expr`` may refer to."""
-        known = self.definition(expr)
-        return [known] if known else []
-
     def lookup(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
         """Return the one expression that ``name`` refers to, with the scope to read it in, or None."""
         if name not in self._known:
@@ -80,7 +96,7 @@ class FrameScope:
         return self._known[name]
 
     def _inner(self, function: ast.AST, caller: "tuple[FrameScope, ast.Call] | None" = None) -> "FrameScope":
-        return FrameScope(self.module, function, caller, self.depth + 1, self._lookups)
+        return FrameScope(self.script, function, caller, self.depth + 1, self._lookups)
 
     def _may_look(self) -> bool:
         return self.depth <= DEPTH and next(self._lookups, None) is not None
@@ -91,8 +107,6 @@ class FrameScope:
         if self.caller and (argument := _argument(self.function, self.caller[1], name)):
             return argument, self.caller[0]
         if name in _parameters(self.function):
-            if self._is_spawn_index(name):
-                return RANK, self
             only = None if self.caller else self._only_call()
             argument = _argument(self.function, only, name) if only else None
             return (argument, self._inner(self._holder(argument))) if argument else None
@@ -173,31 +187,6 @@ class FrameScope:
         if not function or not value:
             return None
         return value, self._inner(function, (self, call) if call else None)
-
-    def _is_spawn_index(self, name: str) -> bool:
-        """Return whether ``mp.spawn`` or a loop over processes passes the rank by this parameter."""
-        own, names = getattr(self.function, "name", ""), _parameters(self.function)
-        for node in ast.walk(self.module):
-            match node:
-                case ast.Call(func=ast.Attribute(attr="spawn" | "start_processes") | ast.Name(id="spawn"), args=args):
-                    targets = [*args[:1], *(k.value for k in node.keywords if k.arg == "fn")]
-                    if any(isinstance(t, ast.Name) and t.id == own for t in targets):
-                        return names[:1] == [name]
-                case ast.For(target=ast.Name(id=index), iter=ast.Call(func=ast.Name(id="range"))):
-                    if own and _starts_process(node, own, index, names.index(name)):
-                        return True
-        return False
-
-
-def _starts_process(loop: ast.For, function: str, index: str, position: int) -> bool:
-    """Return whether a loop starts ``Process(target=function, args=(…, index, …))`` with its index at that position."""
-    for node in ast.walk(loop):
-        keywords = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
-        match keywords.get("target"), keywords.get("args"):
-            case ast.Name(id=target), ast.Tuple(elts=items) if target == function and position < len(items):
-                item = items[position]
-                return isinstance(item, ast.Name) and item.id == index
-    return False
 
 
 def assigned_value(where: ast.AST, name: str) -> ast.expr | None:

@@ -2,14 +2,19 @@
 
 import ast
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from . import control_flow
 from .collectives import POINT_TO_POINT, WAITING_CALLS
 from .control_flow import Guard
 from .frame import StackFrame
-from .frame_scope import FrameScope
+from .frame_scope import FrameScope, ScriptModule
 from .source import ScriptSource
 from .syntax import Function, called_function_name, contains_line, last_name
+
+if TYPE_CHECKING:
+    from .model.frames import StackEvaluation
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
@@ -18,9 +23,9 @@ Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 class LineQueries:
     """The code at the lines of one file. If this Python cannot parse the file, only its text is known."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, path: str = "", files: "ScriptFiles | None" = None) -> None:
         self.source = ScriptSource.tolerant(text)
-        self.module = self.source.tree
+        self.module, self.path, self._files = self.source.tree, path, files
         nodes = list(ast.walk(self.module))  # outer nodes first
         self._functions = [node for node in nodes if isinstance(node, Function)]
         self._statements = [node for node in nodes if isinstance(node, ast.stmt)]
@@ -135,7 +140,17 @@ class LineQueries:
             calls = (node for node in ast.walk(outer[0].function) if isinstance(node, ast.Call))
             named = [call for call in calls if contains_line(call, outer[1]) and called_function_name(call) == name]
             caller = (outer[0], named[0]) if named else None
-        return FrameScope(self.module, here, caller)
+        return FrameScope(self.script, here, caller)
+
+    @cached_property
+    def script(self) -> ScriptModule:
+        """The file for the evaluation of its frames, together with the other files of its job."""
+        if self._files:
+            return ScriptModule(self.path, self.module, self._files.stacks)
+        from .model.frames import StackEvaluation
+
+        path = self.path or "script.py"
+        return ScriptModule(path, self.module, StackEvaluation({path: self.module}.get))
 
     def guards(self, line: int, scope: FrameScope) -> list[Guard]:
         """Return the conditions under which the line is reached within its function, innermost first."""
@@ -224,16 +239,22 @@ class ScriptFiles:
 
     def __getitem__(self, path: str) -> LineQueries:
         if path not in self._parsed:
-            self._parsed[path] = LineQueries(self._texts.get(path, ""))
+            self._parsed[path] = LineQueries(self._texts.get(path, ""), path, self)
         return self._parsed[path]
+
+    @cached_property
+    def stacks(self) -> "StackEvaluation":
+        """The evaluation of the files for the frames of stacks."""
+        from .model.frames import StackEvaluation
+
+        return StackEvaluation(lambda path: self[path].module if path in self._texts else None)
 
     def scopes(self, frames: Sequence[StackFrame]) -> list[FrameScope]:
         """Return the scope of each frame (outermost first), with the arguments from the frame before."""
         key = tuple(frames)
         if key not in self._scopes:
-            scopes: list[FrameScope] = []
-            for index, frame in enumerate(frames):
-                outer = (scopes[-1], frames[index - 1].line) if scopes else None
-                scopes.append(self[frame.path].scope(frame.line, frame.function, outer))
-            self._scopes[key] = scopes
+            before = self.scopes(key[:-1]) if key else []  # stacks of one job have most of their outer frames in common
+            outer = (before[-1], key[-2].line) if before else None
+            last = [self[key[-1].path].scope(key[-1].line, key[-1].function, outer)] if key else []
+            self._scopes[key] = [*before, *last]
         return self._scopes[key]

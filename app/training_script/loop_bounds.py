@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from .control_flow import break_conditions, early_exit_conditions
 from .frame_scope import FrameScope
 from .line_queries import Loop
-from .rank_conditions import depends_on_rank
 from .syntax import called_function_name
 
 DEPTH = 6
@@ -42,7 +41,7 @@ def runs_alike_on_all_ranks(loop: Loop, scope: FrameScope) -> bool:
     """Return whether a loop counts plain numbers up to the same end on every rank, so that only an error leaves it."""
     if not isinstance(loop, ast.For) or break_conditions(loop) or _is_data(loop.iter, scope, DEPTH):
         return False
-    return not depends_on_rank(loop.iter, scope) and next(_behind(loop.iter, scope, DEPTH), None) is None
+    return not scope.depends_on_rank(loop.iter) and next(_behind(loop.iter, scope, DEPTH), None) is None
 
 
 def _is_data(iterated: ast.expr, scope: FrameScope, depth: int) -> bool:

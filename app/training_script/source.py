@@ -139,7 +139,7 @@ class ScriptSource:
         """Return the offset of the first character of ``node``."""
         return self._offset(node.lineno, node.col_offset)
 
-    def end(self, node: ast.expr | ast.stmt) -> int:
+    def end(self, node: ast.expr | ast.stmt | ast.arg) -> int:
         """Return the offset behind the last character of ``node``."""
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 

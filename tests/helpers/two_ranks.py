@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,28 +38,42 @@ if distributed:
 """
 
 
-class Run(NamedTuple):
+class ForkedRun(NamedTuple):
     code: int
     log: str
 
 
-def run(directory: Path, ranks: int, wait_s: int) -> Run:
-    """Run the script; a collective of it fails after ``wait_s``."""
+def run(
+    command: Sequence[str], directory: Path, wait_s: int = 90, limit_s: int = LIMIT_S, **environ: str
+) -> ProcessOutcome:
+    """Run a command; a collective of the script fails after ``wait_s``."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "WAIT_S": str(wait_s), **environ}
+    return asyncio.run(run_process(command, limit_s=limit_s, env=env, cwd=directory))
+
+
+def plain(directory: Path) -> ForkedRun:
+    """Run the script as plain ``python`` does."""
+    return _run_forked(directory, 0, 90)
+
+
+def on_two_ranks(directory: Path, wait_s: int = 90) -> ForkedRun:
+    """Run the script on two ranks."""
+    return _run_forked(directory, 2, wait_s)
+
+
+def torchrun(directory: Path) -> ProcessOutcome:
+    """Run the script on two ranks of torchrun."""
+    return run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"], directory
+    )
+
+
+def _run_forked(directory: Path, ranks: int, wait_s: int) -> ForkedRun:
     log = directory / "output.log"
     log.write_text("")
     server = fork_server()
     server.start(directory / "train.py", ranks=ranks, log=log, limit_s=LIMIT_S, WAIT_S=str(wait_s))
-    return Run(server.wait(), log.read_text())
-
-
-def plain(directory: Path) -> Run:
-    """Run the script as plain ``python`` does."""
-    return run(directory, 0, 90)
-
-
-def on_two_ranks(directory: Path, wait_s: int = 90) -> Run:
-    """Run the script on two ranks."""
-    return run(directory, 2, wait_s)
+    return ForkedRun(server.wait(), log.read_text())
 
 
 def two_nodes(directory: Path) -> list[ProcessOutcome]:

@@ -256,6 +256,34 @@ def devices(outcomes: Sequence[ProcessOutcome]) -> list[str]:
     )
 
 
+LOCAL_RANK_AS_RANK = """\
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+local_rank = int(os.environ["LOCAL_RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+wait = datetime.timedelta(seconds=10)
+dist.init_process_group("gloo", rank=local_rank, world_size=world_size, timeout=wait)
+print(f"rank {dist.get_rank()} of {world_size}\\n", end="")
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOCAL_RANK_AS_RANK)
+    assert any(outcome.code for outcome in two_nodes(tmp_path))
+
+    assert ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path).returncode == 0
+    fixed = two_nodes(tmp_path)
+    assert [outcome.code for outcome in fixed] == [0, 0]
+    assert "rank 0 of 2" in "".join(each.log for each in fixed)
+    assert "rank 1 of 2" in "".join(each.log for each in fixed)
+    assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
+
+
 # The leader calls the workers from a function that an optimizer runs; rank 1 answers in a loop.
 LEADER_AND_WORKER = f"""\
 {START}

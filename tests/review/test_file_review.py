@@ -21,7 +21,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setitem(RULES, "DW101", fail)
     path = tmp_path / "train.py"
-    path.write_text("x = 1\n")
+    path.write_text("rank = 1\n")
     return path
 
 

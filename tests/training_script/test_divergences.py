@@ -133,6 +133,11 @@ work()
     assert {kind for kind, _ in places(tmp_path, code)} == {"barrier", "all_reduce"}
 
 
+def test_the_name_of_an_attribute_or_of_an_entry_may_be_any_value(tmp_path: Path) -> None:
+    code = "key = ()\nprint({}.get(key), getattr(rank, [], 1), getattr(rank, key, 1))\n"
+    assert places(tmp_path, code) == []
+
+
 def test_files_that_import_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import torch.distributed as dist\nfrom b import g\ndef f():\n    g()\n    dist.barrier()\n"

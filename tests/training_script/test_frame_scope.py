@@ -1,12 +1,10 @@
 """Conditions in the scope of a stack frame, in every form that scripts use."""
 
-import ast
 import time
 
 import pytest
-from ddpwizard.app.training_script.frame_scope import FrameScope
+from ddpwizard.app.training_script.frame_scope import RankContext
 from ddpwizard.app.training_script.line_queries import LineQueries
-from ddpwizard.app.training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from helpers.synthetic_job import lines_with
 
 RANKS = (0, 1, 2, 3)
@@ -17,7 +15,7 @@ def condition(text: str) -> list[bool | None]:
     (line,) = lines_with(text, "# HERE")
     source = LineQueries(text)
     (guard,) = [g for g in source.guards(line + 1, source.scope(line + 1, "main")) if g.line == line]
-    return [evaluate_condition(guard.test, RankContext(rank, rank % 2, 4), guard.scope) for rank in RANKS]
+    return [guard.scope.condition(guard.test, RankContext(rank, rank % 2, 4)) for rank in RANKS]
 
 
 class TestConditions:
@@ -97,16 +95,16 @@ class TestConditions:
         source = LineQueries("def main(rank):\n    score = f() if rank else g()\n    if stop(score):\n        pass\n")
         scope = source.scope(4, "main")
         (guard,) = source.guards(4, scope)
-        assert not depends_on_rank(guard.test, scope)
+        assert not scope.depends_on_rank(guard.test)
 
 
 def test_functions_that_call_each_other_are_followed_in_bounded_time() -> None:
     calls = ["(" + " + ".join(f"f{j}(a)" for j in range(8) if j != i) + ")" for i in range(8)]
     text = "".join(f"def f{i}(a):\n    b = {calls[i]}\n    return b + {calls[i]}\n" for i in range(8))
-    module = ast.parse(f"{text}def main(x):\n    y = f0(x)\n    if y > 0:\n        pass\n")
+    source = LineQueries(f"{text}def main(x):\n    y = f0(x)\n    if y > 0:\n        pass\n")
+    line = len(source.source.text.splitlines())
     began = time.process_time()
-    main = module.body[-1]
-    assert isinstance(main, ast.FunctionDef)
-    assert isinstance(main.body[1], ast.If)
-    assert not depends_on_rank(main.body[1].test, FrameScope(module, main))
+    scope = source.scope(line, "main")
+    (guard,) = source.guards(line, scope)
+    assert not scope.depends_on_rank(guard.test)
     assert time.process_time() - began < 5

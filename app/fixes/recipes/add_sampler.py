@@ -4,7 +4,6 @@ import ast
 
 from ...review.patches.add_sampler import sampler_edits
 from ...review.patches.apply_edits import apply_edits
-from ...review.rules.loaders import with_set_epoch
 from ...training_script.edits import Edit
 from ..facts import CaseFacts
 from ..types import FilePatch, Place
@@ -17,6 +16,8 @@ SHARDS = ("DistributedSampler", "Accelerator", "Trainer", "Fabric", ".prepare", 
 
 def add_sampler(facts: CaseFacts) -> RecipeResult:
     """Return the patch of the loaders with ``shuffle=True`` and without a sampler."""
+    from ...review.rules.loaders import with_set_epoch
+
     if next(facts.calls(SHARDS), None) or not next(facts.calls(["init_process_group"]), None):
         return RecipeResult()
     patches: list[FilePatch] = []

@@ -2,21 +2,25 @@
 
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...training_script.edits import Edit
-from ...training_script.model.evaluated import Evaluated
-from ...training_script.model.keys import rank_in
 from ..facts import CaseFacts
 from ..types import FilePatch, Place
 from ..user_code import UserFile
 from .training_code import place_of
 from .types import RecipeResult
 
+if TYPE_CHECKING:
+    from ...training_script.model.evaluated import Evaluated
+
 FROM_THE_LAUNCHER = ("init_method", "rank", "world_size")
 
 
 def launcher_group(facts: CaseFacts) -> RecipeResult:
     """Return the patch of the groups made with a file, a local rank or the number of GPUs of a node."""
+    from ...training_script.model.evaluated import Evaluated
+
     patches: list[FilePatch] = []
     places: list[Place] = []
     for file in facts.files:
@@ -28,8 +32,10 @@ def launcher_group(facts: CaseFacts) -> RecipeResult:
     return RecipeResult(patches=patches, places=places)
 
 
-def _is_by_hand(evaluated: Evaluated, call: ast.Call) -> bool:
+def _is_by_hand(evaluated: "Evaluated", call: ast.Call) -> bool:
     """Return whether a call names what only holds for one start or one node, all of it by keyword."""
+    from ...training_script.model.keys import rank_in
+
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if None in given or len(call.args) > 1:
         return False

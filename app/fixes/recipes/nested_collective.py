@@ -9,7 +9,6 @@ from ...text.units import rank_ranges
 from ...training_script.control_flow import Guard
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import LineQueries, ScriptFiles
-from ...training_script.rank_conditions import depends_on_rank
 from ...training_script.syntax import FUNCTIONS, last_name, nodes_of_body
 from ...triage.rank_activity.frames import user_frames
 from ...triage.types import JobReport
@@ -110,7 +109,7 @@ def _without_rank(
             f"{ast.unparse(call)}    # every rank"
         )
     terms = guard.test.values if isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.Or) else []
-    own = [term for term in terms if depends_on_rank(term, guard.scope)]
+    own = [term for term in terms if guard.scope.depends_on_rank(term)]
     shared = [term for term in terms if term not in own]
     if not (guard.exits and own and shared):
         return None
@@ -138,7 +137,7 @@ def _example(file: LineQueries, guard: Guard, line: int) -> str:
     inner = file.source.indent(line)
     call = [each.removeprefix(inner) for each in file.statement(line).split("\n")]
     terms = guard.test.values if isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.And) else []
-    shared = [term for term in terms if not depends_on_rank(term, guard.scope)]
+    shared = [term for term in terms if not guard.scope.depends_on_rank(term)]
     own = [term for term in terms if term not in shared] or [guard.test]
     test = " and ".join(map(ast.unparse, own))
     lines = [f"{call[0]}    # every rank", *call[1:], f"if {test if guard.needs else f'not ({test})'}:"]

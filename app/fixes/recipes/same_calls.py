@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from ...text.units import rank_ranges
 from ...training_script.line_queries import LineQueries, ScriptFiles, collectives_in
-from ...training_script.rank_conditions import depends_on_rank
 from ..facts import CaseFacts
 from ..types import Place
 from .types import RecipeResult
@@ -29,7 +28,7 @@ def same_calls(facts: CaseFacts) -> RecipeResult:
     text = f"The condition `{test}` at {branch.shown} leads {', '.join(led[:-1])} and {led[-1]}."
     file = files[branch.path]
     scope = file.scope(branch.line, "")
-    by_rank = depends_on_rank(condition.test, scope)
+    by_rank = scope.depends_on_rank(condition.test)
     code = _on_every_rank(condition, file) if by_rank else _decided_together(test)
     return RecipeResult(text=text, code=code, places=[branch, *calls])
 

@@ -27,7 +27,7 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     facts = TrainingFacts(text, path)
     check_before(facts)
     tags = {"alone", "on-cpu"} if on_cpu(facts) else {"alone"}
-    made = Rewriting(facts, HelperCode({"ddp_setup.py.in": tags, MIGRATION: set()}, {}, _taken_names(facts)))
+    made = Rewriting(facts, HelperCode({"ddp_setup.py.in": tags, MIGRATION: set()}, {}, taken_names(facts)))
     share_batches(made)
     reduce_logged_values(made)
     write_on_one_rank(made)
@@ -42,7 +42,7 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     return text, made.reports
 
 
-def _taken_names(facts: TrainingFacts) -> set[str]:
+def taken_names(facts: TrainingFacts) -> set[str]:
     """Return the names that the script binds to something of its own."""
     return {
         name

@@ -42,6 +42,7 @@ def check_before(facts: TrainingFacts) -> None:
         if last_name(call.func) == "LBFGS":
             raise Refusal(call.lineno, "LBFGS repeats the step in a closure: ranks could take different steps")
     _ = facts.model, facts.batch_loop
+    _check_devices(facts)
     _check_loaders(facts)
     _check_forward(facts)
     _check_loss(facts)
@@ -81,6 +82,14 @@ def _check_not_distributed(facts: TrainingFacts) -> None:
             raise Refusal(call.lineno, why)
 
 
+def _check_devices(facts: TrainingFacts) -> None:
+    for call in facts.calls:
+        target = call_argument(call, "device", 0) if last_name(call.func) == "to" else None
+        for leaf in facts.names.origins(target) if target is not None and dotted_name(target) else []:
+            if isinstance(leaf, ast.Constant) and isinstance(leaf.value, int):
+                raise Refusal(leaf.lineno, "the device is a number here: make it a torch.device that is chosen once")
+
+
 def _check_loaders(facts: TrainingFacts) -> None:
     for loader in facts.training_loaders:
         for name, place in (("sampler", 3), ("batch_sampler", 4)):
@@ -102,7 +111,7 @@ def _is_iterable_dataset(facts: TrainingFacts, leaf: ast.AST) -> bool:
 def _check_forward(facts: TrainingFacts) -> None:
     """Refuse a training step that calls a method of the model instead of the model: DDP reduces no gradients then."""
     forwards = [node for node in facts.in_training if isinstance(node, ast.Call) and is_model_call(facts, node)]
-    if forwards:
+    if forwards or any(_calls_model(facts, source) for source in loss_sources(facts)):
         return
     for node in facts.in_training:
         match node:
@@ -110,6 +119,17 @@ def _check_forward(facts: TrainingFacts) -> None:
                 *("train", "eval", "zero_grad", "parameters", "to", "forward", "named_parameters"),
             ):
                 raise Refusal(node.lineno, f"the training step calls .{attr}() of the model, which DDP does not follow")
+            case _:
+                pass
+    raise Refusal(
+        facts.backward.lineno, "the forward pass of this backward pass is not found: call the model by its name"
+    )
+
+
+def _calls_model(facts: TrainingFacts, source: ast.Call) -> bool:
+    """Return whether the function that computes the loss calls the model."""
+    around = facts.names.enclosing_function(source) or source
+    return any(isinstance(node, ast.Call) and is_model_call(facts, node) for node in ast.walk(around))
 
 
 def _check_loss(facts: TrainingFacts) -> None:
@@ -133,8 +153,3 @@ def _check_loss_of_model(facts: TrainingFacts, source: ast.Call) -> None:
 
 def _is_seeded(facts: TrainingFacts) -> bool:
     return any(last_name(call.func) in ("manual_seed", "seed_everything", "set_seed") for call in facts.calls)
-
-
-def is_dotted(expr: ast.expr) -> bool:
-    """Return whether an expression is a name or an attribute of one, which can be repeated."""
-    return bool(dotted_name(expr))

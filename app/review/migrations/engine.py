@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from ...errors import UserError
 from ...training_script.source import BOM, NEWLINE
-from . import ddp
+from . import ddp, fsdp2, resume
 from .types import Migration, Note, Refusal
 
 # A migration returns the new text and its reports; the text has newlines only.
 Rewrite = Callable[[str, str], tuple[str, list[Note]]]
-REWRITES: dict[str, Rewrite] = {"ddp": ddp.rewrite}  # by the names of ``targets.TARGETS``
+# By the names of ``targets.TARGETS``.
+REWRITES: dict[str, Rewrite] = {"ddp": ddp.rewrite, "fsdp2": fsdp2.rewrite, "resume": resume.rewrite}
 
 
 def migrate(text: str, path: str, target: str) -> Migration:

@@ -19,7 +19,7 @@ from .types import Refusal
 
 LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 PARAMETERS = {"parameters", "named_parameters"}
-DATA_PARALLEL = "torch.nn.DataParallel"
+DEVICES = {"torch.device", "torch.accelerator.current_accelerator"}
 DDP_NAMES = {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 Loop = ast.For | ast.AsyncFor | ast.While
 
@@ -113,9 +113,9 @@ class TrainingFacts:
         found: dict[str, ast.Call] = {}
         for call in self.calls:
             match call.func:
-                case ast.Attribute(value=value, attr="step") if self._is_optimizer(value):
+                case ast.Attribute(value=value, attr="step") if self.is_optimizer(value):
                     found.setdefault(dotted_name(value), call)
-                case ast.Attribute(attr="step") if call.args and self._is_optimizer(call.args[0]):
+                case ast.Attribute(attr="step") if call.args and self.is_optimizer(call.args[0]):
                     found.setdefault(dotted_name(call.args[0]), call)
         return found
 
@@ -147,7 +147,10 @@ class TrainingFacts:
     @cached_property
     def model_roots(self) -> set[ast.AST]:
         """The calls and parameters that the model comes from."""
-        return roots(self.names, self.model)
+        if dotted_name(self.model) != "self":
+            return roots(self.names, self.model)
+        owner = self.names.enclosing_class(self.names.scope_of[self.model])
+        return {call for call in self.calls if owner is not None and self.names.class_of(call) is owner}
 
     def is_model(self, expr: ast.expr) -> bool:
         """Return whether ``expr`` is a name of the model outside its own class."""
@@ -256,8 +259,19 @@ class TrainingFacts:
         by_name = last_name(call.func).lower().endswith(("adam", "adamw", "sgd", "lion", "muon", "adafactor"))
         return (in_library or by_name) and bool(call.args or call.keywords) and not is_scheduler
 
-    def _is_optimizer(self, expr: ast.expr) -> bool:
-        return bool(dotted_name(expr)) and any(leaf in self.optimizers for leaf in roots(self.names, expr))
+    def is_optimizer(self, expr: ast.expr) -> bool:
+        """Return whether ``expr`` is a name of an optimizer."""
+        return bool(dotted_name(expr)) and any(
+            leaf in self.optimizers
+            or (isinstance(leaf, ast.Call) and isinstance(leaf.func, ast.Attribute) and leaf.func.attr in self._makers)
+            for leaf in roots(self.names, expr)
+        )
+
+    @cached_property
+    def _makers(self) -> set[str]:
+        """The names of the methods that make an optimizer."""
+        around = (self.names.enclosing_function(call) for call in self.optimizers)
+        return {each.name for each in around if each and isinstance(self.source.parents[each], ast.ClassDef)}
 
     def _models_of(self, optimizer: ast.Call) -> Iterator[ast.expr]:
         """Yield the models whose parameters an optimizer gets, directly or by names."""
@@ -284,6 +298,6 @@ class TrainingFacts:
             return False
         value = node.value
         parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-        is_device = any(isinstance(each, ast.Call) and self.named(each) == "torch.device" for each in parts)
+        is_device = any(isinstance(each, ast.Call) and self.named(each) in DEVICES for each in parts)
         texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         return is_device or any(text.startswith(("cuda", "mps")) for text in texts) or texts == ["cpu"]

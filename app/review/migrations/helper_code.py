@@ -1,4 +1,4 @@
-"""Functions that a migrated script calls, taken from the templates in ``assets``, with the imports that they need."""
+"""Functions and classes that a migrated script uses: from the templates in ``assets``, with the imports they need."""
 
 import ast
 import re
@@ -42,19 +42,22 @@ class HelperCode:
 
         Those that ``present`` (name to meaning) has are left out.
         """
-        needed = self._needed()
-        lines: tuple[set[str], set[str]] = set(), set()
-        for name in sorted(needed & self._imports.keys()):
+        wanted: dict[tuple[bool, str], list[str]] = {}
+        for name in sorted(self._needed() & self._imports.keys()):
             meaning = self._imports[name]
             if present.get(name) != meaning:
                 is_other = meaning.partition(".")[0] not in sys.stdlib_module_names
-                lines[is_other].add(_import_line(meaning, self._renamed(name)))
-        standard, others = (sorted(each, key=lambda line: (line.startswith("from "), line)) for each in lines)
-        return standard, others
+                module, given = _import_of(meaning, self._renamed(name))
+                wanted.setdefault((is_other, module), []).append(given)
+        lines: tuple[list[str], list[str]] = [], []
+        for (is_other, module), given in sorted(wanted.items()):
+            one_line = [f"from {module} import {', '.join(given)}"]
+            lines[is_other].extend(one_line if module else [f"import {each}" for each in given])
+        return lines
 
     def _read(self, source: ScriptSource) -> None:
         for node in source.tree.body:
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                 lines = source.text.splitlines()[first - 1 : node.end_lineno]
                 self._code.setdefault(node.name, "\n".join(lines) + "\n")
@@ -88,10 +91,9 @@ def _names_in(code: str) -> Iterable[str]:
     return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
 
 
-def _import_line(meaning: str, name: str) -> str:
+def _import_of(meaning: str, name: str) -> tuple[str, str]:
+    """Return the module of ``from … import``, or "" for a plain import, and what is imported."""
     module, _, last = meaning.rpartition(".")
-    if not module:
-        return f"import {last}" + (f" as {name}" if name != last else "")
-    if meaning == "torch.distributed":
-        return f"import {meaning} as {name}"
-    return f"from {module} import {last}" + (f" as {name}" if name != last else "")
+    if not module or meaning == "torch.distributed":
+        return "", meaning + (f" as {name}" if name != meaning else "")
+    return module, last + (f" as {name}" if name != last else "")

@@ -2,8 +2,9 @@
 
 import ast
 
-from ...training_script.syntax import call_argument, dotted_name
+from ...training_script.syntax import call_argument, dotted_name, last_name
 from .losses import is_model_call, loss_sources
+from .origins import without_iterators
 from .rewriting import Rewriting
 from .types import Refusal
 
@@ -78,7 +79,13 @@ def _named_dataset(made: Rewriting, loader: ast.Call) -> str:
 def _share_drawn_batches(made: Rewriting) -> None:
     """Share batches that every rank draws alike, behind the statement that draws them or where they are used."""
     facts = made.facts
+    loop = facts.batch_loop
+    if isinstance(loop, (ast.For, ast.AsyncFor)) and not counts(loop):
+        raise Refusal(loop.lineno, "what this loop reads is no DataLoader of this file: make the loader here")
     computed = _computed_names(made)
+    for call in _step_calls(made):
+        if is_model_call(facts, call) and any(name.id in computed for name in _names_given(call)):
+            raise Refusal(call.lineno, "the model gets a state that it has computed before: divide it by hand")
     uses = [use for call in _step_calls(made) for use in _names_given(call) if use.id not in computed]
     if not uses:
         raise Refusal(facts.batch_loop.lineno, "the batches of this loop are not found: use a DataLoader")
@@ -95,7 +102,21 @@ def _share_drawn_batches(made: Rewriting) -> None:
                 continue
             inserted.add((stmt, use.id))
             made.insert_after(stmt, f"{use.id} = {made.helpers.name('share_of_rank')}({use.id})")
-    made.report(facts.batch_loop, "every rank draws the whole batch and trains on its part: seed all ranks alike")
+    message = "every rank draws the whole batch and trains on its part of the first dimension: seed all ranks alike"
+    made.report(facts.batch_loop, message)
+
+
+def counts(loop: ast.For | ast.AsyncFor) -> bool:
+    """Return whether a loop counts steps or batches."""
+    inner = without_iterators(loop.iter)
+    return isinstance(inner, ast.Call) and last_name(inner.func) in (
+        "range",
+        "trange",
+        "count",
+        "arange",
+        "split",
+        "chunk",
+    )
 
 
 def _step_calls(made: Rewriting) -> list[ast.Call]:

@@ -3,11 +3,11 @@
 import ast
 from typing import Literal
 
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import dotted_name, last_name
 from .losses import is_loss, is_model_call, loss_sources
 from .rewriting import Rewriting
 
-Kind = Literal["mean", "sum", "unknown"]
+Kind = Literal["mean", "sum", "same", "unknown"]
 SAME_VALUE = {"detach", "cpu", "float", "double", "data", "clone", "item", "squeeze", "sqrt", "to"}
 MEANS = {"mean"}
 SUMS = {"sum", "count_nonzero"}
@@ -60,8 +60,8 @@ def _reduce(made: Rewriting, value: ast.expr) -> None:
     kind = kind_of(made, value)
     if kind == "unknown":
         made.report(value, f"{ast.unparse(value)} is of the batch of rank 0, no mean or sum over the ranks")
-        return
-    made.surround(value, made.helpers.name(f"{kind}_over_ranks") + "(", ")")
+    elif kind != "same":
+        made.surround(value, made.helpers.name(f"{kind}_over_ranks") + "(", ")")
 
 
 def kind_of(made: Rewriting, value: ast.AST, depth: int = MOST_NAMES) -> Kind:
@@ -70,6 +70,8 @@ def kind_of(made: Rewriting, value: ast.AST, depth: int = MOST_NAMES) -> Kind:
     if not depth:
         return "unknown"
     match value:
+        case ast.Call() if last_name(value.func) == "clip_grad_norm_":
+            return "same"  # of the gradients that the ranks have averaged
         case ast.Call(func=ast.Attribute(attr=attr)) if attr in MEANS | SUMS:
             return "mean" if attr in MEANS else "sum"
         case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in SAME_VALUE:

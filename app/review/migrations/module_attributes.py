@@ -16,12 +16,15 @@ def unwrap_attributes(made: Rewriting) -> None:
     """Put ``.module`` before attributes that the wrapper does not have, or names with another prefix."""
     if made.facts.data_parallel and not made.was_conditional:
         return  # the wrapper was there before, with the same names
+    for call in made.facts.calls:
+        if made.facts.named(call) == "torch.save" and call.args and made.facts.is_model(call.args[0]):
+            made.surround(call.args[0], "", ".module")
     for node in made.facts.nodes:
         if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
             continue
         if isinstance(node.value, ast.Attribute) and node.value.attr == "module":
             continue
-        if not dotted_name(node.value) or not made.facts.is_model(node.value) or not _runs_after_wrap(made, node):
+        if not dotted_name(node.value) or not made.facts.is_model(node.value) or not runs_after_wrap(made, node):
             continue
         if node.attr == "forward":
             made.replace(node, made.source.code(node.value))
@@ -29,7 +32,7 @@ def unwrap_attributes(made: Rewriting) -> None:
             made.replace(node, f"{made.source.code(node.value)}.module.{node.attr}")
 
 
-def _runs_after_wrap(made: Rewriting, node: ast.AST, depth: int = 5) -> bool:
+def runs_after_wrap(made: Rewriting, node: ast.AST, depth: int = 5) -> bool:
     """Return whether the code of ``node`` runs when the model is wrapped, by the calls that lead to it."""
     wrapped = made.wrapped_at
     if wrapped is None:
@@ -41,4 +44,4 @@ def _runs_after_wrap(made: Rewriting, node: ast.AST, depth: int = 5) -> bool:
     calls = made.facts.names.arguments.get(function, []) if isinstance(function, FUNCTIONS) else []
     if not calls or not depth:
         return True
-    return any(_runs_after_wrap(made, call, depth - 1) for call, _ in calls)
+    return any(runs_after_wrap(made, call, depth - 1) for call, _ in calls)

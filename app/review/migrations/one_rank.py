@@ -33,6 +33,8 @@ def load_to_host(made: Rewriting) -> None:
 
 
 def _save_once(made: Rewriting, call: ast.Call) -> None:
+    if any(above in made.changed for above in _above(made, made.source.statement_of(call))):
+        return
     if len(call.args) == 2 and not call.keywords:
         made.replace(call.func, made.helpers.name("save_once"))
     else:

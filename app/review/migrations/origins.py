@@ -4,11 +4,11 @@ import ast
 from collections.abc import Callable
 
 from ...training_script.name_resolution import Names
-from ...training_script.syntax import dotted_name, last_name
+from ...training_script.syntax import last_name
 
 WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "convert_sync_batchnorm"}
 SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double", "requires_grad_", "module"}
-AROUND_LOADER = {"enumerate", "tqdm", "trange", "iter", "zip", "islice", "cycle", "next", "track"}
+AROUND_LOADER = {"enumerate", "tqdm", "iter", "zip", "islice", "cycle", "next", "track"}
 MOST_STEPS = 50
 
 
@@ -73,8 +73,3 @@ def without_iterators(expr: ast.expr) -> ast.expr:
     while (inner := _inner_loader(expr)) is not None:
         expr = inner
     return expr
-
-
-def is_same(names: Names, expr: ast.expr, made: set[ast.AST]) -> bool:
-    """Return whether ``expr`` may be the object that one of these calls made."""
-    return bool(dotted_name(expr)) and not made.isdisjoint(roots(names, expr))

@@ -47,6 +47,11 @@ class Rewriting:
         at = last if last is not None else self.source.end(call) - 1
         self._edits.append(Edit(at, at, f", {text}" if last is not None else text))
 
+    def insert_behind(self, node: ast.expr | ast.arg, text: str) -> None:
+        """Insert code right behind a node."""
+        at = self.source.end(node)
+        self._edits.append(Edit(at, at, text))
+
     def surround(self, node: ast.expr, before: str, after: str) -> None:
         """Put code around a node, which may be edited itself."""
         self.changed.add(node)
@@ -75,6 +80,23 @@ class Rewriting:
         """Remove the lines of a statement that is alone on them."""
         self.changed.update(ast.walk(stmt))
         self._edits.append(self.source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno))
+
+    def remove_with_blank_lines(self, stmt: ast.stmt) -> None:
+        """Remove a function and the empty lines behind it."""
+        last = stmt.end_lineno or stmt.lineno
+        while last < len(self.source.starts) and not self.source.line(last + 1).strip():
+            last += 1
+        self.changed.update(ast.walk(stmt))
+        self._edits.append(self.source.remove_lines(stmt.lineno, last))
+
+    def surround_call(self, call: ast.Call, before: str, after: str) -> None:
+        """Replace what is around the only argument of a call: ``f(x)`` becomes ``before x after``."""
+        given = call.args[0]
+        self.changed.update((call, call.func))
+        self._edits += [
+            Edit(self.source.start(call), self.source.start(given), before),
+            Edit(self.source.end(given), self.source.end(call), after),
+        ]
 
     def indent(self, block: list[ast.stmt]) -> None:
         """Move statements one level in, with the lines that were inserted between them."""

@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name
+from ...training_script.syntax import FUNCTIONS, Function, call_argument, dotted_name, last_name
 from .facts import TrainingFacts
 from .rewriting import Rewriting
 
@@ -15,7 +15,7 @@ def on_cpu(facts: TrainingFacts) -> bool:
         return False
     return not any(
         last_name(call.func) == "cuda"
-        or (isinstance(call.func, ast.Attribute) and call.func.attr == "to" and _names_cuda(call))
+        or (isinstance(call.func, ast.Attribute) and call.func.attr == "to" and _may_be_gpu(facts, call))
         or "DataParallel" in facts.named(call)
         for call in facts.calls
     )
@@ -41,12 +41,12 @@ def set_up_and_finish(made: Rewriting) -> None:
     _free_of_indices(made)
     first = stmts[0] if stmts else None
     if first is not None and len(stmts) == 1 and _runs_first(made, first):
-        _replace_choice(made, first)
+        _replace_choice(made, first, "set_up")
     else:
-        made.insert_before(_start(made), f"{made.helpers.name('set_up')}()")
         for stmt in stmts:
-            if isinstance(stmt, ast.Assign) and not on_cpu(made.facts):
-                made.replace(stmt.value, _as_given(stmt, f"{made.helpers.name('device_of_rank')}()"))
+            if not on_cpu(made.facts):
+                _replace_choice(made, stmt, "device_of_rank")
+        made.insert_before(_start(made), f"{made.helpers.name('set_up')}()")
     _finish(made)
 
 
@@ -80,10 +80,10 @@ def _only_assigns(choice: ast.If, stmt: ast.Assign) -> bool:
     )
 
 
-def _replace_choice(made: Rewriting, choice: ast.If | ast.Assign) -> None:
+def _replace_choice(made: Rewriting, choice: ast.If | ast.Assign, helper: str) -> None:
     stmt = next(node for node in ast.walk(choice) if isinstance(node, ast.Assign))
     target = made.source.code(stmt.targets[0])
-    made.replace(choice, f"{target} = {_as_given(stmt, made.helpers.name('set_up') + '()')}")
+    made.replace(choice, f"{target} = {_as_given(stmt, made.helpers.name(helper) + '()')}")
 
 
 def _as_given(stmt: ast.Assign | ast.If, code: str) -> str:
@@ -96,11 +96,12 @@ def _is_text(value: ast.expr) -> bool:
     return any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in parts)
 
 
-def _names_cuda(call: ast.Call) -> bool:
-    return any(
-        isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith("cuda")
-        for each in call.args
-    )
+def _may_be_gpu(facts: TrainingFacts, call: ast.Call) -> bool:
+    """Return whether ``x.to(…)`` may move to a GPU: its device is anything but the CPU."""
+    target = call_argument(call, "device", 0)
+    if target is None or facts.names.qualified(target).startswith("torch."):
+        return False
+    return any("cpu" not in ast.unparse(leaf) for leaf in facts.names.origins(target))
 
 
 def _free_of_indices(made: Rewriting) -> None:

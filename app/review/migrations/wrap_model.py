@@ -17,7 +17,7 @@ def wrap_model(made: Rewriting) -> None:
     if made.facts.data_parallel:
         _replace_data_parallel(made)
         return
-    model, place = _place_before_optimizer(made)
+    model, place = place_before_optimizer(made)
     name = made.source.code(model)
     made.insert_before(place, f"{name} = {made.helpers.name('wrap')}({name}, {device_expression(made, place)})")
     made.wrapped_at = place
@@ -52,7 +52,7 @@ def _replace_data_parallel(made: Rewriting) -> None:
                 made.replace(node, made.helpers.name("DistributedDataParallel"))
 
 
-def _place_before_optimizer(made: Rewriting) -> tuple[ast.expr, ast.stmt]:
+def place_before_optimizer(made: Rewriting) -> tuple[ast.expr, ast.stmt]:
     """Return the model and the statement before which it is wrapped, outside of the model's own class."""
     facts = made.facts
     model, at = facts.model, made.source.statement_of(facts.optimizers[0])

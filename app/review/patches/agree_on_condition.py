@@ -118,6 +118,10 @@ def _of_for(script: Script, loop: ast.For | ast.AsyncFor, flag: Flag) -> list[Ed
         case ast.Call(func=ast.Name(id="range"), args=[count], keywords=[]):
             before = agreement(source, loop.lineno, indent, source.one_line(count), "MIN", flag)
             return [*before, source.replace(count, f"int({flag.name}.item())")]
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Name() | ast.Constant() as first, ast.Name() as end]):
+            rounds = f"{source.code(end)} - {source.code(first)}"
+            before = agreement(source, loop.lineno, indent, rounds, "MIN", flag)
+            return [*before, source.replace(end, f"{source.code(first)} + int({flag.name}.item())")]
         case _:
             pass
     iterated = _innermost(loop.iter)

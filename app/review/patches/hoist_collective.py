@@ -167,6 +167,10 @@ class _Hoist:
         bindings = self.script.names.bindings(name)
         return bool(bindings) and all(is_under_rank_condition(self.script, binding.at) for binding in bindings)
 
+    def _is_for_one(self, call: ast.Call) -> bool:
+        """Return whether a call has an effect that only one rank should have; a collective of a library has none."""
+        return is_side_effect(call) and (call not in self.calls or bool(self.script.names.function(call)))
+
     # ---- statements that move
 
     def _split(self, body: Sequence[ast.stmt]) -> list[BodyPiece]:
@@ -179,7 +183,9 @@ class _Hoist:
         gives = any(_touches(path, self.needed) for path in self._binds(stmt))
         if not holds and not gives:
             return BodyPiece(stmt, False, [])
-        effects = [node for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Call) and is_side_effect(node)]
+        effects = [
+            node for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Call) and self._is_for_one(node)
+        ]
         if not effects:
             self._move(stmt)
             return BodyPiece(stmt, True, [])

@@ -21,11 +21,12 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
         return use_inner_model(script, found, stmt)
     if not isinstance(stmt, ast.If):
         return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")
-    if found.by & LOCAL or (found.rounds and not script.is_known_by_rank(stmt.test)):
+    stops = bool(found.rounds) or isinstance(stmt.body[-1], ast.Break | ast.Raise)
+    if found.by & LOCAL or (stops and not script.is_known_by_rank(stmt.test)):
         return agree_on_condition(script, stmt)
     if found.second is not None:
         return no_patch(BY_HAND, "each side waits in another call: make the same calls in one order on every rank")
-    if found.leaves and not found.rounds and script.is_known_by_rank(stmt.test):
+    if found.leaves and not found.rounds and script.depends_on_rank(stmt.test):
         return work_under_condition(script, stmt)
     return no_patch(BY_HAND, "what the other ranks do there has to be decided: call it on every rank, or on none")
 

@@ -38,6 +38,14 @@ def import_line(source: ScriptSource, code: str) -> Edit | None:
     return None
 
 
+def imports_os(script: Script) -> bool:
+    """Return whether the script imports ``os`` at its top, under this name."""
+    return any(
+        isinstance(stmt, ast.Import) and any(alias.name == "os" and not alias.asname for alias in stmt.names)
+        for stmt in script.source.tree.body
+    )
+
+
 def tensor_device(script: Script, at: ast.stmt, torch: str) -> str | None:
     """Return the argument that puts a new tensor where the process group can reduce it; None if that is not known."""
     backends = _backends(script)

@@ -32,7 +32,7 @@ def use_inner_model(script: Script, found: Divergence, guard: ast.stmt) -> Patch
     edits = [
         script.source.replace(model, code)
         for model in models
-        if isinstance(model, ast.Name | ast.Attribute) and (code := _inner(script, model))
+        if isinstance(model, ast.Name | ast.Attribute) and (code := inner_model(script, model))
     ]
     if len(edits) != 1:
         return no_patch(INNER, "call `.module` of the wrapped model there, or call it on every rank")
@@ -49,7 +49,7 @@ def _site(script: Script, call: ast.Call) -> tuple[str, int, int]:
     return script.source.path, call.lineno, call.col_offset + 1
 
 
-def _inner(script: Script, model: ast.Name | ast.Attribute) -> str:
+def inner_model(script: Script, model: ast.Name | ast.Attribute) -> str:
     """Return the code for the model inside a wrapper, "" if ``model`` is not surely wrapped or not wrapped."""
     values = values_at(script.names, model, script.source.statement_of(model))
     wrappers = list(_wrappers(script, values))

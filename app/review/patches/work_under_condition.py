@@ -27,8 +27,10 @@ def work_under_condition(script: Script, leaving: ast.If) -> Patch:
     work = [stmt for stmt in rest if stmt not in together]
     if any(not _is_collective(script, stmt) for stmt in together):
         return no_patch(FIX, "more than a collective needs every rank behind it: put the work under the condition")
-    if _bound(work) & {node.id for stmt in together for node in ast.walk(stmt) if isinstance(node, ast.Name)}:
+    if _bound(work) & {name for stmt in together for name in _names(stmt)}:
         return no_patch(FIX, "the collective needs what only some ranks compute: compute it on every rank")
+    if _names(leaving.test) & _given(together) - _imported(script):
+        return no_patch(FIX, "the collective needs what the condition asks for: give every rank a value for it")
     if any(_gives_value(stmt) for stmt in rest) or not all(source.alone(stmt) for stmt in rest):
         return no_patch(FIX, "the code behind it returns a value: put the work under the condition by hand")
     edits = [source.remove_lines(leaving.lineno, leaving.end_lineno or leaving.lineno)]
@@ -83,6 +85,22 @@ def _bound(stmts: Sequence[ast.stmt]) -> set[str]:
         for stmt in stmts
         for node in ast.walk(stmt)
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+    }
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _given(collectives: Sequence[ast.stmt]) -> set[str]:
+    """Return the names in the arguments of collectives."""
+    calls = (node for stmt in collectives for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    return {name for call in calls for given in (*call.args, *call.keywords) for name in _names(given)}
+
+
+def _imported(script: Script) -> set[str]:
+    return {
+        name for name, bindings in script.names.module.bindings.items() if all(b.kind == "import" for b in bindings)
     }
 
 

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
+from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
 
 EXIST_OK = "allow-existing-directory"
+FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
 DELETES = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir")
 
 
@@ -20,6 +22,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _directories(script, run)
     yield from _deletions(script, run)
     yield from _experiments(script, run)
+    yield from _files(script, run)
+    yield from _appended(script, run)
 
 
 def _directories(script: Script, run: Run) -> Iterator[Violation]:
@@ -62,6 +66,47 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
             if _by_all(reach):
                 message = "every rank logs this; the run of Weights & Biases exists on one of them only"
                 yield from violation_at(script, reach, message, 0.65)
+
+
+def _files(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of("open"):
+        path, mode = argument(fact, 0, "file"), argument(fact, 1, "mode")
+        new = mode and mode.key.is_constant and isinstance(mode.key.value, str) and mode.key.value[:1] == "w"
+        if path and new and script.is_here(reach) and _by_all(reach) and same_on_ranks(path.key):
+            if any(part.op == "library" and str(part.args[0]).endswith("devnull") for part in parts(path.key)):
+                continue
+            if not (path.key.is_constant and str(path.key.value).startswith("/dev/")):
+                message = "every rank writes this file: the last one to open it empties what the others have written"
+                yield from violation_at(script, reach, message, 0.65, severity="info")
+
+
+def _appended(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of("open"):
+        path, mode = argument(fact, 0, "file"), argument(fact, 1, "mode")
+        if not path or not mode or not mode.key.is_constant or reach.attempted or not reach.several:
+            continue
+        if str(mode.key.value).startswith("a") and (sharing := _sharing(path.key, reach.ranks, run.keys)):
+            where = "" if script.is_here(reach) else f" ({fact.site.path.rpartition('/')[2]}:{fact.site.line})"
+            who = "every rank appends to" if sharing == ALL else "several ranks append to"
+            message = f"{who} one file{where}: what should be there once is there several times"
+            yield from violation_at(script, reach, message, 0.65, severity="info")
+
+
+def _sharing(path: Key, ranks: int, keys: Keys) -> int:
+    """Return the ranks, as bits, that have one path in common with another rank; 0 if none surely have."""
+    shared = 0
+    seen: dict[Key, int] = {}
+    for bit, rank in enumerate(RANKS):
+        if ranks & (1 << bit):
+            own = keys.specialise(path, rank)
+            if not same_on_ranks(own) or any(
+                str(part.value).startswith("/dev") for part in parts(own) if part.is_constant
+            ):
+                return 0
+            if own in seen:
+                shared |= 1 << bit | 1 << seen[own]
+            seen.setdefault(own, bit)
+    return shared if shared & ~FIRST_OF_NODES else 0
 
 
 def _by_all(reach: Reach) -> bool:

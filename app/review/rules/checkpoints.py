@@ -53,7 +53,11 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
     writes = list(_shared_writes(run))
     saved = {path.key for _, fact in writes if fact.name not in COPIES and (path := _target(fact))}
+    cached = {path.key for _, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))}
     for reach, fact in writes:
+        path = _target(fact)
+        if path and path.key in cached:
+            continue  # each node writes what its ranks read then
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
             continue  # data are copied to the disks of all nodes on purpose
@@ -116,7 +120,7 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
             continue
         if fact.name in MOVES and copied and not same_on_ranks(copied.key):
             continue  # each rank moves a file of its own there, in one step
-        if path and reach.several and same_on_ranks(path.key):
+        if path and reach.several and same_on_ranks(path.key) and run.is_of_several(reach):
             yield reach, fact
 
 

@@ -5,6 +5,7 @@ a name suggests it. Silent in scripts for one node: there both numbers are the s
 """
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,6 +23,7 @@ FIX = "use-local-rank"
 WHY_UNSAFE = "other code may rely on the device having the number of the global rank"
 DEVICE_NAMES = {"device", "device_id", "current_device", "cuda_device", "device_index", "gpu_id"}
 NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
+OF_DEVICE = re.compile(r"cuda|device|DataParallel|\.to\(")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -34,13 +36,15 @@ class Rank(NamedTuple):
 
 def check(script: Script) -> list[Violation]:
     """Return one finding for each function that uses the global rank as a device."""
-    if _for_one_node(script):
+    if not OF_DEVICE.search(script.source.text):
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in _device_places(script):
         rank = _rank(script, place)
         if rank and rank.kind == "global" and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]:
             by_scope[script.names.scope_of[place]].append((place, rank))
+    if not any(by_scope.values()) or _for_one_node(script):
+        return []
     return [_finding(script, places) for places in by_scope.values() if places]
 
 

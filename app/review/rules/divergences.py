@@ -95,7 +95,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch) -> Patch:
-    if rule != "DW401" or found.second is not None or deciding.side == "after":
+    if rule not in ("DW401", "DW403") or deciding.side == "after" or (found.second and deciding.has_other_calls):
         return rejoin_ranks(script, found)
     nodes = deciding.nodes() if deciding.side == "then" else []
     if deciding.guard is None or not nodes:
@@ -105,16 +105,18 @@ def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranc
 
 def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Severity | None:
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
-    if any(not (event.wrapped and (found.sure or "constructor" not in event.kind)) for event in _events(found)):
+    on_demand = not found.sure and deciding.side != "after"
+    if any(not event.wrapped or (on_demand and "constructor" in event.kind) for event in _events(found)):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:
         return "info"  # other conditions may keep the ranks together
     if elsewhere or not found.first.sure or found.by & LOCAL or found.rounds == "count":
         return "warning"
-    if deciding.side == "after" and not deciding.leaves_surely:
+    behind = deciding.side == "after"
+    if behind and not deciding.leaves_surely:
         return "warning"
-    if not found.sure and (deciding.site != found.first.site or not deciding.is_known):
+    if not found.sure and (behind or deciding.site != found.first.site or not deciding.is_known):
         return "warning"
     return None
 

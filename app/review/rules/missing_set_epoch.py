@@ -15,6 +15,8 @@ from ..rule_context import Script, Violation
 
 def check(script: Script) -> list[Violation]:
     """Return every shuffling sampler whose epoch is never set."""
+    if "DistributedSampler" not in script.source.text:
+        return []
     shuffling = [
         node
         for node in ast.walk(script.source.tree)

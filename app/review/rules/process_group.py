@@ -2,12 +2,16 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.items import Noted
 from ...training_script.model.reach import ALL, Run, argument
-from ..rule_context import Script, Violation
+from ...training_script.syntax import call_argument
+from ..patches.torch_names import imports_os
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
+FIX = "rank-from-environment"
 INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
 
@@ -21,7 +25,8 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
         rank = argument(fact, 3, "rank")
         if rank and rank.key.op == "rank" and rank.key.args[0] == "local" and not reach.unsure:
             message = "the local rank is passed as the rank: on the second node the same numbers come again"
-            yield from violation_at(script, reach, message, 0.85)
+            patch = partial(_by_environment, script, fact) if script.is_here(reach) else None
+            yield from violation_at(script, reach, message, 0.85, patch=patch)
 
 
 def check_end(script: Script, run: Run) -> Iterator[Violation]:
@@ -48,3 +53,17 @@ def _in_finally(script: Script, fact: Noted) -> bool:
             return True
         node = parent
     return False
+
+
+def _by_environment(script: Script, fact: Noted) -> Patch:
+    """Return the patch that passes RANK, where the number of ranks is that of all nodes already."""
+    given, size = call_argument(fact.node, "rank", 3), argument(fact, 2, "world_size")
+    of_all = size is not None and size.key.op == "world" and size.key.args[0] == "global"
+    if given is None or not of_all or not imports_os(script):
+        return no_patch(FIX, "pass RANK and WORLD_SIZE, or neither: init_process_group reads them from the environment")
+    return Patch(
+        id=FIX,
+        safety="unsafe",
+        why_unsafe="a launcher that does not set RANK is not torchrun: the number is then to be taken elsewhere",
+        edits=[script.source.replace(given, 'int(os.environ["RANK"])')],
+    )

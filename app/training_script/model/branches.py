@@ -4,6 +4,7 @@ A loop is evaluated first to see what a round changes, then with what a round ma
 """
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from .library_effects import is_of_batches
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
+
+LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
 
 
 class BranchEvaluator(StatementEvaluator):
@@ -122,7 +125,7 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_sync = True
             if name in ("join", "Join"):
                 self.free = True
-            passes_over = passes_over or name == "suppress"
+            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name))
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
@@ -148,7 +151,7 @@ class BranchEvaluator(StatementEvaluator):
         self.items = []
         leaves = self.block(stmt.body) or self.block(stmt.orelse)
         body, env = self.items, dict(self.env)
-        goes_on = [each for each in stmt.handlers if not _always_leaves(each.body)]
+        goes_on = [each for each in stmt.handlers if not (_always_leaves(each.body) or _of_user(each))]
         handled: list[Item] = []
         for handler in stmt.handlers:
             self._restore({**before, **env})
@@ -295,6 +298,11 @@ def _exits(stmt: ast.stmt) -> bool:
         and isinstance(stmt.value, ast.Call)
         and last_name(stmt.value) in ("exit", "_exit", "quit")
     )
+
+
+def _of_user(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler only answers to the end that a user asks for."""
+    return handler.type is not None and last_name(handler.type) == "KeyboardInterrupt"
 
 
 def _uniform(handler: ast.ExceptHandler) -> bool:

@@ -124,7 +124,7 @@ class Comparison:
                 continue
             if isinstance(a, Loop) or isinstance(b, Loop):
                 if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
-                    ends |= self._loop(a, b, decided, by, calls)
+                    ends |= self._loop(a, b, decided, by, (*calls, *a.via))
                     a, b = a.next, b.next
                     continue
                 if isinstance(a, Loop) and not a.body.kinds:
@@ -327,7 +327,8 @@ class Comparison:
                     made = Choice(node.test, node.site, then, other, behind, node.arms)
                 case Loop():
                     rest = self._followed(node.next, following, via)
-                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led)
+                    led = (*via, *node.via)
+                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led, via=led)
                 case Call():
                     made = Call(node.body, node.site, self._followed(node.next, following, via), (*via, *node.via))
                 case _:

@@ -6,7 +6,7 @@ from .budget import OverBudget
 from .comparison import Comparison, Divergence
 from .evaluated import Evaluated
 from .items import sequence
-from .keys import RANKS
+from .keys import BY_RANK, RANKS
 from .sequences import End
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2))
@@ -28,7 +28,8 @@ def divergences(evaluated: Evaluated) -> Divergences:
         return Divergences(found, complete)
     try:
         for root in [sequence(root.items, End("return", None)) for root in evaluated.roots]:
-            for first, second in PAIRS:
+            pairs = PAIRS if root.spread & BY_RANK else PAIRS[:1]  # nothing there tells the ranks apart
+            for first, second in pairs if root.kinds else ():
                 budget = evaluated.budget.part(MOST_COMPARED)
                 comparison = Comparison(evaluated.keys, RANKS[first], RANKS[second], budget)
                 complete &= comparison.run(root)

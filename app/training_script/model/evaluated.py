@@ -42,7 +42,7 @@ class Evaluated:
         self.budget = Budget(most_steps)
         self.roots: list[Root] = []
         self.complete = True
-        self._whole = Evaluation(Program(path, changed), "seed(" in text, self.budget)
+        self._whole = Evaluation(Program(path, changed.get if changed else None), "seed(" in text, self.budget)
         self.keys = self._whole.keys
         if not concerns_ranks(text):
             return

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..syntax import last_name
-from .items import Branch, Item, Noted, Rounds
+from .items import Branch, Item, Noted, Read, Rounds
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
 from .library_effects import LibraryEvaluator, is_of_batches
+from .module_api import DDP_API
 from .names import CARRIED, Named, Values
-from .noted_calls import noted_name, owner_of
+from .noted_calls import noted_device, noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
@@ -47,14 +48,17 @@ class ExpressionEvaluator(LibraryEvaluator):
             parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
         if not self.quick:
-            self._keep(node, value.key)
+            self._keep(node, value)
         return value
 
-    def _keep(self, node: ast.expr, key: Key) -> None:
+    def _keep(self, node: ast.expr, value: Value) -> None:
         """Keep the value of an expression; a function that is called with other arguments may give it several."""
-        known = self.shared.values.setdefault(node, key)
-        if known is not key:
-            self.shared.values[node] = self.keys.make("one of", known, key)
+        if self.known is not None:
+            self.known[node] = value
+            return
+        known = self.shared.values.setdefault(node, value.key)
+        if known is not value.key:
+            self.shared.values[node] = self.keys.make("one of", known, value.key)
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)
@@ -69,7 +73,14 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _Attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
+        if "ddp" in owner.facts and "fsdp" not in owner.facts and self._is_of_model(owner, node):
+            self.items.append(Read(node.attr, self.site(node), node, owner))
         return self.attribute(owner, node.attr, node)
+
+    def _is_of_model(self, owner: Value, node: ast.Attribute) -> bool:
+        """Return whether an attribute is one of the model inside DDP, not of DDP, and nothing has set it on DDP."""
+        own = node.attr in DDP_API or node.attr.startswith("_") or f"{id(owner.key)}.{node.attr}" in self.env
+        return isinstance(node.ctx, ast.Load) and not own
 
     def _Subscript(self, node: ast.Subscript) -> Value:
         owner = self.evaluate(node.value)
@@ -79,6 +90,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             stored = self.env.get(f"{id(owner.key)}.{node.slice.value}")
             if stored is not None:
                 return stored
+            if isinstance(owner.obj, Record) and node.slice.value in owner.obj.fields:
+                return owner.obj.fields[node.slice.value]
         index = self.evaluate(node.slice)
         if is_mask(node.slice) or index.key.op == "compare":
             return self.selected(owner, node)
@@ -111,11 +124,18 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
-            return self.keys.constant(isinstance(op, ast.IsNot | ast.NotEq))
+            none = self._is_none(left.key)
+            return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
         by_branch = left.key.op in OF_BRANCHES and not is_of_batches(left.key)
         if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test
+
+    def _is_none(self, key: Key) -> Key:
+        """Return the condition under which something that is known to be an object elsewhere is None."""
+        if key.op == "if":
+            return self.keys.make("if", key.args[0], self._is_none(key.args[1]), self._is_none(key.args[2]))
+        return self.keys.constant(key is self.keys.none)
 
     def _as_members(self, value: Value) -> Key:
         if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):
@@ -230,7 +250,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             return self.unknown(node, *names, *values)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
-        return Value(self.keys.make("mapping", *pairs), facts)
+        fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
+        return Value(self.keys.make("mapping", *pairs), facts, Record(fields))
 
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]
@@ -250,7 +271,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         return Value(self.keys.make("lambda", *self.site(node)[:3]), obj=FunctionRef(self.module, node, self.scope()))
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Value:
-        parts = [self.evaluate(each.value) for each in node.values if isinstance(each, ast.FormattedValue)]
+        parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
         return Value(self.keys.make("text", *self.site(node)[:3], *(part.key for part in parts)))
 
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
@@ -294,7 +315,7 @@ class ExpressionEvaluator(LibraryEvaluator):
             self.exit_program(node)
             return self.unknown(node)
         outcome = self.called(callee, node, values, named)
-        if named_call := noted_name(callee):
+        if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
 

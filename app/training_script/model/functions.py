@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..rank_names import is_size_of_group, one_rank_decorator
+from ..rank_names import getter_kind, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
-from .keys import BY_RANK, DIFFERS, TOUCHED
+from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
@@ -37,7 +37,7 @@ class Evaluation(Shared):
     def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
         super().__init__(program, seeded, budget)
         self.depth = 0
-        self.evaluated: set[ast.AST] = set()
+        self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
@@ -67,7 +67,7 @@ class Evaluation(Shared):
         cls.prepared = True
         if found := cls.find("__init__"):
             self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
-            self.evaluated.discard(found[1])  # nothing has called it
+            self.evaluated.pop(found[1], None)  # nothing has called it
 
     def summary(
         self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
@@ -95,7 +95,7 @@ class Evaluation(Shared):
             return made
         self.depth += 1
         try:
-            self.evaluated.add(node)
+            self.evaluated[node] = function
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
             made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
             made.filled = evaluator.filled
@@ -219,15 +219,24 @@ class FunctionEvaluator(BranchEvaluator):
         result = self.whole.results[id(summary)]
         if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (
-                self.by_name(node.name, called=True) if not values and not named and len(node.body) > 3 else None
+                self.by_name(node.name, called=True)
+                if not values and not named and len(node.body) > LONGEST_FLAG
+                else None
             )
             return suggested or result
         if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
             return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
-        return result
+        return self._rank_by_name(node, result) if isinstance(node, FUNCTIONS) else result
+
+    def _rank_by_name(self, node: "ast.FunctionDef | ast.AsyncFunctionDef", result: Value) -> Value:
+        """Return the rank that a function is named after where it seems to return one of another kind."""
+        kind, rank = getter_kind(node.name), rank_in(result.key)
+        differs = kind and rank and rank.args[0] not in (kind, "spawned")
+        return Value(self.keys.rank(kind)) if kind and differs else result
 
     def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
         instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
+        self.shared.classes[instance.key] = cls
         cls.prepared = True
         if found := cls.find("__init__"):
             summary = self.whole.summary(

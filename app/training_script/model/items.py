@@ -61,7 +61,16 @@ class Noted(NamedTuple):
     result: Value
 
 
-Item = Event | Branch | Rounds | Leave | Attempt | Called | Noted
+class Read(NamedTuple):
+    """A read of an attribute that DDP does not have, on a model in DDP."""
+
+    name: str
+    site: Site
+    node: ast.Attribute
+    owner: Value
+
+
+Item = Event | Branch | Rounds | Leave | Attempt | Called | Noted | Read
 
 
 class Summary:
@@ -178,7 +187,7 @@ def _own_kinds(items: "list[Item]") -> "tuple[set[str], list[Summary]]":
                 pending += [*first, *second]
             case Called(summary=summary):
                 called.append(summary)
-            case Leave() | Noted():
+            case Leave() | Noted() | Read():
                 pass
     return found, called
 

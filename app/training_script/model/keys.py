@@ -5,6 +5,7 @@ object. ``specialise`` gives the key as one rank sees it: a constant where the r
 """
 
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -96,13 +97,13 @@ def parts(key: Key) -> Iterator[Key]:
 
 
 class Rank(NamedTuple):
-    """One rank of the job that is assumed, with the sizes it sees."""
+    """One rank of a job, with the sizes it sees, as far as they are known."""
 
     rank: int
-    local: int
-    node: int
+    local: int | None
+    node: int | None
     world_size: int
-    local_world_size: int
+    local_world_size: int | None
 
 
 WORLD, PER_NODE = 4, 2
@@ -114,7 +115,7 @@ class Keys:
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Key] = {}
-        self._seen_by: dict[Rank, dict[Key, Key]] = {rank: {} for rank in RANKS}
+        self._seen_by: defaultdict[Rank, dict[Key, Key]] = defaultdict(dict)
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
 
     def make(self, op: str, *args: Any, spread: int = 0) -> Key:
@@ -181,7 +182,8 @@ class Keys:
             value = {"global": rank.rank, "local": rank.local, "node": rank.node, "spawned": rank.rank}.get(key.args[0])
             return key if value is None else self.constant(value)
         if key.op == "world":
-            return self.constant(rank.local_world_size if key.args[0] == "local" else rank.world_size)
+            size = rank.local_world_size if key.args[0] == "local" else rank.world_size
+            return key if size is None else self.constant(size)
         args = tuple(self.specialise(arg, rank) if isinstance(arg, Key) else arg for arg in key.args)
         return self.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
 

@@ -49,6 +49,7 @@ FILLED_NAMES = {
 }
 DDP = Effect("the constructor of DDP", _facts("ddp"), implied=True)
 FSDP = Effect("the constructor of FSDP", _facts("fsdp"), implied=True)
+FORWARD = "the forward pass of DDP"
 SAMPLER = Effect(result=_facts("sampler"), same=True)
 SAVE = "torch.distributed.checkpoint."
 
@@ -124,8 +125,8 @@ LIBRARIES = {name.partition(".")[0] for name in FUNCTIONS}
 # By the role of the object: its methods.
 METHODS: dict[str, dict[str, Effect]] = {
     "ddp": {
-        "forward": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
-        "__call__": Effect("the forward pass of DDP", _facts("graph"), implied=True, sure=False),
+        "forward": Effect(FORWARD, _facts("graph"), implied=True, sure=False),
+        "__call__": Effect(FORWARD, _facts("graph"), implied=True, sure=False),
     },
     "apex": {
         name: Effect(result=_facts("graph")) for name in ("forward", "__call__")

@@ -7,9 +7,11 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
+from .buffers import has_no_buffers
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
+    FORWARD,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
@@ -104,7 +106,11 @@ class LibraryEvaluator(RankEvaluator):
                 return self.unknown(node)  # loaders give all ranks batches of one size
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
-        if name == "getattr" and len(values) > 1 and isinstance(values[1].key.args[0], str):
+        if (
+            name == "getattr"
+            and len(values) > 1
+            and isinstance(values[1].key.value if values[1].key.is_constant else None, str)
+        ):
             return self.attribute(values[0], values[1].key.args[0], node)
         if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
             return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
@@ -159,12 +165,12 @@ class LibraryEvaluator(RankEvaluator):
             return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
-        if name == "get" and values and isinstance(values[0].key.args[0], str) and values[0].key.is_constant:
+        if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name == "get" and values and owner.key.op == "mapping":
             default = values[1].key if len(values) > 1 else self.keys.none
             return Value(self.keys.make("item", owner.key, values[0].key, default))
-        if name in ("add_", "mul_", "div_", "sub_", "append", "extend"):
+        if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
             return owner
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
@@ -183,6 +189,8 @@ class LibraryEvaluator(RankEvaluator):
     def effect(self, effect: Effect, node: ast.Call, values: Values, named: Named, owner: Value | None) -> Value:
         """Note the event of a library call and return its result."""
         site = self.site(node)
+        if owner and "unbuffered" in owner.facts and effect.event == FORWARD:
+            return self.unknown(node, *values, *named.values(), facts=effect.result)
         if effect.event and self._in_all_ranks(effect, values, named):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
             self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped))
@@ -208,7 +216,12 @@ class LibraryEvaluator(RankEvaluator):
             op = "shared" if effect.event and effect.same else "at"
             parts = (effect.event,) if op == "shared" else ()
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
-        return self.unknown(node, *values, *named.values(), facts=effect.result)
+        made = self.unknown(node, *values, *named.values(), facts=effect.result)
+        if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
+            cls = self.shared.classes.get(model.key)
+            if cls and has_no_buffers(cls):
+                return made._replace(facts=made.facts | {"unbuffered"})
+        return made
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
         """Return whether a new group has only some of the ranks as members."""

@@ -60,6 +60,7 @@ class Shared:
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
+        self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
 
 
 class NameEvaluator:
@@ -80,6 +81,7 @@ class NameEvaluator:
         self.parameters: list[str] = []
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
+        self.known: dict[ast.expr, Value] | None = None  # the values of one call, where they are asked for
         self.function: FunctionRef | None = None
 
     # ---- provided by the classes of expressions, statements and functions

@@ -1,5 +1,6 @@
 """The calls that rules of the review ask for, by qualified name, or by the name of the method."""
 
+from .keys import Key
 from .values import Bound, Library, Method, Value
 
 NOTED_FUNCTIONS = {
@@ -24,10 +25,20 @@ NOTED_FUNCTIONS = {
         for name in ("apply_activation_checkpointing", "checkpoint_wrapper")
     ),
 }
+FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
 NOTED_METHODS = {
-    *("save_pretrained", "load_state_dict", "mkdir", "parameters", "named_parameters", "zero_grad", "no_sync"),
-    *("unscale_", "scale", "step", "backward", "clip_grad_norm_"),
+    *(
+        "save_pretrained",
+        "state_dict",
+        "load_state_dict",
+        "mkdir",
+        "parameters",
+        "named_parameters",
+        "zero_grad",
+        "no_sync",
+    ),
+    *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *("set_grad_checkpointing", "gradient_checkpointing_enable"),
 }
 
@@ -46,6 +57,33 @@ def noted_name(callee: Value) -> str:
         else ""
     )
     return f".{name}" if name in NOTED_METHODS else ""
+
+
+def noted_device(callee: Value, values: list[Value], named: dict[str, Value]) -> str:
+    """Return FIRST_GPU for a call that puts something on GPU 0, CURRENT_GPU for a new tensor on "cuda", else ""."""
+    obj = callee.obj
+    if isinstance(obj, Method) and obj.name in ("to", "cuda"):
+        given = named.get("device") or (values[0] if values else None)
+    elif isinstance(obj, Library) and obj.name.startswith("torch.") and "load" not in obj.name:
+        given = named.get("device")
+    else:
+        return ""
+    if given is None:
+        return ""
+    if isinstance(obj, Library) and given.key.is_constant and given.key.value == "cuda":
+        return CURRENT_GPU
+    number = isinstance(obj, Method) and obj.name == "cuda" and given.key.is_constant and given.key.value == 0
+    return FIRST_GPU if number or _is_first_gpu(given.key) else ""
+
+
+def _is_first_gpu(device: Key) -> bool:
+    """Return whether a device is GPU 0, or GPU 0 wherever there is one."""
+    if device.op == "call" and device.args[0] == "torch.device":
+        return len(device.args) == 2 and _is_first_gpu(device.args[1])
+    if device.op == "if":
+        arms = [part.value if part.is_constant else None for part in device.args[1:]]
+        return "cuda:0" in arms and set(arms) <= {"cuda:0", "cpu"}
+    return device.is_constant and device.value == "cuda:0"
 
 
 def owner_of(callee: Value) -> Value | None:

@@ -6,10 +6,11 @@ at the current directory. Files of installed libraries are not read.
 
 import ast
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import UserError
+from ...system.files import read_regular_file
 from ..source import decode_source
 from .library_calls import LIBRARIES
 from .values import Module
@@ -20,10 +21,14 @@ LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
 MOST_PARSED_BYTES = 1_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
 MOST_ABOVE = 8  # directories above a script that may be its project
 ABOUT_RANKS = (
+    "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
+
+
+EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 
 def concerns_ranks(text: str) -> bool:
@@ -34,9 +39,9 @@ def concerns_ranks(text: str) -> bool:
 class Program:
     """The modules of a program, read when they are imported."""
 
-    def __init__(self, script: Path, changed: "Mapping[Path, ast.Module] | None" = None) -> None:
-        """Take the trees of ``changed`` modules instead of their files."""
-        self._changed = changed or {}
+    def __init__(self, script: Path, known: "Callable[[Path], ast.Module | None] | None" = None) -> None:
+        """``known`` gives the trees of modules that are not read from their files."""
+        self._known = known
         self._roots = project_roots(script.absolute().parent)
         self._roots_of: dict[str, list[Path]] = {}
         self._imported: dict[tuple[str, str], Module | None] = {}
@@ -67,9 +72,14 @@ class Program:
         place = folder.joinpath(*name.split(".")) if name else folder
         return (self._read(place.with_name(f"{place.name}.py")) if name else None) or self._read(place / "__init__.py")
 
+    def given(self, path: str) -> Module | None:
+        """Return the module of a path."""
+        return self._read(Path(path))
+
     def _read(self, path: Path) -> Module | None:
         if path not in self._modules:
-            tree = (self._changed.get(path) or TREES.tree(path)) if self._left else None
+            tree = self._known(path) if self._known else None
+            tree = tree or (TREES.tree(path) if self._left else None)
             self._left -= tree is not None
             self._modules[path] = Module(str(path), tree) if tree else None
         return self._modules[path]
@@ -112,8 +122,8 @@ TREES = Trees()
 
 def _parsed(path: Path) -> ast.Module | None:
     try:
-        text, _ = decode_source(path.read_bytes(), path)
-        needed = concerns_ranks(text) or path.name == "__init__.py"
+        text, _ = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)
+        needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in EFFECTS)
         return ast.parse(text.removeprefix("\ufeff")) if needed else None
     except (OSError, UserError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

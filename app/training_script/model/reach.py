@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
-from .items import Attempt, Branch, Called, Item, Leave, Noted, Rounds, Summary
+from .items import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
 
+NEAR = 3  # calls
 ALL = (1 << len(RANKS)) - 1
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
@@ -54,9 +55,12 @@ class Condition(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """A fact and the way to it. ``calls``: outermost first. ``attempted``: an error there is caught and passed over."""
+    """A fact and the way to it. ``calls``: outermost first.
 
-    fact: Noted | Event
+    ``attempted``: an error there is passed over, or ranks take turns.
+    """
+
+    fact: Noted | Event | Read
     calls: tuple[Site, ...]
     ranks: int
     unsure: bool
@@ -66,7 +70,7 @@ class Reach(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.fact.name if isinstance(self.fact, Noted) else self.fact.kind
+        return self.fact.kind if isinstance(self.fact, Event) else self.fact.name
 
     @property
     def several(self) -> bool:
@@ -75,12 +79,21 @@ class Reach(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The facts of one start of the program, in order. ``distributed``: several ranks surely run it."""
+    """The facts of one start of the program, in order. ``evidence``: those that only several ranks reach."""
 
     function: FunctionRef | None
     reached: list[Reach]
-    distributed: bool
+    evidence: list[Reach]
     keys: Keys
+
+    @property
+    def distributed(self) -> bool:
+        """Several ranks surely run it."""
+        return bool(self.evidence)
+
+    def is_of_several(self, reach: Reach) -> bool:
+        """Return whether several ranks run it where a fact is reached."""
+        return any(together(each, reach) for each in self.evidence)
 
     def of(self, *names: str) -> Iterator[tuple[Reach, Noted]]:
         """Yield the noted calls with one of these names."""
@@ -114,28 +127,34 @@ def same_on_ranks(key: Key) -> bool:
     return not key.spread & (DIFFERS | TOUCHED)
 
 
-def alternatives(key: Key) -> Iterator[Key]:
-    """Yield what a value may be, depending on the branches that were taken before."""
+def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
+    """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
+    known = dict(_asked(each.test, each.truth) for each in conditions)
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            if each.op in ("if", "one of", "changing"):
-                pending += [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        if each.op == "if":
+            test, truth = _asked(each.args[0], True)
+            arms = (known[test] == truth,) if test in known else (True, False)
+            pending += [each.args[1 if arm else 2] for arm in arms]
+        elif each.op in ("one of", "changing"):
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
 def together(first: Reach, second: Reach) -> bool:
     """Return whether no condition keeps two facts from being reached in one run."""
-    wanted = dict(_asked(condition) for condition in first.conditions)
-    return all(wanted.get(test, truth) == truth for test, truth in map(_asked, second.conditions))
+    wanted = dict(_asked(each.test, each.truth) for each in first.conditions)
+    asked = (_asked(each.test, each.truth) for each in second.conditions)
+    return all(wanted.get(test, truth) == truth for test, truth in asked)
 
 
-def _asked(condition: Condition) -> tuple[Key, bool]:
-    """Return the test and the truth it needs, a ``not`` taken off."""
-    negated = condition.test.op == "not"
-    return (condition.test.args[0], not condition.truth) if negated else (condition.test, condition.truth)
+def _asked(test: Key, truth: bool) -> tuple[Key, bool]:
+    """Return a test and the truth it needs, a ``not`` taken off."""
+    return (test.args[0], not truth) if test.op == "not" else (test, truth)
 
 
 class _Found(NamedTuple):
@@ -155,9 +174,10 @@ class _Reader:
     def run(self, root: Root) -> Run:
         way = _Way(self, root.items)
         facts = way.facts
-        distributed = any(each.several and _shows_ranks(each.fact) for each in facts)
-        distributed = distributed and not any(_is_single(each.fact) for each in facts)
-        return Run(root.function, facts, distributed, self.keys)
+        evidence = [each for each in facts if each.several and _shows_ranks(each)]
+        if any(_is_single(each.fact) for each in facts):
+            evidence = []
+        return Run(root.function, facts, evidence, self.keys)
 
     def function(self, summary: Summary) -> _Found:
         found = self._known.get(id(summary))
@@ -223,7 +243,7 @@ class _Way:
                 return 0
             self.reader.spend()
             match item:
-                case Event() | Noted():
+                case Event() | Noted() | Read():
                     self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._attempted))
                 case Branch():
                     ranks = self._branch(item, ranks)
@@ -298,7 +318,7 @@ class _Way:
             self.facts.append(reach)
 
 
-def _is_single(fact: Noted | Event) -> bool:
+def _is_single(fact: Noted | Event | Read) -> bool:
     """Return whether a process group of one rank is made."""
     if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
         return False
@@ -306,10 +326,11 @@ def _is_single(fact: Noted | Event) -> bool:
     return size is not None and size.key.is_constant and size.key.value == 1
 
 
-def _shows_ranks(fact: Noted | Event) -> bool:
-    if isinstance(fact, Noted):
-        return fact.name in SET_UP
-    return not fact.implied or fact.kind.endswith(WRAPPED)
+def _shows_ranks(reach: Reach) -> bool:
+    if not isinstance(reach.fact, Event):
+        return reach.fact.name in SET_UP
+    # A helper several calls away may be for one process as well.
+    return len(reach.calls) <= NEAR and (not reach.fact.implied or reach.fact.kind.endswith(WRAPPED))
 
 
 def _is_of_ranks(test: Key) -> bool:

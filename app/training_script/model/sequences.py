@@ -98,14 +98,27 @@ class Choice(Node):
 
 
 class Loop(Node):
-    """A loop. ``count``: what decides the number of rounds; ``free``: ranks may run different numbers of rounds."""
+    """A loop. ``count``: what decides the number of rounds; ``free``: ranks may run different numbers of rounds.
 
-    __slots__ = ("body", "count", "free", "next", "site", "test_led")
+    ``via``: the calls that lead to it, where functions have been entered.
+    """
 
-    def __init__(self, count: Key, site: Site, body: Node, following: Node, *, free: bool, test_led: bool) -> None:
+    __slots__ = ("body", "count", "free", "next", "site", "test_led", "via")
+
+    def __init__(
+        self,
+        count: Key,
+        site: Site,
+        body: Node,
+        following: Node,
+        *,
+        free: bool,
+        test_led: bool,
+        via: tuple[Site, ...] = (),
+    ) -> None:
         super().__init__(count.spread | body.spread | following.spread, body.kinds | following.kinds)
         self.count, self.site, self.body, self.next = count, site, body, following
-        self.free, self.test_led = free, test_led
+        self.free, self.test_led, self.via = free, test_led, via
 
 
 class Call(Node):
@@ -138,7 +151,7 @@ def first_event(node: Node, taken: "Callable[[Choice], Sequence[Node]] | None" =
                 sure = sure and all(arm.kinds for arm in arms)
                 pending += [(arm, via, sure) for arm in reversed(arms)]
             case Loop():
-                pending += [(node.next, via, sure), (node.body, via, sure)]
+                pending += [(node.next, via, sure), (node.body, (*via, *node.via), sure)]
             case Call():
                 pending += [(node.next, via, sure), (node.body, (*via, *node.via, node.site), sure)]
     return None

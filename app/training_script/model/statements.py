@@ -34,6 +34,7 @@ class StatementEvaluator(ExpressionEvaluator):
     def _ClassDef_statement(self, stmt: ast.ClassDef) -> None:
         known = self.env.get(stmt.name)
         if known and isinstance(known.obj, ClassRef) and known.obj.node is stmt:
+            known.obj.bases = [self.evaluate(base) for base in stmt.bases]  # imports came in between
             return
         bases = [self.evaluate(base) for base in stmt.bases]
         cls = ClassRef(self.module, stmt, bases, {} if self.env is self.module.env else self._live_scope())

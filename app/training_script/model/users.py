@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import UserError
+from ...system.files import read_regular_file
 from ..source import decode_source
 from .comparison import Divergence
 from .divergences import divergences
@@ -75,7 +76,7 @@ class _Sources:
     def source(self, path: Path) -> _Source | None:
         try:
             status = path.stat()
-            text = decode_source(path.read_bytes(), path)[0] if status.st_size <= LARGEST_BYTES else ""
+            text = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)[0]
         except (OSError, UserError, ValueError):
             return None
         return _Source((status.st_mtime_ns, status.st_size), text)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
 from ...training_script.frame import StackFrame
+from ...training_script.frame_scope import RankContext
 from ...training_script.line_queries import Loop, ScriptFiles
 from ...training_script.loop_bounds import iterates_over_data, loop_bound_conditions, runs_alike_on_all_ranks
-from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ..rank_activity.rank_state import RankState
 
 
@@ -197,7 +197,7 @@ def skipping_condition(gone: RankState, inside: RankState, sources: ScriptFiles)
         before = [
             guard for guard in early_exit_conditions(loop, scope) if guard.line < frame.line and guard.how == "continue"
         ]
-        if len({guard.line for guard in before}) == 1 and not depends_on_rank(before[0].test, scope):
+        if len({guard.line for guard in before}) == 1 and not scope.depends_on_rank(before[0].test):
             return f"{frame.path}:{before[0].line}", False
     return None
 
@@ -210,7 +210,7 @@ def early_exits(inside: RankState, sources: ScriptFiles) -> list[str]:
     return [
         f"{path}:{guard.line}"
         for path, guard in _guards_from(inside.frames, 0, sources)
-        if guard.exits and guard.how in ("leave", "exit") and not depends_on_rank(guard.test, guard.scope, 1)
+        if guard.exits and guard.how in ("leave", "exit") and not guard.scope.names_rank(guard.test)
     ]
 
 
@@ -230,10 +230,10 @@ def _parts(
     guard: Guard, path: str, inside: Sequence[RankState], outside: Sequence[RankState], world_size: int
 ) -> Branch | None:
     """Return the branch if the guard lets ``inside`` through and not ``outside``, as far as known, else None."""
-    if not depends_on_rank(guard.test, guard.scope):
+    if not guard.scope.depends_on_rank(guard.test):
         return None
-    within = [evaluate_condition(guard.test, _context(state, world_size), guard.scope) for state in inside]
-    without = [evaluate_condition(guard.test, _context(state, world_size), guard.scope) for state in outside]
+    within = [guard.scope.condition(guard.test, _context(state, world_size)) for state in inside]
+    without = [guard.scope.condition(guard.test, _context(state, world_size)) for state in outside]
     if any(value == (not guard.needs) for value in within) or any(value == guard.needs for value in without):
         return None
     taken_by = [state.rank for state in (outside if guard.exits else inside)]

@@ -4,10 +4,9 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, WAITING_CALLS
-from ...training_script.frame_scope import FrameScope
+from ...training_script.frame_scope import FrameScope, RankContext
 from ...training_script.line_queries import LineQueries, ScriptFiles
 from ...training_script.loop_bounds import loop_bound_conditions
-from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition, evaluate_integer
 from ...training_script.syntax import called_function_name
 from ..rank_activity.rank_state import RankState
 
@@ -46,7 +45,7 @@ def pending_for_group(state: RankState, group: str, world_size: int, sources: Sc
 def _may_reach(source: LineQueries, line: int, scope: FrameScope, who: RankContext) -> bool:
     """Return whether no condition around a line excludes a rank."""
     guards = [guard for guard in source.guards(line, scope) if not guard.exits]
-    return not any(evaluate_condition(guard.test, who, guard.scope) == (not guard.needs) for guard in guards)
+    return not any(guard.scope.condition(guard.test, who) == (not guard.needs) for guard in guards)
 
 
 def _group_named(found: tuple[ast.expr, FrameScope] | None, who: RankContext) -> str:
@@ -71,7 +70,7 @@ def members_of(state: RankState, world_size: int, sources: ScriptFiles) -> set[i
         case (ast.Call(func=ast.Attribute(attr="new_group") | ast.Name(id="new_group")) as made, scope):
             listed = [*made.args[:1], *(k.value for k in made.keywords if k.arg == "ranks")]
             items = getattr(listed[0], "elts", None) if listed else None
-            ranks = [evaluate_integer(item, who, scope) for item in items] if items else []
+            ranks = [scope.integer(item, who) for item in items] if items else []
             return {rank for rank in ranks if rank is not None} if ranks and None not in ranks else None
     return None
 
@@ -90,7 +89,7 @@ def order_by_rank(state: RankState, sources: ScriptFiles) -> tuple[str, bool] | 
     for node in ast.walk(scope.function):
         if isinstance(node, ast.For) and names & {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:
             for choice, held in loop_bound_conditions(node, scope):
-                if depends_on_rank(choice.test, held):
+                if held.depends_on_rank(choice.test):
                     paths = [path for path in sources.paths if sources[path].module is held.module]
                     return f"{(paths or [state.frames[-1].path])[0]}:{choice.test.lineno}", True
             here = f"{state.frames[-1].path}:{node.lineno}"
@@ -99,15 +98,15 @@ def order_by_rank(state: RankState, sources: ScriptFiles) -> tuple[str, bool] | 
 
 
 def _mentions_rank(node: ast.AST, scope: FrameScope, depth: int = 3) -> bool:
-    if isinstance(node, ast.expr) and depends_on_rank(node, scope):
+    if isinstance(node, ast.expr) and scope.depends_on_rank(node):
         return True
     if depth == 0:
         return False
     for inner in ast.walk(node):
-        if isinstance(inner, ast.expr) and inner is not node and depends_on_rank(inner, scope, 2):
+        if isinstance(inner, ast.expr) and inner is not node and scope.depends_on_rank(inner):
             return True
         called = scope.function_called(inner) if isinstance(inner, ast.Call) else None
-        if called and any(_mentions_rank(s, FrameScope(scope.module, called), depth - 1) for s in called.body):
+        if called and any(_mentions_rank(s, FrameScope(scope.script, called), depth - 1) for s in called.body):
             return True
     return False
 
@@ -116,7 +115,7 @@ def peer_of(state: RankState, world_size: int, sources: ScriptFiles) -> int | No
     """Return the rank that a send goes to or a receive waits for, or None if the source does not show it."""
     positions = dict.fromkeys(POINT_TO_POINT, 1)
     found = _argument(state, sources, PEERS, positions)
-    return evaluate_integer(found[0], _rank_context(state, world_size), found[1]) if found else None
+    return found[1].integer(found[0], _rank_context(state, world_size)) if found else None
 
 
 def mutual_waiters(states: Sequence[RankState], world_size: int, sources: ScriptFiles) -> list[RankState]:
@@ -218,7 +217,7 @@ def _last_step(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) 
 
     match node:
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            value = evaluate_condition(test, who, scope)
+            value = scope.condition(test, who)
             return None if value is None else chosen(body if value else orelse)
         case ast.BoolOp(op=ast.Or(), values=[first, *rest]):
             found = _resolve(first, scope, who, depth - 1)
@@ -227,9 +226,9 @@ def _last_step(node: ast.expr, scope: FrameScope, who: RankContext, depth: int) 
             return chosen(first) if found else None
         case ast.Subscript(value=container, slice=index):
             held = _resolve(container, scope, who, depth - 1)
-            return _item(held, evaluate_integer(index, who, scope), who, depth) or (node, scope)
+            return _item(held, scope.integer(index, who), who, depth) or (node, scope)
         case ast.Call(func=ast.Attribute(value=container, attr="get"), args=[index, *default]):
-            held, at = _resolve(container, scope, who, depth - 1), evaluate_integer(index, who, scope)
+            held, at = _resolve(container, scope, who, depth - 1), scope.integer(index, who)
             if held and isinstance(held[0], ast.Dict) and at is not None:
                 return _item(held, at, who, depth) or (default[0] if default else ast.Constant(value=None), scope)
     return node, scope
@@ -244,7 +243,7 @@ def _item(
     held, scope = container
     if isinstance(held, ast.Dict):
         for key, value in zip(held.keys, held.values, strict=True):
-            if key and evaluate_integer(key, who, scope) == at:
+            if key and scope.integer(key, who) == at:
                 return _last_step(value, scope, who, depth - 1)
         return None
     items = getattr(held, "elts", [])
@@ -265,7 +264,7 @@ def _resolved_text(node: ast.expr, scope: FrameScope, who: RankContext, depth: i
             break
         found = behind
     last, where = found
-    if isinstance(last, ast.Subscript) and depth and (at := evaluate_integer(last.slice, who, where)) is not None:
+    if isinstance(last, ast.Subscript) and depth and (at := where.integer(last.slice, who)) is not None:
         return f"{_resolved_text(last.value, where, who, depth - 1)}[{at}]"
     return ast.unparse(last)
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...training_script.collectives import GROUP_PLACE
-from ...training_script.frame_scope import FrameScope
+from ...training_script.frame_scope import FrameScope, RankContext
 from ...training_script.line_queries import LineQueries, collectives_in
-from ...training_script.rank_conditions import RankContext, depends_on_rank, evaluate_condition
 from ...training_script.syntax import call_argument, called_function_name
 from ..rank_activity.rank_state import RankState
 from .context import JobContext
@@ -70,7 +69,7 @@ def _choices(
             continue
         inner |= {*ast.walk(node)}
         taken = {
-            state.rank: evaluate_condition(test, RankContext(state.rank, state.row.local_rank, world_size), scope)
+            state.rank: scope.condition(test, RankContext(state.rank, state.row.local_rank, world_size))
             for state in states
         }
         if None not in taken.values():
@@ -80,10 +79,10 @@ def _choices(
 
 def _rank_part(test: ast.expr, scope: FrameScope) -> ast.expr | None:
     """Return the part of a condition that depends on the rank, as the other terms hold at some time, or None."""
-    if not depends_on_rank(test, scope):
+    if not scope.depends_on_rank(test):
         return None
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        own = [term for term in test.values if depends_on_rank(term, scope)]
+        own = [term for term in test.values if scope.depends_on_rank(term)]
         return own[0] if len(own) == 1 else ast.BoolOp(op=ast.And(), values=own)
     return test
 

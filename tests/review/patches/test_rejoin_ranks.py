@@ -80,6 +80,117 @@ PATCHED: dict[str, tuple[str, str, str]] = {
                 print("skipped")
         """,
     ),
+    "a break of one rank": (
+        "DW404",
+        """
+        for number in range(5):
+            if rank == 1 and number == 3:
+                break
+            dist.barrier()
+        """,
+        """
+        for number in range(5):
+            stop = torch.tensor(float(bool(rank == 1 and number == 3)))
+            if dist.is_initialized():
+                dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+            if stop.item():
+                break
+            dist.barrier()
+        """,
+    ),
+    "ranks that leave": (
+        "DW404",
+        """
+        def save(model, path):
+            if rank != 0 and not args.every_rank:
+                return
+            # the state
+            state = model.state_dict()
+            torch.save(state, path)
+            dist.barrier()
+            print("saved")
+        save(model, "last.pt")
+        """,
+        """
+        def save(model, path):
+            # the state
+            if not (rank != 0 and not args.every_rank):
+                state = model.state_dict()
+                torch.save(state, path)
+            dist.barrier()
+            if not (rank != 0 and not args.every_rank):
+                print("saved")
+        save(model, "last.pt")
+        """,
+    ),
+    "ranks that end": (
+        "DW404",
+        """
+        if rank == 1:
+            sys.exit(0)
+        dist.barrier()
+        """,
+        """
+        dist.barrier()
+        """,
+    ),
+    "a sum before a barrier of all": (
+        "DW401",
+        """
+        if rank == 0:
+            dist.all_reduce(data)
+            print(data)
+        dist.barrier()
+        """,
+        """
+        dist.all_reduce(data)
+        if rank == 0:
+            print(data)
+        dist.barrier()
+        """,
+    ),
+    "a state of Accelerate": (
+        "DW403",
+        """
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        for epoch in range(3):
+            if accelerator.is_main_process:
+                path = f"state-{epoch}"
+                accelerator.save_state(path)
+                print("saved")
+        """,
+        """
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        for epoch in range(3):
+            path = f"state-{epoch}"
+            accelerator.save_state(path)
+            if accelerator.is_main_process:
+                print("saved")
+        """,
+    ),
+    "an evaluation in a comprehension": (
+        "DW402",
+        MODEL
+        + """
+def evaluate(net):
+    with torch.no_grad():
+        return [net(x) for x in data]
+if rank == 0:
+    evaluate(model)
+dist.barrier()
+""",
+        MODEL
+        + """
+def evaluate(net):
+    with torch.no_grad():
+        return [net(x) for x in data]
+if rank == 0:
+    evaluate(model.module)
+dist.barrier()
+""",
+    ),
     "a list that gets empty": (
         "DW217",
         """
@@ -128,6 +239,22 @@ PATCHED: dict[str, tuple[str, str, str]] = {
         if dist.is_initialized():
             dist.all_reduce(rounds, op=dist.ReduceOp.MIN)
         for number in range(int(rounds.item())):
+            dist.barrier()
+        """,
+    ),
+    "rounds from a number on": (
+        "DW217",
+        """
+        last = rank + 5
+        for number in range(2, last):
+            dist.barrier()
+        """,
+        """
+        last = rank + 5
+        rounds = torch.tensor(last - 2)
+        if dist.is_initialized():
+            dist.all_reduce(rounds, op=dist.ReduceOp.MIN)
+        for number in range(2, 2 + int(rounds.item())):
             dist.barrier()
         """,
     ),
@@ -225,6 +352,41 @@ with model.join():
         dist.barrier()
 """,
         "join",
+    ),
+    "a collective of what only some ranks have": (
+        "DW404",
+        """
+        def total(value):
+            if value is None:
+                return
+            dist.all_reduce(value)
+        total(data if rank == 0 else None)
+        """,
+        "a value for it",
+    ),
+    "work that the collective needs": (
+        "DW404",
+        """
+        def total(x):
+            if rank != 0:
+                return
+            y = x + 1
+            dist.all_reduce(y)
+        total(data)
+        """,
+        "compute it on every rank",
+    ),
+    "a result": (
+        "DW404",
+        """
+        def total(x):
+            if rank != 0:
+                return None
+            dist.all_reduce(x)
+            return x
+        total(data)
+        """,
+        "returns a value",
     ),
     "a number of rounds that is not known": (
         "DW217",

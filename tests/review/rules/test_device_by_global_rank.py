@@ -109,6 +109,14 @@ CORRECT = {
         rank = dist.get_rank(group=group)
         torch.cuda.set_device(rank)
     """,
+    "a function that is named after the local rank": """
+        GROUP = None
+        def get_local_rank():
+            if GROUP is None:
+                return dist.get_rank()
+            return dist.get_rank(group=GROUP)
+        torch.cuda.set_device(get_local_rank())
+    """,
     "a unit test": """
         import unittest
         class TestShards(unittest.TestCase):

@@ -118,3 +118,17 @@ def test_the_ways_in_a_notebook_are_cells(tmp_path: Path) -> None:
     script.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     (found,) = review_file(script, built_in_knowledge())
     assert [(each.cell.number, each.cell.line) for each in found.related if each.cell] == [(2, 1), (2, 2)]
+
+
+def test_an_error_of_rank_0_before_the_model_is_wrapped(tmp_path: Path) -> None:
+    code = """\
+import os
+from torch.nn.parallel import DistributedDataParallel as DDP
+def main(args, model):
+    if rank == 0:
+        os.makedirs(args.out, exist_ok=True)
+        if os.path.exists(args.log) and not args.resume:
+            return -1
+    return DDP(model)
+"""
+    assert severities(tmp_path, code) == ["warning"]

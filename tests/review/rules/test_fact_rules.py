@@ -17,6 +17,20 @@ FSDP = """
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 model = torch.nn.Linear(2, 2)
 """
+ACCUMULATED = (
+    WRAP
+    + """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for number, x in enumerate(data):
+    if number % accumulated != 0:
+        with model.no_sync():
+            model(x).sum().backward()
+    else:
+        model(x).sum().backward()
+    if (number + 1) % accumulated == 0:
+        optimizer.step()
+"""
+)
 LOADER = """
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
@@ -64,6 +78,26 @@ FOUND: dict[str, tuple[str, str, str]] = {
         'if not os.path.exists("out"):\n    os.makedirs("out")',
     ),
     "a directory that every rank deletes": ("DW412", START, 'import shutil\nshutil.rmtree("cache")'),
+    "a file to which every rank appends": (
+        "DW412",
+        START,
+        'with open("log.txt", "a") as file:\n    file.write(str(rank))',
+    ),
+    "a file of all ranks but the first, in a loop that a user may end": (
+        "DW412",
+        START + LOADER,
+        """
+        folder = ""
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            folder = os.path.join("out", os.environ["RUN"])
+        try:
+            for epoch in range(3):
+                with open(os.path.join(folder, "metrics.csv"), mode="a") as file:
+                    file.write(f"{epoch}\\n")
+        except KeyboardInterrupt:
+            pass
+        """,
+    ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
     "the local rank as the rank": (
         "DW105",
@@ -108,6 +142,37 @@ FOUND: dict[str, tuple[str, str, str]] = {
             scaler.update()
         """,
     ),
+    "a method of the model": ("DW218", START + WRAP, "print(model.in_features)"),
+    "a file of every rank": ("DW412", START, 'with open("log.txt", "w") as log:\n    print(1, file=log)'),
+    "tensors on one GPU": ("DW104", START + WRAP, 'x = torch.ones(2, 2).to("cuda:0")'),
+    "a model on one GPU": (
+        "DW104",
+        START,
+        'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")\ntorch.nn.Linear(2, 2).to(device)',
+    ),
+    "a tensor before the GPU is selected": (
+        "DW104",
+        'torch.ones(1, device="cuda").cpu()\n' + START,
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+    ),
+    "a GPU that no rank selects": ("DW102", START, "model = torch.nn.Linear(2, 2).cuda()"),
+    "every round reduces": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            if (number + 1) % 4 == 0:
+                optimizer.step()
+        """,
+    ),
+    "one round too late": ("DW213", START, ACCUMULATED),
+    "a batch for the GPUs of a node": (
+        "DW220",
+        START,
+        'world_size = int(os.environ["WORLD_SIZE"])\nbatch_size = 64\nbatch_size //= torch.cuda.device_count()',
+    ),
     "an optimizer before the wrap": (
         "DW302",
         START + FSDP,
@@ -122,6 +187,40 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "DW304",
         START + FSDP,
         "model = FSDP(model)\nmodel.gradient_checkpointing_enable()",
+    ),
+    "a state saved without DDP and loaded into it": (
+        "DW219",
+        START + WRAP,
+        """
+        model.load_state_dict(torch.load("newest.pt", map_location="cpu")["model"])
+        if rank == 0:
+            torch.save({"model": model.module.state_dict()}, "newest.pt")
+        """,
+    ),
+    "a state saved with DDP and loaded before it": (
+        "DW219",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        def resume(net, folder):
+            saved = torch.load(f"{folder}/newest.pt", map_location="cpu")
+            net.load_state_dict(saved["model"])
+        def train(net, folder):
+            resume(net, folder)
+            if dist.get_world_size() > 1:
+                net = DistributedDataParallel(net)
+            if rank == 0:
+                torch.save({"model": net.state_dict()}, os.path.join(folder, "newest.pt"))
+        train(torch.nn.Linear(2, 2), "out")
+        """,
+    ),
+    "texts of this rank's own length gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            tokens = accelerator.gather(batch["input_ids"]).numel()
+        """,
     ),
     "activation checkpointing after the wrap by an option": (
         "DW304",
@@ -369,6 +468,100 @@ SILENT: dict[str, tuple[str, str, str]] = {
                 optimizer.step()
         """,
     ),
+    "an attribute of DDP": ("DW218", START + WRAP, "model.train()\nprint(model.module.in_features, model._buckets)"),
+    "an attribute that is set": ("DW218", START + WRAP, "model.epoch = 3\nprint(model.epoch)"),
+    "an attribute that is asked for": (
+        "DW218",
+        START + WRAP,
+        'if hasattr(model, "in_features"):\n    print(model.in_features)',
+    ),
+    "an attribute of a model that may not be wrapped": (
+        "DW218",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        model = torch.nn.Linear(2, 2)
+        if args.wrap:
+            model = DDP(model)
+        if not args.wrap:
+            print(model.in_features)
+        """,
+    ),
+    "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")'),
+    "a file of one rank": ("DW412", START, 'if rank == 0:\n    open("log.txt", "w")'),
+    "a device that is replaced": (
+        "DW104",
+        START,
+        """
+        device = torch.device("cuda:0")
+        if "LOCAL_RANK" in os.environ:
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.nn.Linear(2, 2).to(device)
+        """,
+    ),
+    "one GPU is visible": (
+        "DW104",
+        'os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]\n' + START,
+        'torch.ones(1).to("cuda:0")',
+    ),
+    "GPU 0 for one rank": ("DW104", START + WRAP, 'if rank == 0:\n    torch.ones(1).to("cuda:0")'),
+    "GPU 0 without a process group": ("DW104", "", 'torch.ones(1).to("cuda:0")'),
+    "GPU 0 under gloo": ("DW104", 'dist.init_process_group("gloo")\n', 'torch.ones(1).to("cuda:0")'),
+    "a selected GPU": (
+        "DW102",
+        START,
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\nmodel = torch.nn.Linear(2, 2).cuda()',
+    ),
+    "a GPU by its number": ("DW102", START, "torch.nn.Linear(2, 2).cuda()\ntorch.ones(1).to(f'cuda:{rank}')"),
+    "a GPU that another file may select": (
+        "DW102",
+        "from setup_gpu import prepare\nprepare()\n" + START,
+        "torch.nn.Linear(2, 2).cuda()",
+    ),
+    "no GPU": ("DW102", START, "torch.nn.Linear(2, 2)"),
+    "no_sync in the other rounds": ("DW212", START, ACCUMULATED),
+    "a step in each round": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            optimizer.step()
+            if number % 10 == 0:
+                print(number)
+        """,
+    ),
+    "regularisation in some rounds": (
+        "DW212",
+        START + WRAP,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number, x in enumerate(data):
+            model(x).sum().backward()
+            optimizer.step()
+            if number % 16 == 0:
+                model(x).square().sum().backward()
+                optimizer.step()
+        """,
+    ),
+    "the condition of the step": ("DW213", START, ACCUMULATED.replace("if number %", "if (number + 1) %")),
+    "also at the end of the data": (
+        "DW213",
+        START,
+        ACCUMULATED.replace("% accumulated == 0", "% accumulated == 0 or number == len(data) - 1"),
+    ),
+    "GPUs that one process starts": (
+        "DW220",
+        START,
+        'import torch.multiprocessing as mp\nprint(os.environ["RANK"])\n'
+        "batch_size = args.batch_size // torch.cuda.device_count()\nmp.spawn(work, nprocs=2)",
+    ),
+    "a number of GPUs for the log": (
+        "DW220",
+        START,
+        'print(os.environ["WORLD_SIZE"])\nprint(rank // torch.cuda.device_count())',
+    ),
     "the original parameters": (
         "DW302",
         START + FSDP,
@@ -404,6 +597,97 @@ SILENT: dict[str, tuple[str, str, str]] = {
         "DW304",
         START + FSDP,
         "model.gradient_checkpointing_enable()\nmodel = FSDP(model)",
+    ),
+    "a file for each rank": ("DW412", START, 'with open(f"log{rank}.txt", "a") as file:\n    file.write("x")'),
+    "a file of the first rank of each node": (
+        "DW412",
+        START,
+        """
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            with open(os.path.join(os.environ["NODE_DISK"], "args.txt"), "a") as file:
+                file.write("x")
+        """,
+    ),
+    "a file that all ranks read": ("DW412", START, 'with open("args.txt", "r") as file:\n    print(file.read())'),
+    "a file that may not be written": (
+        "DW412",
+        START,
+        """
+        try:
+            with open("args.txt", "a") as file:
+                file.write("x")
+        except OSError:
+            pass
+        """,
+    ),
+    "a saver that only the first rank has": (
+        "DW501",
+        START,
+        """
+        class Saver:
+            def save(self, model):
+                torch.save(model.state_dict(), "last.pt")
+        saver = None
+        if rank == 0:
+            saver = Saver()
+        if saver is not None:
+            saver.save(torch.nn.Linear(2, 2))
+        """,
+    ),
+    "a state saved and loaded with DDP": (
+        "DW219",
+        START + WRAP,
+        """
+        model.load_state_dict(torch.load("newest.pt", map_location="cpu")["model"])
+        if rank == 0:
+            torch.save({"model": model.state_dict()}, "newest.pt")
+        """,
+    ),
+    "a state saved and loaded without DDP": (
+        "DW219",
+        START + WRAP,
+        """
+        saved = torch.load("newest.pt", map_location="cpu")
+        if hasattr(model, "module"):
+            model.module.load_state_dict(saved["model"])
+        else:
+            model.load_state_dict(saved["model"])
+        if rank == 0:
+            inner = model.module if hasattr(model, "module") else model
+            torch.save({"model": inner.state_dict()}, "newest.pt")
+        """,
+    ),
+    "the state of another file loaded before DDP": (
+        "DW219",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        net = torch.nn.Linear(2, 2)
+        net.load_state_dict(torch.load("backbone.pt", map_location="cpu"))
+        net = DistributedDataParallel(net)
+        if rank == 0:
+            torch.save(net.state_dict(), "newest.pt")
+        """,
+    ),
+    "texts gathered behind padding, and numbers made of them": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            texts = accelerator.gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))
+            tokens = accelerator.gather(batch["attention_mask"].sum())
+            classes = accelerator.gather_for_metrics(batch["labels"])
+        """,
+    ),
+    "texts of one length gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        def encode(texts):
+            return tokenizer(texts, padding="max_length", truncation=True)
+        for batch in accelerator.prepare(DataLoader(texts, collate_fn=encode)):
+            tokens = accelerator.gather(batch["input_ids"])
+        """,
     ),
     "activation checkpointing where nothing is wrapped": (
         "DW304",
@@ -467,11 +751,18 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
+    "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
+    "texts of this rank's own length gathered": 'gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))',
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
     "a sampler and shuffle": "shuffle=False",
     "clipped before it is unscaled": "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_",
     "the norm of one shard": "model.clip_grad_norm_(1.0)",
+    "a method of the model": "print(model.module.in_features)",
+    "tensors on one GPU": "torch.ones(2, 2).to(f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\")",
+    "a GPU that no rank selects": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\ndist.init_process_group(',
+    "one round too late": "    if not ((number + 1) % accumulated == 0):\n        with model.no_sync():",
+    "a batch for the GPUs of a node": "batch_size //= dist.get_world_size()",
     "no sampler": """
 sampler = DistributedSampler(data) if dist.is_initialized() else None
 loader = DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None)
@@ -507,6 +798,13 @@ ORDER = {
 @pytest.mark.parametrize("name", ORDER)
 def test_an_optimizer_that_cannot_simply_move(name: str) -> None:
     assert "behind the wrap" in refused(code(START + FSDP, ORDER[name]), "DW302")
+
+
+def test_the_rank_of_the_process_group_comes_from_the_environment() -> None:
+    start = 'local_rank = int(os.environ["LOCAL_RANK"])\nworld_size = int(os.environ["WORLD_SIZE"])\n'
+    group = 'dist.init_process_group("gloo", rank=local_rank, world_size=world_size)\n'
+    assert 'rank=int(os.environ["RANK"]), world_size' in repaired(start + group, "DW105")
+    assert "or neither" in refused(start + group.replace("=world_size", "=2"), "DW105")
 
 
 def test_a_call_for_all_ranks_is_named_where_another_call_is_for_one() -> None:

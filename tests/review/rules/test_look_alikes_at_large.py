@@ -127,6 +127,19 @@ PAIRS = {
         'torch.save({}, "last.pt"); shutil.copyfile("last.pt", "best.pt")',
         "DW502",
     ),
+    "a cache that the ranks of each node read": Pair(
+        """
+        def features(path):
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                torch.save({}, path)
+            dist.barrier()
+            return torch.load(path)
+        features("cache.pt")
+        """,
+        "return torch.load(path)",
+        'return torch.load("other.pt")',
+        "DW502",
+    ),
     "a method that spawned processes of one node run": Pair(
         """
         import torch.multiprocessing as mp
@@ -248,6 +261,72 @@ PAIRS = {
         "isinstance(result, dict)",
         "result.sum().item() > 3",
         "DW406",
+    ),
+    "a model without buffers on one rank": Pair(
+        """
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Block(2)
+            def forward(self, x):
+                return self.inner(x)
+        class Block(torch.nn.Module):
+            def __init__(self, size):
+                super().__init__()
+                self.linear = torch.nn.Linear(size, size)
+            def forward(self, x):
+                return self.linear(x)
+        model = DDP(Net().cuda())
+        if rank == 0:
+            with torch.no_grad():
+                print(model(torch.ones(2, 2)))
+        """,
+        "self.linear = torch.nn.Linear(size, size)",
+        "self.linear = torch.nn.BatchNorm1d(size)",
+        "DW402",
+    ),
+    "metrics of which only the time differs": Pair(
+        """
+        import time
+        def validate(loader, best):
+            model = DDP(torch.nn.Linear(2, 2))
+            total = torch.zeros(1)
+            for batch in loader:
+                total = total + model(batch).sum()
+            dist.all_reduce(total)
+            metrics = {"loss": total.item(), "seconds": time.time()}
+            if metrics["loss"] < best:
+                dist.barrier()
+        validate(DataLoader(torch.ones(8, 2)), 9.0)
+        """,
+        'if metrics["loss"] < best:',
+        'if metrics["seconds"] < best:',
+        "DW406",
+    ),
+    "a branch for one process": Pair(
+        """
+        def main(args):
+            if args.standalone:
+                torch.save({}, "embedding.pt")
+            else:
+                dist.init_process_group("gloo")
+        """,
+        '            if args.standalone:\n                torch.save({}, "embedding.pt")\n            else:\n',
+        '            torch.save({}, "embedding.pt")\n            if not args.standalone:\n',
+        "DW501",
+    ),
+    "a file that is copied behind a lock": Pair(
+        """
+        import shutil
+        from filelock import FileLock
+        def prepare(path):
+            with FileLock(path + ".lock"):
+                shutil.copyfile("cached.pt", path)
+        prepare("model.pt")
+        """,
+        'FileLock(path + ".lock")',
+        "torch.no_grad()",
+        "DW501",
     ),
     "a log of runs that are elsewhere": Pair(
         """

@@ -1,0 +1,131 @@
+"""Replace the DDP wrapper by sharding: per block, then the rest, with the optimizer behind it."""
+
+import ast
+
+from ...training_script.syntax import Function, dotted_name
+from .facts import DDP_NAMES
+from .rewriting import Rewriting
+from .types import Refusal
+from .wrap_model import place_before_optimizer
+
+
+def shard_model(made: Rewriting, blocks: list[str]) -> None:
+    """Shard the model where DDP wraps it, and build the optimizer after that.
+
+    Raises:
+        Refusal: The place does not show how.
+    """
+    wrap = made.facts.wraps[0]
+    if not wrap.args:
+        raise Refusal(wrap.lineno, "DDP gets its model by keyword: give it first")
+    given = f"({', '.join(blocks)}{',' if len(blocks) == 1 else ''})"
+    function = made.facts.names.enclosing_function(wrap)
+    if function is not None and _only_wraps(made, function, wrap):
+        at = _shard_in_callers(made, function, given)
+    elif not _comes_before_optimizer(made, wrap):
+        at = _shard_before_optimizer(made, wrap, given)
+    else:
+        model = made.source.code(wrap.args[0])
+        device = f"next({model}.parameters()).device"
+        at = made.source.statement_of(wrap)
+        if not dotted_name(wrap.args[0]):
+            raise Refusal(wrap.lineno, "the model that DDP wraps has no name: assign it first")
+        made.replace(wrap, f"{made.helpers.name('shard')}({model}, {given}, {device})")
+    made.wrapped_at = at
+    _move_optimizer(made, at)
+    _remove_import(made)
+
+
+def _only_wraps(made: Rewriting, function: Function, wrap: ast.Call) -> bool:
+    """Return whether a function gets ``(model, device)`` and does nothing but move the model and wrap it."""
+    names = [each.arg for each in function.args.args]
+    last = function.body[-1]
+    moves = [stmt for stmt in function.body[:-1] if not isinstance(stmt, ast.Expr)]
+    return (
+        len(names) == 2
+        and isinstance(last, ast.Return)
+        and last.value is wrap
+        and all(isinstance(stmt, ast.Assign) and dotted_name(stmt.targets[0]) == names[0] for stmt in moves)
+        and bool(made.facts.names.arguments.get(function))
+        and made.source.parents[function] is made.source.tree
+    )
+
+
+def _shard_in_callers(made: Rewriting, function: Function, blocks: str) -> ast.stmt:
+    calls = [call for call, _ in made.facts.names.arguments[function]]
+    for call in calls:
+        if len(call.args) != 2:
+            raise Refusal(call.lineno, f"{function.name} is called without its model or device")
+        model, device = (made.source.code(each) for each in call.args)
+        made.replace(call, f"{made.helpers.name('shard')}({model}, {blocks}, {device})")
+        if not _comes_before_optimizer(made, call):
+            raise Refusal(call.lineno, "the optimizer is made elsewhere, before the model is wrapped: wrap it before")
+    made.remove_with_blank_lines(function)
+    return made.source.statement_of(calls[0])
+
+
+def _comes_before_optimizer(made: Rewriting, wrap: ast.Call) -> bool:
+    """Return whether the optimizer gets the parameters of what DDP wraps, or is made in the same function."""
+    names = made.facts.names
+    same = {names.enclosing_function(call) for call in made.facts.optimizers} == {names.enclosing_function(wrap)}
+    return same or wrap in names.origins(made.facts.model)
+
+
+def _shard_before_optimizer(made: Rewriting, wrap: ast.Call, blocks: str) -> ast.stmt:
+    """Shard the model where the optimizer is made, and leave out the wrapper that comes later."""
+    model, place = place_before_optimizer(made)
+    name, stmt = made.source.code(model), made.source.statement_of(wrap)
+    shard, device = made.helpers.name("shard"), made.helpers.name("device_of_rank")
+    made.insert_before(place, f"{name} = {shard}({name}, {blocks}, {device}())")
+    is_itself = isinstance(stmt, ast.Assign) and dotted_name(stmt.targets[0]) == dotted_name(wrap.args[0])
+    if is_itself and made.source.alone(stmt) and _has_others_in_block(made, stmt):
+        made.remove(stmt)
+    else:
+        made.replace(wrap, made.source.code(wrap.args[0]))
+    return place
+
+
+def _has_others_in_block(made: Rewriting, stmt: ast.stmt) -> bool:
+    parent = made.source.parents[stmt]
+    blocks = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
+    return any(isinstance(block, list) and stmt in block and len(block) > 1 for block in blocks)
+
+
+def _move_optimizer(made: Rewriting, at: ast.stmt) -> None:
+    """Move the optimizer behind the statement that shards the model, if it comes before it in the same block."""
+    for call in made.facts.optimizers:
+        stmt = made.source.statement_of(call)
+        same = made.facts.names.enclosing_function(stmt) is made.facts.names.enclosing_function(at)
+        if not same or stmt.lineno >= at.lineno:
+            continue
+        is_simple = isinstance(stmt, ast.Assign) and made.source.parents[stmt] is made.source.parents[at]
+        between = [
+            node
+            for node in made.facts.nodes
+            if isinstance(node, (ast.Name, ast.Attribute))
+            and stmt.lineno < node.lineno <= at.lineno
+            and isinstance(stmt, ast.Assign)
+            and dotted_name(node) == dotted_name(stmt.targets[0])
+        ]
+        if not is_simple or between or not made.source.alone(stmt):
+            raise Refusal(stmt.lineno, "the optimizer is made before the model is sharded: make it afterwards")
+        made.remove(stmt)
+        made.insert_after(at, *(line.removeprefix(made.source.indent(stmt.lineno)) for line in _lines(made, stmt)))
+
+
+def _lines(made: Rewriting, stmt: ast.stmt) -> list[str]:
+    return [made.source.line(number) for number in range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)]
+
+
+def _remove_import(made: Rewriting) -> None:
+    """Remove the import of DDP where nothing else uses it."""
+    removed = {node for each in made.changed for node in ast.walk(each)}
+    for stmt in made.source.tree.body:
+        if not (isinstance(stmt, ast.ImportFrom) and len(stmt.names) == 1 and made.source.alone(stmt)):
+            continue
+        name = stmt.names[0].asname or stmt.names[0].name
+        if f"{stmt.module}.{stmt.names[0].name}" not in DDP_NAMES:
+            continue
+        used = [n for n in made.facts.nodes if isinstance(n, ast.Name) and n.id == name and n not in removed]
+        if not used:
+            made.remove(stmt)

@@ -1,0 +1,186 @@
+"""DW212, DW213 and DW220: gradients that are accumulated over several batches, and their number on several ranks."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...training_script.edits import Edit
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
+from ...training_script.model.reach import Condition, Reach, Run
+from ...training_script.model.sequences import Event
+from ...training_script.syntax import FUNCTIONS, LOOPS
+from ..patches.torch_names import INIT, distributed_module
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+BACKWARD = "the backward pass"
+SYNC_CONTROL = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|gradient_accumulation_plugin")
+COUNT = "torch.cuda.device_count"
+SHARED = re.compile(r"accum|batch", re.IGNORECASE)
+STARTS_RANKS = re.compile(r"spawn|nprocs|start_processes|\bProcess\(")
+OF_ENVIRONMENT = re.compile(r"[\"'](?:RANK|WORLD_SIZE|LOCAL_RANK)[\"']")
+WORLD_SIZE, SAME_CONDITION = "divide-by-world-size", "sync-at-step"
+CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions are compared
+
+
+def check_missing(script: Script, run: Run) -> Iterator[Violation]:
+    """DW212: yield the backward passes that reduce gradients in each round, though only some rounds use them."""
+    if SYNC_CONTROL.search(script.source.text):
+        return
+    steps = list(_steps(run))
+    for place, reach in enumerate(run.reached):
+        if not isinstance(reach.fact, Event) or reach.fact.kind != BACKWARD or not reach.loops:
+            continue
+        step = next((each for each in run.reached[place:] if each in steps and each.loops == reach.loops), None)
+        if step and any(_is_cycle(each.test) for each in step.conditions if each not in reach.conditions):
+            message = "each of these rounds reduces the gradients over all ranks, and only the last one uses them"
+            yield from violation_at(script, reach, message, 0.7)
+
+
+def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
+    """DW213: yield the uses of no_sync in which the round of the step is one without synchronisation."""
+    steps = list(_steps(run))
+    for reach, _ in run.of(".no_sync"):
+        own = [each for each in reach.conditions if _is_cycle(each.test)]
+        for step in steps:
+            its = [each for each in step.conditions if each not in reach.conditions and _is_cycle(each.test)]
+            if own and its and step.loops == reach.loops and _meet(own, its):
+                line = step.fact.site.line
+                message = f"no_sync also covers a round with a step (line {line}): the ranks apply different gradients"
+                patch = (lambda own=own, its=its: _at_step(script, own, its)) if script.is_here(reach) else None
+                yield from violation_at(script, reach, message, 0.85, branch=own[-1].site.line, patch=patch)
+                break
+
+
+def check_share(script: Script, run: Run) -> Iterator[Violation]:
+    """DW220: yield the shares of a batch that are computed with the GPUs of one node."""
+    text = script.source.text
+    if not run.distributed or STARTS_RANKS.search(text) or not OF_ENVIRONMENT.search(text):
+        return
+    for reach, fact in run.of(COUNT):
+        if script.is_here(reach) and _divides_batch(script, fact.node):
+            message = "this is the number of GPUs of this node, not of ranks: on more nodes the batch gets larger"
+            yield from violation_at(script, reach, message, 0.7, patch=lambda fact=fact: _by_world(script, fact))
+
+
+def _steps(run: Run) -> Iterator[Reach]:
+    yield from (reach for reach, _ in run.of(".step") if reach.loops)
+
+
+def _is_cycle(test: Key) -> bool:
+    return any(part.op == "binary" and part.args[0] == "Mod" for part in parts(test))
+
+
+def _meet(first: Sequence[Condition], second: Sequence[Condition]) -> bool:
+    """Return whether conditions on one counter and one length of a cycle are fulfilled together in some round."""
+    tests = [each.test for each in (*first, *second)]
+    lengths = {part.args[2] for test in tests for part in parts(test) if part.op == "binary" and part.args[0] == "Mod"}
+    leaves = {leaf for test in tests for leaf in _leaves(test)}
+    if len(lengths) != 1 or len(leaves - lengths) != 1:
+        return False
+    (length,), (counter,) = lengths, leaves - lengths
+    if counter.op not in ("number", "changing", "altered"):
+        return False
+    cycles = (length.value,) if length.is_constant else CYCLES
+    return all(
+        any(
+            all(_value(each.test, {counter: n, length: cycle}) == each.truth for each in (*first, *second))
+            for n in range(ROUNDS)
+        )
+        for cycle in cycles
+    )
+
+
+def _leaves(key: Key) -> Iterator[Key]:
+    if key.op in ("binary", "compare", "and", "or", "not"):
+        for arg in key.args:
+            if isinstance(arg, Key):
+                yield from _leaves(arg)
+    elif not key.is_constant:
+        yield key
+
+
+def _value(key: Key, known: dict[Key, int]) -> object:
+    if key in known:
+        return known[key]
+    args: list[Any] = [_value(arg, known) if isinstance(arg, Key) else arg for arg in key.args]
+    match key.op:
+        case "constant":
+            return key.value
+        case "binary" | "compare" if args[0] in (table := ARITHMETIC if key.op == "binary" else COMPARE):
+            return table[args[0]](args[1], args[2])
+        case "not":
+            return not args[0]
+        case "and":
+            return bool(args[0] and args[1])
+        case "or":
+            return bool(args[0] or args[1])
+    return None
+
+
+def _at_step(script: Script, own: Sequence[Condition], its: Sequence[Condition]) -> Patch:
+    tests = [_test(script, each) for each in (own[-1], its[-1])]
+    if len(own) != 1 or len(its) != 1 or not all(tests) or not its[0].truth:
+        return no_patch(SAME_CONDITION, "leave no_sync in the round of the step: use its condition for both")
+    sync, step = tests
+    assert sync is not None and step is not None
+    code = script.source.one_line(step)
+    return Patch(
+        id=SAME_CONDITION,
+        safety="unsafe",
+        why_unsafe="the step then has the gradients of all ranks, so that the training takes another course",
+        edits=[script.source.replace(sync, f"not ({code})" if own[0].truth else code)],
+    )
+
+
+def _test(script: Script, condition: Condition) -> ast.expr | None:
+    """Return the test of the ``if`` or conditional expression at a place."""
+    site = condition.site
+    for node in ast.walk(script.source.tree):
+        if isinstance(node, ast.If | ast.IfExp) and (node.lineno, node.col_offset + 1) == (site.line, site.column):
+            return node.test
+    return None
+
+
+def _divides_batch(script: Script, call: ast.Call) -> bool:
+    """Return whether a call is what a size or number of batches is divided by."""
+    match script.source.parents.get(call):
+        case ast.AugAssign(op=ast.Div() | ast.FloorDiv(), target=left, value=value) if value is call:
+            return bool(SHARED.search(ast.unparse(left)))
+        case ast.BinOp(op=ast.Div() | ast.FloorDiv(), left=left, right=right) if right is call:
+            return bool(SHARED.search(ast.unparse(left)))
+    return False
+
+
+def _by_world(script: Script, fact: Noted) -> Patch:
+    distributed = distributed_module(script, fact.node)
+    made = [
+        call
+        for call in script.names.scope_of
+        if isinstance(call, ast.Call)
+        and script.names.qualified(call.func) == INIT
+        and call.lineno < fact.site.line
+        and _around(script, call) <= _around(script, fact.node)
+    ]
+    if not distributed or not made:
+        return no_patch(WORLD_SIZE, "divide by the number of ranks: WORLD_SIZE, or get_world_size()")
+    edits: list[Edit] = [script.source.replace(fact.node, f"{distributed}.get_world_size()")]
+    return Patch(
+        id=WORLD_SIZE,
+        safety="unsafe",
+        why_unsafe="where fewer ranks run than the node has GPUs, each gets a larger share than before",
+        edits=edits,
+    )
+
+
+def _around(script: Script, node: ast.AST) -> set[ast.AST]:
+    """Return the functions, conditions and loops around a node."""
+    found: set[ast.AST] = set()
+    at = script.source.parents.get(node)
+    while at is not None:
+        if isinstance(at, (*FUNCTIONS, *LOOPS, ast.If, ast.Try)):
+            found.add(at)
+        at = script.source.parents.get(at)
+    return found

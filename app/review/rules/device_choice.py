@@ -1,0 +1,109 @@
+"""DW102 and DW104: GPUs that are not chosen by the rank."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.items import Noted
+from ...training_script.model.library_effects import KNOWN_MODULES
+from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
+from ...training_script.model.reach import ALL, Reach, Run, argument
+from ..patches.torch_names import imports_os, torch_module
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+from .process_group import INIT
+
+SET = "torch.cuda.set_device"
+CHOSEN = re.compile(r"set_device|device_ids?\b|CUDA_VISIBLE_DEVICES|cuda\.device\(|[\"']cuda:|cuda\(\w|device\([^)]*,")
+WITHOUT_DEVICE = KNOWN_MODULES | {"torchvision", "torchaudio", "PIL", "sklearn", "scipy", "pandas", "matplotlib"}
+ON_GPU = re.compile(r"\.cuda\(\)|\.to\([\"']cuda[\"']\)|device ?= ?(?:torch\.device\()?[\"']cuda[\"']")
+SELECT, OF_RANK = "select-gpu", "gpu-of-rank"
+DEVICE = "f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\""
+
+
+def check_selection(script: Script, run: Run) -> Iterator[Violation]:
+    """DW102: yield the process groups of NCCL in scripts that use GPUs and never select one."""
+    text = script.source.text
+    if CHOSEN.search(text) or not ON_GPU.search(text) or not _imports_only(script, WITHOUT_DEVICE):
+        return
+    for reach, fact in run.of(INIT):
+        if reach.several and reach.ranks == ALL and _backend(fact) == "nccl":
+            message = "no rank selects its GPU: all of them use GPU 0, where NCCL accepts one process only"
+            patch = (lambda fact=fact: _select(script, fact)) if script.is_here(reach) else None
+            yield from violation_at(script, reach, message, 0.7, patch=patch)
+
+
+def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
+    """DW104: yield what every rank puts on GPU 0, and what it makes on the current GPU before it selects one."""
+    groups = list(run.of(INIT))
+    if "CUDA_VISIBLE_DEVICES" in script.source.text or not run.distributed:
+        return
+    if not any(_backend(fact) in ("nccl", None) for _, fact in groups):
+        return
+    for reach, fact in run.of(FIRST_GPU):
+        if _by_all(reach):
+            message = "every rank puts this on GPU 0: the other GPUs stay empty, and NCCL accepts one process for each"
+            patch = (lambda fact=fact: _of_rank(script, fact)) if script.is_here(reach) else None
+            yield from violation_at(script, reach, message, 0.8, patch=patch)
+    selected = next((run.reached.index(reach) for reach, _ in run.of(SET)), None)
+    for reach, fact in run.of(CURRENT_GPU):
+        if selected is not None and _by_all(reach) and run.reached.index(reach) < selected:
+            message = "this is made before torch.cuda.set_device: every rank makes it on GPU 0, and keeps memory there"
+            patch = (lambda fact=fact: _of_rank(script, fact)) if script.is_here(reach) else None
+            yield from violation_at(script, reach, message, 0.7, severity="warning", patch=patch)
+
+
+def _by_all(reach: Reach) -> bool:
+    return reach.several and reach.ranks == ALL and not reach.attempted
+
+
+def _backend(fact: Noted) -> object:
+    """Return the backend of a process group, None if its name is not in the text."""
+    given = argument(fact, 0, "backend")
+    return given.key.value if given and given.key.is_constant else None
+
+
+def _select(script: Script, fact: Noted) -> Patch:
+    source, torch = script.source, torch_module(script, fact.node)
+    stmt = source.statement_of(fact.node)
+    given = {each.arg for each in fact.node.keywords}
+    if not torch or not imports_os(script) or {"rank", "world_size"} & given or not source.alone(stmt):
+        return no_patch(SELECT, "call torch.cuda.set_device with the local rank before the process group is made")
+    code = f'{torch}.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    return Patch(
+        id=SELECT,
+        safety="unsafe",
+        why_unsafe="a launcher that does not set LOCAL_RANK is not torchrun: the number is then to be taken elsewhere",
+        edits=[source.insert_line(stmt.lineno, code, source.indent(stmt.lineno))],
+    )
+
+
+def _of_rank(script: Script, fact: Noted) -> Patch:
+    call = fact.node
+    literal = next(
+        (
+            node
+            for node in (*call.args, *(each.value for each in call.keywords))
+            if isinstance(node, ast.Constant) and node.value in ("cuda:0", "cuda")
+        ),
+        None,
+    )
+    if literal is None or not imports_os(script):
+        return no_patch(OF_RANK, "make the device from the local rank where it is chosen")
+    return Patch(
+        id=OF_RANK,
+        safety="unsafe",
+        why_unsafe="what is used together with it has to be on the same device",
+        edits=[script.source.replace(literal, DEVICE)],
+    )
+
+
+def _imports_only(script: Script, modules: set[str]) -> bool:
+    """Return whether everything that a script imports is one of these modules."""
+    imported: set[str] = set()
+    for node in ast.walk(script.source.tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add("" if node.level else (node.module or "").partition(".")[0])
+    return imported <= modules

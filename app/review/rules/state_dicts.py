@@ -1,0 +1,88 @@
+"""DW219: a state that is saved from a model with DDP around it and loaded into one without, or the reverse."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.edits import Edit
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Reach, Run, alternatives, argument
+from ...training_script.model.values import Value
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+WRAPS = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+FILE_NAME = re.compile(r"([A-Za-z][\w-]{3,})(?:\.\w+)?")
+FIX = "load-into-inner-model"
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the loads of states whose names do not fit the model."""
+    wraps = {fact.result.key: model.key for _, fact in run.of(*WRAPS) if (model := argument(fact, 0, "module"))}
+    if not wraps:
+        return
+    saves = list(run.of("torch.save"))
+    written = {part for _, fact in saves if (state := argument(fact, 0, "obj")) for part in parts(state.key)}
+    states = [(reach, fact) for reach, fact in run.of(".state_dict") if fact.result.key in written]
+    saved = {_is_wrapped(fact, reach, wraps) for reach, fact in states} - {None}
+    if len(saved) != 1:
+        return
+    names = {name for _, fact in saves for name in _names(argument(fact, 1, "f"))}
+    loads = {fact.result.key: _names(argument(fact, 0, "f")) for _, fact in run.of("torch.load")}
+    targets = [(reach, fact, _is_wrapped(fact, reach, wraps)) for reach, fact in run.of(".load_state_dict")]
+    for reach, fact, wrapped in targets:
+        read = argument(fact, 0, "state_dict")
+        if read is None or wrapped is None or wrapped in saved or any(other in saved for _, _, other in targets):
+            continue
+        if any(loaded in parts(read.key) and names & loads[loaded] for loaded in loads):
+            saving, name = ("without", "begins with module.") if wrapped else ("with", "lacks the prefix module.")
+            yield from violation_at(
+                script,
+                _where_wrapped(reach, run),
+                f"this state is saved {saving} DDP around the model; here each name of the model {name}",
+                0.75,
+                patch=(lambda fact=fact, wrapped=wrapped: _inner(script, fact, wraps, wrapped))
+                if script.is_here(reach)
+                else None,
+            )
+
+
+def _is_wrapped(fact: Noted, reach: Reach, wraps: dict[Key, Key]) -> bool | None:
+    """Return whether the model of a call has DDP around it, as far as some run does; None for another object."""
+    if fact.owner is None:
+        return None
+    may_be = list(alternatives(fact.owner.key, reach.conditions))
+    inner = any(each.op == "attribute" and each.args[1] == "module" and _is_one(each.args[0], wraps) for each in may_be)
+    if inner:
+        return False
+    if any(each in wraps for each in may_be):
+        return True
+    return False if any(each in alternatives(model) for each in may_be for model in wraps.values()) else None
+
+
+def _where_wrapped(load: Reach, run: Run) -> Reach:
+    """Return a load as the call that leads to it in the function that wraps the model."""
+    ways = (reach.calls for reach, _ in run.of(*WRAPS))
+    depth = max(sum(a == b for a, b in zip(load.calls, way, strict=False)) for way in ways)
+    if depth == len(load.calls):
+        return load
+    return load._replace(fact=load.fact._replace(site=load.calls[depth]), calls=load.calls[:depth])
+
+
+def _is_one(key: Key, wraps: dict[Key, Key]) -> bool:
+    return any(each in wraps for each in alternatives(key))
+
+
+def _names(path: Value | None) -> set[str]:
+    """Return the names of files and directories in a path, without their endings."""
+    constants = (each.value for each in parts(path.key) if each.is_constant) if path else ()
+    return {found[1] for text in constants if isinstance(text, str) for found in FILE_NAME.finditer(text)}
+
+
+def _inner(script: Script, fact: Noted, wraps: dict[Key, Key], wrapped: bool) -> Patch:
+    call = fact.node
+    if not wrapped or fact.owner is None or fact.owner.key not in wraps or not isinstance(call.func, ast.Attribute):
+        return no_patch(FIX, "save and load the state of the same model: model.module where DDP is around it")
+    at = script.source.end(call.func.value)
+    return Patch(id=FIX, safety="unsafe", why_unsafe="older files may have the prefix", edits=[Edit(at, at, ".module")])

@@ -1,0 +1,132 @@
+"""``--to fsdp2``: the text of the migrated script, from one process and from DDP."""
+
+import pytest
+from ddpwizard.app.review.migrations.engine import migrate
+
+DDP = """import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    device = torch.device("cpu")
+    model = nn.Sequential(*[Block() for _ in range(2)]).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model = DDP(model)
+    if os.path.exists("last.pt"):
+        last = torch.load("last.pt", map_location="cpu")
+        model.module.load_state_dict(last["model"])
+        optimizer.load_state_dict(last["optimizer"])
+    for step in range(4):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if rank == 0:
+            print(norm)
+            torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")
+    dist.destroy_process_group()
+
+
+main()
+"""
+
+
+def changed_lines(before: str) -> list[str]:
+    """Return the new lines of the script itself, without the added functions."""
+    migration = migrate(before, "train.py", "fsdp2")
+    assert not migration.refusals
+    compile(migration.after, "train.py", "exec")
+    known = {line.strip() for line in before.splitlines()}
+    body = migration.after[migration.after.index("def main") :]
+    return [line.strip() for line in body.splitlines() if line.strip() and line.strip() not in known]
+
+
+def test_a_ddp_script_shards_blocks_loads_and_saves_whole_states():
+    assert changed_lines(DDP) == [
+        "model = shard(model, (Block,), next(model.parameters()).device)",
+        'load_full_state_dict(model, last["model"])',
+        'load_full_optimizer_state_dict(optimizer, last["optimizer"])',
+        "norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()",
+        "whole_model = full_state_dict(model)  # on every rank",
+        "whole_optimizer = full_optimizer_state_dict(optimizer)  # on every rank",
+        'torch.save({"model": whole_model, "optimizer": whole_optimizer}, "last.pt")',
+    ]
+
+
+def test_the_optimizer_is_made_after_the_model_is_sharded():
+    after = migrate(DDP, "train.py", "fsdp2").after
+    assert after.index("= shard(model") < after.index("optimizer = torch.optim.AdamW")
+    assert after.count("torch.optim.AdamW") == 1
+
+
+def test_autocast_gives_the_precision_of_the_shards_on_gpus():
+    after = migrate(DDP, "train.py", "fsdp2").after
+    assert "MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)" in after
+    assert "import DistributedDataParallel" not in after
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("            print(norm)\n", "            print(norm, model(torch.randn(4, 8)))\n", 37, "only some ranks run"),
+        ("    model = DDP(model)\n", "    model = DDP(model)\n    other = DDP(Block())\n", 25, "a second DDP"),
+        ("    model = DDP(", "    optimizer.zero_grad()\n    model = DDP(", 23, "before the model is sharded"),
+        ('(last["model"])', '(last["model"], strict=False)', 27, "load_state_dict with options"),
+    ],
+)
+def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
+    text = DDP.replace(old, new)
+    migration = migrate(text, "train.py", "fsdp2")
+    assert migration.after == text
+    assert [note.line for note in migration.refusals] == [line]
+    assert message in migration.refusals[0].message
+
+
+def test_a_save_of_one_rank_in_a_function_is_called_by_all():
+    save = """def save(model, step):
+    torch.save(model.module.state_dict(), "last.pt")
+    print(step)
+
+
+def main"""
+    guard = "        if rank == 0 and step % 2 == 0:\n            save(model, step)\n    dist.destroy"
+    text = DDP.replace("def main", save).replace("    dist.destroy", guard)
+    after = migrate(text, "train.py", "fsdp2").after
+    assert '    save_once(full_state_dict(model), "last.pt")\n    print_once(step)\n' in after
+    assert "        if step % 2 == 0:\n            save(model, step)\n" in after
+    only = migrate(text.replace(" and step % 2 == 0", ""), "train.py", "fsdp2")
+    assert [note.message.partition(",")[0] for note in only.refusals] == ["only some ranks save here"]
+
+
+def test_a_model_that_is_wrapped_after_its_optimizer_was_made_elsewhere_is_sharded_before():
+    build = """def build():
+    model = Block()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def main"""
+    made = "    model = nn.Sequential(*[Block() for _ in range(2)]).to(device)\n"
+    made += "    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+    assert made in DDP
+    after = migrate(
+        DDP.replace("def main", build).replace(made, "    model, optimizer = build()\n"), "t.py", "fsdp2"
+    ).after
+    assert "    model = Block()\n    model = shard(model, (), device_of_rank())\n    return model, torch" in after
+    assert "DDP(" not in after.replace("FSDP", "")
