@@ -246,7 +246,7 @@ def test_torn_file_and_other_number_of_ranks(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:1000])
     neither = plain(tmp_path)
     assert neither.code != 0
-    assert "delete train_checkpoint.pt and train_checkpoint.pt.previous to begin anew" in neither.log
+    assert "delete train_checkpoint.pt and train_checkpoint.pt.previous to start over" in neither.log
 
 
 def _run_twice(directory: Path, *in_one_process: str) -> list[dict[str, list[int]]]:

@@ -184,7 +184,7 @@ def _calls_in(node: ast.AST) -> list[ast.Call]:
 def _report(made: Rewriting, loop: TrainingLoop) -> None:
     facts = made.facts
     for meter in unsaved_values(facts, loop.epochs or loop.batches):
-        made.report(meter, f"what {ast.unparse(meter)} has collected is not saved: a resumed run begins it again")
+        made.report(meter, f"what {ast.unparse(meter)} has collected is not saved: a resumed run starts it empty")
     for call in facts.calls:
         if facts.named(call) in OWN_RANDOM:
             made.report(call, "the state of these random numbers is not saved: a resumed run draws them from the start")

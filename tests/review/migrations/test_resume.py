@@ -112,7 +112,7 @@ def test_counter_of_both_functions_is_saved_for_each() -> None:
 def test_meter_that_is_not_saved_is_reported() -> None:
     text = SCRIPT.replace("import torch\n", "import torch\nfrom meters import Meter\nmeter = Meter()\n", 1)
     (note,) = migrate(text + "        meter.update(loss)\n", "train.py", "resume").reports
-    assert note == (18, "what meter has collected is not saved: a resumed run begins it again")
+    assert note == (18, "what meter has collected is not saved: a resumed run starts it empty")
 
 
 def test_parts_without_a_name_of_their_own_are_found() -> None:
