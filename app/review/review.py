@@ -165,7 +165,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         end_line=found.end_line,
         message=found.message,
         why=spec.why,
-        severity="info" if rule in OF_PROGRAM and script.is_test else found.severity or spec.severity,
+        severity="info" if script.is_test else found.severity or spec.severity,
         confidence=round(found.confidence, 2),
         branch=found.branch,
         related=found.related,

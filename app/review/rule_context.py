@@ -11,6 +11,7 @@ import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
+from ..training_script.model.program import MOST_ABOVE, PROJECT_MARKS
 from ..training_script.name_resolution import Names
 from ..training_script.source import ScriptSource
 from .types import RelatedPlace
@@ -45,8 +46,9 @@ class Script:
 
     @property
     def is_test(self) -> bool:
-        """True for a test of a project: tests part the ranks on purpose."""
-        return bool(TEST_NAME.fullmatch(Path(self.source.path).name) or TEST_IMPORT.search(self.source.text))
+        """True for a test of a project: tests part the ranks on purpose, and run on one node."""
+        path = Path(self.source.path)
+        return bool(TEST_NAME.fullmatch(path.name) or TEST_IMPORT.search(self.source.text)) or _is_in_tests(path)
 
     @cached_property
     def divergences(self) -> "Divergences":
@@ -105,6 +107,16 @@ class Script:
     def is_here(self, reach: "Reach") -> bool:
         """Return whether a fact is in this script itself."""
         return reach.fact.site.path == self.source.path
+
+
+def _is_in_tests(path: Path) -> bool:
+    """Return whether a script is in the directory of tests of its project."""
+    for folder in path.parents[:MOST_ABOVE]:
+        if any((folder / mark).exists() for mark in PROJECT_MARKS):
+            return False
+        if folder.name in ("test", "tests"):
+            return True
+    return False
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ import big_log
 import exact_memory
 import flight_recorder
 import planner_keystrokes
+import review_speed
 import run_overhead
 import triage_time
 from helpers.pseudo_terminal import Terminal
@@ -177,6 +178,7 @@ BARS: dict[str, Callable[[], list[Bar]]] = {
     "exact": lambda: list(exact_memory.rows()),
     "triage": lambda: list(triage_time.rows()),
     "recorder": lambda: list(flight_recorder.rows()),
+    "review": lambda: list(review_speed.rows()),
     "run": lambda: list(run_overhead.rows()),
 }
 

@@ -268,10 +268,15 @@ def _resumable(text: str, name: str, every: int) -> str:
 
 def _torchrun(directory: Path, *options: str, path: str = "") -> ProcessOutcome:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options]
-    # Without this the ranks of a restart can meet gloo's addresses of the start before, and one restart is lost.
-    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    # With a shared store the ranks of a restart can meet gloo's addresses of the start before, and a restart is lost.
     python_path = os.pathsep.join([path, *sys.path])
-    return run([*command, "train.py"], directory, limit_s=600, PYTHONPATH=python_path, **own_store)
+    return run(
+        [*command, "train.py"],
+        directory,
+        limit_s=600,
+        PYTHONPATH=python_path,
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+    )
 
 
 def _check_same(one: Path, other: Path) -> None:

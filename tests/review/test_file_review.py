@@ -35,3 +35,14 @@ def test_rule_that_fails_costs_one_line_in_a_review_of_files(script: Path) -> No
 def test_rule_that_fails_is_one_line_for_a_diagnosis_and_the_screens(script: Path) -> None:
     with pytest.raises(UserError, match="an error of ddpwizard, KeyError"):
         review_file(script, built_in_knowledge())
+
+
+def test_findings_in_the_tests_of_a_project_are_information(tmp_path: Path) -> None:
+    code = "import torch\nimport torch.distributed as dist\ntorch.cuda.set_device(dist.get_rank())\n"
+    severities: list[str] = []
+    for folder in ("tests", "examples"):
+        path = tmp_path / "project" / folder / "workers.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(code)
+        severities += [finding.severity for finding in review_file(path, built_in_knowledge())]
+    assert severities == ["info", "error"]
