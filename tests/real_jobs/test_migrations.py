@@ -18,6 +18,7 @@ from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, torchrun
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+FSDP2 = pytest.param("fsdp2", marks=pytest.mark.calibration)
 
 STEPS = 20
 TOLERANCE = 1e-5
@@ -25,7 +26,7 @@ LOSS = re.compile(r"loss\D{0,3}(\d+\.\d+(?:e-?\d+)?)")
 QUALITY = re.compile(r"(?:accuracy|valid|average) (\d+\.\d+)")
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS.keys() & {"ddp", "fsdp2"}))
+@pytest.mark.parametrize("target", ["ddp", FSDP2])
 def test_migrated_scripts_train_as_one_process_does(target: str, tmp_path: Path) -> None:
     one_process: list[str] = []
     for name in CAN_BE_MIGRATED:
@@ -52,7 +53,7 @@ def test_migrated_scripts_train_as_one_process_does(target: str, tmp_path: Path)
         assert wanted.keys() == _weights(tmp_path, f"{name}_shuffled_two").keys()
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS.keys() & {"ddp", "fsdp2"}))
+@pytest.mark.parametrize("target", ["ddp", FSDP2])
 def test_migrated_script_runs_under_torchrun(target: str, tmp_path: Path) -> None:
     text = (SCRIPTS / "trainer_config.py").read_text()
     (tmp_path / "digits.py").write_text((SCRIPTS / "digits.py").read_text())

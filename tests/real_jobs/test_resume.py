@@ -166,6 +166,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.calibration
 def test_scripts_killed_once_end_with_the_same_weights(tmp_path: Path) -> None:
     for name in NAMES:
         text = (SCRIPTS / f"{name}.py").read_text()
@@ -182,6 +183,7 @@ def test_scripts_killed_once_end_with_the_same_weights(tmp_path: Path) -> None:
         _check_same(tmp_path / f"{name}_original", folder)
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("target", ["ddp", "fsdp2"])
 def test_migrated_scripts_of_which_a_rank_was_killed_end_with_the_same_weights(target: str, tmp_path: Path) -> None:
     killed_rank = KILLED_ONCE.replace("if ", "if _rank() == 1 and ")

@@ -146,7 +146,7 @@ def test_time_limit_ends_the_whole_family(mark: str, births: Path) -> None:
     assert outcome.status == "timed_out"
     assert count(births) == 3, "the family was not complete, so nothing was shown"
     assert outcome.elapsed_s < GONE_WITHIN_S
-    assert not marked(mark)
+    wait_until(lambda: not marked(mark))  # on a busy machine the supervisor may still be at it
 
 
 def test_end_of_the_command_ends_its_descendants(mark: str, births: Path) -> None:

@@ -82,7 +82,7 @@ class TestTemplates:
         known = {"zero", "view", "offload", "hybrid", "stage3", "cpu-adam", "mixed", "autocast", "pure", "scaler"}
         known |= {"accumulate", "compile", "full", "selective-op", "selective-layer", *optimizer_snippets.OPTIMIZERS}
         known |= {"act-offload", "lora", "in-backward", "pair", "own-lion", "cpu-lion", "named"}
-        known |= {"workers"}  # of the fixes
+        known |= {"workers", "alone", "on-cpu", "several"}  # of fixes and migrations
         assert {tag.removeprefix("!") for tag in tags} - {"end"} <= known
 
 
