@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 from ddpwizard.app.review.migrations.engine import migrate
-from ddpwizard.app.review.migrations.targets import TARGETS
 from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, torchrun
 
