@@ -136,6 +136,8 @@ def run_script(script: Path) -> int:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if code and not isinstance(ended.code, int):
+            print(ended.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1

@@ -284,6 +284,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="worker_pool",
+        calibration=True,
         script="worker_pool.py",
         launcher="python",
         ranks=2,
@@ -305,6 +306,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="voices",
+        calibration=True,
         script="voices.py",
         ranks=2,
         ready=("batch", 10),
@@ -313,6 +315,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="prefetch",
+        calibration=True,
         script="prefetch.py",
         ranks=2,
         ready=("batch", 14),
@@ -331,6 +334,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="long_run",
+        calibration=True,
         script="long_run.py",
         ranks=2,
         ready=("under way", 2),
@@ -387,6 +391,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="tensor_parallel",
+        calibration=True,
         script="tensor_parallel.py",
         ranks=4,
         ready=("built", 4),
@@ -407,6 +412,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="actors",
+        calibration=True,
         script="actors.py",
         launcher="module",
         ranks=2,
@@ -426,6 +432,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="rendezvous",
+        calibration=True,
         script="worldsize.py",
         launcher="rendezvous",
         ranks=2,
@@ -494,6 +501,7 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="beacon",
+        calibration=True,
         script="beacon.py",
         ready=("beat", 1),
         quiet=False,

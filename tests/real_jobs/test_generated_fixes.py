@@ -92,6 +92,7 @@ class TestCode:
         assert saved["2.weight"].shape == (1, 16)
         assert not list(tmp_path.glob("*.part"))
 
+    @pytest.mark.calibration
     def test_fsdp2_trains_and_saves_whole_weights(self, tmp_path: Path):
         outcome = start(code_templates.fsdp2_code(CPU_ONLY, []), tmp_path)
         assert len(losses(outcome.log)) == 4
@@ -128,6 +129,7 @@ class TestCode:
         assert "rank 0 differed False equal True units 2 share 0.5" in outcome.log
         assert "rank 1 differed True equal True units 2 share 0.5" in outcome.log
 
+    @pytest.mark.calibration
     def test_join_ends_where_ranks_have_unequal_batches(self, tmp_path: Path):
         assert "7 steps in total" in start(code_templates.join_context(CPU_ONLY, []), tmp_path).log
 
@@ -172,6 +174,7 @@ class TestAccelerate:
         outcome = start(accelerate.accelerate_ddp(CPU_ONLY, ["train.py"]), tmp_path)
         assert outcome.log.count("trained with 2, weights of 2 same: True") == 2
 
+    @pytest.mark.calibration
     def test_without_the_variable_of_the_line_each_process_would_train_alone(self, tmp_path: Path):
         (tmp_path / "train.py").write_text(ACCELERATED)
         made = accelerate.accelerate_ddp(CPU_ONLY, ["train.py"])

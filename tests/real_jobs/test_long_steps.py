@@ -29,7 +29,7 @@ def reports(job: RunningJob) -> Iterator[JobReport]:
         yield asyncio.run(triage_jobs(pid=job.pid))[0]
 
 
-@pytest.mark.parametrize("work", ["numpy", "sleep"])
+@pytest.mark.parametrize("work", ["numpy", pytest.param("sleep", marks=pytest.mark.calibration)])
 def test_every_rank_in_the_same_long_step(work: str, tmp_path: Path) -> None:
     with stepping("long_steps.py", tmp_path, 2, work, "all") as job:
         for report in reports(job):
@@ -38,7 +38,7 @@ def test_every_rank_in_the_same_long_step(work: str, tmp_path: Path) -> None:
             assert verdict.state == "progressing" or verdict.confidence < 0.5, verdict
 
 
-@pytest.mark.parametrize("work", ["torch", "python"])
+@pytest.mark.parametrize("work", ["torch", pytest.param("python", marks=pytest.mark.calibration)])
 def test_others_wait_in_the_collective_for_one_that_is_busy(work: str, tmp_path: Path) -> None:
     with stepping("long_steps.py", tmp_path, 3, work, "1") as job:
         found: list[Verdict] = []
@@ -54,7 +54,7 @@ def test_others_wait_in_the_collective_for_one_that_is_busy(work: str, tmp_path:
         assert "anks 0, 2 wait" in verdict.why
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["2", pytest.param("0", marks=pytest.mark.calibration)])
 def test_slow_data(workers: str, tmp_path: Path) -> None:
     with stepping("slow_shelf.py", tmp_path, 2, workers) as job:
         for report in reports(job):

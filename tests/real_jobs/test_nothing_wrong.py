@@ -47,7 +47,9 @@ def outcome(job: RunningJob, home: str, text: str = "") -> tuple[Outcome | None,
     return (proof_outcome(event) if event else None), prompt
 
 
-@pytest.mark.parametrize("symptom", [HANGS, TOO_SLOW, WRONG])
+@pytest.mark.parametrize(
+    "symptom", [HANGS, *(pytest.param(each, marks=pytest.mark.calibration) for each in (TOO_SLOW, WRONG))]
+)
 def test_a_job_that_moves(symptom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with launched("steps.py", tmp_path, 2) as job:
@@ -58,7 +60,11 @@ def test_a_job_that_moves(symptom: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("long_steps.py", ("numpy", "all")), ("long_steps.py", ("torch", "1")), ("slow_shelf.py", ("0",))],
+    [
+        ("long_steps.py", ("numpy", "all")),
+        pytest.param("long_steps.py", ("torch", "1"), marks=pytest.mark.calibration),
+        pytest.param("slow_shelf.py", ("0",), marks=pytest.mark.calibration),
+    ],
 )
 def test_a_job_with_long_steps(
     script: str, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +78,9 @@ def test_a_job_with_long_steps(
     assert found != "proved", "\n".join(prompt.written)
 
 
-@pytest.mark.parametrize("wait", ["time.sleep(8)", "subprocess.run(['sleep', '20'])"])
+@pytest.mark.parametrize(
+    "wait", ["time.sleep(8)", pytest.param("subprocess.run(['sleep', '20'])", marks=pytest.mark.calibration)]
+)
 def test_a_rank_that_saves_while_the_others_wait(wait: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may look like a hang: the job ends well by itself, and so does a run for proof."""
     monkeypatch.chdir(tmp_path)

@@ -234,6 +234,7 @@ print(f"device {device}\\n", end="")
 """
 
 
+@pytest.mark.calibration
 def test_second_node_uses_its_first_gpu_after_the_patch(tmp_path: Path) -> None:
     """Two nodes with one process each, both on this machine."""
     script = tmp_path / "train.py"

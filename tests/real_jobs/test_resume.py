@@ -201,6 +201,7 @@ def test_migrated_scripts_of_which_a_rank_was_killed_end_with_the_same_weights(t
         _check_same(tmp_path / f"{name}_undisturbed", folder)
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_ranks_killed_three_times_end_with_the_weights_of_an_undisturbed_run(is_sharded: bool, tmp_path: Path) -> None:
     text = SHARDED_TRAINING if is_sharded else migrate(RANDOM_TRAINING, "train.py", "ddp").after
