@@ -20,6 +20,7 @@ from helpers.eager_prompt import EagerPrompt
 
 pytestmark = pytest.mark.slow
 NOTHING = "no proof"  # the wizard offers none
+RUN_THE_ALL_REDUCE = ("NCCL version", "peer access")  # a real one, for ten seconds
 NOT_PROVED_HERE = ("too many threads", "a healthy log")  # of OTHER_MACHINES: by nothing that can be seen here
 
 OTHER_MACHINES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("other_machines.yaml").read_text())
@@ -91,7 +92,13 @@ def walk(machine: WizardState, text: str) -> Case:
     return Case(proof_outcome(event) if event else NOTHING, prompt, session)
 
 
-@pytest.mark.parametrize("name", OTHER_MACHINES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.calibration] if name in RUN_THE_ALL_REDUCE else [])
+        for name in OTHER_MACHINES
+    ],
+)
 def test_the_log_of_another_machine(machine: WizardState, name: str) -> None:
     case = walk(machine, OTHER_MACHINES[name])
     assert case.outcome != "proved" and not machine.proved, "\n".join(case.prompt.written)

@@ -272,6 +272,7 @@ def test_every_cause_is_described():
     assert set(SAID) == set(KNOWLEDGE.causes)
 
 
+@pytest.mark.calibration
 def test_descriptions_in_plain_words_lead_to_their_cause():
     """The sentences were written without reading the entries, so a few may miss; most must not."""
     found = [(cause, placed(words)) for cause, sentences in SAID.items() for words in sentences]

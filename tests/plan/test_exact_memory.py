@@ -55,7 +55,10 @@ def shard_bytes(ranks: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "ranks"),
-    [pytest.param(DDP, 4, id="ddp", marks=pytest.mark.calibration), pytest.param(FSDP2, 4, id="fsdp2")],
+    [
+        pytest.param(DDP, 4, id="ddp", marks=pytest.mark.calibration),
+        pytest.param(FSDP2, 4, id="fsdp2", marks=pytest.mark.calibration),
+    ],
 )
 def test_states_are_exact_and_the_parts_add_up(strategy: Strategy, ranks: int) -> None:
     seen = tracked(setting(strategy, ranks))
@@ -132,8 +135,8 @@ def models(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("downloads", "it asks for huggingface.co over the network"),
-        ("hungry", "MemoryError"),
+        pytest.param("downloads", "it asks for huggingface.co over the network", marks=pytest.mark.calibration),
+        pytest.param("hungry", "MemoryError", marks=pytest.mark.calibration),
         ("never", "did not answer within 5 s"),
         ("reads", "reads a value or a size"),
     ],
