@@ -31,10 +31,10 @@ test: install
 test-fast: install
 	$(BIN)/python -m pytest -n 4 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
 
-# Four files at a time, as jobs wait half of the time; then the tests that inspect all jobs of this machine. ARGS may
+# Three files at a time, as jobs wait half of the time; then the tests that inspect all jobs of this machine. ARGS may
 # select none of those (exit code 5).
 test-jobs: install
-	$(BIN)/python -m pytest -n 4 --dist loadfile -m "jobs and not alone and not gpu and not calibration" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "jobs and not alone and not gpu and not calibration" $(ARGS)
 	$(BIN)/python -m pytest -m "jobs and alone and not gpu and not calibration" $(ARGS) || [ $$? -eq 5 ]
 
 # With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.

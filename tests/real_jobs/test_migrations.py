@@ -52,7 +52,8 @@ def test_migrated_scripts_train_as_one_process_does(target: str, tmp_path: Path)
         assert wanted.keys() == _weights(tmp_path, f"{name}_shuffled_two").keys()
 
 
-@pytest.mark.parametrize("target", ["ddp", FSDP2])
+@pytest.mark.calibration
+@pytest.mark.parametrize("target", ["ddp", "fsdp2"])
 def test_migrated_script_runs_under_torchrun(target: str, tmp_path: Path) -> None:
     text = (SCRIPTS / "trainer_config.py").read_text()
     (tmp_path / "digits.py").write_text((SCRIPTS / "digits.py").read_text())

@@ -266,16 +266,18 @@ import torch.distributed as dist
 
 local_rank = int(os.environ["LOCAL_RANK"])
 world_size = int(os.environ["WORLD_SIZE"])
-wait = datetime.timedelta(seconds=10)
+wait = datetime.timedelta(seconds=int(os.environ.get("WAIT_S", "90")))
 dist.init_process_group("gloo", rank=local_rank, world_size=world_size, timeout=wait)
 print(f"rank {dist.get_rank()} of {world_size}\\n", end="")
 dist.destroy_process_group()
 """
 
 
-def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path) -> None:
+def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(LOCAL_RANK_AS_RANK)
-    assert any(outcome.code for outcome in two_nodes(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setenv("WAIT_S", "10")
+        assert any(outcome.code for outcome in two_nodes(tmp_path))
 
     assert ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path).returncode == 0
     fixed = two_nodes(tmp_path)
