@@ -5,14 +5,14 @@ Followed through names, attributes, tuples, wrappers (``enumerate``, ``tqdm``) a
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ..training_script.syntax import FUNCTIONS, LOOPS, call_argument, dotted_name, nodes_of_body
+from ..training_script.torch_classes import LOADER_CLASSES
 from .rule_context import Script
 
 SAMPLERS = {"torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"}
-LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|evaluation|dev)(?:$|_|\d)|val_|test_", re.IGNORECASE)
 COUNTS = re.compile(r"(?:\w+\.)*(?:range|trange|count)$")
 WRAPPERS = re.compile(
@@ -32,7 +32,7 @@ class EpochLoop(NamedTuple):
     use: ast.For | ast.AsyncFor | ast.Call
 
 
-def is_call_of(script: Script, call: ast.Call, names: set[str]) -> bool:
+def is_call_of(script: Script, call: ast.Call, names: Collection[str]) -> bool:
     return script.names.qualified(call.func) in names
 
 
@@ -41,7 +41,7 @@ def find_samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
     for leaf in script.names.origins(expr):
         if isinstance(leaf, ast.Call) and is_call_of(script, leaf, SAMPLERS):
             yield leaf
-        elif isinstance(leaf, ast.Call) and is_call_of(script, leaf, LOADERS):
+        elif isinstance(leaf, ast.Call) and is_call_of(script, leaf, LOADER_CLASSES):
             yield from (sampler for sampler, _ in samplers_of_loader(script, leaf))
         elif isinstance(leaf, ast.Call) and dotted_name(leaf.func).endswith("BatchSampler") and leaf.args:
             yield from find_samplers(script, leaf.args[0])
@@ -91,7 +91,7 @@ def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) 
     for leaf in script.names.origins(loader) if depth else []:
         if not isinstance(leaf, ast.Call):
             continue
-        if is_call_of(script, leaf, LOADERS):
+        if is_call_of(script, leaf, LOADER_CLASSES):
             if sampler in [made for made, _ in samplers_of_loader(script, leaf)]:
                 return True
         elif _bare(leaf) is not leaf and _gives(script, _bare(leaf), sampler, depth - 1):

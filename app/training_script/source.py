@@ -80,6 +80,11 @@ def parse(text: str, path: str) -> ast.Module:
         raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
 
 
+def one_level(indent: str) -> str:
+    """Return one more level of indentation for code that is indented like this."""
+    return "\t" if indent.startswith("\t") else UNIT
+
+
 class ScriptSource:
     """A parsed script. Lines count from 1; offsets are characters from the start of ``text``."""
 
@@ -181,7 +186,7 @@ class ScriptSource:
 
     def indented(self, stmt: ast.stmt) -> list[Edit]:
         """Return the edits that move the lines of a statement one level in; the inside of texts stays."""
-        step = "\t" if self.indent(stmt.lineno).startswith("\t") else UNIT
+        step = one_level(self.indent(stmt.lineno))
         return [
             Edit(self.starts[number - 1], self.starts[number - 1], step)
             for number in range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)

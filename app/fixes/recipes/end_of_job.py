@@ -5,6 +5,7 @@ import ast
 from ...review.rank_bindings import is_under_rank_condition
 from ...review.rule_context import Script
 from ...training_script.edits import Edit
+from ...training_script.source import one_level
 from ...training_script.syntax import LOOPS, Function, is_main_block, nodes_of_body
 from ..facts import CaseFacts
 from ..user_code import UserFile
@@ -94,7 +95,7 @@ def _behind(file: UserFile, script: Script, block: list[ast.stmt], conditional: 
         return []  # it may communicate
     indent = source.indent(last.lineno)
     code = f"{dist}.{DESTROY}()"
-    step = "\t" if indent.startswith("\t") else "    "
+    step = one_level(indent)
     lines = [f"if {dist}.is_initialized():", step + code] if conditional else [code]
     if isinstance(last, ast.Return):
         return [source.insert_line(last.lineno, line, indent) for line in lines]

@@ -6,7 +6,7 @@ The global batch and the learning rate stay, every rank evaluates all samples, a
 from .accumulation import accumulate_unreduced
 from .ddp_checks import check_before, report_changes
 from .facts import TrainingFacts
-from .helper_code import MIGRATION, HelperCode
+from .helper_code import MIGRATION, HelperCode, taken_names
 from .loaders import share_batches
 from .metrics import reduce_logged_values
 from .module_attributes import unwrap_attributes
@@ -27,7 +27,7 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     facts = TrainingFacts(text, path)
     check_before(facts)
     tags = {"alone", "on-cpu"} if on_cpu(facts) else {"alone"}
-    made = Rewriting(facts, HelperCode({"ddp_setup.py.in": tags, MIGRATION: set()}, {}, taken_names(facts)))
+    made = Rewriting(facts, HelperCode({"ddp_setup.py.in": tags, MIGRATION: set()}, {}, taken_names(facts.names)))
     share_batches(made)
     reduce_logged_values(made)
     write_on_one_rank(made)
@@ -40,13 +40,3 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     report_changes(made)
     text = with_set_epoch(made)
     return text, made.reports
-
-
-def taken_names(facts: TrainingFacts) -> set[str]:
-    """Return the names that the script binds to something of its own."""
-    return {
-        name
-        for scope in {*facts.names.scope_of.values()}
-        for name, bindings in scope.bindings.items()
-        if any(binding.kind != "import" for binding in bindings)
-    }

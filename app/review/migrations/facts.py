@@ -13,14 +13,13 @@ from ...training_script.syntax import (
     is_main_block,
     last_name,
 )
+from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES
 from ..rule_context import Script
 from .origins import loader_roots, roots
 from .types import Refusal
 
-LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 PARAMETERS = {"parameters", "named_parameters"}
 DEVICES = {"torch.device", "torch.accelerator.current_accelerator"}
-DDP_NAMES = {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 Loop = ast.For | ast.AsyncFor | ast.While
 
 
@@ -161,7 +160,7 @@ class TrainingFacts:
     @cached_property
     def loaders(self) -> list[ast.Call]:
         """Every DataLoader."""
-        return [call for call in self.calls if self.named(call) in LOADERS]
+        return [call for call in self.calls if self.named(call) in LOADER_CLASSES]
 
     @cached_property
     def training_loaders(self) -> list[ast.Call]:
@@ -177,7 +176,7 @@ class TrainingFacts:
         return [
             leaf
             for leaf in loader_roots(self.names, expr)
-            if isinstance(leaf, ast.Call) and self.named(leaf) in LOADERS
+            if isinstance(leaf, ast.Call) and self.named(leaf) in LOADER_CLASSES
         ]
 
     @cached_property
@@ -188,7 +187,7 @@ class TrainingFacts:
     @cached_property
     def wraps(self) -> list[ast.Call]:
         """The calls of DistributedDataParallel."""
-        return [call for call in self.calls if self.named(call) in DDP_NAMES]
+        return [call for call in self.calls if self.named(call) in DDP_CLASSES]
 
     # ---- device and start
 

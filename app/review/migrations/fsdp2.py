@@ -8,7 +8,7 @@ from ..rank_bindings import is_under_rank_condition
 from . import ddp
 from .blocks import repeated_blocks
 from .facts import TrainingFacts
-from .helper_code import MIGRATION, HelperCode
+from .helper_code import MIGRATION, HelperCode, taken_names
 from .losses import is_model_call
 from .rewriting import Rewriting
 from .shard_model import shard_model
@@ -47,7 +47,7 @@ def _from_ddp(text: str, path: str) -> tuple[str, list[Note]]:
             "OF_BLOCKS": _options(facts),
             "OF_ROOT": _options(facts),
         },
-        ddp.taken_names(facts),
+        taken_names(facts.names),
     )
     made = Rewriting(facts, helpers)
     shard_model(made, blocks)

@@ -6,10 +6,21 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 
 from ...text.templates import render_template
+from ...training_script.name_resolution import Names
 from ...training_script.source import ScriptSource
 
 MIGRATION = "migration.py.in"
 PLACEHOLDER = re.compile(r"\{\{\w+\}\}")  # of the example in a template, which is not copied
+
+
+def taken_names(names: Names) -> set[str]:
+    """Return the names that a script binds to something of its own."""
+    return {
+        name
+        for scope in {*names.scope_of.values()}
+        for name, bindings in scope.bindings.items()
+        if any(binding.kind != "import" for binding in bindings)
+    }
 
 
 class HelperCode:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...training_script.syntax import Function, call_argument, dotted_name, last_name
 from .carried_values import carried_values, reads, unsaved_values
 from .facts import Loop, TrainingFacts
-from .helper_code import HelperCode
+from .helper_code import HelperCode, taken_names
 from .rewriting import Rewriting
 from .saved_parts import saved_parts
 from .training_loop import TrainingLoop, training_loop
@@ -40,7 +40,7 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     _check_loaders(facts)
     uses_numpy = any(module.partition(".")[0] == "numpy" for module in _imported(facts))
     tags = {tag for tag, is_set in (("numpy", uses_numpy), ("fsdp2", _is_sharded(facts))) if is_set}
-    made = Rewriting(facts, HelperCode({TEMPLATE: tags}, {}, _bound_names(facts)))
+    made = Rewriting(facts, HelperCode({TEMPLATE: tags}, {}, taken_names(facts.names)))
     checkpoint = _variable_name(facts)
     _create(made, loop, checkpoint)
     _pass_on(made, loop, checkpoint)
@@ -200,16 +200,6 @@ def _imported(facts: TrainingFacts) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             modules.add(node.module or "")
     return modules
-
-
-def _bound_names(facts: TrainingFacts) -> set[str]:
-    """Return the names that the script binds to something of its own."""
-    return {
-        name
-        for scope in {*facts.names.scope_of.values()}
-        for name, bindings in scope.bindings.items()
-        if any(binding.kind != "import" for binding in bindings)
-    }
 
 
 def _variable_name(facts: TrainingFacts) -> str:

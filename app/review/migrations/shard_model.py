@@ -3,7 +3,7 @@
 import ast
 
 from ...training_script.syntax import Function, dotted_name
-from .facts import DDP_NAMES
+from ...training_script.torch_classes import DDP_CLASSES
 from .rewriting import Rewriting
 from .types import Refusal
 from .wrap_model import place_before_optimizer
@@ -124,7 +124,7 @@ def _remove_import(made: Rewriting) -> None:
         if not (isinstance(stmt, ast.ImportFrom) and len(stmt.names) == 1 and made.source.alone(stmt)):
             continue
         name = stmt.names[0].asname or stmt.names[0].name
-        if f"{stmt.module}.{stmt.names[0].name}" not in DDP_NAMES:
+        if f"{stmt.module}.{stmt.names[0].name}" not in DDP_CLASSES:
             continue
         used = [n for n in made.facts.nodes if isinstance(n, ast.Name) and n.id == name and n not in removed]
         if not used:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from ...training_script.edits import Edit
 from ...training_script.reaching_values import Absent, values_at
-from ...training_script.source import UNIT, ScriptSource
+from ...training_script.source import ScriptSource, one_level
 from ...training_script.syntax import FUNCTIONS, last_name
+from ...training_script.torch_classes import LOADER_CLASSES
 from ..rule_context import Patch, Script, no_patch
 from .torch_names import distributed_module, free_name, import_line, tensor_device, torch_module
 
@@ -21,7 +22,6 @@ OF_FILES = ("exists", "is_file", "isfile", "is_dir", "isdir")
 LENGTHLESS = re.compile(r"Iterable|webdataset|\byield\b")
 OTHER_LIBRARIES = re.compile(r"^\s*(?:import|from) (?:horovod|mpi4py)", re.MULTILINE)
 WITH_LENGTH = {"list", "tuple", "sorted", "range", "set", "dict"}
-LOADER = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 NO_NAMES = "no name for torch.distributed is bound at the top of the script: import it, and reduce the decision"
 NO_DEVICE = "the device on which the process group can reduce is not known: reduce the decision on that of this rank"
 
@@ -40,7 +40,7 @@ def agreement(source: ScriptSource, line: int, indent: str, value: str, operatio
     """Return the edits that reduce a value over all ranks in front of a line."""
     code = [f"{flag.name} = {flag.torch}.tensor({value}{flag.device})"]
     reduce = f"{flag.distributed}.all_reduce({flag.name}, op={flag.distributed}.ReduceOp.{operation})"
-    code += [f"if {flag.distributed}.is_initialized():", _step(indent) + reduce] if flag.guarded else [reduce]
+    code += [f"if {flag.distributed}.is_initialized():", one_level(indent) + reduce] if flag.guarded else [reduce]
     return [source.insert_line(line, each, indent) for each in code]
 
 
@@ -105,7 +105,7 @@ def _of_while(source: ScriptSource, loop: ast.While, flag: Flag) -> list[Edit] |
         source.replace(loop.test, "True"),
         *agreement(source, line, indent, as_number(source, loop.test), "MIN", flag),
         source.insert_line(line, f"if not {flag.name}.item():", indent),
-        source.insert_line(line, f"{_step(indent)}break", indent),
+        source.insert_line(line, f"{one_level(indent)}break", indent),
     ]
 
 
@@ -164,7 +164,7 @@ def _gives_length(script: Script, value: ast.expr) -> bool:
             return True
         case ast.Call(func=function):
             full = script.names.qualified(function)
-            if full in LOADER:
+            if full in LOADER_CLASSES:
                 return not LENGTHLESS.search(script.source.text)
             return isinstance(function, ast.Name) and not full and function.id in WITH_LENGTH
     return False
@@ -204,7 +204,3 @@ def _asks_for_file(test: ast.expr) -> bool:
         for node in ast.walk(each.operand)
     ]
     return any(node not in negated for node in asked)
-
-
-def _step(indent: str) -> str:
-    return "\t" if indent.startswith("\t") else UNIT

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ...training_script.edits import Edit
 from ...training_script.reaching_values import Absent, State, may_return_nothing, values_at
 from ...training_script.syntax import dotted_name, nodes_of_body
-from ..epoch_loops import COUNTS, LOADERS, EpochLoop, counts_steps, is_call_of, samplers_of_loader
+from ...training_script.torch_classes import LOADER_CLASSES
+from ..epoch_loops import COUNTS, EpochLoop, counts_steps, is_call_of, samplers_of_loader
 from ..rank_bindings import differs_by_rank
 from ..rule_context import Patch, Script, no_patch
 from .hoist_edits import NoPatch
@@ -135,7 +136,9 @@ class _SetEpoch:
                 yield node
 
     def _through_loader(self, name: str, held: State) -> Iterator[_Target]:
-        loaders = [value for value in held if isinstance(value, ast.Call) and is_call_of(self.script, value, LOADERS)]
+        loaders = [
+            value for value in held if isinstance(value, ast.Call) and is_call_of(self.script, value, LOADER_CLASSES)
+        ]
         if not loaders or held - {*loaders, Absent.NONE}:
             return
         made = [samplers_of_loader(self.script, loader) for loader in loaders]
@@ -156,7 +159,7 @@ class _SetEpoch:
         function = self.names.enclosing_function(self.sampler)
         inside = set(ast.walk(function)) if function else set[ast.AST]()
         made_here = self.loop in inside or any(
-            isinstance(node, ast.Call) and is_call_of(self.script, node, LOADERS) for node in inside
+            isinstance(node, ast.Call) and is_call_of(self.script, node, LOADER_CLASSES) for node in inside
         )
         return function is not None and not made_here and may_return_nothing(self.names, function)
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from ...training_script.model.comparison import Divergence
 from ...training_script.reaching_values import Absent, values_at
+from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, no_patch
 
 INNER = "use-inner-model"
-DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 FORWARD = "the forward pass of DDP"
 
 
@@ -63,7 +63,7 @@ def inner_model(script: Script, model: ast.Name | ast.Attribute) -> str:
 
 def _wrappers(script: Script, values: frozenset[ast.AST | Absent]) -> Iterator[ast.Call]:
     for value in values:
-        if isinstance(value, ast.Call) and script.names.qualified(value.func) in DDP:
+        if isinstance(value, ast.Call) and script.names.qualified(value.func) in DDP_CLASSES:
             yield value
 
 

@@ -10,6 +10,7 @@ from ...training_script.model.reach import Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
 from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import LOADER_CLASSES
 from ..patches.add_sampler import sampler_edits
 from ..patches.apply_edits import apply_edits, edits_between
 from ..patches.torch_names import distributed_module
@@ -17,7 +18,6 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import missing_set_epoch
 
-LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 BACKWARD = ("the backward pass", "the backward pass of DeepSpeed")
 SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
 SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
@@ -33,7 +33,7 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(each.fact, Event) and each.fact.kind in BACKWARD
         for loop in each.loops
     ]
-    for reach, fact in run.of(*LOADERS):
+    for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
         if not reach.several or _has_sampler(fact) or not shuffle or not data or not _is_true(shuffle):
             continue
@@ -53,7 +53,7 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_shuffle(script: Script, run: Run) -> Iterator[Violation]:
     """DW204: yield the loaders with a sampler and shuffle=True."""
-    for reach, fact in run.of(*LOADERS):
+    for reach, fact in run.of(*LOADER_CLASSES):
         sampler, shuffle = argument(fact, 3, "sampler"), argument(fact, 2, "shuffle")
         if not sampler or not shuffle or "sampler" not in sampler.facts or not _is_true(shuffle):
             continue

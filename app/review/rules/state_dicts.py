@@ -9,17 +9,17 @@ from ...training_script.model.items import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Value
+from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-WRAPS = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 FILE_NAME = re.compile(r"([A-Za-z][\w-]{3,})(?:\.\w+)?")
 FIX = "load-into-inner-model"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the loads of states whose names do not fit the model."""
-    wraps = {fact.result.key: model.key for _, fact in run.of(*WRAPS) if (model := argument(fact, 0, "module"))}
+    wraps = {fact.result.key: model.key for _, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))}
     if not wraps:
         return
     saves = list(run.of("torch.save"))
@@ -63,7 +63,7 @@ def _is_wrapped(fact: Noted, reach: Reach, wraps: dict[Key, Key]) -> bool | None
 
 def _where_wrapped(load: Reach, run: Run) -> Reach:
     """Return a load as the call that leads to it in the function that wraps the model."""
-    ways = (reach.calls for reach, _ in run.of(*WRAPS))
+    ways = (reach.calls for reach, _ in run.of(*DDP_CLASSES))
     depth = max(sum(a == b for a, b in zip(load.calls, way, strict=False)) for way in ways)
     if depth == len(load.calls):
         return load

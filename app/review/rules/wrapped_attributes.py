@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from ...training_script.model.items import Read
 from ...training_script.model.keys import RANKS
 from ...training_script.model.reach import Run
-from ..patches.use_inner_model import DDP, inner_model
+from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.use_inner_model import inner_model
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -16,7 +17,7 @@ ASKS = {"hasattr", "getattr", "isinstance", "is_parallel", "type"}
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reads of attributes that only the model inside DDP has."""
-    wraps = {fact.result.key: fact for _, fact in run.of(*DDP)}
+    wraps = {fact.result.key: fact for _, fact in run.of(*DDP_CLASSES)}
     for reach in run.reached:
         read = reach.fact
         if not isinstance(read, Read) or not reach.several or reach.attempted or not script.is_here(reach):

@@ -1,5 +1,6 @@
 """The calls that rules of the review ask for, by qualified name, or by the name of the method."""
 
+from ..torch_classes import DDP_CLASSES, LOADER_CLASSES
 from .keys import Key
 from .values import Bound, Library, Method, Value
 
@@ -11,11 +12,11 @@ NOTED_FUNCTIONS = {
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
-    *("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"),
+    *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
     *("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
-    *("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"),
+    *LOADER_CLASSES,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
     *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler"),
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..torch_classes import DDP_CLASSES
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .items import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
@@ -41,7 +42,7 @@ WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkp
 SET_UP = {
     *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
     *("accelerate.Accelerator", "horovod.torch.init"),
-    *("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"),
+    *DDP_CLASSES,
     *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
 }
 
