@@ -94,7 +94,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         except UserError as error:
             self.wizard.show_error(error)
             return
-        self.show_status(f"Importing {source.imports}; 20 s for 7 B parameters. esc cancels it.")
+        self.show_status(f"esc cancels it; 20 s for 7 B parameters. Importing {source.imports}")
         self.begin(f"tracking {summary.strategy_label(row)}", exact_memory.LIMIT_S, self._track(self._at, row, source))
 
     async def _track(self, at: int, row: PlanRow, source: exact_memory.ModuleSource) -> None:

@@ -54,10 +54,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with code of the user's, run by the interpreter of the tests."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(variable, raising=False)
-    (tmp_path / "own.py").write_text(OWN)
-    (tmp_path / "llama.py").write_text(LLAMA)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    here = tmp_path / f"a directory whose path {'fills more than the line it is shown in ' * 2}"
+    here.mkdir()
+    (here / "own.py").write_text(OWN)
+    (here / "llama.py").write_text(LLAMA)
+    monkeypatch.chdir(here)
+    return here
 
 
 def children(directory: Path) -> list[int]:
