@@ -214,6 +214,37 @@ FOUND: dict[str, tuple[str, str, str]] = {
         train(torch.nn.Linear(2, 2), "out")
         """,
     ),
+    "a training step with the model inside of DDP": (
+        "DW207",
+        START + WRAP,
+        """
+        def step(net, x):
+            return net(x).sum()
+        net = model.module
+        for x in data:
+            loss = step(net, x)
+            loss.backward()
+        """,
+    ),
+    "a loss of a Trainer from a part of the unwrapped model": (
+        "DW207",
+        "from transformers import Trainer\n",
+        """
+        class Tuner(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False):
+                if self.lean:
+                    loss = self.lean_loss(model, inputs)
+                    return (loss, None) if return_outputs else loss
+                return model(**inputs).loss
+            def lean_loss(self, model, inputs):
+                inner = self.accelerator.unwrap_model(model)
+                if hasattr(inner, "get_decoder"):
+                    part = inner.get_decoder()
+                else:
+                    part = getattr(inner, inner.base_model_prefix, inner)
+                return self.head_loss(part(input_ids=inputs["input_ids"]).last_hidden_state)
+        """,
+    ),
     "texts of this rank's own length gathered": (
         "DW407",
         "from accelerate import Accelerator\naccelerator = Accelerator()\n",
@@ -667,6 +698,43 @@ SILENT: dict[str, tuple[str, str, str]] = {
         net = DistributedDataParallel(net)
         if rank == 0:
             torch.save(net.state_dict(), "newest.pt")
+        """,
+    ),
+    "the model inside of DDP for a teacher, an evaluation and a penalty": (
+        "DW207",
+        START + WRAP,
+        """
+        @torch.no_grad()
+        def teach(x):
+            return model.module(x)
+        def evaluate(x):
+            with torch.no_grad():
+                return model.module(x).sum()
+        for x in data:
+            (model(x) - teach(x) + model.module(x).mean()).sum().backward()
+            print(evaluate(x))
+        """,
+    ),
+    "gradients that the script reduces itself": (
+        "DW207",
+        START + WRAP,
+        """
+        for x in data:
+            model.module(x).sum().backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+        """,
+    ),
+    "a Trainer that unwraps the model to generate": (
+        "DW207",
+        "from transformers import Trainer\n",
+        """
+        class Tuner(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False):
+                inner = self.accelerator.unwrap_model(model)
+                with torch.no_grad():
+                    first = inner(**inputs).logits
+                return (model(**inputs).logits - first - inner.generate(**inputs)).sum()
         """,
     ),
     "texts gathered behind padding, and numbers made of them": (
