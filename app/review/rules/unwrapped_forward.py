@@ -14,9 +14,13 @@ from ..violations import violation_at
 
 REDUCED = {"graph", "reduced"}
 # Gradients that the script reduces itself.
-BY_HAND = re.compile(r"(?:reduce|average|sync)\w*[(_.]?\w*grad|grad\w*[._](?:all_?reduce|sync)|reduce\w*\([^)\n]*\.grad", re.I)
+BY_HAND = re.compile(
+    r"(?:reduce|average|sync)\w*[(_.]?\w*grad|grad\w*[._](?:all_?reduce|sync)|reduce\w*\([^)\n]*\.grad", re.I
+)
 FIX = "call-wrapper"
-MESSAGE = "the loss comes from a forward pass past the wrapper: the gradients of this step are not reduced over the ranks"
+MESSAGE = (
+    "the loss comes from a forward pass past the wrapper: the gradients of this step are not reduced over the ranks"
+)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:

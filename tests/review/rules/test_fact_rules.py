@@ -253,6 +253,22 @@ FOUND: dict[str, tuple[str, str, str]] = {
             tokens = accelerator.gather(batch["input_ids"]).numel()
         """,
     ),
+    "logits for each token gathered, from one of two results of a function": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        def run(model, batch):
+            out = model(**pad_to_length(batch))
+            all_logits = out.logits
+            first, second = all_logits[:4, :-1, :], all_logits[4:, :-1, :]
+            if model.sparse:
+                return first, second, out.loss, out.penalty
+            return first, second, out.loss
+        for batch in accelerator.prepare(loader):
+            first, second, loss = run(model, batch)[:3]
+            mean = accelerator.gather(first).mean()
+        """,
+    ),
     "activation checkpointing after the wrap by an option": (
         "DW304",
         START + FSDP,
@@ -747,6 +763,25 @@ SILENT: dict[str, tuple[str, str, str]] = {
             classes = accelerator.gather_for_metrics(batch["labels"])
         """,
     ),
+    "one row of logits for each sample gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            logits = model(**batch).logits
+            classes = accelerator.gather(logits[:, :5].argmax(-1))
+            rows = accelerator.gather(logits)
+        """,
+    ),
+    "numbers made of the logits for each token gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            logits = model(**batch).logits[:, :-1, :]
+            mean = accelerator.gather(logits.mean())
+        """,
+    ),
     "texts of one length gathered": (
         "DW407",
         "from accelerate import Accelerator\naccelerator = Accelerator()\n",
@@ -820,6 +855,9 @@ REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
     "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
+    "logits for each token gathered, from one of two results of a function": (
+        "accelerator.gather(accelerator.pad_across_processes(first, dim=1)).mean()"
+    ),
     "texts of this rank's own length gathered": 'gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))',
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',
