@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.functions import gives_loss_to_trainer
+from ...training_script.model.items import Noted
 from ...training_script.model.noted_calls import PAST_WRAPPER
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value
@@ -25,24 +26,27 @@ MESSAGE = (
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the forward passes of inner models whose loss is all that the gradients are computed from."""
-    forwards = [reach for reach, _ in run.of(PAST_WRAPPER)]
+    forwards = list(run.of(PAST_WRAPPER))
     if not forwards or BY_HAND.search(script.source.text):
         return
-    found: list[Reach] = []
-    for reach, fact in run.of(".backward"):
+    found: dict[int, tuple[Reach, Noted]] = {}
+    last: list[tuple[Reach, Noted]] = []
+    for reach, fact in run.of(PAST_WRAPPER, ".backward"):
+        if fact.name == PAST_WRAPPER:
+            last.append((reach, fact))
+            continue
         losses = [fact.owner, argument(fact, 0, "loss")]
         if any(loss and _is_unreduced(loss) for loss in losses):
-            before = run.reached[: run.reached.index(reach)]
-            found += [each for each in before if each in forwards and together(each, reach)][-1:]
+            found |= {id(each[0]): each for each in [each for each in last if together(each[0], reach)][-1:]}
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
-        found += [each for each in forwards if "unreduced" in each.fact.result.facts]
-    for reach in {id(each): each for each in found}.values():
-        patch = (lambda call=reach.fact.node: _through_wrapper(script, call)) if script.is_here(reach) else None
+        found |= {id(each[0]): each for each in forwards if "unreduced" in each[1].result.facts}
+    for reach, fact in found.values():
+        patch = (lambda call=fact.node: _through_wrapper(script, call)) if script.is_here(reach) else None
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
 
 
-def _through_wrapper(script: Script, node: ast.expr) -> Patch:
-    func = node.func if isinstance(node, ast.Call) else node
+def _through_wrapper(script: Script, call: ast.Call) -> Patch:
+    func = call.func
     if not isinstance(func, ast.Attribute) or func.attr != "module":
         return no_patch(FIX, "call the wrapped model here, and take from it what is needed of the inner one")
     source = script.source

@@ -89,7 +89,7 @@ class Run(NamedTuple):
     reached: list[Reach]
     evidence: list[Reach]
     keys: Keys
-    returned: list[Value] = []
+    returned: list[Value]
 
     @property
     def distributed(self) -> bool:
