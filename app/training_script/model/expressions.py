@@ -6,9 +6,9 @@ from typing import Any
 
 from ..syntax import last_name
 from .items import Branch, Called, Item, Noted, Read, Rounds
-from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
-from .library_effects import LibraryEvaluator, is_of_batches
+from .library_effects import LibraryEvaluator, is_of_batches, is_received
 from .module_api import DDP_API
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_device, noted_name, owner_of
@@ -224,6 +224,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         """Return the value behind a branch."""
         if then is other:
             return then
+        if test.spread & BY_RANK and is_received(then.key) != is_received(other.key):
+            return then if is_received(then.key) else other  # one rank keeps what it sends, the others receive it
         if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
             key = self.keys.make("sequence", *(part.key for part in parts))
