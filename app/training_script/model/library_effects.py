@@ -22,6 +22,7 @@ from .library_calls import (
     SELECTIONS,
     TRANSPARENT,
     TRANSPARENT_METHODS,
+    UNIQUE,
     Effect,
 )
 from .names import CARRIED, Named, Values
@@ -92,6 +93,8 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
+        if last in UNIQUE:
+            return Value(self.keys.local(last, *self.site(node)[:3]))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
             return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:

@@ -792,6 +792,14 @@ SILENT: dict[str, tuple[str, str, str]] = {
         write(read_options())
         """,
     ),
+    "a file with a name that no other process makes": (
+        "DW501",
+        START,
+        """
+        from toolbox.names import uuid4
+        torch.save(model.state_dict(), f"out/batch-{uuid4()}.pt")
+        """,
+    ),
     "a save by an object that may be of another class": (
         "DW501",
         START + WRAP,
