@@ -152,7 +152,7 @@ def is_torn(dump: StackDump, pid: int) -> bool:
     last functions without one too.
     """
     main, _ = split_threads(dump.threads, pid)
-    return bool(main and main.frames) and main.frames[-1].name not in OUTERMOST
+    return main is not None and main.frames != [] and main.frames[-1].name not in OUTERMOST
 
 
 def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:
