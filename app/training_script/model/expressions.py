@@ -315,6 +315,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             self.exit_program(node)
             return self.unknown(node)
         outcome = self.called(callee, node, values, named)
+        if self.no_grad and "unreduced" in outcome.facts:
+            outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
         if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome

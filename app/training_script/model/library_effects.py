@@ -203,7 +203,7 @@ class LibraryEvaluator(RankEvaluator):
             if isinstance(target, ast.Name) and target.id in self.env:
                 self.env[target.id] = Value(self.env[target.id].key, frozenset({"fsdp"}))
         if effect.drops and values:
-            return Value(values[0].key)
+            return Value(values[0].key, effect.result if values[0].facts & {"ddp", "prepared"} else NO_FACTS)
         if "prepared" in effect.result:
             prepared = [
                 Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | {"prepared"})
