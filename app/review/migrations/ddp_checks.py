@@ -61,7 +61,7 @@ def report_changes(made: Rewriting) -> None:
             made.report(call, "random_split: seed it, or each rank splits the data differently")
         elif option(call, "download") is True:
             made.report(call, "every rank downloads this: do it once before the job starts")
-        elif name in ("SummaryWriter", "wandb") or facts.named(call) == "wandb.init":
+        elif name in ("SummaryWriter", "FileHandler") or (name == "basicConfig" and option(call, "filename")):
             made.report(call, "every rank writes this log: create it on rank 0 only")
         elif name == "deepcopy" and call.args and facts.is_model(call.args[0]):
             made.report(call, "a copy of the model: take it from the model before it is wrapped")

@@ -4,6 +4,7 @@ import ast
 
 from ...training_script.syntax import FUNCTIONS, Function, call_argument, dotted_name, last_name
 from .facts import TrainingFacts
+from .one_rank import log_once
 from .rewriting import Rewriting
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.ClassDef, *FUNCTIONS)
@@ -42,11 +43,14 @@ def set_up_and_finish(made: Rewriting) -> None:
     first = stmts[0] if stmts else None
     if first is not None and len(stmts) == 1 and _runs_first(made, first):
         _replace_choice(made, first, "set_up")
+        log_once(made, lambda line: made.insert_after(first, line))
     else:
         for stmt in stmts:
             if not on_cpu(made.facts):
                 _replace_choice(made, stmt, "device_of_rank")
-        made.insert_before(_start(made), f"{made.helpers.name('set_up')}()")
+        start = _start(made)
+        made.insert_before(start, f"{made.helpers.name('set_up')}()")
+        log_once(made, lambda line: made.insert_before(start, line))
     _finish(made)
 
 
