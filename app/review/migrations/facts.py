@@ -153,9 +153,13 @@ class TrainingFacts:
     @cached_property
     def model_roots(self) -> set[ast.AST]:
         """The calls and parameters that the model comes from."""
-        if dotted_name(self.model) != "self":
-            return roots(self.names, self.model)
-        owner = self.names.enclosing_class(self.names.scope_of[self.model])
+        return self.roots_of(self.model)
+
+    def roots_of(self, model: ast.expr) -> set[ast.AST]:
+        """Return the calls and parameters that a model comes from; ``self`` is every object of its class."""
+        if dotted_name(model) != "self":
+            return roots(self.names, model)
+        owner = self.names.enclosing_class(self.names.scope_of[model])
         return {call for call in self.calls if owner is not None and self.names.class_of(call) is owner}
 
     def is_model(self, expr: ast.expr) -> bool:

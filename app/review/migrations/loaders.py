@@ -22,6 +22,22 @@ def share_batches(made: Rewriting) -> None:
             _share_loader(made, loader)
     if not loaders:
         _share_drawn_batches(made)
+    for node in made.facts.nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            _keep_length(made, node)
+
+
+def _keep_length(made: Rewriting, node: ast.Attribute) -> None:
+    """Let ``loader.batch_size`` and ``len(loader.sampler)`` be those of all ranks."""
+    if node.attr not in ("batch_size", "sampler") or not dotted_name(node.value):
+        return
+    if not any(loader in made.facts.training_loaders for loader in made.facts.loaders_of(node.value)):
+        return
+    above = made.source.parents[node]
+    if node.attr == "batch_size":
+        made.surround(node, "(", f" * {made.helpers.name('dist')}.get_world_size())")
+    elif isinstance(above, ast.Call) and dotted_name(above.func) == "len":
+        made.replace(node, f"{made.source.code(node.value)}.dataset")
 
 
 def _share_loader(made: Rewriting, loader: ast.Call) -> None:

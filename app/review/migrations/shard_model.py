@@ -68,7 +68,12 @@ def _comes_before_optimizer(made: Rewriting, wrap: ast.Call) -> bool:
     """Return whether the optimizer gets the parameters of what DDP wraps, or is made in the same function."""
     names = made.facts.names
     same = {names.enclosing_function(call) for call in made.facts.optimizers} == {names.enclosing_function(wrap)}
-    return same or wrap in names.origins(made.facts.model)
+    if same or wrap in names.origins(made.facts.model):
+        return True
+    if dotted_name(made.facts.model) != "self":
+        return False
+    place, stmt = place_before_optimizer(made)[1], made.source.statement_of(wrap)
+    return names.enclosing_function(place) is names.enclosing_function(stmt) and stmt.lineno < place.lineno
 
 
 def _shard_before_optimizer(made: Rewriting, wrap: ast.Call, blocks: str) -> ast.stmt:

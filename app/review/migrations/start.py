@@ -3,6 +3,7 @@
 import ast
 
 from ...training_script.syntax import FUNCTIONS, Function, call_argument, dotted_name, last_name
+from ..patches.torch_names import free_name
 from .facts import TrainingFacts
 from .one_rank import log_once
 from .rewriting import Rewriting
@@ -56,7 +57,17 @@ def set_up_and_finish(made: Rewriting) -> None:
 
 def _finish(made: Rewriting) -> None:
     last = made.facts.start_body[-1]
-    if made.facts.main_block and "exit" in ast.unparse(last):
+    exits = last.value if isinstance(last, ast.Expr) else last.exc if isinstance(last, ast.Raise) else None
+    if made.facts.main_block and isinstance(exits, ast.Call) and last_name(exits.func) in ("exit", "SystemExit"):
+        if len(exits.args) == 1 and isinstance(exits.args[0], ast.Call):
+            name = free_name(made.facts.script, ("code", "exit_code"))
+            made.insert_before(
+                last, f"{name} = {made.source.one_line(exits.args[0])}", f"{made.helpers.name('finish')}()"
+            )
+            made.replace(exits.args[0], name)
+        else:
+            made.insert_before(last, f"{made.helpers.name('finish')}()")
+    elif made.facts.main_block and "exit" in ast.unparse(last):
         made.report(last, f"call {made.helpers.name('finish')}() before the script exits")
     elif made.facts.main_block:
         made.insert_after(last, f"{made.helpers.name('finish')}()")
