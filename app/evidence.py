@@ -113,6 +113,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
+NOT_HUNG = (STARTING, "job.progressing", "job.straggler", "job.all-ranks-moved")  # of a job that may be healthy
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 
 

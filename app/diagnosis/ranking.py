@@ -3,18 +3,20 @@
 Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
 "none of these" starts at 0. Observations from one text are not independent: each further one counts less, the
 strongest first. Once a job or its log shows what is wrong, the state of the machine and the symptom count for a cause
-at most as much as what is shown of it: they support it, they do not replace it. A softmax over both, at a temperature
-fitted on real cases, turns the sums into probabilities.
+at most as much as what is shown of it: they support it, they do not replace it; the symptom also if a hung job was
+inspected and shows no cause. How a running job runs (on one node, without a GPU) excludes the causes that need more. A
+softmax over both, at a temperature fitted on real cases, turns the sums into probabilities.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from ...knowledge.schema import NATS, Knowledge
 from ..evidence import (
+    NOT_HUNG,
     ONE_PROCESS,
     SCRIPT_ERROR,
     STARTING,
@@ -37,7 +39,8 @@ VERDICT_NATS = NATS["decisive"]  # the verdict of a triage names this cause
 WORDS_NATS = NATS["decisive"]  # a text far more similar to one cause than to any other
 SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
-UNMENTIONED_NATS = -1.0  # an answer that a cause known by this question does not name
+UNMENTIONED_NATS = -1.0  # an answer, or a hung job, that does not name a cause known by this question or by its jobs
+EXCLUDED_NATS = -NATS["decisive"]  # for a cause that cannot be, as the running job runs (one node, no GPU)
 NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
 STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
@@ -104,11 +107,19 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     items = _once(evidence)
     unrelated = _unrelated_nats(knowledge, items)
     is_shown = any(_shows_fault(item, knowledge) for item in items)
+    inspected = [item for item in items if _is_of_hung_job(item)]
     for item in items:
-        kept = around if is_shown and (item.source == "probe" or item.id.startswith(SYMPTOM_ANSWER)) else lines
+        is_around = (is_shown and item.source == "probe") or (
+            (is_shown or inspected) and item.id.startswith(SYMPTOM_ANSWER)
+        )
+        kept = around if is_around else lines
         for cause, nats in weights.get(item.id, {}).items():
-            if nats <= 0 or not _is_circumstance(item):
+            if _is_circumstance(item):
+                nats = EXCLUDED_NATS if nats <= NATS["against"] else min(0.0, nats)
+            if nats:
                 kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+    for id_ in _without_their_signs(knowledge, inspected):
+        lines[id_].append(ReasonLine("job", "the running job shows none of its signs", "", UNMENTIONED_NATS))
     reasons = {id_: _with_surroundings(_discounted(lines[id_]), around[id_]) for id_ in knowledge.causes}
     _step_back(knowledge, reasons)
     scores = {
@@ -143,6 +154,25 @@ def _is_circumstance(item: Evidence) -> bool:
     It excludes causes and supports none: a job shows it whether it is healthy or not.
     """
     return item.source == "job" and item.id.startswith("answer:")
+
+
+def _is_of_hung_job(item: Evidence) -> bool:
+    """Return whether an observation is that of a running job that makes no progress."""
+    return item.source == "job" and item.id.startswith("job.") and item.id not in NOT_HUNG
+
+
+def _without_their_signs(knowledge: Knowledge, inspected: Collection[Evidence]) -> list[str]:
+    """Return the causes that a hung job would show, of which an inspected one shows nothing."""
+    seen = {item.id for item in inspected}
+    signs = {
+        id_: {finding for finding, weight in cause.findings.items() if finding.startswith("job.") and NATS[weight] > 0}
+        for id_, cause in knowledge.causes.items()
+    }
+    return [
+        id_
+        for id_, own in signs.items()
+        if seen and own.isdisjoint(seen) and any(NATS[knowledge.causes[id_].findings[x]] >= NATS["strong"] for x in own)
+    ]
 
 
 def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, list[ReasonLine]]) -> list[str]:

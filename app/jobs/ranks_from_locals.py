@@ -21,6 +21,7 @@ CACHE_ENTRIES = 4096
 FRESH_S = 1.0
 TORCH_SPAWN = "/torch/multiprocessing/spawn.py"
 RUN = "/multiprocessing/process.py"
+FORK = "/multiprocessing/popen_fork.py"
 LOADER = "/torch/utils/data/_utils/worker.py"
 DISTRIBUTED = re.compile(r"/torch/distributed/|/torch/nn/parallel/distributed\.py$")
 INSTALLED = re.compile(r"/torch/|/(site|dist)-packages/|/lib(64)?/python3(\.\d+)?/|^<(?!string>|stdin>)")
@@ -89,8 +90,9 @@ def _sample(program: str, pid: int) -> RankHints | None:
 def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
     """Return the hints in py-spy's frames of a main thread, innermost first and with locals."""
     stack = frames[::-1]
-    # A forked child has the frames of its parent too: everything outside of Process.run is the parent's.
-    inside = stack[max((at for at, frame in enumerate(stack) if _runs(frame)), default=0) :]
+    # A forked child has the frames of its parent too: all outside of Process.run are the parent's. During the fork
+    # parent and child have the same frames.
+    inside = stack[max((at for at, frame in enumerate(stack) if _runs(frame) or _forks(frame)), default=0) :]
     own = [frame for frame in inside if not INSTALLED.search(frame.filename)]
     meeting = [frame for frame in inside if frame.name == "init_process_group" and DISTRIBUTED.search(frame.filename)]
     # Arguments before other variables, the outermost frame first: a worker's `def work(rank, world_size)`.
@@ -102,7 +104,8 @@ def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
         world_size=_first(places, WORLD_NAMES),
         index=_value(wrap, "i") if wrap else None,
         entry=_entry(inside),
-        distributed=any(DISTRIBUTED.search(frame.filename) for frame in inside),
+        distributed=any(DISTRIBUTED.search(frame.filename) for frame in inside)
+        and not any(map(_imports_torch, inside)),
         loader=any(frame.filename.endswith(LOADER) for frame in stack),
         spawns=_value(spawning, "nprocs") if spawning else None,
     )
@@ -128,6 +131,14 @@ def _entry(inside: Sequence[SpyFrame]) -> str:
 
 def _runs(frame: SpyFrame) -> bool:
     return frame.name.rpartition(".")[2] == "run" and frame.filename.endswith(RUN)
+
+
+def _forks(frame: SpyFrame) -> bool:
+    return frame.name.rpartition(".")[2] == "_launch" and frame.filename.endswith(FORK)
+
+
+def _imports_torch(frame: SpyFrame) -> bool:
+    return frame.name == "<module>" and "/torch/" in frame.filename
 
 
 def _wraps(frame: SpyFrame) -> bool:

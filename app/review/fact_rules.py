@@ -15,6 +15,7 @@ from .rules import (
     loaders,
     process_group,
     state_dicts,
+    unwrapped_forward,
     wrapped_attributes,
 )
 
@@ -25,6 +26,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW105": process_group.check_rank,
     "DW202": loaders.check_sampler,
     "DW204": loaders.check_shuffle,
+    "DW207": unwrapped_forward.check,
     "DW212": accumulation.check_missing,
     "DW213": accumulation.check_predicate,
     "DW218": wrapped_attributes.check,

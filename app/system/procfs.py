@@ -157,12 +157,12 @@ def main_thread_name(pid: int) -> str:
 
 
 def has_gpu_open(pid: int) -> bool:
-    """Return whether the process has an NVIDIA compute device open."""
+    """Return whether the process has a compute device of NVIDIA or AMD open."""
     try:
         targets = [fd.readlink().name for fd in (proc_files.PROC / str(pid) / "fd").iterdir()]
     except OSError:
         return False
-    return any((name.startswith("nvidia") and name[6:].isdigit()) or name == "nvidia-uvm" for name in targets)
+    return any((name.startswith("nvidia") and name[6:].isdigit()) or name in ("nvidia-uvm", "kfd") for name in targets)
 
 
 def has_torch(pid: int) -> bool:

@@ -133,8 +133,18 @@ def evidence_of_report(report: JobReport, findings: Mapping[str, str]) -> list[E
 
 def _answers_of_job(report: JobReport) -> list[Evidence]:
     """Return the answers that the job itself gives to questions of the knowledge base."""
+    found: list[Evidence] = []
     one = runs_on_one_node(report)
-    if one is None:
-        return []
-    what = f"{count_text(report.world_size, 'rank')} on {'one node' if one else 'several nodes'}"
-    return [Evidence(answer_id("how-many-nodes", "one" if one else "several"), "job", what)]
+    if one is not None:
+        what = f"{count_text(report.world_size, 'rank')} on {'one node' if one else 'several nodes'}"
+        found.append(Evidence(answer_id("how-many-nodes", "one" if one else "several"), "job", what))
+    if uses_no_gpu(report):
+        found.append(Evidence(answer_id("gpu-use", "no-gpu"), "job", "no rank uses a GPU"))
+    return found
+
+
+def uses_no_gpu(report: JobReport) -> bool:
+    """Return whether every rank of a job that is past its start was sampled, and none has a GPU open."""
+    sampled = [seen.samples[-1] for seen in report.observed.seen if seen.samples and not seen.samples[-1].problem]
+    is_past_start = report.verdict.state in ("hung", "progressing")
+    return is_past_start and len(sampled) >= report.world_size and not any(sample.gpu for sample in sampled)

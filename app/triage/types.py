@@ -79,7 +79,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     owns_gil: bool = False  # the main thread holds Python's global interpreter lock
     problem: str = ""  # why the stack could not be read
-    gpu: bool = False  # has an NVIDIA device open: CPU time is then no sign of progress
+    gpu: bool = False  # has a GPU open: CPU time is then no sign of progress
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,11 @@
 """Record when and how each rank ended, at once: the launcher ends the other ranks a moment later, and the first one
 matters. Ranks are not children of this process; a process descriptor reports their end (pidfd_open(2))."""
 
+import fcntl
 import os
 import select
 import signal
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -12,6 +14,11 @@ import msgspec
 
 from ..system import proc_files
 
+# From linux/pidfd.h: the request _IOWR(0xFF, 11, struct pidfd_info), a struct that starts with a mask of 64 bits and
+# ends with the exit status; since Linux 6.15 of a process that its parent has reaped.
+GET_INFO = 0xC040FF0B
+INFO_BYTES = 64
+INFO_EXIT = 1 << 3
 EXIT_CODE = 49  # of the fields of /proc/PID/stat after the name; 0 where it may not be read (proc(5))
 
 
@@ -66,6 +73,20 @@ class ExitWatcher:
                 return
             for descriptor in ended:
                 pid = self._pids[descriptor]
-                fields = proc_files.stat_fields(pid)
-                self.seen[pid] = ProcessExit(time.time(), int(fields[EXIT_CODE]) if len(fields) > EXIT_CODE else None)
+                self.seen[pid] = ProcessExit(time.time(), exit_status(pid, descriptor))
                 self._poll.unregister(descriptor)
+
+
+def exit_status(pid: int, descriptor: int) -> int | None:
+    """Return the wait status of a process that has ended; None if its parent has reaped it and the kernel is old."""
+    fields = proc_files.stat_fields(pid)
+    if len(fields) > EXIT_CODE:
+        return int(fields[EXIT_CODE])
+    info = bytearray(INFO_BYTES)
+    struct.pack_into("<Q", info, 0, INFO_EXIT)
+    with suppress(OSError):
+        fcntl.ioctl(descriptor, GET_INFO, info)
+        (known,) = struct.unpack_from("<Q", info)
+        if known & INFO_EXIT:
+            return struct.unpack_from("<i", info, INFO_BYTES - 4)[0]
+    return None

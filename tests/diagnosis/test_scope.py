@@ -112,6 +112,24 @@ def test_the_number_of_nodes_that_a_job_shows_excludes_causes_and_supports_none(
     assert shown["wrong-nic"] < before["wrong-nic"] / 2
 
 
+def test_a_hung_job_whose_ranks_agree_names_no_cause():
+    agree = Evidence("job.same-collective", "job", "every rank waits in the same collective")
+    here = [Evidence(answer_id(*pair), "job", "") for pair in (("how-many-nodes", "one"), ("gpu-use", "no-gpu"))]
+    case = Case(KNOWLEDGE)
+    case.answer("symptom", "hangs")
+    case.add([agree, *here])
+    shares = {cause.id: cause.confidence for cause in case.diagnosis().causes}
+    assert max(shares.values()) < 0.2
+    assert case.diagnosis().other > 0.5
+    assert all(shares.get(cause, 0.0) < 0.005 for cause in ("barrier-wrong-device", "p2p-broken", "wrong-nic"))
+
+
+def test_a_log_that_names_a_cause_is_not_outweighed_by_a_job_that_shows_none():
+    case = Case(KNOWLEDGE)
+    case.add([Evidence("job.same-collective", "job", ""), Evidence("log.ranks-disagree-on-collective", "log", "")])
+    assert case.diagnosis().causes[0].id == "collective-desync"
+
+
 def test_a_job_that_does_not_start_is_not_asked_when_it_stops():
     case = Case(KNOWLEDGE)
     case.answer("symptom", "does-not-start")

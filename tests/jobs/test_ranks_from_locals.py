@@ -56,6 +56,19 @@ class TestWords:
             "/home/ana/train.py:compress",
         )
 
+    def test_child_that_a_rank_forks_is_no_rank_before_it_runs(self) -> None:
+        rank = [frame("work", rank="1", world_size="2"), wrap(1), RUN]
+        fork = [frame("Popen._launch", f"{STDLIB}/popen_fork.py"), frame("BaseProcess.start", RUN.filename)]
+        starts = frame("BaseProcess._bootstrap", RUN.filename)
+        for child in ([*fork, *rank], [starts, *fork, *rank]):
+            assert rank_hints(child) == ranks_from_locals.RankHints()
+        assert rank_hints([fork[1], *rank]).rank == 1
+
+    def test_process_that_imports_torch_is_no_rank_yet(self) -> None:
+        imported = [SpyFrame("<module>", f"{TORCH}/{name}") for name in ("distributed/__init__.py", "__init__.py")]
+        decorator = frame("_exception_logger", f"{TORCH}/distributed/c10d_logger.py")
+        assert not rank_hints([decorator, *imported, frame("_main", f"{STDLIB}/spawn.py")]).distributed
+
     def test_data_loader_worker_is_no_rank(self) -> None:
         loop = frame("_worker_loop", f"{TORCH}/utils/data/_utils/worker.py", worker_id="0")
         assert rank_hints([loop, RUN, barrier()]).loader

@@ -311,3 +311,19 @@ def test_each_finding_has_its_own_text() -> None:
     assert found["job.ranks-in-different-collectives"].what != found["job.collectives-in-another-order"].what
     oom = {item.id: item.what for item in evidence_of_report(killed_for_memory(), built_in_knowledge().findings())}
     assert "memory" in oom["job.killed-for-memory"]
+
+
+def test_a_job_that_has_no_gpu_open_is_not_one_of_a_gpu() -> None:
+    agree = report_of(script("dist.barrier()"), barrier(2), barrier(2))
+    answer = "answer:gpu-use=no-gpu"
+    assert answer in {item.id for item in evidence_of_report(agree, built_in_knowledge().findings())}
+    assert "GPU" not in agree.verdict.why
+    seen = [
+        msgspec.structs.replace(
+            one, samples=[msgspec.structs.replace(sample, gpu=one.process.rank == 0) for sample in one.samples]
+        )
+        for one in agree.observed.seen
+    ]
+    on_gpu = judge_job(msgspec.structs.replace(agree.observed, seen=seen))
+    assert answer not in {item.id for item in evidence_of_report(on_gpu, built_in_knowledge().findings())}
+    assert "GPU" in on_gpu.verdict.why

@@ -1,12 +1,13 @@
 """Times and causes of the end of processes that are not our children."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
-from ddpwizard.app.watchdog.exit_events import ExitWatcher, ProcessExit
+from ddpwizard.app.watchdog.exit_events import ExitWatcher, ProcessExit, exit_status
 from helpers.jobs import wait_for
 
 
@@ -44,3 +45,17 @@ def test_exit_events_have_order_and_cause() -> None:
         for rank in ranks:
             rank.wait()
         exits.close()
+
+
+@pytest.mark.parametrize(("end", "status"), [("os.kill(os.getpid(), 9)", 9), ("sys.exit(3)", 3 << 8)])
+def test_exit_status_before_and_after_the_parent_reaps(end: str, status: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", f"import os, sys; {end}"])
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
+        assert exit_status(process.pid, descriptor) == status
+        process.wait()
+        known = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 15)
+        assert exit_status(process.pid, descriptor) == (status if known else None)
+    finally:
+        os.close(descriptor)

@@ -7,23 +7,31 @@ from collections.abc import Iterator
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
 from ...training_script.model.keys import Key
-from ...training_script.model.reach import Run, argument
+from ...training_script.model.reach import Run, alternatives, argument
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 # What a tokenizer returns: as long as the longest text of a batch.
 AS_LONG_AS_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids"}
-PADDED = re.compile(r"""padding\s*=\s*["']max_length["']|pad_to_max_length|pad_to_length""")
+PADDED = re.compile(r"""padding\s*=\s*["']max_length["']|pad_to_max_length""")
+FILLED_UP = re.compile(r"pad_to_length")  # to a length that may be the same on all ranks
+PER_TOKEN = re.compile(r"logits\w*\[[^\]\n]*, ?:-1\b")  # logits for each token: the last one predicts nothing
+MOST_INNER = 3  # sequences in each other
 FIX = "pad-before-gather"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the gathering of parts of a batch that is padded to its own longest text."""
-    if PADDED.search(script.source.text):
+    text = script.source.text
+    if PADDED.search(text):
         return
+    filled_up, per_token = FILLED_UP.search(text), PER_TOKEN.search(text)
     for reach, fact in run.of(".gather", ".gather_for_metrics"):
         given = argument(fact, 0, "tensor", "input_data")
-        if given and fact.owner and "accelerator" in fact.owner.facts and _is_as_long_as_text(given.key):
+        if not given or not fact.owner or "accelerator" not in fact.owner.facts:
+            continue
+        held = list(_elements(given.key, MOST_INNER))
+        if (not filled_up and any(map(_is_of_tokens, held))) or (per_token and any(map(_is_logits, held))):
             yield from violation_at(
                 script,
                 reach,
@@ -33,7 +41,27 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _is_as_long_as_text(key: Key) -> bool:
+def _elements(key: Key, inner: int) -> Iterator[Key]:
+    """Yield what a value may be, elements of sequences that functions return and parts of batches looked up."""
+    for each in alternatives(key):
+        yield each
+        if each.op == "item" and inner:
+            of, place = each.args
+            for owner in _elements(of, inner - 1):
+                number = place.value if place.is_constant else None
+                if owner.op == "sequence" and isinstance(number, int) and number < len(owner.args):
+                    yield from _elements(owner.args[number], inner - 1)
+                elif place.op == "slice" and place.args[0].value in (None, 0):
+                    yield owner
+
+
+def _is_logits(key: Key) -> bool:
+    while key.op == "item" and key.args[1].op in ("slice", "sequence"):
+        key = key.args[0]
+    return key.op == "attribute" and key.args[1] == "logits"
+
+
+def _is_of_tokens(key: Key) -> bool:
     return key.op == "item" and key.args[1].is_constant and key.args[1].value in AS_LONG_AS_TEXT
 
 

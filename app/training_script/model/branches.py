@@ -19,6 +19,7 @@ from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Bound, FunctionRef, Instance, Value, is_elements
 
+WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
 LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
 
 
@@ -111,7 +112,7 @@ class BranchEvaluator(StatementEvaluator):
         return cases(stmt.cases)
 
     def _With_statement(self, stmt: ast.With | ast.AsyncWith) -> bool:
-        no_sync, free = self.no_sync, self.free
+        no_sync, no_grad, free = self.no_sync, self.no_grad, self.free
         one_rank, passes_over = None, False
         entered: list[tuple[Value, ast.expr]] = []
         for item in stmt.items:
@@ -123,6 +124,8 @@ class BranchEvaluator(StatementEvaluator):
                 entered.append((value, context))
             if name == "no_sync":
                 self.no_sync = True
+            if name in WITHOUT_GRADIENTS:
+                self.no_grad = True
             if name in ("join", "Join"):
                 self.free = True
             passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name))
@@ -135,7 +138,7 @@ class BranchEvaluator(StatementEvaluator):
         self.items = outside
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
-        self.no_sync, self.free = no_sync, free
+        self.no_sync, self.no_grad, self.free = no_sync, no_grad, free
         return leaves
 
     def _enter(self, value: Value, method: str, context: ast.expr) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..rank_names import getter_kind, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
-from .branches import BranchEvaluator
+from .branches import WITHOUT_GRADIENTS, BranchEvaluator
 from .budget import Budget
 from .items import Branch, Called, Item, Leave, Summary
 from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
@@ -98,7 +98,7 @@ class Evaluation(Shared):
             self.evaluated[node] = function
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
             made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
-            made.filled = evaluator.filled
+            made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
             made.complete = True
             made.wrapped = any(not is_harmless(each) for each in getattr(node, "decorator_list", ()))
             self.alike[flags] = self.alike[node,] = made
@@ -135,6 +135,22 @@ def _flags(values: Iterable[Value]) -> list[Any]:
     ]
 
 
+def gives_loss_to_trainer(function: FunctionRef) -> bool:
+    """Return whether a Trainer calls a method with the model that it has wrapped, and takes the loss from it."""
+    owner, node = function.owner, function.node
+    of_trainer = owner and any(last_name(base).endswith("Trainer") for base in owner.node.bases)
+    return bool(of_trainer) and getattr(node, "name", "") == "compute_loss"
+
+
+def is_abstract(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
+    """Return whether a method has no body: a class that is not known defines what it does."""
+    empty = all(
+        isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        for each in node.body
+    )
+    return empty or any(last_name(each) == "abstractmethod" for each in node.decorator_list)
+
+
 def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
     return any(last_name(each) == "staticmethod" for each in node.decorator_list)
 
@@ -160,6 +176,7 @@ class FunctionEvaluator(BranchEvaluator):
         self._bind_parameters(node, values, named, called)
         if isinstance(node, ast.Lambda):
             return self.items, self.evaluate(node.body)
+        self.no_grad = any(last_name(each) in WITHOUT_GRADIENTS for each in node.decorator_list)
         self.hoist(node.body)
         self.block(node.body)
         items: list[Item] = self.items
@@ -193,6 +210,8 @@ class FunctionEvaluator(BranchEvaluator):
                 given = Value(self.keys.make("at", *self.site(parameter)[:3]))
                 if name in ("accelerator", "fabric"):
                     given = Value(given.key, frozenset({name}))
+                elif name == "model" and not called and self.function and gives_loss_to_trainer(self.function):
+                    given = Value(given.key, frozenset({"prepared"}))
             self.env[name] = self.named(name, given)
         for extra in (spec.vararg, spec.kwarg):
             if extra:
@@ -209,6 +228,8 @@ class FunctionEvaluator(BranchEvaluator):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
                     return Value(self.keys.make("at", *site[:3]))
+        if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
+            return self.unknown(node, *values, *named.values())
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
         summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))

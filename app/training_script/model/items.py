@@ -43,10 +43,11 @@ class Attempt(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of a function of the program."""
+    """A call of a function of the program. ``perhaps``: its object may be one of another class, which is not known."""
 
     summary: "Summary"
     site: Site
+    perhaps: bool = False
 
 
 class Noted(NamedTuple):
@@ -81,6 +82,7 @@ class Summary:
         self.complete = False
         self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
+        self.returned: list[Value] = []  # by each of its return statements
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
 

@@ -149,9 +149,14 @@ METHODS: dict[str, dict[str, Effect]] = {
         **{name: Effect(name, same=True) for name in ("wait_for_everyone", "gather", "gather_for_metrics", "reduce")},
         "backward": Effect("accelerator.backward", implied=True),
         "prepare": Effect(result=_facts("prepared"), same=True),
-        "unwrap_model": Effect(drops=True),
+        "unwrap_model": Effect(result=_facts("unwrapped"), drops=True),
         "save_state": Effect("accelerator.save_state", implied=True, sure=False),
         "get_state_dict": Effect("accelerator.get_state_dict", implied=True, sure=False),
+    },
+    "prepared": {name: Effect(result=_facts("reduced")) for name in ("forward", "__call__")},
+    "unwrapped": {
+        **{name: Effect(result=_facts("unreduced")) for name in ("forward", "__call__")},
+        **{name: Effect(result=_facts("unwrapped")) for name in ("get_decoder", "get_encoder", "get_base_model")},
     },
     "fabric": {
         **{name: Effect(name, same=True) for name in ("barrier", "all_reduce", "all_gather", "broadcast")},
@@ -186,6 +191,7 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
 }
 RANDOM = "a random number"
+UNIQUE = {"uuid1", "uuid4", "token_hex", "mkdtemp", "mkstemp"}  # functions of any library that name what is new
 # Calls that give back what they are given, as far as ranks are concerned.
 TRANSPARENT = {
     "int",

@@ -27,8 +27,9 @@ from .values import (
     is_elements,
 )
 
-CARRIED = frozenset({"graph", "world", "checkpoint"})  # facts that a computed value keeps
+CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
+UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
 # Objects whose attribute ``rank`` is this process's rank.
 OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
 OWNERS |= {
@@ -72,6 +73,7 @@ class NameEvaluator:
         self.env, self.outer = env, outer
         self.items: list[Item] = []
         self.no_sync = False
+        self.no_grad = False
         self.free = False  # in a context in which ranks may run different numbers of rounds
         self.quick = False  # the first of two evaluations of a loop
         self.path: list[Key] = []  # the conditions of the branches around the statement
@@ -202,7 +204,7 @@ class NameEvaluator:
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
         if name == "module" and owner.facts & {"ddp", "engine", "apex"}:
-            return Value(self.keys.make("attribute", owner.key, name))
+            return Value(self.keys.make("attribute", owner.key, name), UNWRAPPED if "ddp" in owner.facts else NO_FACTS)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
             if kind and (name != "rank" or self._owns_rank(node)):

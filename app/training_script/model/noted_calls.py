@@ -26,8 +26,10 @@ NOTED_FUNCTIONS = {
         for name in ("apply_activation_checkpointing", "checkpoint_wrapper")
     ),
 }
+PAST_WRAPPER = "the forward pass of the model inside of DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
+WRAPPERS = {"ddp", "fsdp", "engine", "apex", "prepared"}
 NOTED_METHODS = {
     *(
         "save_pretrained",
@@ -47,6 +49,8 @@ NOTED_METHODS = {
 def noted_name(callee: Value) -> str:
     """Return the name under which a call is noted, ``.name`` for a method, or "" if no rule asks for it."""
     obj = callee.obj
+    if is_past_wrapper(callee):
+        return PAST_WRAPPER
     if isinstance(obj, Library):
         noted = obj.name in NOTED_FUNCTIONS or obj.name.startswith(NOTED_PREFIXES)
         return obj.name if noted else ""
@@ -58,6 +62,13 @@ def noted_name(callee: Value) -> str:
         else ""
     )
     return f".{name}" if name in NOTED_METHODS else ""
+
+
+def is_past_wrapper(callee: Value) -> bool:
+    """Return whether a call is the forward pass of a model that has a wrapper, but is called without it."""
+    of_forward = isinstance(callee.obj, Method) and callee.obj.name == "forward"
+    facts = callee.obj.owner.facts if of_forward else callee.facts
+    return "unwrapped" in facts and not facts & WRAPPERS
 
 
 def noted_device(callee: Value, values: list[Value], named: dict[str, Value]) -> str:

@@ -80,12 +80,16 @@ class Reach(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The facts of one start of the program, in order. ``evidence``: those that only several ranks reach."""
+    """The facts of one start of the program, in order. ``evidence``: those that only several ranks reach.
+
+    ``returned``: what the function returns, by each of its return statements.
+    """
 
     function: FunctionRef | None
     reached: list[Reach]
     evidence: list[Reach]
     keys: Keys
+    returned: list[Value]
 
     @property
     def distributed(self) -> bool:
@@ -178,7 +182,9 @@ class _Reader:
         evidence = [each for each in facts if each.several and _shows_ranks(each)]
         if any(_is_single(each.fact) for each in facts):
             evidence = []
-        return Run(root.function, facts, evidence, self.keys)
+        called = root.items[0] if root.function and root.items else None
+        returned = called.summary.returned if isinstance(called, Called) else []
+        return Run(root.function, facts, evidence, self.keys, returned)
 
     def function(self, summary: Summary) -> _Found:
         found = self._known.get(id(summary))
@@ -305,7 +311,7 @@ class _Way:
                         each.fact,
                         (item.site, *each.calls),
                         each.ranks & ranks,
-                        self._unsure or each.unsure,
+                        self._unsure or each.unsure or item.perhaps,
                         (*self._conditions, *each.conditions),
                         (*self._loops, *each.loops),
                         self._attempted or each.attempted,

@@ -237,10 +237,15 @@ def same_collective(context: JobContext) -> Verdict | None:
         return hang_verdict("rank-conditional-collective", found.callers, text, 0.7, findings, found.branch)
     waited = seconds_text(first.row.since_s or 0, whole=True)
     text = (
-        f"Every rank waits in {phrases.place_text(first)}, without progress for {waited}. "
-        "The ranks agree, so check the network and the GPUs next."
+        f"Every rank waits in {phrases.place_text(first)}, without progress for {waited}. The ranks agree on this "
+        f"call: either an earlier call was not made by every rank, or {_faulty_hardware(context)} fails."
     )
     return hang_verdict(None, [], text, 0.5, ["job.same-collective"], waiting=context.waiting)
+
+
+def _faulty_hardware(context: JobContext) -> str:
+    samples = [seen.samples[-1] for seen in context.observed.seen if seen.samples]
+    return "the network or a GPU" if any(sample.gpu for sample in samples) else "the network"
 
 
 def _groups_by_call(context: JobContext, waiting: Sequence[RankState]) -> list[list[RankState]]:

@@ -30,6 +30,8 @@ MAX_INNERMOST_FRAMES, MAX_OUTERMOST_FRAMES = 250, 50  # frames kept of a deeper 
 VALUE_LENGTH = 80
 GONE = "the process has ended"
 STOPPED = ("T", "t")  # does not answer
+OUTERMOST = ("<module>", "_run_module_as_main")  # the functions that a main thread starts with
+REREADS = 3  # of a stack that changed while it was read
 
 
 class StackDump(msgspec.Struct, frozen=True):
@@ -55,6 +57,9 @@ async def sample_stacks(processes: Sequence[Process], *, may_pause: bool = False
     samples = {process.pid: _counters(process.pid) for process in processes}
     alive = [process for process in processes if samples[process.pid].problem != GONE]
     dumps = await dump_stacks([process.pid for process in alive], may_pause=may_pause)
+    for _ in range(REREADS):
+        torn = [pid for pid, dump in dumps.items() if samples[pid].process_state == "R" and is_torn(dump, pid)]
+        dumps |= await dump_stacks(torn, may_pause=may_pause)
     answers = dict(
         await asyncio.gather(*(_ask(process, samples[process.pid]) for process in alive if dumps[process.pid].problem))
     )
@@ -138,6 +143,16 @@ def split_threads(threads: Sequence[SpyThread], pid: int) -> tuple[SpyThread | N
     )
     main = next((thread for test in tests for thread in threads if test(thread)), None)
     return main, [thread for thread in threads if thread is not main]
+
+
+def is_torn(dump: StackDump, pid: int) -> bool:
+    """Return whether the outer frames of the main thread are missing.
+
+    A generator that is suspended while it is read without a pause has no outer frame. A process that exits calls its
+    last functions without one too.
+    """
+    main, _ = split_threads(dump.threads, pid)
+    return main is not None and main.frames != [] and main.frames[-1].name not in OUTERMOST
 
 
 def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:

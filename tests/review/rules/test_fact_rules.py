@@ -214,12 +214,59 @@ FOUND: dict[str, tuple[str, str, str]] = {
         train(torch.nn.Linear(2, 2), "out")
         """,
     ),
+    "a training step with the model inside of DDP": (
+        "DW207",
+        START + WRAP,
+        """
+        def step(net, x):
+            return net(x).sum()
+        net = model.module
+        for x in data:
+            loss = step(net, x)
+            loss.backward()
+        """,
+    ),
+    "a loss of a Trainer from a part of the unwrapped model": (
+        "DW207",
+        "from transformers import Trainer\n",
+        """
+        class Tuner(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False):
+                if self.lean:
+                    loss = self.lean_loss(model, inputs)
+                    return (loss, None) if return_outputs else loss
+                return model(**inputs).loss
+            def lean_loss(self, model, inputs):
+                inner = self.accelerator.unwrap_model(model)
+                if hasattr(inner, "get_decoder"):
+                    part = inner.get_decoder()
+                else:
+                    part = getattr(inner, inner.base_model_prefix, inner)
+                return self.head_loss(part(input_ids=inputs["input_ids"]).last_hidden_state)
+        """,
+    ),
     "texts of this rank's own length gathered": (
         "DW407",
         "from accelerate import Accelerator\naccelerator = Accelerator()\n",
         """
         for batch in accelerator.prepare(loader):
             tokens = accelerator.gather(batch["input_ids"]).numel()
+        """,
+    ),
+    "logits for each token gathered, from one of two results of a function": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        def run(model, batch):
+            out = model(**pad_to_length(batch))
+            all_logits = out.logits
+            first, second = all_logits[:4, :-1, :], all_logits[4:, :-1, :]
+            if model.sparse:
+                return first, second, out.loss, out.penalty
+            return first, second, out.loss
+        for batch in accelerator.prepare(loader):
+            first, second, loss = run(model, batch)[:3]
+            mean = accelerator.gather(first).mean()
         """,
     ),
     "activation checkpointing after the wrap by an option": (
@@ -669,6 +716,43 @@ SILENT: dict[str, tuple[str, str, str]] = {
             torch.save(net.state_dict(), "newest.pt")
         """,
     ),
+    "the model inside of DDP for a teacher, an evaluation and a penalty": (
+        "DW207",
+        START + WRAP,
+        """
+        @torch.no_grad()
+        def teach(x):
+            return model.module(x)
+        def evaluate(x):
+            with torch.no_grad():
+                return model.module(x).sum()
+        for x in data:
+            (model(x) - teach(x) + model.module(x).mean()).sum().backward()
+            print(evaluate(x))
+        """,
+    ),
+    "gradients that the script reduces itself": (
+        "DW207",
+        START + WRAP,
+        """
+        for x in data:
+            model.module(x).sum().backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+        """,
+    ),
+    "a Trainer that unwraps the model to generate": (
+        "DW207",
+        "from transformers import Trainer\n",
+        """
+        class Tuner(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False):
+                inner = self.accelerator.unwrap_model(model)
+                with torch.no_grad():
+                    first = inner(**inputs).logits
+                return (model(**inputs).logits - first - inner.generate(**inputs)).sum()
+        """,
+    ),
     "texts gathered behind padding, and numbers made of them": (
         "DW407",
         "from accelerate import Accelerator\naccelerator = Accelerator()\n",
@@ -677,6 +761,62 @@ SILENT: dict[str, tuple[str, str, str]] = {
             texts = accelerator.gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))
             tokens = accelerator.gather(batch["attention_mask"].sum())
             classes = accelerator.gather_for_metrics(batch["labels"])
+        """,
+    ),
+    "one row of logits for each sample gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            logits = model(**batch).logits
+            classes = accelerator.gather(logits[:, :5].argmax(-1))
+            rows = accelerator.gather(logits)
+        """,
+    ),
+    "numbers made of the logits for each token gathered": (
+        "DW407",
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        for batch in accelerator.prepare(loader):
+            logits = model(**batch).logits[:, :-1, :]
+            mean = accelerator.gather(logits.mean())
+        """,
+    ),
+    "a save of each node in its own directory": (
+        "DW502",
+        START,
+        """
+        def write(args):
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                torch.save(model.state_dict(), os.path.join(args.local_output_dir, "last.pt"))
+        write(read_options())
+        """,
+    ),
+    "a file with a name that no other process makes": (
+        "DW501",
+        START,
+        """
+        from toolbox.names import uuid4
+        torch.save(model.state_dict(), f"out/batch-{uuid4()}.pt")
+        """,
+    ),
+    "a save by an object that may be of another class": (
+        "DW501",
+        START + WRAP,
+        """
+        class Plain:
+            def write(self, state):
+                torch.save(state, "last.pt")
+        class Saver:
+            def __init__(self, plugin):
+                if plugin is not None and plugin.saves():
+                    self.writer = plugin.writer()
+                else:
+                    self.writer = Plain()
+            def save(self, state):
+                self.writer.write(state)
+        saver = Saver(make_plugin())
+        saver.save(model.state_dict())
         """,
     ),
     "texts of one length gathered": (
@@ -752,6 +892,9 @@ REPAIRED = {
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
     "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",
+    "logits for each token gathered, from one of two results of a function": (
+        "accelerator.gather(accelerator.pad_across_processes(first, dim=1)).mean()"
+    ),
     "texts of this rank's own length gathered": 'gather(accelerator.pad_across_processes(batch["input_ids"], dim=1))',
     "a load that ignores where to load to": "torch.load(file, map_location=map_location)",
     "a directory of every rank": 'os.makedirs("out", exist_ok=True)',

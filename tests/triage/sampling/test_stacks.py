@@ -45,6 +45,17 @@ class TestSample:
             assert [(thread.name, thread.frames[0].function) for thread in seen.others] == [("holder", "hold")]
             assert (seen.process_state, seen.threads, seen.problem, seen.gpu) == ("S", 2, "", False)
 
+    def test_stack_of_a_generator_is_read_to_its_outermost_frame(self, tmp_path: Path) -> None:
+        script = tmp_path / "busy.py"
+        script.write_text("while True:\n    all(n for n in range(1, 40))\n")
+        with subprocess.Popen([sys.executable, str(script)]) as process:
+            try:
+                wait_for(lambda: any(frame.path == str(script) for frame in sample(process.pid).stack), "it is at work")
+                seen = [sample(process.pid).stack for _ in range(20)]
+                assert {stack[-1].function for stack in seen} == {"<module>"}
+            finally:
+                process.kill()
+
     def test_stopped_process_is_read_and_stays_stopped(self, tmp_path: Path) -> None:
         with still(SLEEP, tmp_path) as process:
             wait_for(lambda: sample(process.pid).stack[0].function == "wait", "it sleeps")

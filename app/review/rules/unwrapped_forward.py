@@ -1,0 +1,58 @@
+"""DW207: training steps whose forward pass goes past the wrapper of the model."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.edits import Edit
+from ...training_script.model.functions import gives_loss_to_trainer
+from ...training_script.model.items import Noted
+from ...training_script.model.noted_calls import PAST_WRAPPER
+from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.model.values import Value
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+REDUCED = {"graph", "reduced"}
+# Gradients that the script reduces itself.
+BY_HAND = re.compile(
+    r"(?:reduce|average|sync)\w*[(_.]?\w*grad|grad\w*[._](?:all_?reduce|sync)|reduce\w*\([^)\n]*\.grad", re.I
+)
+FIX = "call-wrapper"
+MESSAGE = (
+    "the loss comes from a forward pass past the wrapper: the gradients of this step are not reduced over the ranks"
+)
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the forward passes of inner models whose loss is all that the gradients are computed from."""
+    forwards = list(run.of(PAST_WRAPPER))
+    if not forwards or BY_HAND.search(script.source.text):
+        return
+    found: dict[int, tuple[Reach, Noted]] = {}
+    last: list[tuple[Reach, Noted]] = []
+    for reach, fact in run.of(PAST_WRAPPER, ".backward"):
+        if fact.name == PAST_WRAPPER:
+            last.append((reach, fact))
+            continue
+        losses = [fact.owner, argument(fact, 0, "loss")]
+        if any(loss and _is_unreduced(loss) for loss in losses):
+            found |= {id(each[0]): each for each in [each for each in last if together(each[0], reach)][-1:]}
+    if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
+        found |= {id(each[0]): each for each in forwards if "unreduced" in each[1].result.facts}
+    for reach, fact in found.values():
+        patch = (lambda call=fact.node: _through_wrapper(script, call)) if script.is_here(reach) else None
+        yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
+
+
+def _through_wrapper(script: Script, call: ast.Call) -> Patch:
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr != "module":
+        return no_patch(FIX, "call the wrapped model here, and take from it what is needed of the inner one")
+    source = script.source
+    edits = [Edit(source.end(func.value), source.end(func), "")]
+    return Patch(id=FIX, safety="unsafe", why_unsafe="the outputs are those of forward, on every rank", edits=edits)
+
+
+def _is_unreduced(loss: Value) -> bool:
+    return "unreduced" in loss.facts and not loss.facts & REDUCED
