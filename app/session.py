@@ -20,7 +20,7 @@ from .text import redact
 from .text.units import count_text
 
 Kind = Literal[
-    "opened",  # {argv, version, cwd}
+    "opened",  # {argv, version, cwd, command: what ddpwizard run started}
     "step",  # {screen, detail}: the current screen, to return to
     "answer",  # {question, answer}
     "evidence",  # an Evidence

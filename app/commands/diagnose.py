@@ -150,7 +150,7 @@ def _inspect(knowledge: Knowledge, files: CaseFiles, options: Options) -> tuple[
 
     from ..probes.context import ProbeContext
     from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
-    from ..triage.job_text import other_job_note
+    from ..triage.job_text import other_jobs_note
     from ..triage.triage import evidence_of_report, triage_jobs
 
     granted = options.allow or "reads"
@@ -159,9 +159,8 @@ def _inspect(knowledge: Knowledge, files: CaseFiles, options: Options) -> tuple[
     async def inspect() -> tuple[list[Evidence], Snapshot]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
         of_case = jobs_of_case(reports, files)[:1]
-        for report in reports:
-            if report not in of_case:
-                print_progress(other_job_note(report))
+        if note := other_jobs_note([report for report in reports if report not in of_case]):
+            print_progress(note)
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
         seen += [item for report in of_case for item in evidence_of_report(report, knowledge.findings())]

@@ -102,7 +102,7 @@ def command(
         raise InspectionError(f"cannot create a private directory: {error.strerror}", "free space in /tmp") from None
     keep = False
     try:
-        diagnosis = RunDiagnosis(private, options, then == "stop", report, on_hang_words, _write)
+        diagnosis = RunDiagnosis(words_of_command, private, options, then == "stop", report, on_hang_words, _write)
         code, keep = run_watchdog(
             words_of_command,
             rank_environment(os.environ, private),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ... import __version__
-from ...knowledge.schema import Knowledge
+from ...knowledge.schema import Cause, Knowledge
 from ..errors import UserError
 from ..options import Options, left_out_lines
 from ..system.waiting import wait_for
@@ -20,6 +20,7 @@ from ..watchdog.watchdog import TROUBLE, Report, WriteText
 
 if TYPE_CHECKING:
     from ..diagnosis.case import Case
+    from ..logs.types import Timeline
     from ..triage.types import JobReport, Verdict
 
 LIMIT_S = 60.0
@@ -32,6 +33,7 @@ class RunDiagnosis:
 
     def __init__(
         self,
+        command: Sequence[str],
         private: Path,
         options: Options,
         stops: bool,
@@ -39,6 +41,7 @@ class RunDiagnosis:
         on_hang: Sequence[str],
         write: WriteText,
     ) -> None:
+        self.command = list(command)
         self.private, self.options, self.stops = private, options, stops
         self.report_file, self.on_hang = report_file, list(on_hang)
         self.knowledge = _load_knowledge(options, write)
@@ -72,7 +75,9 @@ class RunDiagnosis:
 
         self.problems = []
         case = self._open_case()
-        lines = self._attempt("the diagnosis", lambda: crash.diagnose_crash(case, self.private, ended, first), [])
+        lines = self._attempt(
+            "the diagnosis", lambda: crash.diagnose_crash(case, self.private, ended, first, self._fix_lines), []
+        )
         self._attempt("the session", lambda: self._record_step("diagnosis"), None)
         lines += self._next_commands(None)
         why = f"{first.name} died first: {first.reason}"
@@ -94,6 +99,18 @@ class RunDiagnosis:
             self.problems.append(f"{subject} failed: {type(error).__name__}: {error}")
         return default
 
+    def _fix_lines(self, cause: Cause, timeline: "Timeline | None") -> list[str]:
+        """Return the first fix of a cause with its commands, for the job that was started."""
+        from ..fixes.build import build_fixes
+        from ..fixes.facts import FixContext
+
+        evidence = self.case.evidence if self.case else []
+        context = FixContext(evidence=evidence, timeline=timeline, launch=self.command)
+        fixes = build_fixes(cause, context, self.knowledge)[:1]
+        return [
+            line for fix in fixes for line in (f"    Fix: {fix.title}", *(f"      {each}" for each in fix.commands))
+        ]
+
     def _lines(self, reports: Sequence["JobReport"]) -> list[str]:
         from .triage import report_lines
 
@@ -107,7 +124,7 @@ class RunDiagnosis:
         if self.case is None:
             session = self._attempt(
                 "the session",
-                lambda: Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd())),
+                lambda: Session.new(argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()), command=self.command),
                 None,
             )
             self.case = Case(self.knowledge, session)

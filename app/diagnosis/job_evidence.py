@@ -99,6 +99,12 @@ def script_of_session(session: Session) -> Path | None:
     return next((path for path in paths if path.is_absolute() and path.is_file()), None)
 
 
+def launch_of_session(session: Session) -> list[str]:
+    """Return the command line that ``ddpwizard run`` started in a session, or []."""
+    opened = next((event.data for event in session.events if event.kind == "opened"), {})
+    return [str(word) for word in opened.get("command", [])]
+
+
 def _event_data(reports: Sequence[JobReport]) -> dict[str, Any]:
     """Return what a session keeps of a triage: the public fields of each job, and the source around its verdict."""
     jobs: list[dict[str, Any]] = []

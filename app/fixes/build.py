@@ -93,6 +93,7 @@ def seen_machine(machine: Machine, facts: CaseFacts) -> Machine:
         machine = msgspec.structs.replace(machine, job_ranks=int(ranks))
     if not machine.head and (head := facts.values.get("master_addr")):
         machine = msgspec.structs.replace(machine, head=head)
+    machine = msgspec.structs.replace(machine, start_elsewhere=facts.command_elsewhere)
     if port.isdigit():
         busy = int(port)
         free = machine.free_port if machine.free_port != busy else find_free_port()

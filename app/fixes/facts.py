@@ -16,9 +16,10 @@ from ...knowledge.schema import Cause
 from ..evidence import Evidence
 from ..jobs.script_path import script_of_job
 from ..jobs.types import Process
-from ..launchers.arguments import parse_launcher
+from ..launchers.arguments import LauncherCommand, parse_launcher
 from ..launchers.rank_variables import local_world_size
 from ..launchers.recognise import parse_python
+from ..launchers.rewrite import REPLACED, start_again
 from ..logs.tracebacks import LIBRARY
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..review.types import ReviewFinding
@@ -46,7 +47,8 @@ TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deep
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The material that a fix is built from. Any of it may be missing. ``script`` is a path."""
+    """The material that a fix is built from. Any of it may be missing. ``script`` is a path, ``launch`` the command
+    line that started the job, if no job was seen."""
 
     snapshot: Snapshot | None = None
     script: str | None = None
@@ -54,6 +56,7 @@ class FixContext(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[ReviewFinding] = []
     evidence: list[Evidence] = []
     timeline: Timeline | None = None
+    launch: list[str] = []
 
 
 class CaseFacts:
@@ -94,6 +97,8 @@ class CaseFacts:
         for process in self._processes:
             if python := parse_python(process.command):
                 return python.script_words
+        if self._launch:
+            return self._launch.script_words
         script = self.context.script or (self.error_place.path if self.error_place else "")
         if not script:
             return []
@@ -103,16 +108,31 @@ class CaseFacts:
     @cached_property
     def command(self) -> str:
         """The command line that starts the job again, as a person types it, or ""."""
-        report = self.context.report
-        words = report.job.launcher_command if report else []
-        if line := parse_launcher(words):
+        if line := self._launch:
             options = [word for option in line.options for word in option.words]
             return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
-        if python := parse_python(words) if words else None:
+        if python := parse_python(self._launch_words) if self._launch_words else None:
             return shlex.join(["python", *python.script_words])
         ranks = self.values.get("ranks_per_node") or self.values.get("gpus") or "auto"
         start = ["torchrun", "--standalone", f"--nproc-per-node={ranks}"]
         return shlex.join([*start, *self.target]) if self.target else ""
+
+    @cached_property
+    def command_elsewhere(self) -> str:
+        """The command line of a job of one node with another rendezvous, or ""."""
+        line = self._launch
+        if not line or line.launcher not in REPLACED or (line.value("nnodes") or "1") not in ("1", "1:1"):
+            return ""
+        options = start_again(line)[len(line.head) :]
+        return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
+
+    @property
+    def _launch_words(self) -> list[str]:
+        return self.context.report.job.launcher_command if self.context.report else self.context.launch
+
+    @cached_property
+    def _launch(self) -> LauncherCommand | None:
+        return parse_launcher(self._launch_words) if self._launch_words else None
 
     @cached_property
     def files(self) -> list[UserFile]:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
-from ..diagnosis.job_evidence import review_script, script_of_report, script_of_session
+from ..diagnosis.job_evidence import launch_of_session, review_script, script_of_report, script_of_session
 from ..evidence import Evidence
 from ..logs.types import Timeline
 from ..probes.context import ProbeContext, level_permitted
@@ -82,6 +82,7 @@ class FixFlow:
             findings=self._findings or review_script(script, self._knowledge),
             evidence=self._evidence,
             timeline=self._timeline,
+            launch=launch_of_session(self._session),
         )
 
     @property

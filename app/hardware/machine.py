@@ -35,6 +35,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     free_port: int = 0
     busy_port: int = 0
     port_holder: str = ""
+    start_elsewhere: str = ""  # the command line of the job that was seen, with another rendezvous
     nodes: int = 1
     torch: tuple[int, int] | None = None
     shell_variables: Sequence[str] = ()  # names of the variables of distributed jobs that the shell has

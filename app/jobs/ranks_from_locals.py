@@ -104,7 +104,8 @@ def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
         world_size=_first(places, WORLD_NAMES),
         index=_value(wrap, "i") if wrap else None,
         entry=_entry(inside),
-        distributed=any(DISTRIBUTED.search(frame.filename) for frame in inside),
+        distributed=any(DISTRIBUTED.search(frame.filename) for frame in inside)
+        and not any(map(_imports_torch, inside)),
         loader=any(frame.filename.endswith(LOADER) for frame in stack),
         spawns=_value(spawning, "nprocs") if spawning else None,
     )
@@ -134,6 +135,10 @@ def _runs(frame: SpyFrame) -> bool:
 
 def _forks(frame: SpyFrame) -> bool:
     return frame.name.rpartition(".")[2] == "_launch" and frame.filename.endswith(FORK)
+
+
+def _imports_torch(frame: SpyFrame) -> bool:
+    return frame.name == "<module>" and "/torch/" in frame.filename
 
 
 def _wraps(frame: SpyFrame) -> bool:

@@ -89,11 +89,16 @@ def multi_node(machine: Machine, target: list[str]) -> GeneratedFix:
 
 def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
     """``free-port-command``: the holder of the port, and a start that does not need the port."""
-    if not machine.ranks_known:
-        return advice_only("the number of GPUs")
     port = machine.busy_port or 29500
     held = f"Port {port} is held by {machine.port_holder}. " if machine.busy_port and machine.port_holder else ""
-    commands = [f"ss -ltnp 'sport = :{port}'", torchrun_line(machine, target)]
+    holder = f"ss -ltnp 'sport = :{port}'"
+    if machine.start_elsewhere:
+        text = "The first line shows the process that listens there, the second starts your job without that port."
+        return GeneratedFix(text=held + text, commands=[holder, machine.start_elsewhere])
+    if not machine.ranks_known:
+        text = "This shows the process that listens there. torchrun takes a free port with --standalone."
+        return GeneratedFix(text=held + text, commands=[holder])
+    commands = [holder, torchrun_line(machine, target)]
     if machine.free_port not in (0, port):
         commands.append(
             shlex.join(

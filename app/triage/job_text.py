@@ -27,6 +27,7 @@ PRESENT_STATE: dict[JobState, str] = {
     "unknown": "is in an unknown state now",
 }
 DETAIL_CHARACTERS = 160
+NAMED_JOBS = 3  # of those that do not belong to a case
 
 
 def job_name(report: JobReport) -> str:
@@ -43,11 +44,18 @@ def job_line(report: JobReport) -> str:
     return f"{job_name(report)} · {count_text(report.world_size, 'rank')}"
 
 
-def other_job_note(report: JobReport) -> str:
-    """Return that a job of this machine does not count in a case about another one, and how to inspect it."""
-    pid = report.job.launcher_pid or next((process.pid for process in report.job.processes), None)
+def other_jobs_note(reports: Sequence[JobReport]) -> str:
+    """Return that jobs of this machine do not count in a case about another one, or "" if there are none."""
+    if not reports:
+        return ""
+    if len(reports) > 1:
+        named = ", ".join(job_line(report) for report in reports[:NAMED_JOBS])
+        more = f" and {len(reports) - NAMED_JOBS} more" if len(reports) > NAMED_JOBS else ""
+        return f"{len(reports)} other jobs run here ({named}{more}), and do not count in this case: ddpwizard triage"
+    job = reports[0].job
+    pid = job.launcher_pid or next((process.pid for process in job.processes), None)
     inspect = f": ddpwizard triage --pid {pid}" if pid else ""
-    return f"{job_line(report)} also runs here. It is not the job of this case, and does not count{inspect}"
+    return f"{job_line(reports[0])} also runs here. It is not the job of this case, and does not count{inspect}"
 
 
 def restart_text(start: JobStart) -> str:

@@ -1,9 +1,10 @@
 """Diagnose a job that ended with an error, as ``diagnose`` does: from the copies of its ranks' output and their exit
 statuses."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
 from ..diagnosis.intake import add_to_case
 from ..evidence import Evidence, RankedCause
@@ -16,12 +17,16 @@ from ..text.units import percent_text
 from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
 from .ended_ranks import EndedRank
 
+DescribeFix = Callable[[Cause, Timeline | None], list[str]]
 LIKELY = 0.5  # with less confidence several causes are possible
 
 
-def diagnose_crash(case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
+def diagnose_crash(
+    case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank, describe_fix: DescribeFix
+) -> list[str]:
     """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first error was raised,
-    and the likely cause with its first fix. ``first`` is the rank that failed first.
+    and the likely cause with its first fix. ``first`` is the rank that failed first, ``describe_fix``
+    gives the lines of the first fix of a cause.
 
     Raises:
         UserError: The copies of the output cannot be read.
@@ -30,10 +35,15 @@ def diagnose_crash(case: Case, private: Path, ended: Sequence[EndedRank], first:
     sources = [*_output_copies(private, ended), *_signal(first)]
     found = add_to_case(case, sources, of_job=True) if sources else None
     diagnosis = case.diagnosis(in_scope=True)
-    location = _first_location(found.timeline) if found and found.timeline else ""
+    timeline = found.timeline if found else None
+    location = _first_location(timeline) if timeline else ""
     lines = [f"  raised at {location}"] if location else []
     named = diagnosis.named(1)
-    return lines + (_cause_lines(case, named[0]) if named else ["  No known cause matches the output of the ranks."])
+    return lines + (
+        _cause_lines(case, named[0], timeline, describe_fix)
+        if named
+        else ["  No known cause matches the output of the ranks."]
+    )
 
 
 def _output_copies(private: Path, ended: Iterable[EndedRank]) -> list[LogInput]:
@@ -79,8 +89,8 @@ def _first_location(timeline: Timeline) -> str:
     return found.event.text.partition(LOCATION_MARK)[2] if found else ""
 
 
-def _cause_lines(case: Case, cause: RankedCause) -> list[str]:
+def _cause_lines(case: Case, cause: RankedCause, timeline: Timeline | None, describe_fix: DescribeFix) -> list[str]:
     entry = case.knowledge.causes[cause.id]
     head = "Most likely cause" if cause.confidence >= LIKELY else "Several causes are possible; the first"
     lines = [f"  {head}, {percent_text(cause.confidence)} sure: {cause.title}", f"    {entry.summary}"]
-    return lines + [f"    Fix: {fix.title}" for fix in entry.fixes[:1]]
+    return lines + describe_fix(entry, timeline)

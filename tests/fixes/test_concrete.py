@@ -305,6 +305,14 @@ class TestOrder:
         assert not [line for line in fix.commands if "--master-port=29500" in line]
         assert any("--master-port=" in line for line in fix.commands)
 
+    def test_the_line_that_ddpwizard_run_started_is_named_where_no_rank_came_up(self):
+        busy = Evidence("log:port-in-use/0", "log", "", values={"port": "29512"})
+        start = ["/opt/bin/torchrun", "--nproc-per-node=2", "--master-port=29512", "my train.py", "--lr=1"]
+        fix = next(iter(fixes("port-in-use", FixContext(evidence=[busy], launch=start)).values()))
+        assert fix.commands[1:] == ["torchrun --standalone --nproc-per-node=2 'my train.py' --lr=1"]
+        nodes = FixContext(evidence=[busy], launch=[*start[:1], "--nnodes=2", *start[1:]])
+        assert not any("--standalone" in line for line in next(iter(fixes("port-in-use", nodes).values())).commands)
+
 
 LOG = """\
 [rank0]: step 1

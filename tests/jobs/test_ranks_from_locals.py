@@ -64,6 +64,11 @@ class TestWords:
             assert rank_hints(child) == ranks_from_locals.RankHints()
         assert rank_hints([fork[1], *rank]).rank == 1
 
+    def test_process_that_imports_torch_is_no_rank_yet(self) -> None:
+        imported = [SpyFrame("<module>", f"{TORCH}/{name}") for name in ("distributed/__init__.py", "__init__.py")]
+        decorator = frame("_exception_logger", f"{TORCH}/distributed/c10d_logger.py")
+        assert not rank_hints([decorator, *imported, frame("_main", f"{STDLIB}/spawn.py")]).distributed
+
     def test_data_loader_worker_is_no_rank(self) -> None:
         loop = frame("_worker_loop", f"{TORCH}/utils/data/_utils/worker.py", worker_id="0")
         assert rank_hints([loop, RUN, barrier()]).loader

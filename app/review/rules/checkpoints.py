@@ -56,8 +56,8 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     cached = {path.key for _, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))}
     for reach, fact in writes:
         path = _target(fact)
-        if path and path.key in cached:
-            continue  # each node writes what its ranks read then
+        if path and (path.key in cached or _is_of_node(path.key)):
+            continue  # each node writes what its ranks read then, or by its name what is on its own disk
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
             continue  # data are copied to the disks of all nodes on purpose
@@ -140,6 +140,11 @@ def _if_missing(reach: Reach) -> bool:
 
 def _is_local_rank(test: Key) -> bool:
     return any(each.op == "rank" and each.args[0] == "local" for each in parts(test))
+
+
+def _is_of_node(path: Key) -> bool:
+    """Return whether a path is made of an option that is named after the disk of a node."""
+    return any(part.op == "attribute" and "local" in str(part.args[1]).lower() for part in parts(path))
 
 
 def _on_cpu(run: Run) -> bool:

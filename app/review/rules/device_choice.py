@@ -42,11 +42,17 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
         return
     if not any(_backend(fact) in ("nccl", None) for _, fact in groups):
         return
+    own_gpus = "device_ids" in script.source.text or any(run.of(SET))
     for reach, fact in run.of(FIRST_GPU):
         if _by_all(reach):
             message = "every rank puts this on GPU 0: the other GPUs stay empty, and NCCL accepts one process for each"
+            if own_gpus:
+                message = (
+                    "every rank puts this on GPU 0, where the model of one of them is: it takes memory from that one"
+                )
             patch = (lambda fact=fact: _of_rank(script, fact)) if script.is_here(reach) else None
-            yield from violation_at(script, reach, message, 0.8, patch=patch)
+            severity = "warning" if own_gpus else None
+            yield from violation_at(script, reach, message, 0.8, severity=severity, patch=patch)
     selected = next((run.reached.index(reach) for reach, _ in run.of(SET)), None)
     for reach, fact in run.of(CURRENT_GPU):
         if selected is not None and _by_all(reach) and run.reached.index(reach) < selected:

@@ -106,7 +106,8 @@ def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranc
 def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Severity | None:
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
     on_demand = not found.sure and deciding.side != "after"
-    if any(not event.wrapped or (on_demand and "constructor" in event.kind) for event in _events(found)):
+    made = ("constructor", "new_group")
+    if any(not event.wrapped or (on_demand and any(word in event.kind for word in made)) for event in _events(found)):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:

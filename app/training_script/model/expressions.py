@@ -6,10 +6,10 @@ from typing import Any
 
 from ..nodes import child_nodes
 from ..syntax import last_name
-from .items import Branch, Item, Noted, Read, Rounds
-from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
+from .items import Branch, Called, Item, Noted, Read, Rounds
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
-from .library_effects import LibraryEvaluator, is_of_batches
+from .library_effects import LibraryEvaluator, is_of_batches, is_received
 from .module_api import DDP_API
 from .names import CARRIED, Named, Values
 from .noted_calls import noted_device, noted_name, owner_of
@@ -34,6 +34,15 @@ def is_mask(index: ast.expr) -> bool:
 def is_inner(value: Value, wrapper: Value) -> bool:
     """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
     return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
+
+
+def may_be_other(key: Key) -> bool:
+    """Return whether an object is one that the program makes on some way, and on another way one that is not known."""
+    if key.op not in ("one of", "if"):
+        return not key.is_constant and key.op != "instance"
+    arms = key.args if key.op == "one of" else key.args[1:]
+    known = any(arm.op == "instance" for arm in arms)
+    return known and any(may_be_other(arm) for arm in arms)
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -217,6 +226,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         """Return the value behind a branch."""
         if then is other:
             return then
+        if test.spread & BY_RANK and is_received(then.key) != is_received(other.key):
+            return then if is_received(then.key) else other  # one rank keeps what it sends, the others receive it
         if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
             key = self.keys.make("sequence", *(part.key for part in parts))
@@ -353,7 +364,16 @@ class ExpressionEvaluator(LibraryEvaluator):
         if isinstance(obj, FunctionRef):
             return self.call_function(obj, values, named, site, node.args)
         if isinstance(obj, Bound):
-            return self.call_function(obj.function, [obj.owner, *values], named, site, node.args)
+            result = self.call_function(obj.function, [obj.owner, *values], named, site, node.args)
+            if (
+                obj.held
+                and obj.held.key.op in ("one of", "if")
+                and may_be_other(obj.held.key)
+                and self.items
+                and isinstance(self.items[-1], Called)
+            ):
+                self.items[-1] = self.items[-1]._replace(perhaps=True)
+            return result
         if isinstance(obj, ClassRef):
             return self.instantiate(obj, values, named, site)
         if isinstance(obj, Instance):

@@ -142,6 +142,15 @@ def gives_loss_to_trainer(function: FunctionRef) -> bool:
     return bool(of_trainer) and getattr(node, "name", "") == "compute_loss"
 
 
+def is_abstract(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
+    """Return whether a method has no body: a class that is not known defines what it does."""
+    empty = all(
+        isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        for each in node.body
+    )
+    return empty or any(last_name(each) == "abstractmethod" for each in node.decorator_list)
+
+
 def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
     return any(last_name(each) == "staticmethod" for each in node.decorator_list)
 
@@ -219,6 +228,8 @@ class FunctionEvaluator(BranchEvaluator):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
                     return Value(self.keys.make("at", *site[:3]))
+        if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
+            return self.unknown(node, *values, *named.values())
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
         summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))

@@ -43,10 +43,11 @@ class Attempt(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of a function of the program."""
+    """A call of a function of the program. ``perhaps``: its object may be one of another class, which is not known."""
 
     summary: "Summary"
     site: Site
+    perhaps: bool = False
 
 
 class Noted(NamedTuple):

@@ -191,6 +191,7 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
 }
 RANDOM = "a random number"
+UNIQUE = {"uuid1", "uuid4", "token_hex", "mkdtemp", "mkstemp"}  # functions of any library that name what is new
 # Calls that give back what they are given, as far as ranks are concerned.
 TRANSPARENT = {
     "int",

@@ -22,6 +22,7 @@ from .library_calls import (
     SELECTIONS,
     TRANSPARENT,
     TRANSPARENT_METHODS,
+    UNIQUE,
     Effect,
 )
 from .names import CARRIED, Named, Values
@@ -32,6 +33,7 @@ from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_eleme
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 BATCH = "a batch"
+SENT = "sent"  # by one rank to all
 SAME = {"shared", "filled"}  # results of collectives
 WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
@@ -93,6 +95,8 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
+        if last in UNIQUE:
+            return Value(self.keys.local(last, *self.site(node)[:3]))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
             return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:
@@ -197,7 +201,7 @@ class LibraryEvaluator(RankEvaluator):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
             self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped))
         if effect.fills is not None and (filled := filled_argument(node, effect)):
-            self.fill(filled)
+            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []))
         if "loader" in effect.result:
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
@@ -246,11 +250,11 @@ class LibraryEvaluator(RankEvaluator):
             return True
         return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
 
-    def fill(self, target: ast.expr) -> None:
+    def fill(self, target: ast.expr, *by: str) -> None:
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("filled", *self.site(target)[:3]))
+        value = Value(self.keys.make("filled", *self.site(target)[:3], *by))
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
@@ -313,6 +317,13 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     if effect.fills is not None and effect.fills < len(node.args):
         return node.args[effect.fills]
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
+
+
+def is_received(key: Key) -> bool:
+    """Return whether a value, or what it is a part of, was sent by one rank to all."""
+    while key.op == "item":
+        key = key.args[0]
+    return key.op == "filled" and key.args[-1] == SENT
 
 
 def is_of_batch(key: Key) -> bool:

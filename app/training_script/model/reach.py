@@ -311,7 +311,7 @@ class _Way:
                         each.fact,
                         (item.site, *each.calls),
                         each.ranks & ranks,
-                        self._unsure or each.unsure,
+                        self._unsure or each.unsure or item.perhaps,
                         (*self._conditions, *each.conditions),
                         (*self._loops, *each.loops),
                         self._attempted or each.attempted,

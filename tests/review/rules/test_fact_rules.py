@@ -782,6 +782,43 @@ SILENT: dict[str, tuple[str, str, str]] = {
             mean = accelerator.gather(logits.mean())
         """,
     ),
+    "a save of each node in its own directory": (
+        "DW502",
+        START,
+        """
+        def write(args):
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                torch.save(model.state_dict(), os.path.join(args.local_output_dir, "last.pt"))
+        write(read_options())
+        """,
+    ),
+    "a file with a name that no other process makes": (
+        "DW501",
+        START,
+        """
+        from toolbox.names import uuid4
+        torch.save(model.state_dict(), f"out/batch-{uuid4()}.pt")
+        """,
+    ),
+    "a save by an object that may be of another class": (
+        "DW501",
+        START + WRAP,
+        """
+        class Plain:
+            def write(self, state):
+                torch.save(state, "last.pt")
+        class Saver:
+            def __init__(self, plugin):
+                if plugin is not None and plugin.saves():
+                    self.writer = plugin.writer()
+                else:
+                    self.writer = Plain()
+            def save(self, state):
+                self.writer.write(state)
+        saver = Saver(make_plugin())
+        saver.save(model.state_dict())
+        """,
+    ),
     "texts of one length gathered": (
         "DW407",
         "from accelerate import Accelerator\naccelerator = Accelerator()\n",

@@ -328,6 +328,47 @@ PAIRS = {
         "torch.no_grad()",
         "DW501",
     ),
+    "a decision that the first rank sends and keeps": Pair(
+        """
+        def train(model, batches, stopper):
+            stop = False
+            for batch in batches:
+                loss = model(batch).sum()
+                loss.backward()
+                if rank == 0:
+                    stop = loss.item() < stopper.limit
+                sent = [stop if rank == 0 else None]
+                dist.broadcast_object_list(sent, 0)
+                if rank != 0:
+                    stop = sent[0]
+                if stop:
+                    break
+        train(DDP(torch.nn.Linear(2, 2)), torch.ones(8, 2), read_options())
+        """,
+        "                dist.broadcast_object_list(sent, 0)\n",
+        "",
+        "DW405",
+    ),
+    "a group whose members another class decides": Pair(
+        """
+        class Saver:
+            def __init__(self):
+                self.ranks = self.choose()
+                self.group = None
+                if self.ranks is not None:
+                    self.group = dist.new_group(ranks=self.ranks)
+            def choose(self):
+                pass
+            def save(self):
+                if dist.get_rank() not in self.ranks:
+                    return False
+                dist.barrier(group=self.group)
+        Saver().save()
+        """,
+        "                pass\n",
+        "                return list(range(dist.get_world_size()))\n",
+        "DW404",
+    ),
     "a log of runs that are elsewhere": Pair(
         """
         import wandb
