@@ -13,7 +13,9 @@ from .types import ReviewedFile, SkippedFile
 
 FILES_PER_WORKER = 20  # below that, starting processes takes longer than it saves
 MOST_WORKERS = 32
-NEW_OBJECTS = 100_000  # between two collections of garbage: a syntax tree has more than the usual 700
+# New objects between two collections of garbage (a syntax tree has more than the usual 700), and collections of younger
+# objects between two of older ones: the models of reviewed scripts refer to themselves, and get old.
+COLLECTIONS = 50_000, 5, 2
 
 
 def review_files(
@@ -53,7 +55,7 @@ def _rare_collections() -> Iterator[None]:
     """Search for garbage less often: most objects are nodes of syntax trees, which reference counts free."""
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    gc.set_threshold(*COLLECTIONS)
     try:
         yield
     finally:
