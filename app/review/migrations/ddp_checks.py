@@ -4,6 +4,7 @@ import ast
 import re
 
 from ...training_script.syntax import call_argument, dotted_name, last_name
+from .batch_coupling import check_coupling
 from .facts import TrainingFacts
 from .losses import creation, functional_name, is_model_call, loss_sources, option
 from .rewriting import Rewriting
@@ -46,6 +47,7 @@ def check_before(facts: TrainingFacts) -> None:
     _check_loaders(facts)
     _check_forward(facts)
     _check_loss(facts)
+    check_coupling(facts)
 
 
 def report_changes(made: Rewriting) -> None:
@@ -57,11 +59,11 @@ def report_changes(made: Rewriting) -> None:
             made.report(call, "BatchNorm: each rank normalises with the statistics of its own part of the batch")
         elif DROPOUT.fullmatch(name) or facts.named(call) == "torch.nn.functional.dropout":
             made.report(call, "dropout: the ranks draw other masks than one process does")
-        elif name == "random_split" and call_argument(call, "generator", 2) is None and not _is_seeded(facts):
+        elif name == "random_split" and not splits_alike(facts, call):
             made.report(call, "random_split: seed it, or each rank splits the data differently")
         elif option(call, "download") is True:
             made.report(call, "every rank downloads this: do it once before the job starts")
-        elif name in ("SummaryWriter", "wandb") or facts.named(call) == "wandb.init":
+        elif name in ("SummaryWriter", "FileHandler") or (name == "basicConfig" and option(call, "filename")):
             made.report(call, "every rank writes this log: create it on rank 0 only")
         elif name == "deepcopy" and call.args and facts.is_model(call.args[0]):
             made.report(call, "a copy of the model: take it from the model before it is wrapped")
@@ -151,5 +153,10 @@ def _check_loss_of_model(facts: TrainingFacts, source: ast.Call) -> None:
                 raise Refusal(node.lineno, "the loss is a sum over samples, no mean: DDP would divide it")
 
 
-def _is_seeded(facts: TrainingFacts) -> bool:
-    return any(last_name(call.func) in ("manual_seed", "seed_everything", "set_seed") for call in facts.calls)
+def splits_alike(facts: TrainingFacts, call: ast.Call) -> bool:
+    """Return whether ``random_split`` gives the same in every process: by a generator, or by torch's seed."""
+    return call_argument(call, "generator", 2) is not None or any(
+        facts.named(call) in ("torch.manual_seed", "torch.random.manual_seed")
+        or last_name(call.func) in ("seed_everything", "set_seed")
+        for call in facts.calls
+    )

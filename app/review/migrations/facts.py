@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ...training_script.syntax import (
+    COMPREHENSIONS,
     FUNCTIONS,
     LOOPS,
     Function,
@@ -78,6 +79,7 @@ class TrainingFacts:
         """The innermost loop that gets a new batch in each iteration."""
         if not self.training_loops:
             raise Refusal(self.backward.lineno, "no loop around this backward pass")
+        self._check_for_comprehension()
         for loop in self.training_loops:
             if isinstance(loop, ast.For) and self.loaders_of(loop.iter):
                 return loop
@@ -144,11 +146,20 @@ class TrainingFacts:
         return [expr for expr, _ in found]
 
     @cached_property
+    def parameter_reads(self) -> list[ast.Call]:
+        """The calls of ``parameters`` and ``named_parameters`` whose values the optimizers get."""
+        return [read for call in self.optimizers for read, _ in self._parameters_given(call)]
+
+    @cached_property
     def model_roots(self) -> set[ast.AST]:
         """The calls and parameters that the model comes from."""
-        if dotted_name(self.model) != "self":
-            return roots(self.names, self.model)
-        owner = self.names.enclosing_class(self.names.scope_of[self.model])
+        return self.roots_of(self.model)
+
+    def roots_of(self, model: ast.expr) -> set[ast.AST]:
+        """Return the calls and parameters that a model comes from; ``self`` is every object of its class."""
+        if dotted_name(model) != "self":
+            return roots(self.names, model)
+        owner = self.names.enclosing_class(self.names.scope_of[model])
         return {call for call in self.calls if owner is not None and self.names.class_of(call) is owner}
 
     def is_model(self, expr: ast.expr) -> bool:
@@ -215,6 +226,19 @@ class TrainingFacts:
                     yield loop
                     break
 
+    def _check_for_comprehension(self) -> None:
+        """Refuse a comprehension around the training step: its batches are those of no loop."""
+        at: ast.AST | None = self.backward
+        for _ in range(6):
+            around = [*self._above(at)] if at else []
+            inner = [each for each in around if isinstance(each, (*LOOPS, *FUNCTIONS))][:1]
+            for each in around[: around.index(inner[0])] if inner else around:
+                if isinstance(each, COMPREHENSIONS):
+                    raise Refusal(each.lineno, "a comprehension runs the training step: make it a for loop")
+            function = inner[0] if inner else None
+            callers = self.names.arguments.get(function, []) if isinstance(function, FUNCTIONS) else []
+            at = callers[0][0] if callers else None
+
     def _loops_around(self, node: ast.AST, depth: int = 6) -> Iterator[Loop]:
         for above in self._above(node):
             if isinstance(above, LOOPS):
@@ -273,7 +297,12 @@ class TrainingFacts:
         return {each.name for each in around if each and isinstance(self.source.parents[each], ast.ClassDef)}
 
     def _models_of(self, optimizer: ast.Call) -> Iterator[ast.expr]:
-        """Yield the models whose parameters an optimizer gets, directly or by names."""
+        """Yield the models whose parameters an optimizer gets."""
+        for _, model in self._parameters_given(optimizer):
+            yield self._whole_model(model)
+
+    def _parameters_given(self, optimizer: ast.Call) -> Iterator[tuple[ast.Call, ast.expr]]:
+        """Yield the calls of ``parameters`` whose values an optimizer gets, directly or by names, with the model."""
         given = call_argument(optimizer, "params", 0)
         pending, seen = [given] if given is not None else [], set[ast.AST]()
         while pending:
@@ -282,7 +311,7 @@ class TrainingFacts:
                     continue
                 seen.add(node)
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PARAMETERS:
-                    yield self._whole_model(node.func.value)
+                    yield node, node.func.value
                 elif isinstance(node, ast.Name) and len(seen) < 200:
                     pending += [each.value for each in self.names.bindings(node) if each.value is not None]
 

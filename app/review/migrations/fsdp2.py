@@ -66,6 +66,10 @@ def _check(facts: TrainingFacts) -> None:
         raise Refusal(facts.wraps[1].lineno, "a second DDP model: shard each by hand")
     if len(facts.models) > 1:
         raise Refusal(facts.models[1].lineno, "the optimizer trains several models: shard each by hand")
+    for node in facts.nodes:
+        is_read = isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.Attribute) and is_read and not isinstance(facts.source.parents[node], ast.Compare):
+            raise Refusal(node.lineno, ".grad has the part of this rank only: use torch.nn.utils.clip_grad_norm_")
     for call in facts.calls:
         function = facts.names.function(call)
         runs_model = is_model_call(facts, call) or (

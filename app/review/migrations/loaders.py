@@ -1,9 +1,10 @@
 """Give each rank its part of every training batch; the batch of all ranks together stays as large."""
 
 import ast
+from collections.abc import Iterator
 
-from ...training_script.syntax import call_argument, dotted_name, last_name
-from .losses import is_model_call, loss_sources
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
+from .losses import computed_names, is_model_call, loss_sources
 from .origins import without_iterators
 from .rewriting import Rewriting
 from .types import Refusal
@@ -21,6 +22,22 @@ def share_batches(made: Rewriting) -> None:
             _share_loader(made, loader)
     if not loaders:
         _share_drawn_batches(made)
+    for node in made.facts.nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            _keep_length(made, node)
+
+
+def _keep_length(made: Rewriting, node: ast.Attribute) -> None:
+    """Let ``loader.batch_size`` and ``len(loader.sampler)`` be those of all ranks."""
+    if node.attr not in ("batch_size", "sampler") or not dotted_name(node.value):
+        return
+    if not any(loader in made.facts.training_loaders for loader in made.facts.loaders_of(node.value)):
+        return
+    above = made.source.parents[node]
+    if node.attr == "batch_size":
+        made.surround(node, "(", f" * {made.helpers.name('dist')}.get_world_size())")
+    elif isinstance(above, ast.Call) and dotted_name(above.func) == "len":
+        made.replace(node, f"{made.source.code(node.value)}.dataset")
 
 
 def _share_loader(made: Rewriting, loader: ast.Call) -> None:
@@ -82,11 +99,12 @@ def _share_drawn_batches(made: Rewriting) -> None:
     loop = facts.batch_loop
     if isinstance(loop, (ast.For, ast.AsyncFor)) and not counts(loop):
         raise Refusal(loop.lineno, "what this loop reads is no DataLoader of this file: make the loader here")
-    computed = _computed_names(made)
+    computed = computed_names(facts)
     for call in _step_calls(made):
         if is_model_call(facts, call) and any(name.id in computed for name in _names_given(call)):
             raise Refusal(call.lineno, "the model gets a state that it has computed before: divide it by hand")
-    uses = [use for call in _step_calls(made) for use in _names_given(call) if use.id not in computed]
+    given = (use for call in _step_calls(made) for use in _names_given(call))
+    uses = [*dict.fromkeys(name for use in given for name in _given_to(made, use, computed))]
     if not uses:
         raise Refusal(facts.batch_loop.lineno, "the batches of this loop are not found: use a DataLoader")
     batch = {name.id for name in uses}
@@ -94,16 +112,35 @@ def _share_drawn_batches(made: Rewriting) -> None:
     for use in uses:
         bindings = facts.names.bindings(use)
         inside = [each.at for each in bindings if each.at in facts.in_training and isinstance(each.at, ast.Assign)]
-        if not inside and not any(isinstance(each.at, ast.arg) for each in bindings):
+        if not inside:
             made.surround(use, made.helpers.name("share_of_rank") + "(", ")")
             continue
         for stmt in (each.at for each in bindings):
-            if not isinstance(stmt, ast.Assign) or _derives_from(stmt, batch) or (stmt, use.id) in inserted:
+            if not isinstance(stmt, ast.Assign):
+                raise Refusal(use.lineno, f"how {use.id} gets its batches is not followed: use a DataLoader")
+            if _derives_from(stmt, batch) or (stmt, use.id) in inserted:
                 continue
             inserted.add((stmt, use.id))
             made.insert_after(stmt, f"{use.id} = {made.helpers.name('share_of_rank')}({use.id})")
     message = "every rank draws the whole batch and trains on its part of the first dimension: seed all ranks alike"
     made.report(facts.batch_loop, message)
+
+
+def _given_to(made: Rewriting, use: ast.Name, computed: set[str], depth: int = 5) -> Iterator[ast.Name]:
+    """Yield the name of a batch in the training step: for a parameter, what the calls of its function give it."""
+    names = made.facts.names
+    if use.id in computed:
+        return
+    if not any(binding.kind == "param" for binding in names.bindings(use)):
+        yield use
+        return
+    function = names.enclosing_function(use)
+    calls = [given for _, given in names.arguments.get(function, [])] if isinstance(function, FUNCTIONS) else []
+    if not calls or not depth or any(use.id not in given for given in calls):
+        raise Refusal(use.lineno, f"how {use.id} gets its batches is not followed: use a DataLoader")
+    for given in calls:
+        for node in _names_in(given[use.id]):
+            yield from _given_to(made, node, computed, depth - 1)
 
 
 def counts(loop: ast.For | ast.AsyncFor) -> bool:
@@ -125,34 +162,17 @@ def _step_calls(made: Rewriting) -> list[ast.Call]:
     return [*dict.fromkeys([*forwards, *(each for each in loss_sources(facts) if each in facts.in_training)])]
 
 
-def _computed_names(made: Rewriting) -> set[str]:
-    """Return the names of what the training step computes with the model."""
-    facts = made.facts
-    stmts = [node for node in facts.in_training if isinstance(node, ast.Assign)]
-    names: set[str] = set()
-    for _ in stmts:
-        before = len(names)
-        for stmt in stmts:
-            parts = [*ast.walk(stmt.value)]
-            if any(isinstance(each, ast.Call) and is_model_call(facts, each) for each in parts) or any(
-                isinstance(each, ast.Name) and each.id in names for each in parts
-            ):
-                names |= {each.id for target in stmt.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-        if len(names) == before:
-            break
-    return names
-
-
 def _names_given(call: ast.Call) -> list[ast.Name]:
     """Return the names among the arguments of a call, without those that the model computed."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    names: list[ast.Name] = []
-    for each in given:
-        while isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
-            each = each.func.value
-        if isinstance(each, ast.Name):
-            names.append(each)
-    return names
+    return [name for each in given for name in _names_in(each)]
+
+
+def _names_in(expr: ast.expr) -> list[ast.Name]:
+    """Return ``x`` of ``x.to(device)``."""
+    while isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+        expr = expr.func.value
+    return [expr] if isinstance(expr, ast.Name) else []
 
 
 def _derives_from(stmt: ast.Assign, batch: set[str]) -> bool:

@@ -84,3 +84,20 @@ def is_model_call(facts: TrainingFacts, call: ast.Call) -> bool:
 def functional_name(call: ast.Call) -> str:
     """Return the name of the called function or method."""
     return last_name(call.func)
+
+
+def computed_names(facts: TrainingFacts) -> set[str]:
+    """Return the names of what the training step computes with the model."""
+    stmts = [node for node in facts.in_training if isinstance(node, ast.Assign)]
+    names: set[str] = set()
+    for _ in stmts:
+        before = len(names)
+        for stmt in stmts:
+            parts = [*ast.walk(stmt.value)]
+            if any(isinstance(each, ast.Call) and is_model_call(facts, each) for each in parts) or any(
+                isinstance(each, ast.Name) and each.id in names for each in parts
+            ):
+                names |= {each.id for target in stmt.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        if len(names) == before:
+            break
+    return names

@@ -1,11 +1,13 @@
 """Let one rank print, show progress and write files."""
 
 import ast
+from collections.abc import Callable
 
 from ...training_script.syntax import FUNCTIONS, call_argument, last_name
 from .rewriting import Rewriting
 
 WRITERS = {"savefig", "to_csv", "savez", "save_pretrained", "makedirs", "mkdir", "write_text", "write_bytes"}
+LOGS = {"info", "debug", "log"}
 PROGRESS = {"tqdm", "trange"}
 
 
@@ -21,8 +23,25 @@ def write_on_one_rank(made: Rewriting) -> None:
             _save_once(made, call)
         elif last_name(call.func) in PROGRESS and call_argument(call, "disable") is None:
             made.add_argument(call, f"disable={made.helpers.name('dist')}.get_rank() != 0")
+        elif facts.named(call) == "wandb.init" and call_argument(call, "mode") is None:
+            made.add_argument(call, f'mode=None if {made.helpers.name("dist")}.get_rank() == 0 else "disabled"')
         elif _writes(made, call):
             _guard(made, call)
+
+
+def log_once(made: Rewriting, insert: Callable[[str], None]) -> None:
+    """Let the other ranks log warnings only, where the script logs; ``insert`` puts a line behind ``set_up``."""
+    names = made.facts.names
+    for call in made.facts.calls:
+        match call.func:
+            case ast.Attribute(value=owner, attr=attr) if attr in LOGS:
+                leaves = names.origins(owner)
+                named = [made.facts.named(leaf) for leaf in leaves if isinstance(leaf, ast.Call)]
+                if names.qualified(owner) == "logging" or "logging.getLogger" in named:
+                    insert(f"{made.helpers.name('log_on_rank_0')}()")
+                    return
+            case _:
+                pass
 
 
 def load_to_host(made: Rewriting) -> None:

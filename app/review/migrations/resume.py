@@ -5,7 +5,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ...training_script.syntax import Function, call_argument, dotted_name, last_name
+from ..patches.torch_names import free_name
 from .carried_values import carried_values, reads, unsaved_values
+from .ddp_checks import splits_alike
 from .facts import Loop, TrainingFacts
 from .helper_code import HelperCode, taken_names
 from .rewriting import Rewriting
@@ -24,6 +26,7 @@ ENGINES = {
     "lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
     "pytorch_lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
 }
+VARIABLES = ("checkpoint", "run_state", "saved_run")
 SHARDED = {"FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
 OWN_RANDOM = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
 
@@ -38,10 +41,11 @@ def rewrite(text: str, path: str) -> tuple[str, list[Note]]:
     _check_before(facts)
     loop = training_loop(facts)
     _check_loaders(facts)
+    _check_first_epoch(facts, loop)
     uses_numpy = any(module.partition(".")[0] == "numpy" for module in _imported(facts))
     tags = {tag for tag, is_set in (("numpy", uses_numpy), ("fsdp2", _is_sharded(facts))) if is_set}
     made = Rewriting(facts, HelperCode({TEMPLATE: tags}, {}, taken_names(facts.names)))
-    checkpoint = _variable_name(facts)
+    checkpoint = free_name(facts.script, VARIABLES)
     _create(made, loop, checkpoint)
     _pass_on(made, loop, checkpoint)
     _wrap_loops(made, loop, checkpoint)
@@ -177,6 +181,22 @@ def _check_loaders(facts: TrainingFacts) -> None:
                 raise Refusal(loader.lineno, "a sampler with random numbers of its own: their state is not known")
 
 
+def _check_first_epoch(facts: TrainingFacts, loop: TrainingLoop) -> None:
+    """Refuse epochs that begin where a checkpoint of the script ends: the saved run counts them from its start."""
+    begin = [*ast.walk(loop.epochs.iter)] if isinstance(loop.epochs, ast.For) else []
+    for node in begin:
+        bindings = facts.names.bindings(node) if isinstance(node, (ast.Name, ast.Attribute)) else []
+        for value in (each.value for each in bindings if each.value is not None):
+            loads = (leaf for part in ast.walk(value) for leaf in _origins(facts, part))
+            if any(facts.named(leaf) == "torch.load" for leaf in loads):
+                raise Refusal(value.lineno, "the first epoch comes from a checkpoint of its own: leave that out first")
+
+
+def _origins(facts: TrainingFacts, node: ast.AST) -> list[ast.Call]:
+    leaves = facts.names.origins(node) if isinstance(node, (ast.Name, ast.Call)) else []
+    return [leaf for leaf in leaves if isinstance(leaf, ast.Call)]
+
+
 def _calls_in(node: ast.AST) -> list[ast.Call]:
     return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
 
@@ -188,6 +208,8 @@ def _report(made: Rewriting, loop: TrainingLoop) -> None:
     for call in facts.calls:
         if facts.named(call) in OWN_RANDOM:
             made.report(call, "the state of these random numbers is not saved: a resumed run draws them from the start")
+        elif last_name(call.func) == "random_split" and not splits_alike(facts, call):
+            made.report(call, "random_split: seed it, or a resumed run trains on other samples")
         elif facts.named(call) == "torch.load":
             made.report(call, "a checkpoint of its own: the saved run is loaded after it, and replaces what it loaded")
 
@@ -200,9 +222,3 @@ def _imported(facts: TrainingFacts) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             modules.add(node.module or "")
     return modules
-
-
-def _variable_name(facts: TrainingFacts) -> str:
-    taken = {node.id for node in facts.nodes if isinstance(node, ast.Name)}
-    taken |= {node.arg for node in facts.nodes if isinstance(node, ast.arg)}
-    return next(name for name in ("checkpoint", "run_state", "saved_run") if name not in taken)

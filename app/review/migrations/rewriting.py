@@ -77,17 +77,22 @@ class Rewriting:
         self._lines.setdefault(line, []).extend(indent + each if each else "" for each in code)
 
     def remove(self, stmt: ast.stmt) -> None:
-        """Remove the lines of a statement that is alone on them."""
-        self.changed.update(ast.walk(stmt))
-        self._edits.append(self.source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno))
+        """Remove the lines of a statement that is alone on them, and the edits in it."""
+        self._remove_to(stmt, stmt.end_lineno or stmt.lineno)
 
     def remove_with_blank_lines(self, stmt: ast.stmt) -> None:
         """Remove a function and the empty lines behind it."""
         last = stmt.end_lineno or stmt.lineno
         while last < len(self.source.starts) and not self.source.line(last + 1).strip():
             last += 1
+        self._remove_to(stmt, last)
+
+    def _remove_to(self, stmt: ast.stmt, last: int) -> None:
+        removed = self.source.remove_lines(stmt.lineno, last)
         self.changed.update(ast.walk(stmt))
-        self._edits.append(self.source.remove_lines(stmt.lineno, last))
+        self._edits = [each for each in self._edits if not removed.start <= each.start < removed.end] + [removed]
+        for number in range(stmt.lineno + 1, last + 1):
+            self._lines.pop(number, None)
 
     def surround_call(self, call: ast.Call, before: str, after: str) -> None:
         """Replace what is around the only argument of a call: ``f(x)`` becomes ``before x after``."""

@@ -37,7 +37,7 @@ def is_saved(facts: TrainingFacts, expr: ast.expr) -> bool:
 
 def _objects(facts: TrainingFacts) -> Iterator[tuple[str, int, set[ast.AST]]]:
     for model in facts.models:
-        yield "model", model.lineno, roots(facts.names, model)
+        yield "model", model.lineno, facts.roots_of(model)
     if not facts.models:
         _ = facts.model
     for call in facts.calls:
@@ -58,7 +58,7 @@ def _objects(facts: TrainingFacts) -> Iterator[tuple[str, int, set[ast.AST]]]:
 
 def _is_any_model(facts: TrainingFacts, expr: ast.expr) -> bool:
     made = roots(facts.names, expr)
-    return any(not made.isdisjoint(roots(facts.names, model)) for model in facts.models)
+    return any(not made.isdisjoint(facts.roots_of(model)) for model in facts.models)
 
 
 def _is_optimizer(facts: TrainingFacts, expr: ast.expr) -> bool:

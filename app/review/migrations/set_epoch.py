@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import call_argument, dotted_name
 from ..patches.apply_edits import apply_edits
 from ..rule_context import Script
 from ..rules import missing_set_epoch
@@ -35,9 +35,16 @@ def with_set_epoch(made: Rewriting) -> str:
         if patch is None:
             break
         text = apply_edits(text, patch.edits)
-    if "set_epoch" not in text and (epochs := _loop_above(made, made.facts.batch_loop)) is not None:
+    shuffled = any(_may_shuffle(loader) for loader in made.facts.training_loaders)
+    if shuffled and "set_epoch" not in text and (epochs := _loop_above(made, made.facts.batch_loop)) is not None:
         made.report(epochs, "if this loop counts epochs, call set_epoch(epoch) of the sampler in each")
     return text
+
+
+def _may_shuffle(loader: ast.Call) -> bool:
+    given = call_argument(loader, "shuffle", 2)
+    has_options = any(keyword.arg is None for keyword in loader.keywords)
+    return has_options or (given is not None and not (isinstance(given, ast.Constant) and given.value is False))
 
 
 def _loop_above(made: Rewriting, loop: Loop) -> Loop | None:

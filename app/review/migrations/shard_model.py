@@ -27,10 +27,9 @@ def shard_model(made: Rewriting, blocks: list[str]) -> None:
     else:
         model = made.source.code(wrap.args[0])
         device = f"next({model}.parameters()).device"
-        at = made.source.statement_of(wrap)
         if not dotted_name(wrap.args[0]):
             raise Refusal(wrap.lineno, "the model that DDP wraps has no name: assign it first")
-        made.replace(wrap, f"{made.helpers.name('shard')}({model}, {given}, {device})")
+        at = _put(made, wrap, f"{made.helpers.name('shard')}({model}, {given}, {device})")
     made.wrapped_at = at
     _move_optimizer(made, at)
     _remove_import(made)
@@ -53,27 +52,35 @@ def _only_wraps(made: Rewriting, function: Function, wrap: ast.Call) -> bool:
 
 def _shard_in_callers(made: Rewriting, function: Function, blocks: str) -> ast.stmt:
     calls = [call for call, _ in made.facts.names.arguments[function]]
+    places: list[ast.stmt] = []
     for call in calls:
         if len(call.args) != 2:
             raise Refusal(call.lineno, f"{function.name} is called without its model or device")
         model, device = (made.source.code(each) for each in call.args)
-        made.replace(call, f"{made.helpers.name('shard')}({model}, {blocks}, {device})")
+        places.append(_put(made, call, f"{made.helpers.name('shard')}({model}, {blocks}, {device})"))
         if not _comes_before_optimizer(made, call):
             raise Refusal(call.lineno, "the optimizer is made elsewhere, before the model is wrapped: wrap it before")
     made.remove_with_blank_lines(function)
-    return made.source.statement_of(calls[0])
+    return places[0]
 
 
 def _comes_before_optimizer(made: Rewriting, wrap: ast.Call) -> bool:
     """Return whether the optimizer gets the parameters of what DDP wraps, or is made in the same function."""
     names = made.facts.names
     same = {names.enclosing_function(call) for call in made.facts.optimizers} == {names.enclosing_function(wrap)}
-    return same or wrap in names.origins(made.facts.model)
+    if same or wrap in names.origins(made.facts.model):
+        return True
+    if dotted_name(made.facts.model) != "self":
+        return False
+    place, stmt = place_before_optimizer(made)[1], made.source.statement_of(wrap)
+    return names.enclosing_function(place) is names.enclosing_function(stmt) and stmt.lineno < place.lineno
 
 
 def _shard_before_optimizer(made: Rewriting, wrap: ast.Call, blocks: str) -> ast.stmt:
     """Shard the model where the optimizer is made, and leave out the wrapper that comes later."""
     model, place = place_before_optimizer(made)
+    if listed := _lists_of_parameters(made, place):
+        raise Refusal(listed[0].lineno, "parameters are listed here before the model is sharded, which replaces them")
     name, stmt = made.source.code(model), made.source.statement_of(wrap)
     shard, device = made.helpers.name("shard"), made.helpers.name("device_of_rank")
     made.insert_before(place, f"{name} = {shard}({name}, {blocks}, {device}())")
@@ -89,6 +96,51 @@ def _has_others_in_block(made: Rewriting, stmt: ast.stmt) -> bool:
     parent = made.source.parents[stmt]
     blocks = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
     return any(isinstance(block, list) and stmt in block and len(block) > 1 for block in blocks)
+
+
+def _put(made: Rewriting, call: ast.Call, code: str) -> ast.stmt:
+    """Shard the model instead of a call that wraps it, before the statements that list its parameters.
+
+    Sharding replaces every parameter: an optimizer that has those of before would train none of the model.
+    """
+    at = made.source.statement_of(call)
+    listed = _lists_of_parameters(made, at)
+    if not listed:
+        made.replace(call, code)
+        return at
+    first, block = listed[0], made.source.parents[at]
+    while made.source.parents[first] is not block:
+        above = made.source.parents[first]
+        if not isinstance(above, ast.stmt):
+            break
+        first = above
+    model = call.args[0]
+    between = [
+        each for each in made.facts.nodes if isinstance(each, ast.stmt) and first.lineno <= each.lineno < at.lineno
+    ]
+    bound = {dotted_name(node) for stmt in between for node in ast.walk(stmt) if _is_stored(node)}
+    is_plain = isinstance(at, ast.Assign) and at.value is call and dotted_name(at.targets[0]) == dotted_name(model)
+    names = {dotted_name(node) for node in ast.walk(ast.parse(code)) if isinstance(node, (ast.Name, ast.Attribute))}
+    if made.source.parents[first] is not block or not is_plain or bound & names or not made.source.alone(at):
+        raise Refusal(listed[0].lineno, "parameters are listed here before the model is sharded, which replaces them")
+    made.remove(at)
+    made.insert_before(first, f"{made.source.code(model)} = {code}")
+    return first
+
+
+def _lists_of_parameters(made: Rewriting, at: ast.stmt) -> list[ast.stmt]:
+    """Return the statements before another that list parameters for the optimizer."""
+    names = made.facts.names
+    found = [made.source.statement_of(read) for read in made.facts.parameter_reads]
+    makers = {made.source.statement_of(call) for call in made.facts.optimizers}
+    same = (stmt for stmt in found if names.enclosing_function(stmt) is names.enclosing_function(at))
+    return sorted(
+        {stmt for stmt in same if stmt not in makers and stmt.lineno < at.lineno}, key=lambda each: each.lineno
+    )
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)
 
 
 def _move_optimizer(made: Rewriting, at: ast.stmt) -> None:

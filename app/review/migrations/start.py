@@ -3,7 +3,9 @@
 import ast
 
 from ...training_script.syntax import FUNCTIONS, Function, call_argument, dotted_name, last_name
+from ..patches.torch_names import free_name
 from .facts import TrainingFacts
+from .one_rank import log_once
 from .rewriting import Rewriting
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.ClassDef, *FUNCTIONS)
@@ -42,17 +44,30 @@ def set_up_and_finish(made: Rewriting) -> None:
     first = stmts[0] if stmts else None
     if first is not None and len(stmts) == 1 and _runs_first(made, first):
         _replace_choice(made, first, "set_up")
+        log_once(made, lambda line: made.insert_after(first, line))
     else:
         for stmt in stmts:
             if not on_cpu(made.facts):
                 _replace_choice(made, stmt, "device_of_rank")
-        made.insert_before(_start(made), f"{made.helpers.name('set_up')}()")
+        start = _start(made)
+        made.insert_before(start, f"{made.helpers.name('set_up')}()")
+        log_once(made, lambda line: made.insert_before(start, line))
     _finish(made)
 
 
 def _finish(made: Rewriting) -> None:
     last = made.facts.start_body[-1]
-    if made.facts.main_block and "exit" in ast.unparse(last):
+    exits = last.value if isinstance(last, ast.Expr) else last.exc if isinstance(last, ast.Raise) else None
+    if made.facts.main_block and isinstance(exits, ast.Call) and last_name(exits.func) in ("exit", "SystemExit"):
+        if len(exits.args) == 1 and isinstance(exits.args[0], ast.Call):
+            name = free_name(made.facts.script, ("code", "exit_code"))
+            made.insert_before(
+                last, f"{name} = {made.source.one_line(exits.args[0])}", f"{made.helpers.name('finish')}()"
+            )
+            made.replace(exits.args[0], name)
+        else:
+            made.insert_before(last, f"{made.helpers.name('finish')}()")
+    elif made.facts.main_block and "exit" in ast.unparse(last):
         made.report(last, f"call {made.helpers.name('finish')}() before the script exits")
     elif made.facts.main_block:
         made.insert_after(last, f"{made.helpers.name('finish')}()")

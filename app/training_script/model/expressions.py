@@ -4,6 +4,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from ..nodes import child_nodes
 from ..syntax import last_name
 from .items import Branch, Called, Item, Noted, Read, Rounds
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
@@ -17,6 +18,7 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Rec
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
@@ -54,11 +56,11 @@ class ExpressionEvaluator(LibraryEvaluator):
         if node is None:
             return self.constant(None)
         self.budget.spend()
-        method = getattr(self, f"_{type(node).__name__}", None)
+        method = getattr(self, METHOD_NAMES[type(node)], None)
         if method is not None:
             value = method(node)
         else:
-            parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
         if not self.quick:
             self._keep(node, value)
