@@ -17,6 +17,7 @@ from ..training_script.model.branch_sides import (
 from ..training_script.model.comparison import Divergence
 from ..training_script.model.keys import BY_RANK, PER_NODE, RANKS
 from ..training_script.model.sequences import Site
+from ..training_script.nodes import nodes_below
 from .rule_context import Script
 
 EVERY = {rank.rank for rank in RANKS}
@@ -70,7 +71,7 @@ class DecidingBranch:
         return next(
             (
                 node
-                for node in ast.walk(self.script.source.tree)
+                for node in nodes_below(self.script.source.tree)
                 if isinstance(node, ast.If) and (node.lineno, node.col_offset + 1) == (at.line, at.column)
             ),
             None,

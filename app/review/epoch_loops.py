@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from ..training_script.nodes import nodes_below
 from ..training_script.syntax import FUNCTIONS, LOOPS, call_argument, dotted_name, nodes_of_body
 from ..training_script.torch_classes import LOADER_CLASSES
 from .rule_context import Script
@@ -64,7 +65,7 @@ def samplers_of_loader(script: Script, loader: ast.Call) -> Iterator[tuple[ast.A
 
 def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
     """Yield the epoch loops that train on a loader of this sampler."""
-    for node in ast.walk(script.source.tree):
+    for node in nodes_below(script.source.tree):
         if isinstance(node, (ast.For, ast.AsyncFor)) and _trains(script, node):
             given = _bare(node.iter)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "iter" and node.args:

@@ -1,7 +1,9 @@
 """The review of many files: in several processes where that is faster, with a line of progress on a terminal."""
 
+import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ...knowledge.schema import Knowledge, Safety
 from ..text.progress import ProgressLine
@@ -11,12 +13,20 @@ from .types import ReviewedFile, SkippedFile
 
 FILES_PER_WORKER = 20  # below that, starting processes takes longer than it saves
 MOST_WORKERS = 32
+NEW_OBJECTS = 100_000  # between two collections of garbage: a syntax tree has more than the usual 700
 
 
 def review_files(
     files: Sequence[FoundFile], knowledge: Knowledge, safeties: Sequence[Safety] = ()
 ) -> list[ReviewedFile | SkippedFile]:
     """Return the review of each file, in order, with its patches of these levels of safety."""
+    with _rare_collections():
+        return _review_files(files, knowledge, safeties)
+
+
+def _review_files(
+    files: Sequence[FoundFile], knowledge: Knowledge, safeties: Sequence[Safety]
+) -> list[ReviewedFile | SkippedFile]:
     progress = ProgressLine(lambda done: f"reviewed {done:,} of {len(files):,} files")
 
     def review(file: FoundFile) -> ReviewedFile | SkippedFile:
@@ -36,6 +46,19 @@ def review_files(
             reviewed.append(review(file))
             progress.done += 1
     return reviewed
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Search for garbage less often: most objects are nodes of syntax trees, which reference counts free."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def _killed(file: FoundFile) -> SkippedFile:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from .nodes import child_nodes
 from .source import ScriptSource
 from .syntax import COMPREHENSIONS, FUNCTIONS, Function, dotted_name
 
@@ -63,9 +64,9 @@ class Scopes:
                 self._visit([*node.decorator_list, *node.bases, *node.keywords], scope)
                 self._visit(node.body, Scope(node, scope))
             elif isinstance(node, COMPREHENSIONS):
-                self._visit(ast.iter_child_nodes(node), Scope(node, scope))
+                self._visit(child_nodes(node), Scope(node, scope))
             else:
-                self._visit(ast.iter_child_nodes(node), scope)
+                self._visit(child_nodes(node), scope)
 
     def _enter_function(self, node: Function | ast.Lambda, scope: Scope) -> None:
         inner = Scope(node, scope)

@@ -15,6 +15,7 @@ from ..errors import UserError
 from ..system.files import read_regular_file
 from .edits import Edit
 from .newer_syntax import newer_syntax
+from .nodes import child_nodes, nodes_below
 
 BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -110,7 +111,7 @@ class ScriptSource:
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The parent of each node."""
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        return {child: node for node in (self.tree, *nodes_below(self.tree)) for child in child_nodes(node)}
 
     @cached_property
     def inside_strings(self) -> set[int]:
@@ -118,7 +119,7 @@ class ScriptSource:
         strings = (ast.Constant, ast.JoinedStr)
         return {
             line
-            for node in ast.walk(self.tree)
+            for node in nodes_below(self.tree)
             if isinstance(node, strings) and not (isinstance(node, ast.Constant) and not _is_text(node.value))
             for line in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
         }

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
+from .nodes import child_nodes
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -79,12 +81,12 @@ def dotted_name(expr: ast.AST) -> str:
 
 def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
     """Yield every node below ``node`` that runs as part of it; bodies of functions and lambdas defined in it do not."""
-    pending = [*ast.iter_child_nodes(node)][::-1]
+    pending = child_nodes(node)[::-1]
     while pending:
         child = pending.pop()
         yield child
         if not isinstance(child, (*FUNCTIONS, ast.Lambda)):
-            pending += [*ast.iter_child_nodes(child)][::-1]
+            pending += child_nodes(child)[::-1]
 
 
 def is_generator(function: Function) -> bool:

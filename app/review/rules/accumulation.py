@@ -10,6 +10,7 @@ from ...training_script.model.items import Noted
 from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
 from ...training_script.model.reach import Condition, Reach, Run
 from ...training_script.model.sequences import Event
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS
 from ..patches.torch_names import INIT, distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -27,9 +28,9 @@ CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions ar
 
 def check_missing(script: Script, run: Run) -> Iterator[Violation]:
     """DW212: yield the backward passes that reduce gradients in each round, though only some rounds use them."""
-    if SYNC_CONTROL.search(script.source.text):
-        return
     steps = list(_steps(run))
+    if not steps or SYNC_CONTROL.search(script.source.text):
+        return
     for place, reach in enumerate(run.reached):
         if not isinstance(reach.fact, Event) or reach.fact.kind != BACKWARD or not reach.loops:
             continue
@@ -56,10 +57,10 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_share(script: Script, run: Run) -> Iterator[Violation]:
     """DW220: yield the shares of a batch that are computed with the GPUs of one node."""
-    text = script.source.text
-    if not run.distributed or STARTS_RANKS.search(text) or not OF_ENVIRONMENT.search(text):
+    text, counts = script.source.text, list(run.of(COUNT))
+    if not counts or not run.distributed or STARTS_RANKS.search(text) or not OF_ENVIRONMENT.search(text):
         return
-    for reach, fact in run.of(COUNT):
+    for reach, fact in counts:
         if script.is_here(reach) and _divides_batch(script, fact.node):
             message = "this is the number of GPUs of this node, not of ranks: on more nodes the batch gets larger"
             yield from violation_at(script, reach, message, 0.7, patch=lambda fact=fact: _by_world(script, fact))
@@ -138,7 +139,7 @@ def _at_step(script: Script, own: Sequence[Condition], its: Sequence[Condition])
 def _test(script: Script, condition: Condition) -> ast.expr | None:
     """Return the test of the ``if`` or conditional expression at a place."""
     site = condition.site
-    for node in ast.walk(script.source.tree):
+    for node in nodes_below(script.source.tree):
         if isinstance(node, ast.If | ast.IfExp) and (node.lineno, node.col_offset + 1) == (site.line, site.column):
             return node.test
     return None

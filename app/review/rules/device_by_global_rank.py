@@ -14,6 +14,7 @@ from ...launchers.rank_variables import LOCAL_RANK_OF
 from ...training_script.edits import Edit
 from ...training_script.model.keys import rank_in
 from ...training_script.name_resolution import Names
+from ...training_script.nodes import nodes_below
 from ...training_script.rank_names import WORLD_SIZE
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
@@ -36,7 +37,7 @@ class Rank(NamedTuple):
 
 def check(script: Script) -> list[Violation]:
     """Return one finding for each function that uses the global rank as a device."""
-    if not OF_DEVICE.search(script.source.text):
+    if not OF_DEVICE.search(script.source.text) or "global" not in script.evaluated.keys.kinds_read:
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in _device_places(script):
@@ -69,7 +70,7 @@ def _finding(script: Script, places: list[tuple[ast.expr, Rank]]) -> Violation:
 def _device_places(script: Script) -> Iterator[ast.expr]:
     """Yield every expression that is used as the number of a CUDA device."""
     names = script.names
-    for node, _ in list(names.scope_of.items()):
+    for node in list(names.scope_of):
         match node:
             case ast.Call():
                 yield from _in_call(names, node)
@@ -124,7 +125,7 @@ def _device_name(expr: ast.expr) -> bool:
 def _for_one_node(script: Script) -> bool:
     """Return whether the script runs on one node only, so that the global rank is the local rank."""
     names = script.names
-    for node in ast.walk(script.source.tree):
+    for node in nodes_below(script.source.tree):
         match node:
             case ast.Compare(left=left, comparators=[right]):
                 texts = ast.unparse(left), ast.unparse(right)
@@ -179,7 +180,7 @@ def _patch(script: Script, places: list[tuple[ast.expr, Rank]]) -> Patch:
 
 def _variable_of_group(script: Script) -> str:
     """Return the variable that the rank of the process group is read from: RANK, unless the script passes a rank."""
-    for node in ast.walk(script.source.tree):
+    for node in nodes_below(script.source.tree):
         if isinstance(node, ast.Call) and script.names.qualified(node.func).endswith("init_process_group"):
             given = call_argument(node, "rank", 4)
             if given is not None:

@@ -8,6 +8,7 @@ from ...training_script.model.items import Noted
 from ...training_script.model.library_effects import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
 from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.nodes import nodes_below
 from ..patches.torch_names import imports_os, torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -23,10 +24,11 @@ DEVICE = "f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\""
 
 def check_selection(script: Script, run: Run) -> Iterator[Violation]:
     """DW102: yield the process groups of NCCL in scripts that use GPUs and never select one."""
+    made = list(run.of(INIT))
     text = script.source.text
-    if CHOSEN.search(text) or not ON_GPU.search(text) or not _imports_only(script, WITHOUT_DEVICE):
+    if not made or CHOSEN.search(text) or not ON_GPU.search(text) or not _imports_only(script, WITHOUT_DEVICE):
         return
-    for reach, fact in run.of(INIT):
+    for reach, fact in made:
         if reach.several and reach.ranks == ALL and _backend(fact) == "nccl":
             message = "no rank selects its GPU: all of them use GPU 0, where NCCL accepts one process only"
             patch = (lambda fact=fact: _select(script, fact)) if script.is_here(reach) else None
@@ -107,7 +109,7 @@ def _of_rank(script: Script, fact: Noted) -> Patch:
 def _imports_only(script: Script, modules: set[str]) -> bool:
     """Return whether everything that a script imports is one of these modules."""
     imported: set[str] = set()
-    for node in ast.walk(script.source.tree):
+    for node in nodes_below(script.source.tree):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

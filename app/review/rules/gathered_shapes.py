@@ -22,11 +22,11 @@ FIX = "pad-before-gather"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the gathering of parts of a batch that is padded to its own longest text."""
-    text = script.source.text
-    if PADDED.search(text):
+    text, gathers = script.source.text, list(run.of(".gather", ".gather_for_metrics"))
+    if not gathers or PADDED.search(text):
         return
     filled_up, per_token = FILLED_UP.search(text), PER_TOKEN.search(text)
-    for reach, fact in run.of(".gather", ".gather_for_metrics"):
+    for reach, fact in gathers:
         given = argument(fact, 0, "tensor", "input_data")
         if not given or not fact.owner or "accelerator" not in fact.owner.facts:
             continue

@@ -9,6 +9,7 @@ from ...training_script.model.keys import RANKS, Key, parts
 from ...training_script.model.reach import Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import LOADER_CLASSES
 from ..patches.add_sampler import sampler_edits
@@ -114,7 +115,7 @@ def _sampler_decides(script: Script, fact: Noted) -> Patch:
 def _add_sampler(script: Script, loader: ast.Call) -> Patch:
     """Return the patch of one loader, with ``set_epoch`` where the loop over epochs is known."""
     source = script.source
-    taken = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    taken = {node.id for node in nodes_below(source.tree) if isinstance(node, ast.Name)}
     edits = sampler_edits(source, loader, distributed_module(script, loader), taken)
     if not edits:
         return no_patch(ADD, "make the sampler where the dataset is made, and pass it to the DataLoader")

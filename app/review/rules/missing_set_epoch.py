@@ -7,6 +7,7 @@ the missing one.
 
 import ast
 
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument, dotted_name
 from ..epoch_loops import EVALUATION, SAMPLERS, EpochLoop, counts_steps, find_epoch_loops, find_samplers, is_call_of
 from ..patches.insert_set_epoch import insert_set_epoch
@@ -19,7 +20,7 @@ def check(script: Script) -> list[Violation]:
         return []
     shuffling = [
         node
-        for node in ast.walk(script.source.tree)
+        for node in nodes_below(script.source.tree)
         if isinstance(node, ast.Call) and is_call_of(script, node, SAMPLERS) and _shuffles(script, node)
     ]
     shuffling = [sampler for sampler in shuffling if not _for_evaluation(script, sampler)]
@@ -82,7 +83,7 @@ def _for_evaluation(script: Script, sampler: ast.Call) -> bool:
 def _set_already(script: Script) -> tuple[set[ast.AST], bool]:
     """Return the samplers whose epoch is set, and whether one is set that cannot be identified."""
     known: set[ast.AST] = set()
-    for node in ast.walk(script.source.tree):
+    for node in nodes_below(script.source.tree):
         if isinstance(node, ast.Constant) and node.value == "set_epoch":
             return known, True
         if not (isinstance(node, ast.Attribute) and node.attr == "set_epoch"):

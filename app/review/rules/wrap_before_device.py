@@ -8,6 +8,7 @@ import ast
 import re
 
 from ...training_script.edits import Edit
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument, dotted_name, nodes_of_body
 from ..model_device import Placement, is_device_move, model_placement, node_position
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -22,7 +23,7 @@ def check(script: Script) -> list[Violation]:
     """Return every DDP wrap in the script that comes before the move to the device."""
     if "DistributedDataParallel" not in script.source.text:
         return []
-    found = [_judge(script, node) for node in ast.walk(script.source.tree) if isinstance(node, ast.Call)]
+    found = [_judge(script, node) for node in nodes_below(script.source.tree) if isinstance(node, ast.Call)]
     return [finding for finding in found if finding]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ..nodes import nodes_below
 from .budget import Budget, OverBudget
 from .functions import Evaluation
 from .items import Called, Item
@@ -75,7 +76,7 @@ def _functions(module: Module) -> list[FunctionRef]:
     """
     mentioned = {
         node.id if isinstance(node, ast.Name) else node.attr
-        for node in ast.walk(module.tree)
+        for node in nodes_below(module.tree)
         if isinstance(node, ast.Name | ast.Attribute)
     }
     found: list[FunctionRef] = []

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from ..nodes import child_nodes
 from ..syntax import last_name
 from .items import Branch, Called, Item, Noted, Read, Rounds
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
@@ -17,6 +18,7 @@ from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Rec
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
@@ -27,6 +29,10 @@ def is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.BinOp):
         return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
+
+
+def _is_text(key: Key) -> bool:
+    return key.is_constant and isinstance(key.value, str)
 
 
 def is_inner(value: Value, wrapper: Value) -> bool:
@@ -50,11 +56,11 @@ class ExpressionEvaluator(LibraryEvaluator):
         if node is None:
             return self.constant(None)
         self.budget.spend()
-        method = getattr(self, f"_{type(node).__name__}", None)
+        method = getattr(self, METHOD_NAMES[type(node)], None)
         if method is not None:
             value = method(node)
         else:
-            parts = [self.evaluate(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
         if not self.quick:
             self._keep(node, value)
@@ -120,6 +126,8 @@ class ExpressionEvaluator(LibraryEvaluator):
                 single = self.unknown(node).key  # data of one rank have the same names on every rank
             elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
                 single = self.keys.constant(isinstance(op, ast.In))
+            elif _is_text(right.key) and left.key is self.keys.true:
+                single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)

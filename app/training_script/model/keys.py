@@ -44,6 +44,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "BitXor": operator.xor,
     "RShift": operator.rshift,
 }
+SIMPLIFIED = {"not", "one of", "if", "and", "or", "item", "min", "max", "compare", "binary"}
 
 
 NEVER_NONE = {
@@ -115,24 +116,31 @@ class Keys:
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Key] = {}
+        self.kinds_read: set[str] = set()  # kinds of ranks of which the program shows where they are read from
         self._seen_by: defaultdict[Rank, dict[Key, Key]] = defaultdict(dict)
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
 
     def make(self, op: str, *args: Any, spread: int = 0) -> Key:
         """Return the expression, simplified where its parts are constants."""
         depth = 1
+        parts: list[Any] = []
         for arg in args:
-            if isinstance(arg, Key):
+            if type(arg) is Key:
                 spread |= arg.spread
-                depth = max(depth, arg.depth + 1)
-        if simpler := self._simplify(op, args):
+                if arg.depth >= depth:
+                    depth = arg.depth + 1
+                parts.append(id(arg))
+            else:
+                parts.append((type(arg), arg))
+        if op in SIMPLIFIED and (simpler := self._simplify(op, args)):
             return simpler
         if depth > MOST_DEPTH:
-            op, args, depth = "deep", (op,), 1
-        identity = (op, spread, *(id(arg) if isinstance(arg, Key) else (type(arg), arg) for arg in args))
-        if identity not in self._made:
-            self._made[identity] = Key(op, args, spread, depth)
-        return self._made[identity]
+            op, args, parts, depth = "deep", (op,), [(str, op)], 1
+        identity = (op, spread, *parts)
+        made = self._made.get(identity)
+        if made is None:
+            made = self._made[identity] = Key(op, args, spread, depth)
+        return made
 
     def constant(self, value: Any) -> Key:
         try:
@@ -151,6 +159,8 @@ class Keys:
         A rank in a group has no known number. ``source``: the variable or the function that it is read from; empty if
         only a name suggests it.
         """
+        if source:
+            self.kinds_read.add(kind)
         return self.make("rank", kind, source, spread=BY_RANK)
 
     def is_first(self, kind: str) -> Key:

@@ -44,6 +44,8 @@ KNOWN_METHODS = re.compile(
     r"|write"
 )
 
+BUILTINS = frozenset(dir(builtins))
+
 
 class LibraryEvaluator(RankEvaluator):
     """Calls of what the program does not define."""
@@ -60,9 +62,9 @@ class LibraryEvaluator(RankEvaluator):
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""
         if name := self.qualified(callee):
-            return name.partition(".")[0] in KNOWN_MODULES or ("." not in name and name in dir(builtins))
+            return name.partition(".")[0] in KNOWN_MODULES or name in BUILTINS
         if isinstance(node.func, ast.Name):
-            return node.func.id in dir(builtins)
+            return node.func.id in BUILTINS
         return isinstance(node.func, ast.Attribute) and bool(KNOWN_METHODS.fullmatch(node.func.attr))
 
     def _computed(self, name: str, values: list[Value], facts: frozenset[str] = NO_FACTS) -> Value:

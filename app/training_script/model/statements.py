@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Sequence
 
+from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
 from .items import Leave
@@ -49,7 +50,7 @@ class StatementEvaluator(ExpressionEvaluator):
             self.budget.spend()
             method = getattr(self, f"_{type(stmt).__name__}_statement", None)
             if method is None:
-                for child in ast.iter_child_nodes(stmt):
+                for child in child_nodes(stmt):
                     if isinstance(child, ast.expr):
                         self.evaluate(child)
             elif method(stmt):

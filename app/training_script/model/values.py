@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..nodes import nodes_below
 from .keys import Key
 from .written_files import written_names
 
@@ -24,7 +25,7 @@ class Module:
     @cached_property
     def rebound(self) -> frozenset[str]:
         """The names that functions of the module assign."""
-        return frozenset(name for each in ast.walk(self.tree) if isinstance(each, ast.Global) for name in each.names)
+        return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
 
     @cached_property
     def written(self) -> frozenset[str]:

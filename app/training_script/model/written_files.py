@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 
+from ..nodes import nodes_below
 from ..syntax import last_name
 
 # The place of the path among the arguments; -1: the object of the method.
@@ -38,7 +39,7 @@ def written_names(tree: ast.Module) -> frozenset[str]:
         if isinstance(target, ast.Name)
     }
     found: set[str] = set()
-    for call in ast.walk(tree):
+    for call in nodes_below(tree):
         if isinstance(call, ast.Call) and (place := WRITERS.get(last_name(call.func))) is not None:
             for part in _path(call, place):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):

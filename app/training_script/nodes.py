@@ -1,0 +1,45 @@
+"""Traversal of syntax trees in the order of ``ast.walk``, without contexts and operators."""
+
+import ast
+from weakref import WeakKeyDictionary
+
+WITHOUT_NODES = {
+    *("ctx", "op", "ops", "id", "attr", "arg", "n", "s", "kind", "type_comment", "level", "module", "asname"),
+    *("simple", "is_async", "conversion", "rest", "kwd_attrs", "type_ignores"),
+}
+
+
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each kind of node that may hold nodes."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in WITHOUT_NODES)
+        self[kind] = fields
+        return fields
+
+
+FIELDS = _Fields()
+_NODES: "WeakKeyDictionary[ast.AST, list[ast.AST]]" = WeakKeyDictionary()
+
+
+def child_nodes(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes directly below ``node``."""
+    found: list[ast.AST] = []
+    for name in FIELDS[type(node)]:
+        value = getattr(node, name, None)
+        if type(value) is list:
+            found += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def nodes_below(tree: ast.AST) -> list[ast.AST]:
+    """Return every node below ``tree``, outer ones first. They are kept as long as the tree itself."""
+    known = _NODES.get(tree)
+    if known is None:
+        known = child_nodes(tree)
+        for node in known:  # which grows meanwhile
+            known += child_nodes(node)
+        _NODES[tree] = known
+    return known
