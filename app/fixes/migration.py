@@ -1,8 +1,78 @@
-"""A migration as a fix, so that it is applied and undone like one."""
+"""A migration of a script as a fix: read, shown with its notes, written, and undone like one."""
 
+from pathlib import Path
+
+from ..errors import UserError
+from ..review.migrations.engine import migrate
 from ..review.migrations.targets import TARGETS
-from ..review.migrations.types import Migration
+from ..review.migrations.types import Migration, Note
+from ..system.paths import relative_to_cwd
+from ..training_script.source import read_source
+from .apply import apply_fix
+from .records import AppliedFix
 from .types import FilePatch, Fix
+
+OPTION = " --to "
+
+
+def split_target(typed: str) -> tuple[str, str]:
+    """Return the path and the target of ``train.py --to ddp``; the target is "" where none is given.
+
+    Raises:
+        UserError: There is no such target.
+    """
+    path, _, target = (part.strip() for part in typed.partition(OPTION))
+    if target and target not in TARGETS:
+        raise UserError(f"{target}: no such target", f"give one of {', '.join(TARGETS)}")
+    return path, target
+
+
+def migrate_script(path: Path, target: str) -> Migration:
+    """Return the migration of a script.
+
+    Raises:
+        UserError: It is not one script, or it cannot be read.
+    """
+    if path.is_dir():
+        raise UserError("--to migrates one script", "give the file with the training loop")
+    _, text, _ = read_source(path)
+    return migrate(text, str(path), target)
+
+
+def note_lines(migration: Migration) -> list[str]:
+    """Return why a script is not migrated, or what differs afterwards, with places."""
+    kinds = (("not migrated", migration.refusals), ("note", migration.reports))
+    return [_note_line(migration, kind, note) for kind, notes in kinds for note in notes]
+
+
+def changes_script(migration: Migration) -> bool:
+    """Return whether there is anything to write."""
+    return migration.after != migration.before
+
+
+def outcome_line(migration: Migration) -> str:
+    """Return what a migration comes to before it is written: refused, nothing to change, or how to try it."""
+    path = relative_to_cwd(migration.path)
+    if migration.refusals:
+        return f"{path}: not migrated to {migration.target}, nothing changes"
+    if not changes_script(migration):
+        return f"{path}: nothing to change for {migration.target}"
+    return f"try it with: torchrun --standalone --nproc-per-node=2 {path}"
+
+
+def written_line(migration: Migration, applied: AppliedFix) -> str:
+    """Return that a migration is written, and how to revert it."""
+    path = relative_to_cwd(migration.path)
+    return f"migrated {path} to {migration.target}; revert with: ddpwizard undo {applied.id}"
+
+
+def write_migration(migration: Migration) -> AppliedFix:
+    """Write the migrated script.
+
+    Raises:
+        UserError: It changed since it was read, or cannot be written.
+    """
+    return apply_fix(fix_of_migration(migration), Path.cwd())
 
 
 def fix_of_migration(migration: Migration) -> Fix:
@@ -15,3 +85,7 @@ def fix_of_migration(migration: Migration) -> Fix:
         why_unsafe="it changes how the script trains: run it on one rank and on two, and compare the losses",
         patches=[FilePatch(path=migration.path, before=migration.before, after=migration.after)],
     )
+
+
+def _note_line(migration: Migration, kind: str, note: Note) -> str:
+    return f"{relative_to_cwd(migration.path)}:{note.line}: {kind}: {note.message}"

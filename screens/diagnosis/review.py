@@ -16,17 +16,21 @@ from textual.widgets import Input, Static
 
 from ...app.diagnosis.script_evidence import review_summary, take_findings
 from ...app.errors import UserError
+from ...app.fixes.migration import migrate_script, split_target
 from ...app.fixes.patch_walk import PatchWalk, Written, walk_patches, written_lines
 from ...app.fixes.undo import undo_fix
+from ...app.review.migrations.targets import TARGETS
 from ...app.review.output_formats import place_text
 from ...app.review.types import ReviewFinding
 from ...app.system.files import expand_user
 from ...app.text.units import count_text
+from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.line_input import LineInput
 from ..widgets.source import diff_line, excerpt
+from .migration import MigrationDialog
 
 WALK_KEYS = "y accepts the patch, n skips it, s stops and writes what is accepted"
 
@@ -40,12 +44,14 @@ class ReviewScreen(WizardScreen):
     ABOUT = (
         "Type the path of a training script, a notebook or a directory (tab completes it) and press enter. Scripts are "
         "read, not run. Go through the findings: y accepts the patch that is shown, n skips it. The accepted ones are "
-        "written together after the last finding, or when s stops; u, or ddpwizard undo, reverts them."
+        "written together after the last finding, or when s stops; u, or ddpwizard undo, reverts them. m migrates "
+        "the script to DDP, FSDP2 or a resumable run, as does the path with --to ddp, fsdp2 or resume."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "decide(True)", "accept", id="review.accept", tooltip="Accept the patch, and go to the next one"),
         Binding("n", "decide(False)", "skip", id="review.skip", tooltip="Skip the finding, and go to the next one"),
         Binding("s", "stop", "stop", id="review.stop", tooltip="Stop here, and write the accepted patches"),
+        Binding("m", "migrate", "migrate", id="review.migrate", tooltip="Migrate the script to DDP, FSDP2 or resume"),
         Binding("u", "undo", "undo", id="review.undo", tooltip="Revert the patches that were written"),
         Binding("f", "fix", "fix", id="review.fix", tooltip="Show all fixes for the cause of the marked finding"),
         Binding("d", "diagnosis", "diagnosis", id="review.diagnosis", tooltip="Show the causes that this supports"),
@@ -77,9 +83,19 @@ class ReviewScreen(WizardScreen):
 
     @on(Input.Submitted, "#path")
     def _given(self, event: Input.Submitted) -> None:
-        if event.value.strip():
-            self.show_status("reviewing …")
-            self.run_worker(self._review(event.value.strip()), exclusive=True)
+        typed = event.value.strip()
+        if not typed:
+            return
+        try:
+            given, target = split_target(typed)
+        except UserError as error:
+            self.wizard.show_error(error)
+            return
+        if target:
+            self._show_migration(given, target)
+            return
+        self.show_status("reviewing …")
+        self.run_worker(self._review(typed), exclusive=True)
 
     async def _review(self, typed: str) -> None:
         path = Path(typed)
@@ -159,6 +175,8 @@ class ReviewScreen(WizardScreen):
         if action == "decide":
             finding = self._marked()
             return self._open and finding is not None and (parameters != (True,) or _has_patch(finding))
+        if action == "migrate":
+            return self._walk is not None and self._path.suffix == ".py"
         if action == "stop":
             return self._open
         return self._written is not None if action == "undo" else True
@@ -239,6 +257,21 @@ class ReviewScreen(WizardScreen):
             await self.wizard.open("fix", cause=cause, findings=self._walk.findings)
         else:
             self.show_status("No finding is marked: type the path of a script and press enter.")
+
+    def action_migrate(self) -> None:
+        rows = [Choice(name, safe_content(f"{name}: {what}")) for name, what in TARGETS.items()]
+        dialog = PickDialog(f"Migrate {self._path.name} to", rows)
+        self.app.push_screen(dialog, callback=lambda id_: self._show_migration(str(self._path), id_))
+
+    def _show_migration(self, typed: str, target: str | None) -> None:
+        if target is None:
+            return
+        try:
+            migration = migrate_script(expand_user(typed), target)
+        except UserError as error:
+            self.wizard.show_error(error)
+        else:
+            self.app.push_screen(MigrationDialog(migration))
 
     async def action_diagnosis(self) -> None:
         await self.wizard.open("diagnosis")

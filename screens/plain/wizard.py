@@ -200,13 +200,13 @@ class PlainWizard:
 
     def _review(self) -> None:
         """Review a script or a directory, go through its findings, and show the causes that they support."""
-        typed = self.prompt.ask("Path of your training script, or of a directory: ")
+        typed = self.prompt.ask("Path of your training script, or of a directory (PATH --to ddp migrates it): ")
         if not typed.strip():
             self.prompt.write("  No script was given.")
             return
         self.state.begin()
-        review_path(self.state, self.prompt, typed)
-        self.interview.diagnose()
+        if review_path(self.state, self.prompt, typed):
+            self.interview.diagnose()
 
     def _search(self, words: str = "") -> None:
         from ...app.diagnosis.cause_text import cause_lines, matching_causes

@@ -281,7 +281,7 @@ def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path, monkeypatch: 
 
     assert ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path).returncode == 0
     fixed = two_nodes(tmp_path)
-    assert [outcome.code for outcome in fixed] == [0, 0]
+    assert [outcome.code for outcome in fixed] == [0, 0], "\n".join(each.log for each in fixed)
     assert "rank 0 of 2" in "".join(each.log for each in fixed)
     assert "rank 1 of 2" in "".join(each.log for each in fixed)
     assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0

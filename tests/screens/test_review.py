@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.review.migrations.engine import migrate
 from ddpwizard.screens.app import WizardApp
+from helpers.migration_scripts_list import SCRIPTS
 from helpers.recorded_state import RecordedState
 from helpers.screen_pilot import frame, shows, walk
 
@@ -74,6 +76,34 @@ async def test_escape_does_not_drop_accepted_patches_without_a_word(project: Pat
         await pilot.press("escape")
         await shows(pilot, "What is wrong?")
         assert changed(project) == []
+
+
+@walk
+async def test_a_script_is_migrated_after_its_diff_is_shown(project: Path) -> None:
+    text = (SCRIPTS / "data_parallel.py").read_text()
+    (project / "train.py").write_text(text)
+    async with WizardApp(RecordedState(), "review").run_test(size=(80, 40)) as pilot:
+        await pilot.press(*"train.py", "space", *"--to", "space", *"ddp", "enter")
+        await shows(pilot, "Migrate to ddp", "try it with: torchrun", "+def set_up()", "y write")
+        assert (project / "train.py").read_text() == text
+        await pilot.press("y")
+        await shows(pilot, "migrated train.py to ddp; revert with: ddpwizard undo")
+        assert (project / "train.py").read_text() == migrate(text, "train.py", "ddp").after
+        await pilot.press("u")
+        await shows(pilot, "reverted")
+        assert (project / "train.py").read_text() == text
+
+
+@walk
+async def test_a_refused_migration_names_the_place(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
+        await pilot.press(*"a.py", "enter")
+        await shows(pilot, "1 of 1", "m migrate")
+        await pilot.press("m")
+        await shows(pilot, "Migrate a.py to", "fsdp2: DistributedDataParallel, or one process")
+        await pilot.press("3")
+        await shows(pilot, "a.py:1: not migrated: no call of backward")
+        assert "y write" not in frame(pilot)
 
 
 @walk

@@ -31,6 +31,10 @@ def is_mask(index: ast.expr) -> bool:
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
 
 
+def _is_text(key: Key) -> bool:
+    return key.is_constant and isinstance(key.value, str)
+
+
 def is_inner(value: Value, wrapper: Value) -> bool:
     """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
     return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
@@ -122,6 +126,8 @@ class ExpressionEvaluator(LibraryEvaluator):
                 single = self.unknown(node).key  # data of one rank have the same names on every rank
             elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
                 single = self.keys.constant(isinstance(op, ast.In))
+            elif _is_text(right.key) and left.key is self.keys.true:
+                single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)

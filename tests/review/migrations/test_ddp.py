@@ -59,6 +59,15 @@ def test_a_plain_script_gets_device_sampler_batch_wrap_and_one_writer():
     ]
 
 
+def test_numbers_of_the_step_are_those_of_all_ranks():
+    step = "            optimizer.step()\n"
+    text = SCRIPT.replace(step, f"{step}            seen += len(x)\n")
+    text = text.replace("{loss.item():.3f}", "{loss.item():.3f} {int((x > 0).sum())} {loader.batch_size}")
+    lines = changed_lines(text)
+    assert "seen += len(x) * dist.get_world_size()" in lines
+    assert "{(loader.batch_size * dist.get_world_size())}" in lines[-3]
+
+
 def test_crlf_and_byte_order_mark_are_kept():
     windows = "\ufeff" + SCRIPT.replace("\n", "\r\n")
     assert migrate(windows, "train.py", "ddp").after == "\ufeff" + migrated(SCRIPT).replace("\n", "\r\n")
@@ -78,6 +87,7 @@ def test_crlf_and_byte_order_mark_are_kept():
         ("batch_size=64, ", "", 10, "one sample"),
         ("    device =", "    torch.distributed.init_process_group()\n    device =", 9, "a process group already"),
         ("            loss.backward()\n", "", 1, "no call of backward"),
+        ("y.to(device))", "torch.arange(len(x)))", 16, "compares the samples of a batch"),
     ],
 )
 def test_refusals_name_the_line(old: str, new: str, line: int, message: str):

@@ -130,3 +130,13 @@ def main"""
     ).after
     assert "    model = Block()\n    model = shard(model, (), device_of_rank())\n    return model, torch" in after
     assert "DDP(" not in after.replace("FSDP", "")
+
+
+def test_the_model_is_sharded_before_its_parameters_are_listed():
+    decay = "    decay = [p for p in model.parameters() if p.ndim > 1]\n"
+    listed = f"{decay}    optimizer = torch.optim.AdamW(decay, lr=0.1)\n"
+    text = DDP.replace("    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n", listed)
+    after = migrate(text, "train.py", "fsdp2").after
+    assert after.index("model = shard(") < after.index("decay = [") < after.index("optimizer = ")
+    refused = migrate(text.replace("model = DDP(model)", "engine = DDP(model)"), "train.py", "fsdp2")
+    assert [(note.line, "which replaces them" in note.message) for note in refused.refusals] == [(23, True)]

@@ -245,6 +245,21 @@ FOUND: dict[str, tuple[str, str, str]] = {
                 return self.head_loss(part(input_ids=inputs["input_ids"]).last_hidden_state)
         """,
     ),
+    "the global rank as a GPU in one of several modes": (
+        "DW101",
+        "",
+        """
+        def wrap(model, dist_mode="ddp"):
+            rank = dist.get_rank()
+            if dist_mode == "dp":
+                model = torch.nn.DataParallel(model)
+            elif dist_mode == "ddp":
+                model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+            else:
+                raise ValueError(dist_mode)
+            return model
+        """,
+    ),
     "texts of this rank's own length gathered": (
         "DW407",
         "from accelerate import Accelerator\naccelerator = Accelerator()\n",

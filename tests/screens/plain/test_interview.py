@@ -9,10 +9,12 @@ from ddpwizard.app.diagnosis import dialogue
 from ddpwizard.app.diagnosis.case import FRONT_DOOR
 from ddpwizard.app.diagnosis.symptoms import SYMPTOMS, TASKS
 from ddpwizard.app.options import Options
+from ddpwizard.app.review.migrations.engine import migrate
 from ddpwizard.screens.plain.interview import Interview
 from ddpwizard.screens.plain.prompt import EndOfInput, Prompt
 from ddpwizard.screens.plain.wizard import PlainWizard
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.migration_scripts_list import SCRIPTS
 from helpers.recorded_plain import plain_wizard
 from helpers.recorded_state import RecordedMachine
 
@@ -133,6 +135,20 @@ def test_findings_of_a_directory_are_gone_through_one_by_one(tmp_path: Path) -> 
     assert "-if dist.get_rank() == 0:\n-    dist.barrier()\n+dist.barrier()" in done.stdout
     assert f"applied hoist-collective (DW401) to {tmp_path}/b.py\n  revert with: ddpwizard undo" in done.stdout
     assert [script.read_text() == before for script in scripts] == [True, False, True]
+
+
+def test_a_script_is_migrated_when_its_path_is_given_with_a_target(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    before = (SCRIPTS / "data_parallel.py").read_text()
+    script.write_text(before)
+    (tmp_path / "stream.py").write_text((SCRIPTS / "iterable_dataset.py").read_text())
+    talk = f"9\n{script} --to ddp\nn\n9\n{tmp_path}/stream.py --to ddp\n9\n{script} --to resume\ny\nq\n"
+    done = plain_wizard(allow="reads", stdin=talk)
+    assert done.returncode == 0, done.stderr
+    assert "+def set_up() -> torch.device:" in done.stdout and "Nothing written." in done.stdout
+    assert "stream.py:20: not migrated: an IterableDataset" in done.stdout
+    assert f"migrated {script} to resume; revert with: ddpwizard undo" in done.stdout
+    assert script.read_text() == migrate(before, str(script), "resume").after
 
 
 def test_a_shell_script_is_refused_as_a_log(tmp_path: Path) -> None:
