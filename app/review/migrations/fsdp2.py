@@ -15,6 +15,7 @@ from .rewriting import Rewriting
 from .shard_model import shard_model
 from .sharded_state import gather_state, read_full_norm
 from .types import Note, Refusal
+from .weight_reads import refuse_weight_reads
 
 SHARDED = ("fully_shard", "FullyShardedDataParallel", "FSDP")
 GRADIENT = ".grad has the part of this rank only: use torch.nn.utils.clip_grad_norm_"
@@ -53,6 +54,7 @@ def _from_ddp(text: str, path: str) -> tuple[str, list[Note]]:
     )
     made = Rewriting(facts, helpers)
     shard_model(made, blocks)
+    refuse_weight_reads(made)
     gather_state(made)
     read_full_norm(made)
     if not blocks:
