@@ -43,7 +43,7 @@ class Evaluated:
         self.budget = Budget(most_steps)
         self.roots: list[Root] = []
         self.complete = True
-        self._whole = Evaluation(Program(path, changed.get if changed else None), "seed(" in text, self.budget)
+        self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
         if not concerns_ranks(text):
             return
@@ -56,6 +56,11 @@ class Evaluated:
                     self.roots.append(Root(function, self._of_function(function, name)))
         except (OverBudget, RecursionError):
             self.complete = False
+
+    @property
+    def is_single(self) -> bool:
+        """True for a program that sets the number of ranks to one."""
+        return self._whole.is_single
 
     def value(self, node: ast.expr) -> Key | None:
         """Return the value of an expression over all calls of its function; None where nothing leads to it."""

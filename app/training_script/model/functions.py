@@ -34,8 +34,8 @@ LONGEST_FLAG = 3  # statements of a function whose result is rather known than s
 class Evaluation(Shared):
     """One evaluation of a program: what all functions share."""
 
-    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
-        super().__init__(program, seeded, budget)
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        super().__init__(program, text, budget)
         self.depth = 0
         self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()

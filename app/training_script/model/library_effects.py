@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .buffers import has_no_buffers
+from .buffers import has_buffers
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
@@ -199,7 +199,9 @@ class LibraryEvaluator(RankEvaluator):
             return self.unknown(node, *values, *named.values(), facts=effect.result)
         if effect.event and self._in_all_ranks(effect, values, named):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
-            self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped))
+            if effect.event == FORWARD and owner:
+                wrapped = "buffered" in owner.facts
+            self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped, self.on_demand))
         if effect.fills is not None and (filled := filled_argument(node, effect)):
             self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []))
         if "loader" in effect.result:
@@ -224,9 +226,10 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
-            cls = self.shared.classes.get(model.key)
-            if cls and has_no_buffers(cls):
-                return made._replace(facts=made.facts | {"unbuffered"})
+            if (buffered := has_buffers(model.key, self.shared.classes)) is None and self.shared.normalises:
+                buffered = True
+            if buffered is not None:
+                return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
