@@ -43,10 +43,14 @@ def is_inner(value: Value, wrapper: Value) -> bool:
 def may_be_other(key: Key) -> bool:
     """Return whether an object is one that the program makes on some way, and on another way one that is not known."""
     if key.op not in ("one of", "if"):
-        return not key.is_constant and key.op != "instance"
+        return False
     arms = key.args if key.op == "one of" else key.args[1:]
     known = any(arm.op == "instance" for arm in arms)
-    return known and any(may_be_other(arm) for arm in arms)
+    return known and any(_is_unknown(arm) or may_be_other(arm) for arm in arms)
+
+
+def _is_unknown(key: Key) -> bool:
+    return not key.is_constant and key.op not in ("instance", "one of", "if")
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -368,14 +372,9 @@ class ExpressionEvaluator(LibraryEvaluator):
             return self.call_function(obj, values, named, self.site(node), node.args)
         if isinstance(obj, Bound):
             result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
-            if (
-                obj.held
-                and obj.held.key.op in ("one of", "if")
-                and may_be_other(obj.held.key)
-                and self.items
-                and isinstance(self.items[-1], Called)
-            ):
-                self.items[-1] = self.items[-1]._replace(perhaps=True)
+            last = self.items[-1] if self.items else None
+            if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
+                self.items[-1] = last._replace(perhaps=True)
             return result
         if isinstance(obj, ClassRef):
             return self.instantiate(obj, values, named, self.site(node))
