@@ -4,6 +4,7 @@ import ast
 
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import LOCAL
+from ...training_script.nodes import node_at
 from ..rule_context import Patch, Script, no_patch
 from .agree_on_condition import agree_on_condition, agree_on_rounds
 from .use_inner_model import use_inner_model
@@ -33,14 +34,6 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
 
 def _statement(script: Script, found: Divergence) -> ast.stmt | None:
     """Return the statement of the script at which the ranks part."""
-    place = found.decided.line, found.decided.column
     if found.decided.path != script.source.path:
         return None
-    return next(
-        (
-            node
-            for node in script.names.scope_of
-            if isinstance(node, ast.stmt) and (node.lineno, node.col_offset + 1) == place
-        ),
-        None,
-    )
+    return node_at(script.source.tree, found.decided.line, found.decided.column, ast.stmt)

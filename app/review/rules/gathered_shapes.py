@@ -14,7 +14,7 @@ from ..violations import violation_at
 # What a tokenizer returns: as long as the longest text of a batch.
 AS_LONG_AS_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids"}
 PADDED = re.compile(r"""padding\s*=\s*["']max_length["']|pad_to_max_length""")
-FILLED_UP = re.compile(r"pad_to_length")  # to a length that may be the same on all ranks
+FILLED_UP = "pad_to_length"  # to a length that may be the same on all ranks
 PER_TOKEN = re.compile(r"logits\w*\[[^\]\n]*, ?:-1\b")  # logits for each token: the last one predicts nothing
 MOST_INNER = 3  # sequences in each other
 FIX = "pad-before-gather"
@@ -25,7 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     text, gathers = script.source.text, list(run.of(".gather", ".gather_for_metrics"))
     if not gathers or PADDED.search(text):
         return
-    filled_up, per_token = FILLED_UP.search(text), PER_TOKEN.search(text)
+    filled_up, per_token = FILLED_UP in text, PER_TOKEN.search(text)
     for reach, fact in gathers:
         given = argument(fact, 0, "tensor", "input_data")
         if not given or not fact.owner or "accelerator" not in fact.owner.facts:

@@ -75,17 +75,17 @@ class BranchEvaluator(StatementEvaluator):
             return False
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            asked = test if waits(items_then) or waits(items_other) else agreed
+            asked = test if test is agreed or waits(items_then) or waits(items_other) else agreed
             self.items.append(Branch(asked, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
             self._restore(env_then)
             return False
-        for name in {*env_then, *self.env}:
-            first, second = env_then.get(name), self.env.get(name)
-            if first is None or second is None:
-                self.env[name] = first or second or self.constant(None)
+        for name, first in env_then.items():
+            second = self.env.get(name)
+            if second is None:
+                self.env[name] = first
             elif first is not second:
                 self.env[name] = self.joined(agreed, first, second)
         return leaves_then and leaves_other
@@ -106,7 +106,7 @@ class BranchEvaluator(StatementEvaluator):
             elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
                 return self.block(case.body)
             else:
-                test = self.keys.make("matches", subject.key, *self.site(case.pattern)[:3])
+                test = self.keys.make("matches", subject.key, *self.place(case.pattern))
             return self._branch(test, self.site(case.pattern), lambda: self.block(case.body), lambda: cases(rest[1:]))
 
         return cases(stmt.cases)
@@ -159,11 +159,11 @@ class BranchEvaluator(StatementEvaluator):
         for handler in stmt.handlers:
             self._restore({**before, **env})
             if handler.name:
-                self.env[handler.name] = Value(self.keys.local("an error", *self.site(handler)[:3]))
+                self.env[handler.name] = Value(self.keys.local("an error", *self.place(handler)))
             self.items = []
             self.block(handler.body)
             if handler in goes_on:
-                test = self.keys.local("an error", *self.site(handler)[:3])
+                test = self.keys.local("an error", *self.place(handler))
                 handled = [Branch(test, self.site(handler), self.items, handled)] if handled else self.items
                 if not _uniform(handler):
                     for name, value in self.env.items():

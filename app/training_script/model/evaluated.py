@@ -10,7 +10,8 @@ from .budget import Budget, OverBudget
 from .functions import Evaluation
 from .items import Called, Item
 from .keys import Key
-from .program import Program, concerns_ranks
+from .parsed_modules import ParsedModule, concerns_ranks
+from .program import Program
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
@@ -47,7 +48,7 @@ class Evaluated:
         self.keys = self._whole.keys
         if not concerns_ranks(text):
             return
-        module = Module(str(path), tree)
+        module = Module(str(path), ParsedModule(tree))
         try:
             self.roots.append(Root(None, self._whole.run_script(module)))
             for function in _functions(module):
@@ -76,7 +77,7 @@ def _functions(module: Module) -> list[FunctionRef]:
     """
     mentioned = {
         node.id if isinstance(node, ast.Name) else node.attr
-        for node in nodes_below(module.tree)
+        for node in nodes_below(module.parsed.tree)
         if isinstance(node, ast.Name | ast.Attribute)
     }
     found: list[FunctionRef] = []

@@ -60,6 +60,8 @@ class Shared:
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
+        self.constants: dict[Key, Value] = {}
+        self.libraries: dict[str, Value] = {}
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
 
@@ -119,6 +121,10 @@ class NameEvaluator:
             self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
         )
 
+    def place(self, node: ast.AST) -> tuple[str, int, int]:
+        """Return the path, the line and the column of a node."""
+        return self.module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
         spread = 0
@@ -126,10 +132,21 @@ class NameEvaluator:
             spread |= part.key.spread & LOCAL
             spread |= TOUCHED if part.key.spread & (BY_RANK | TOUCHED) else 0
             facts |= part.facts & CARRIED
-        return Value(self.keys.make("at", *self.site(node)[:3], spread=spread), facts)
+        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
     def constant(self, value: object) -> Value:
-        return Value(self.keys.constant(value))
+        key = self.keys.constant(value)
+        known = self.shared.constants.get(key)
+        if known is None:
+            known = self.shared.constants[key] = Value(key)
+        return known
+
+    def library(self, name: str) -> Value:
+        """Return something of a library by its qualified name."""
+        known = self.shared.libraries.get(name)
+        if known is None:
+            known = self.shared.libraries[name] = Value(self.keys.make("library", name), obj=Library(name))
+        return known
 
     def by_name(self, name: str, called: bool = False) -> Value | None:
         """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
@@ -159,15 +176,15 @@ class NameEvaluator:
         return self.by_name(name) or value
 
     def lookup(self, name: str) -> Value | None:
-        for env in (self.env, self.outer, self.module.env):
-            if name in env:
-                return env[name] if env is not self.module.env else self._held(self.module, name, env[name])
-        found = None if self.module.evaluated else self.module_value(self.module, name)
-        return found and self._held(self.module, name, found)
+        module = self.module
+        if self.env is not module.env and (found := self.env.get(name) or self.outer.get(name)):
+            return found
+        found = module.env.get(name) or (None if module.evaluated else self.module_value(module, name))
+        return found and self._held(module, name, found)
 
     def _held(self, module: Module, name: str, value: Value) -> Value:
         """Return the value of a name of a module, unknown if it is None until some function assigns it."""
-        if value.key is self.keys.none and name in module.rebound and self.env is not module.env:
+        if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
         return value
 
@@ -177,7 +194,7 @@ class NameEvaluator:
     def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
         obj = owner.obj
         if isinstance(obj, Library):
-            return Value(self.keys.make("library", f"{obj.name}.{name}"), obj=Library(f"{obj.name}.{name}"))
+            return self.library(f"{obj.name}.{name}")
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
@@ -194,7 +211,7 @@ class NameEvaluator:
             return obj.fields[name]
         if isinstance(obj, Super):
             return self._inherited(obj, name) or self.unknown(node)
-        if owner.facts & {"accelerator", "fabric", "trainer"}:
+        if owner.facts and owner.facts & {"accelerator", "fabric", "trainer"}:
             if name in RANK_ATTRIBUTES:
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:
@@ -219,8 +236,8 @@ class NameEvaluator:
     def extent(self, owner: Value, node: ast.AST) -> Value:
         """Return the size of a tensor: the same on every rank, except of elements selected by their values."""
         if owner.key.op == "selected":
-            return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
-        return Value(self.keys.make("at", *self.site(node)[:3]))
+            return Value(self.keys.local(SELECTED, *self.place(node)))
+        return Value(self.keys.make("at", *self.place(node)))
 
     def _inherited(self, obj: Super, name: str) -> Value | None:
         if found := obj.cls.find_above(obj.method, name):

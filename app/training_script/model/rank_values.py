@@ -52,8 +52,10 @@ class RankEvaluator(NameEvaluator):
     def started(self, node: ast.Call, values: Values, named: Named) -> Value | None:
         """Follow the function that processes are started with: by ``mp.spawn``, or each by ``Process``."""
         name = last_name(node.func)
+        if name != "Process" and name not in STARTS:
+            return None
         target = named.get("target") or named.get("fn") or (values[0] if values else None)
-        if not target or not isinstance(target.obj, FunctionRef | Bound) or name not in STARTS | {"Process"}:
+        if not target or not isinstance(target.obj, FunctionRef | Bound):
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
         rank = Value(self.keys.rank("spawned", name))

@@ -186,3 +186,26 @@ def nodes(node: Node) -> Iterator[Node]:
                 pending += [node.other, node.then]
             case Loop():
                 pending += [node.next, node.body]
+
+
+def tests_of_ranks(root: Node) -> list[Key]:
+    """Return the conditions and numbers of rounds that depend on the rank, those of called functions included."""
+    found: dict[Key, None] = {}
+    pending, seen = [root], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen or not node.spread & BY_RANK:
+            continue
+        seen.add(id(node))
+        match node:
+            case Step():
+                pending.append(node.next)
+            case Call():
+                pending += [node.next, node.body]
+            case Choice():
+                found[node.test] = None
+                pending += [node.behind, node.other, node.then]
+            case Loop():
+                found[node.count] = None
+                pending += [node.next, node.body]
+    return [test for test in found if test.spread & BY_RANK]
