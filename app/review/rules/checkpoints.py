@@ -10,6 +10,7 @@ from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -52,11 +53,13 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
     writes = list(_shared_writes(run))
+    if not writes or is_for_one_node(script):
+        return
     saved = {path.key for _, fact in writes if fact.name not in COPIES and (path := _target(fact))}
-    cached = {path.key for _, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))}
+    loads = [(reach, path.key) for reach, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))]
     for reach, fact in writes:
         path = _target(fact)
-        if path and (path.key in cached or _is_of_node(path.key)):
+        if path and (_is_of_node(path.key) or any(path.key is read and together(reach, at) for at, read in loads)):
             continue  # each node writes what its ranks read then, or by its name what is on its own disk
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:

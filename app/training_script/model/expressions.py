@@ -66,18 +66,15 @@ class ExpressionEvaluator(LibraryEvaluator):
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
-        if not self.quick:
-            self._keep(node, value)
-        return value
-
-    def _keep(self, node: ast.expr, value: Value) -> None:
-        """Keep the value of an expression; a function that is called with other arguments may give it several."""
+        if self.quick:
+            return value
         if self.known is not None:
             self.known[node] = value
-            return
+            return value
         known = self.shared.values.setdefault(node, value.key)
-        if known is not value.key:
+        if known is not value.key:  # the function is called with other arguments as well
             self.shared.values[node] = self.keys.make("one of", known, value.key)
+        return value
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)
@@ -291,11 +288,11 @@ class ExpressionEvaluator(LibraryEvaluator):
         return self.evaluate(node.value)
 
     def _Lambda(self, node: ast.Lambda) -> Value:
-        return Value(self.keys.make("lambda", *self.site(node)[:3]), obj=FunctionRef(self.module, node, self.scope()))
+        return Value(self.keys.make("lambda", *self.place(node)), obj=FunctionRef(self.module, node, self.scope()))
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Value:
         parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
-        return Value(self.keys.make("text", *self.site(node)[:3], *(part.key for part in parts)))
+        return Value(self.keys.make("text", *self.place(node), *(part.key for part in parts)))
 
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
         before = dict(self.env)
@@ -370,23 +367,23 @@ class ExpressionEvaluator(LibraryEvaluator):
         return values, {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
 
     def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
-        obj, site = callee.obj, self.site(node)
+        obj = callee.obj
         if isinstance(obj, FunctionRef):
-            return self.call_function(obj, values, named, site, node.args)
+            return self.call_function(obj, values, named, self.site(node), node.args)
         if isinstance(obj, Bound):
-            result = self.call_function(obj.function, [obj.owner, *values], named, site, node.args)
+            result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
             if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
                 self.items[-1] = last._replace(perhaps=True)
             return result
         if isinstance(obj, ClassRef):
-            return self.instantiate(obj, values, named, site)
+            return self.instantiate(obj, values, named, self.site(node))
         if isinstance(obj, Instance):
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
-                return self.call_function(function, [callee, *values], named, site, node.args)
-        for role in sorted(callee.facts & METHODS.keys()):
+                return self.call_function(function, [callee, *values], named, self.site(node), node.args)
+        for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)
         if started := self.started(node, values, named):
