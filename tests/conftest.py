@@ -7,7 +7,10 @@ ten times as many.
 import gc
 import itertools
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +33,28 @@ gc.set_threshold(50_000, 20, 20)
 def pytest_collection_finish() -> None:
     """Exclude the collected tests and all loaded modules from later collections of garbage."""
     gc.freeze()
+
+
+OWN_NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+INSIDE = "DDPWIZARD_TEST_HAS_OWN_PROCESSES"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test marked ``alone`` in a process namespace of its own, where no other job is seen.
+
+    Without permission for namespaces it runs here, and any other job of this machine disturbs it.
+    """
+    if not pyfuncitem.get_closest_marker("alone") or INSIDE in os.environ:
+        return None
+    if not shutil.which("unshare") or subprocess.run([*OWN_NAMESPACE, "true"], capture_output=True).returncode:
+        return None
+    command = [*OWN_NAMESPACE, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    done = subprocess.run(
+        command, cwd=pyfuncitem.config.rootpath, env={**os.environ, INSIDE: "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -31,16 +31,15 @@ def run_migration(
     Raises:
         UserError: It is not exactly one script, or it cannot be read or written.
     """
-    if len(paths) != 1 or paths[0].is_dir():
+    if len(paths) != 1:
         raise UserError("--to migrates one script", "give the file with the training loop")
-    encoding = read_source(paths[0])[2]
     migration = migrate_script(paths[0], target)
     applied = write_migration(migration) if fix and changes_script(migration) else None
     if options.json:
         print_json(public_document("migration", knowledge, _as_json(migration, applied.id if applied else None)))
     elif diff:
         _print_notes(migration, on_stderr=True)
-        _print_diff(migration, encoding)
+        _print_diff(migration, read_source(paths[0])[2])
     else:
         _print_all(migration, applied)
     return ExitCode.FOUND if migration.refusals else ExitCode.OK

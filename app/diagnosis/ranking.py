@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from ...knowledge.schema import NATS, Knowledge
+from ...knowledge.schema import NATS, Cause, Knowledge
 from ..evidence import (
     NOT_HUNG,
     ONE_PROCESS,
@@ -164,15 +164,12 @@ def _is_of_hung_job(item: Evidence) -> bool:
 def _without_their_signs(knowledge: Knowledge, inspected: Collection[Evidence]) -> list[str]:
     """Return the causes that a hung job would show, of which an inspected one shows nothing."""
     seen = {item.id for item in inspected}
-    signs = {
-        id_: {finding for finding, weight in cause.findings.items() if finding.startswith("job.") and NATS[weight] > 0}
-        for id_, cause in knowledge.causes.items()
-    }
-    return [
-        id_
-        for id_, own in signs.items()
-        if seen and own.isdisjoint(seen) and any(NATS[knowledge.causes[id_].findings[x]] >= NATS["strong"] for x in own)
-    ]
+    return [id_ for id_, cause in knowledge.causes.items() if seen and _is_unseen(cause, seen)]
+
+
+def _is_unseen(cause: Cause, seen: set[str]) -> bool:
+    signs = {id_: NATS[weight] for id_, weight in cause.findings.items() if id_.startswith("job.") and NATS[weight] > 0}
+    return seen.isdisjoint(signs) and max(signs.values(), default=0.0) >= NATS["strong"]
 
 
 def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, list[ReasonLine]]) -> list[str]:

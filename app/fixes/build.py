@@ -20,6 +20,7 @@ from . import code_templates
 from .call_options import patch_calls
 from .facts import CaseFacts, FixContext
 from .planner_link import planner_command
+from .recipes.table import load_recipe
 from .recipes.types import RecipeResult
 from .types import FilePatch, Fix, Place
 from .user_code import rename_variables
@@ -111,11 +112,8 @@ def _order(spec: FixSpec, facts: CaseFacts) -> int:
 
 
 def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
-    from .recipes.table import RECIPES
-
-    if recipe not in RECIPES:
-        return RecipeResult(text=f"This ddpwizard has no recipe {recipe!r}.")
-    return RECIPES[recipe](facts)
+    make = load_recipe(recipe)
+    return make(facts) if make else RecipeResult(text=f"This ddpwizard has no recipe {recipe!r}.")
 
 
 def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> tuple[Fix, bool]:

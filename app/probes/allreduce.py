@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..errors import InspectionError
 from ..evidence import Check, Status
 from ..launchers.rank_variables import without_launch_variables
@@ -30,7 +28,6 @@ from .allreduce_judge import TIMED_OUT, RankProgress, all_reduce_verdict, build_
 from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "allreduce.py"
-LIMIT_S = 90.0
 CPU_RANKS = 2
 COLLECTIVE_SHARE = 1 / 3  # of the limit: after that a collective counts as hung
 COLLECTIVE_LIMIT_S = 30.0
@@ -66,16 +63,15 @@ SIGNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 )
 
 
-async def collect(context: ProbeContext) -> AllreduceSection:
+async def collect(context: ProbeContext, limit_s: float) -> AllreduceSection:
     """Run the test. ``context.ranks`` overrides the number of processes.
 
     Raises:
         InspectionError: The interpreter has no suitable torch, or torchrun cannot be started.
     """
     started = time.monotonic()
-    limit_s = context.limit_s or LIMIT_S
     context.progress("all-reduce: reading the versions and backends of the interpreter")
-    facts = await software.collect(msgspec.structs.replace(context, limit_s=limit_s))
+    facts = await software.collect(context, limit_s)
     backend, ranks = choose_backend(facts.backends, facts.gpu_count_torch, context.ranks)
     if not backend:
         reason = facts.problem or "its torch has neither gloo nor NCCL"

@@ -19,7 +19,6 @@ class ProbeContext(msgspec.Struct, kw_only=True):
     environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
     pids: list[int] = []
     ranks: int | None = None  # processes for the live test; None: one per GPU, or 2
-    limit_s: float | None = None  # overrides a probe's own limit
     progress: Progress = lambda _line: None
 
 

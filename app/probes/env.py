@@ -15,18 +15,17 @@ from .env_rules import contract_checks, job_checks
 from .env_settings import setting_checks
 from .isolated import ChildRequest, run_isolated
 
-LIMIT_S = 4.0
 CONF_LIMIT_BYTES = 64 * 1024
 SYSTEM_CONF = "/etc/nccl.conf"
 
 
-async def collect(context: ProbeContext) -> EnvSection:
+async def collect(context: ProbeContext, limit_s: float) -> EnvSection:
     """Collect the variables of the shell, or with ``context.pids`` those that the processes were started with.
 
     Raises:
         InspectionError: The job has ended, or none of its processes is readable.
     """
-    return await run_isolated(read_env_section, EnvSection, context, limit_s=LIMIT_S, subject="the launch environment")
+    return await run_isolated(read_env_section, EnvSection, context, limit_s=limit_s, subject="the launch environment")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:

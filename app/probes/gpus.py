@@ -21,7 +21,6 @@ from .nvml import read_nvml
 
 __all__ = ["build_gpu_section", "collect", "judge", "visible_devices"]
 
-LIMIT_S = 10.0
 NVIDIA_VENDOR = "0x10de"
 PASSED_THROUGH = "vfio-pci"  # the driver of a GPU that a virtual machine uses
 DISPLAY_CLASS = "0x03"  # PCI class of GPUs: 0x0300 VGA, 0x0302 3D controller
@@ -34,19 +33,18 @@ COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclu
 THROTTLE_BITS = {0x8: "hw-slowdown", 0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "hw-power-brake"}
 
 
-async def collect(context: ProbeContext) -> GpuSection:
+async def collect(context: ProbeContext, limit_s: float) -> GpuSection:
     """Query NVML. A missing driver and a call that does not return are no errors; the section reports them.
 
     Raises:
         InspectionError: NVML failed.
     """
-    limit_s = context.limit_s or LIMIT_S
     problem = f"NVML did not return within {limit_s:g} s"
     return await run_isolated(
         read_gpu_section,
         GpuSection,
         context,
-        limit_s=LIMIT_S,
+        limit_s=limit_s,
         subject="the GPUs through NVML",
         on_timeout=lambda: GpuSection(problem=problem, on_pci_bus=_on_pci_bus(), never_returned=True),
     )

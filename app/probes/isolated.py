@@ -62,7 +62,7 @@ async def run_isolated(
     request = msgspec.json.encode(ChildRequest(environ, context.pids)).decode()
     path = json.dumps([entry for entry in sys.path if entry])
     command = [sys.executable, "-I", "-c", BOOT, path, __name__, read.__module__, read.__name__, request]
-    outcome = await run_process(command, limit_s=context.limit_s or limit_s, answers=True)
+    outcome = await run_process(command, limit_s=limit_s, answers=True)
     if outcome.status == "timed_out" and on_timeout:
         return on_timeout()
     if outcome.status != "ok":

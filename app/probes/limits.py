@@ -14,7 +14,6 @@ from .limits_judge import judge
 
 __all__ = ["collect", "judge"]
 
-LIMIT_S = 4.0
 UNLIMITED_V1_BYTES = 1 << 62  # cgroup v1 writes "no limit" as the largest multiple of the page size
 MARKS = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
 VARIABLES = {
@@ -35,14 +34,14 @@ BYTES_DIGITS = 20  # of a size in bytes, up to 2**64
 Memory = tuple[int | None, int | None, int | None]  # limit and use in bytes, killed processes
 
 
-async def collect(context: ProbeContext) -> LimitsSection:
+async def collect(context: ProbeContext, limit_s: float) -> LimitsSection:
     """Collect the limits of this process, or with ``context.pids`` of the job's first process.
 
     Raises:
         InspectionError: The limits could not be read in time.
     """
     return await run_isolated(
-        read_limits_section, LimitsSection, context, limit_s=LIMIT_S, subject="the limits of this host"
+        read_limits_section, LimitsSection, context, limit_s=limit_s, subject="the limits of this host"
     )
 
 

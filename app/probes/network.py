@@ -18,7 +18,6 @@ from .network_judge import judge
 
 __all__ = ["collect", "judge"]
 
-LIMIT_S = 9.0
 RESOLVE_LIMIT_S = 5.0  # a resolver tries each server twice for 5 s; a slower name is a problem itself
 NET = Path("/sys/class/net")
 # Link types of the kernel (include/uapi/linux/if_arp.h).
@@ -26,15 +25,15 @@ ARPHRD_INFINIBAND, ARPHRD_LOOPBACK = 32, 772
 ARPHRD_TUNNELS = {512, 768, 769, 776, 778, 823, 65534}  # ppp, ipip, ip6tnl, sit, gre, ip6gre, none (tun, wireguard)
 
 
-async def collect(context: ProbeContext) -> NetworkSection:
+async def collect(context: ProbeContext, limit_s: float) -> NetworkSection:
     """Collect the interfaces, this host's name, and the libraries' choice.
 
     Raises:
         InspectionError: The interfaces could not be read in time.
     """
     section, name = await asyncio.gather(
-        run_isolated(read_network_section, NetworkSection, context, limit_s=LIMIT_S, subject="the network interfaces"),
-        resolve_host(socket.gethostname(), resolve_s=min(RESOLVE_LIMIT_S, context.limit_s or LIMIT_S)),
+        run_isolated(read_network_section, NetworkSection, context, limit_s=limit_s, subject="the network interfaces"),
+        resolve_host(socket.gethostname(), resolve_s=min(RESOLVE_LIMIT_S, limit_s)),
     )
     return replace(
         section,

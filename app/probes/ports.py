@@ -19,17 +19,16 @@ from .context import ProbeContext
 from .env import read_launch_environment
 from .isolated import ChildRequest, run_isolated
 
-LIMIT_S = 4.0
 DEFAULT_PORT = 29500  # torch's static rendezvous, torch.distributed.launch, accelerate, deepspeed
 
 
-async def collect(context: ProbeContext) -> PortSection:
+async def collect(context: ProbeContext, limit_s: float) -> PortSection:
     """Collect the state and the holder of the port.
 
     Raises:
         InspectionError: There is no /proc/net/tcp, or it could not be read in time.
     """
-    return await run_isolated(read_port_section, PortSection, context, limit_s=LIMIT_S, subject="the rendezvous port")
+    return await run_isolated(read_port_section, PortSection, context, limit_s=limit_s, subject="the rendezvous port")
 
 
 def judge(snapshot: Snapshot) -> list[Check]:

@@ -29,13 +29,13 @@ class ResolveTarget(msgspec.Struct, frozen=True):
     own_addresses: list[str]
 
 
-async def collect(context: ProbeContext) -> ResolveSection:
+async def collect(context: ProbeContext, limit_s: float) -> ResolveSection:
     """Resolve MASTER_ADDR and try to connect to the port.
 
     Raises:
         InspectionError: The variables or the interfaces could not be read in time.
     """
-    share = min(1.0, (context.limit_s or 60) / (RESOLVE_LIMIT_S + CONNECT_LIMIT_S))
+    share = min(1.0, limit_s / (RESOLVE_LIMIT_S + CONNECT_LIMIT_S))
     target = await run_isolated(read_target, ResolveTarget, context, limit_s=READ_LIMIT_S, subject="MASTER_ADDR")
     section = ResolveSection(
         master_addr=target.master_addr,

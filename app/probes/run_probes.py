@@ -85,12 +85,11 @@ async def _run(probe: str, context: ProbeContext, knowledge: Knowledge, granted:
     spec = knowledge.probes[probe]
     if not level_permitted(spec.intrusiveness, granted):
         return _empty(failed={probe: f"not run: {NEEDS[spec.intrusiveness]}; --allow {spec.intrusiveness} runs it"})
-    limit_s = context.limit_s or spec.limit_s
     try:
         collect = import_module(f".{probe}", __package__).collect
-        section = await wait_for(limit_s + SLACK_S, collect(replace(context, limit_s=limit_s)))
+        section = await wait_for(spec.limit_s + SLACK_S, collect(context, spec.limit_s))
     except asyncio.TimeoutError:
-        return _empty(failed={probe: f"did not answer within {limit_s:g} s"})
+        return _empty(failed={probe: f"did not answer within {spec.limit_s:g} s"})
     except (InspectionError, UserError) as error:
         return _empty(failed={probe: str(error)})
     except Exception as error:  # a failing probe must not stop the others

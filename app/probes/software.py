@@ -13,18 +13,15 @@ from ..text.units import count_text
 from .context import ProbeContext
 
 AGENT = Path(__file__).parent.parent / "agents" / "software.py"
-LIMIT_S = 60.0
 
 
-async def collect(context: ProbeContext) -> SoftwareSection:
+async def collect(context: ProbeContext, limit_s: float) -> SoftwareSection:
     """Query the target interpreter in a child.
 
     Raises:
         InspectionError: The interpreter cannot be started, is older than Python 3.9, or did not answer in time.
     """
-    outcome = await run_process(
-        [context.python, str(AGENT)], limit_s=context.limit_s or LIMIT_S, env=context.environ, answers=True
-    )
+    outcome = await run_process([context.python, str(AGENT)], limit_s=limit_s, env=context.environ, answers=True)
     return build_software_section(outcome, context.python)
 
 

@@ -17,7 +17,7 @@ from ..training_script.model.branch_sides import (
 from ..training_script.model.comparison import Divergence
 from ..training_script.model.keys import BY_RANK, PER_NODE, RANKS
 from ..training_script.model.sequences import Site
-from ..training_script.nodes import nodes_below
+from ..training_script.nodes import node_at
 from .rule_context import Script
 
 EVERY = {rank.rank for rank in RANKS}
@@ -68,14 +68,7 @@ class DecidingBranch:
     def guard(self) -> ast.If | None:
         """The ``if`` statement that decides, or None if another statement or an expression does."""
         at = self.found.decided
-        return next(
-            (
-                node
-                for node in nodes_below(self.script.source.tree)
-                if isinstance(node, ast.If) and (node.lineno, node.col_offset + 1) == (at.line, at.column)
-            ),
-            None,
-        )
+        return node_at(self.script.source.tree, at.line, at.column, ast.If)
 
     @cached_property
     def calls(self) -> list[RankCall]:

@@ -22,8 +22,11 @@ def review_files(
     files: Sequence[FoundFile], knowledge: Knowledge, safeties: Sequence[Safety] = ()
 ) -> list[ReviewedFile | SkippedFile]:
     """Return the review of each file, in order, with its patches of these levels of safety."""
+    # The scripts of the directories above a module use it, and what their review finds is kept for that of the module.
+    order = sorted(range(len(files)), key=lambda index: len(files[index].path.parts))
     with _rare_collections():
-        return _review_files(files, knowledge, safeties)
+        reviewed = _review_files([files[index] for index in order], knowledge, safeties)
+    return [each for _, each in sorted(zip(order, reviewed, strict=True), key=lambda pair: pair[0])]
 
 
 def _review_files(

@@ -11,6 +11,7 @@ import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
+from ..training_script.model.parsed_modules import PARSED_MODULES, ParsedModule, concerns_ranks
 from ..training_script.model.program import MOST_ABOVE, PROJECT_MARKS
 from ..training_script.name_resolution import Names
 from ..training_script.source import ScriptSource
@@ -37,7 +38,10 @@ class Script:
         Raises:
             UserError: It is not valid Python.
         """
-        self.source = ScriptSource(text, path)
+        known = PARSED_MODULES.of_text(Path(path), text)
+        self.source = ScriptSource(text, path, known and known.tree)
+        if Path(path) not in PARSED_MODULES and concerns_ranks(text):
+            PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree))
 
     @cached_property
     def names(self) -> Names:
@@ -54,8 +58,12 @@ class Script:
     def divergences(self) -> "Divergences":
         """The places where the ranks of the program part."""
         from ..training_script.model.divergences import divergences
+        from ..training_script.model.users import SOURCES
 
-        return divergences(self.evaluated)
+        found = divergences(self.evaluated)
+        if found.complete:
+            SOURCES.keep(self.evaluated, Path(self.source.path), self.source.text, found.found)
+        return found
 
     @cached_property
     def evaluated(self) -> "Evaluated":

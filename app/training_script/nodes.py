@@ -1,6 +1,7 @@
 """Traversal of syntax trees in the order of ``ast.walk``, without contexts and operators."""
 
 import ast
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 WITHOUT_NODES = {
@@ -18,6 +19,7 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
         return fields
 
 
+Placed = TypeVar("Placed", bound=ast.stmt | ast.expr)
 FIELDS = _Fields()
 _NODES: "WeakKeyDictionary[ast.AST, list[ast.AST]]" = WeakKeyDictionary()
 
@@ -43,3 +45,9 @@ def nodes_below(tree: ast.AST) -> list[ast.AST]:
             known += child_nodes(node)
         _NODES[tree] = known
     return known
+
+
+def node_at(tree: ast.AST, line: int, column: int, *kinds: type[Placed]) -> Placed | None:
+    """Return the node of one of these kinds that begins at a place (both count from 1), the outermost one."""
+    found = (node for node in nodes_below(tree) if isinstance(node, kinds))
+    return next((node for node in found if (node.lineno, node.col_offset + 1) == (line, column)), None)

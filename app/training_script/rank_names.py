@@ -4,6 +4,7 @@ Everything that reads scripts asks here what a name means, so that review and tr
 """
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from ..launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
@@ -11,6 +12,7 @@ from ..launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZ
 # "group": a rank whose number within the job does not follow from its name (tensor parallel, pipeline, a subgroup).
 RankKind = Literal["global", "local", "node", "group"]
 Size = Literal["global", "local"]
+MOST_NAMES = 10_000  # whose meaning is kept
 
 OWN = r"(?:global|world|ddp|dist|my|cur|current|proc|process|mpi|trainer|worker)_?"
 GLOBAL_RANK = re.compile(rf"(?:{OWN})?rank(?:_?id)?|(?:global_)?process_index")
@@ -62,6 +64,7 @@ ONE_RANK_DECORATOR = re.compile(
 FIRST_IN = re.compile(r"(?:main_process|main_rank|rank_?zero|rank_?0|zero|master|main)_first$", re.IGNORECASE)
 
 
+@lru_cache(MOST_NAMES)
 def rank_kind(name: str) -> RankKind | None:
     """Return the kind of rank that a variable, an attribute or a key of this name holds, or None."""
     if name.upper() in RANK_SCOPES:
@@ -79,6 +82,7 @@ def rank_kind(name: str) -> RankKind | None:
     return None
 
 
+@lru_cache(MOST_NAMES)
 def getter_kind(name: str) -> RankKind | None:
     """Return the kind of rank that a function of this name returns when it is called without arguments, or None."""
     if LOCAL_GETTER.fullmatch(name):
@@ -90,6 +94,7 @@ def getter_kind(name: str) -> RankKind | None:
     return "group" if GROUP_GETTER.fullmatch(name) else None
 
 
+@lru_cache(MOST_NAMES)
 def first_process(name: str, called: bool = False) -> Size | Literal["node"] | None:
     """Return which first process a flag (or a function, if ``called``) of this name asks for, or None.
 
@@ -103,11 +108,13 @@ def first_process(name: str, called: bool = False) -> Size | Literal["node"] | N
     return "local" if "local" in lower else "global"
 
 
+@lru_cache(MOST_NAMES)
 def is_last(name: str) -> bool:
     """Return whether a flag or function of this name asks for the last rank."""
     return bool(LAST_PROCESS.fullmatch(name.lower()))
 
 
+@lru_cache(MOST_NAMES)
 def world_size(name: str) -> Size | None:
     """Return whether a name holds the number of all ranks or of the ranks of one node, or None."""
     if name in LOCAL_WORLD_SIZES:
@@ -124,11 +131,13 @@ def is_size_of_group(name: str) -> bool:
     return bool(SIZE_OF_GROUP.fullmatch(name.lower()))
 
 
+@lru_cache(MOST_NAMES)
 def is_distributed_flag(name: str) -> bool:
     """Return whether a flag or function of this name is true in every distributed run."""
     return bool(DISTRIBUTED.fullmatch(name.lower()))
 
 
+@lru_cache(MOST_NAMES)
 def one_rank_decorator(name: str) -> Literal["first", "first local", "last"] | None:
     """Return which rank a decorator of this name lets through, or None if all."""
     if not ONE_RANK_DECORATOR.search(name) or FIRST_IN.search(name):

@@ -30,12 +30,9 @@ def match_arguments(names: list[str], args: list[ast.expr], keywords: list[ast.k
 
 def last_name(node: ast.expr) -> str:
     """Return the last part of a dotted name, of a call the name of its function; "" if there is none."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Call(func=func):
-            return last_name(func)
-    return ""
+    if isinstance(node, ast.Call):
+        return last_name(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def called_function_name(call: ast.Call) -> str:

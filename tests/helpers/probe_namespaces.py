@@ -79,12 +79,10 @@ def _main() -> None:
             print(f"skip: {line}: {done.stderr.strip()}")
             return
     module = import_module(f"ddpwizard.app.probes.{order['probe']}")
-    context = ProbeContext(
-        python=sys.executable, environ=order["environ"], pids=order["pids"], limit_s=order["limit_s"]
-    )
+    context = ProbeContext(python=sys.executable, environ=order["environ"], pids=order["pids"])
     started, failed, section = time.monotonic(), "", None
     try:
-        section = asyncio.run(module.collect(context))
+        section = asyncio.run(module.collect(context, order["limit_s"]))
     except InspectionError as error:
         failed = str(error)
     elapsed_s = time.monotonic() - started

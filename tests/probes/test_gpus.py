@@ -92,7 +92,9 @@ class TestReading:
 
 class TestHere:
     def test_nvml_of_this_machine_or_its_absence(self):
-        section = asyncio.run(gpus.collect(ProbeContext(python=sys.executable, environ={"LOCAL_WORLD_SIZE": "2"})))
+        section = asyncio.run(
+            gpus.collect(ProbeContext(python=sys.executable, environ={"LOCAL_WORLD_SIZE": "2"}), limit_s=10.0)
+        )
         assert bool(section.driver) != bool(section.problem)
         assert section.local_world_size == 2
         assert gpus.judge(snapshot(section))
@@ -104,7 +106,7 @@ class TestHere:
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "pynvml", raising=False)
         started = time.monotonic()
-        section = asyncio.run(gpus.collect(ProbeContext(python=sys.executable, limit_s=1.0)))
+        section = asyncio.run(gpus.collect(ProbeContext(python=sys.executable), limit_s=1.0))
         check = found(section)["gpus.no-answer"]
         assert (check.status, check.detail[:30]) == ("fail", "NVML did not return within 1 s")
         assert time.monotonic() - started < 30

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from ddpwizard.app.evidence import Check
 from ddpwizard.app.probes.limits import _can_ptrace, _tightest, _v1, _v2
 from ddpwizard.app.probes.limits_judge import judge
 from ddpwizard.app.snapshot import LimitsSection, Snapshot
+from helpers.memory_group import memory_group
 from helpers.probe_namespaces import probe
 from msgspec.structs import replace
 
@@ -92,32 +92,13 @@ def test_limits_are_those_of_the_running_job() -> None:
     assert (section.memlock_bytes, section.open_files) == (131072, 777)
 
 
-@pytest.fixture
-def memory_group() -> Iterator[Path]:
-    """A memory control group of 256 MiB that this test may put processes into."""
-    for mount, limit in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
-        group = Path(mount, f"ddpwizard-test-{os.getpid()}")
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        if (group / limit).exists():
-            try:
-                (group / limit).write_text(str(256 * MIB))
-                yield group
-                return
-            except OSError:
-                continue
-            finally:
-                group.rmdir()
-        group.rmdir()
-    pytest.skip("no memory control group may be made here")
-
-
-def test_memory_limit_of_a_real_control_group(memory_group: Path) -> None:
+def test_memory_limit_of_a_real_control_group() -> None:
     code = "import sys; block = bytearray(b'x') * (160 << 20); print('up', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
-        (memory_group / "cgroup.procs").write_text(str(job.pid))
+    with (
+        memory_group(256 * MIB) as group,
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job,
+    ):
+        (group / "cgroup.procs").write_text(str(job.pid))
         assert job.stdout
         assert job.stdout.readline() == b"up\n"
         section = probe("limits", pids=[job.pid]).snapshot.limits

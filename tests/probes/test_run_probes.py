@@ -28,10 +28,10 @@ def collectors(monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, collect in given.items():
             monkeypatch.setattr({"software": software, "gpus": gpus}[name], "collect", collect)
 
-    async def answer_software(_context: ProbeContext) -> SoftwareSection:
+    async def answer_software(_context: ProbeContext, _limit_s: float) -> SoftwareSection:
         return SOFTWARE
 
-    async def answer_gpus(_context: ProbeContext) -> GpuSection:
+    async def answer_gpus(_context: ProbeContext, _limit_s: float) -> GpuSection:
         return GPUS
 
     put(software=answer_software, gpus=answer_gpus)
@@ -73,7 +73,7 @@ class TestRunProbes:
         both = {"software": asyncio.Event(), "gpus": asyncio.Event()}
 
         def waits_for(mine: str, other: str, section: object) -> Any:
-            async def collect(_context: ProbeContext) -> object:
+            async def collect(_context: ProbeContext, _limit_s: float) -> object:
                 both[mine].set()
                 await both[other].wait()
                 return section
@@ -91,7 +91,7 @@ class TestRunProbes:
         ],
     )
     def test_failing_probe_leaves_the_others(self, collectors: Any, error: Exception, text: str):
-        async def fail(_context: ProbeContext) -> GpuSection:
+        async def fail(_context: ProbeContext, _limit_s: float) -> GpuSection:
             raise error
 
         collectors(gpus=fail)
@@ -100,7 +100,7 @@ class TestRunProbes:
         assert snapshot.software == SOFTWARE
 
     def test_hanging_probe_times_out(self, collectors: Any, monkeypatch: pytest.MonkeyPatch):
-        async def never(_context: ProbeContext) -> GpuSection:
+        async def never(_context: ProbeContext, _limit_s: float) -> GpuSection:
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -113,10 +113,10 @@ class TestRunProbes:
         assert snapshot.software == SOFTWARE
 
     def test_collector_gets_its_limit(self, collectors: Any):
-        seen: list[float | None] = []
+        seen: list[float] = []
 
-        async def collect(context: ProbeContext) -> GpuSection:
-            seen.append(context.limit_s)
+        async def collect(_context: ProbeContext, limit_s: float) -> GpuSection:
+            seen.append(limit_s)
             return GPUS
 
         collectors(gpus=collect)
@@ -124,7 +124,7 @@ class TestRunProbes:
         assert seen == [KNOWLEDGE.probes["gpus"].limit_s]
 
     def test_probe_above_the_level_is_not_run(self, collectors: Any):
-        async def forbidden(_context: ProbeContext) -> GpuSection:
+        async def forbidden(_context: ProbeContext, _limit_s: float) -> GpuSection:
             raise AssertionError("was run")
 
         collectors(gpus=forbidden)

@@ -32,7 +32,7 @@ FINE = SoftwareSection(
 
 def look_at(python: str = sys.executable, limit_s: float = 60, path: Path | None = None) -> SoftwareSection:
     environ = {**os.environ, "PYTHONPATH": str(path)} if path else dict(os.environ)
-    return asyncio.run(software.collect(ProbeContext(python=python, environ=environ, limit_s=limit_s)))
+    return asyncio.run(software.collect(ProbeContext(python=python, environ=environ), limit_s))
 
 
 def judge(section: SoftwareSection, gpus: GpuSection | None = None) -> list[Check]:

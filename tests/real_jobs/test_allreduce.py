@@ -18,17 +18,18 @@ from msgspec.structs import replace
 
 pytestmark = pytest.mark.jobs
 AGENT = str(allreduce.AGENT)
+LIMIT_S = 300.0  # long, for a busy machine
 CANCELLED_S = 20.0  # a busy machine's pause, and far less than the test would go on for
 
 
 @pytest.fixture(autouse=True)
 def short_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hang is reported after seconds; the test itself has a long limit for a busy machine."""
+    """A hang is reported after seconds."""
     monkeypatch.setattr(allreduce, "COLLECTIVE_LIMIT_S", 6.0)
 
 
 def context(ranks: int, environ: "dict[str, str] | None" = None) -> ProbeContext:
-    return ProbeContext(python=sys.executable, ranks=ranks, limit_s=300, environ={**os.environ, **(environ or {})})
+    return ProbeContext(python=sys.executable, ranks=ranks, environ={**os.environ, **(environ or {})})
 
 
 def judged(section: AllreduceSection) -> Check:
@@ -38,7 +39,7 @@ def judged(section: AllreduceSection) -> Check:
 
 def test_it_goes_through_with_every_element_right():
     told: list[str] = []
-    section = asyncio.run(allreduce.collect(replace(context(3), progress=told.append)))
+    section = asyncio.run(allreduce.collect(replace(context(3), progress=told.append), LIMIT_S))
     assert (section.backend, section.ranks, section.ended, section.verdict) == ("gloo", 3, "done", "")
     assert [row.bytes for row in section.rows] == [4, 65536, 1 << 20, 16 << 20]
     assert all(row.correct for row in section.rows)
@@ -51,11 +52,11 @@ def test_it_goes_through_with_every_element_right():
 
 def test_variables_of_another_launcher_do_no_harm():
     left_over = {"RANK": "7", "WORLD_SIZE": "64", "MASTER_ADDR": "203.0.113.1", "MASTER_PORT": "1", "PET_NNODES": "9"}
-    assert asyncio.run(allreduce.collect(context(2, left_over))).ended == "done"
+    assert asyncio.run(allreduce.collect(context(2, left_over), LIMIT_S)).ended == "done"
 
 
 def test_a_wrong_interface_is_named():
-    section = asyncio.run(allreduce.collect(context(2, {"GLOO_SOCKET_IFNAME": "nope0"})))
+    section = asyncio.run(allreduce.collect(context(2, {"GLOO_SOCKET_IFNAME": "nope0"}), LIMIT_S))
     assert (section.ended, section.culprits, section.rows) == ("failed", [0, 1], [])
     assert "ranks 0, 1 failed while joining the others" in section.verdict
     assert "nope0" in section.verdict
@@ -66,7 +67,7 @@ def test_a_wrong_interface_is_named():
 def test_wrong_data_is_found_and_its_place_named(tmp_path: Path):
     # Call 53 is the first at 64 KiB; rank 1 then gives one element that is too large.
     environ = fault(tmp_path, rank=1, call=53, code="tensor[12345] += 1")
-    section = asyncio.run(allreduce.collect(context(2, environ)))
+    section = asyncio.run(allreduce.collect(context(2, environ), LIMIT_S))
     assert section.ended == "done"
     assert [row.correct for row in section.rows] == [True, False, True, True]
     assert section.culprits == [0, 1], "the sum is wrong on every rank"
@@ -76,7 +77,7 @@ def test_wrong_data_is_found_and_its_place_named(tmp_path: Path):
 
 def test_a_stopped_rank_is_named(tmp_path: Path):
     environ = fault(tmp_path, rank=1, call=60, code="os.kill(os.getpid(), signal.SIGSTOP)")
-    section = asyncio.run(allreduce.collect(context(3, environ)))
+    section = asyncio.run(allreduce.collect(context(3, environ), LIMIT_S))
     assert (section.ended, section.culprits) == ("hung", [1])
     assert section.verdict == "rank 1 was stopped (by a signal or a debugger) while in all-reduce 60 (64 KiB)"
     assert [row.bytes for row in section.rows] == [4]
@@ -87,7 +88,7 @@ def test_a_rank_that_sleeps_is_named(tmp_path: Path):
     """It is alive, but never enters the collective that the others wait in."""
     code = "real(tensor); __import__('time').sleep(600)"
     environ = fault(tmp_path, rank=2, call=59, code=code)
-    section = asyncio.run(allreduce.collect(context(3, environ)))
+    section = asyncio.run(allreduce.collect(context(3, environ), LIMIT_S))
     assert (section.ended, section.culprits) == ("hung", [2])
     assert section.verdict == "rank 2 was still in all-reduce 59 (64 KiB), ranks 0, 1 in all-reduce 60 (64 KiB)"
     assert judged(section).finding == "allreduce.hung"
@@ -96,7 +97,7 @@ def test_a_rank_that_sleeps_is_named(tmp_path: Path):
 
 def test_a_rank_stopped_from_outside_before_it_joins():
     async def scenario() -> AllreduceSection:
-        task = asyncio.ensure_future(allreduce.collect(context(2)))
+        task = asyncio.ensure_future(allreduce.collect(context(2), LIMIT_S))
         os.kill((await ranks_started(AGENT, 2))[1], signal.SIGSTOP)
         return await task
 
@@ -107,14 +108,14 @@ def test_a_rank_stopped_from_outside_before_it_joins():
 
 def test_a_killed_rank_is_named(tmp_path: Path):
     environ = fault(tmp_path, rank=1, call=60, code="os.kill(os.getpid(), signal.SIGKILL)")
-    section = asyncio.run(allreduce.collect(context(3, environ)))
+    section = asyncio.run(allreduce.collect(context(3, environ), LIMIT_S))
     assert (section.ended, section.culprits) == ("failed", [1])
     assert section.verdict == "rank 1 was ended by SIGKILL (signal 9) while in all-reduce 60 (64 KiB)"
 
 
 def test_cancel_leaves_nothing_behind():
     async def scenario() -> float:
-        task = asyncio.ensure_future(allreduce.collect(context(3)))
+        task = asyncio.ensure_future(allreduce.collect(context(3), LIMIT_S))
         await ranks_started(AGENT, 3)
         started = time.monotonic()
         task.cancel()
@@ -131,4 +132,4 @@ def test_cancel_leaves_nothing_behind():
 def test_an_interpreter_that_cannot(tmp_path: Path):
     (tmp_path / "torch.py").write_text("raise ImportError('half an installation')")
     with pytest.raises(InspectionError, match="half an installation"):
-        asyncio.run(allreduce.collect(context(2, {"PYTHONPATH": str(tmp_path)})))
+        asyncio.run(allreduce.collect(context(2, {"PYTHONPATH": str(tmp_path)}), LIMIT_S))

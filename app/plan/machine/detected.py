@@ -14,6 +14,7 @@ from ...probes.context import ProbeContext
 from ...snapshot import GpuSection, LimitsSection, Snapshot
 from ...text.units import GIB, gib_text
 
+LIMIT_S = 10.0  # of each probe
 LEAST_FREE_GIB = 0.1  # of a GPU whose memory is all in use
 
 
@@ -37,7 +38,9 @@ def free_nvme() -> tuple[float, str]:
 
 
 async def _detect(context: ProbeContext) -> Machine:
-    found = await asyncio.gather(gpus_probe.collect(context), limits_probe.collect(context), return_exceptions=True)
+    found = await asyncio.gather(
+        gpus_probe.collect(context, LIMIT_S), limits_probe.collect(context, LIMIT_S), return_exceptions=True
+    )
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, InspectionError):
             raise each

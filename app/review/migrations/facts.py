@@ -79,7 +79,9 @@ class TrainingFacts:
         """The innermost loop that gets a new batch in each iteration."""
         if not self.training_loops:
             raise Refusal(self.backward.lineno, "no loop around this backward pass")
-        self._check_for_comprehension()
+        innermost = next(self._repetitions_around(self.backward), None)
+        if isinstance(innermost, COMPREHENSIONS):
+            raise Refusal(innermost.lineno, "a comprehension runs the training step: make it a for loop")
         for loop in self.training_loops:
             if isinstance(loop, ast.For) and self.loaders_of(loop.iter):
                 return loop
@@ -235,27 +237,18 @@ class TrainingFacts:
                     yield loop
                     break
 
-    def _check_for_comprehension(self) -> None:
-        """Refuse a comprehension around the training step: its batches are those of no loop."""
-        at: ast.AST | None = self.backward
-        for _ in range(6):
-            around = [*self._above(at)] if at else []
-            inner = [each for each in around if isinstance(each, (*LOOPS, *FUNCTIONS))][:1]
-            for each in around[: around.index(inner[0])] if inner else around:
-                if isinstance(each, COMPREHENSIONS):
-                    raise Refusal(each.lineno, "a comprehension runs the training step: make it a for loop")
-            function = inner[0] if inner else None
-            callers = self.names.arguments.get(function, []) if isinstance(function, FUNCTIONS) else []
-            at = callers[0][0] if callers else None
+    def _loops_around(self, node: ast.AST) -> Iterator[Loop]:
+        return (each for each in self._repetitions_around(node) if isinstance(each, LOOPS))
 
-    def _loops_around(self, node: ast.AST, depth: int = 6) -> Iterator[Loop]:
+    def _repetitions_around(self, node: ast.AST, depth: int = 6) -> Iterator[ast.AST]:
+        """Yield the loops and comprehensions around a node and around the calls of its functions, inner ones first."""
         for above in self._above(node):
-            if isinstance(above, LOOPS):
+            if isinstance(above, (*LOOPS, *COMPREHENSIONS)):
                 yield above
             elif isinstance(above, FUNCTIONS):
                 callers = self.names.arguments.get(above, []) or self.callers_of_method(above)
                 if depth and callers:
-                    yield from self._loops_around(callers[0][0], depth - 1)
+                    yield from self._repetitions_around(callers[0][0], depth - 1)
                 return
 
     def callers_of_method(self, function: Function) -> list[tuple[ast.Call, dict[str, ast.expr]]]:

@@ -4,12 +4,14 @@ import ast
 
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import LOCAL
+from ...training_script.nodes import node_at
 from ..rule_context import Patch, Script, no_patch
 from .agree_on_condition import agree_on_condition, agree_on_rounds
 from .use_inner_model import use_inner_model
 from .work_under_condition import work_under_condition
 
 BY_HAND = "rejoin-ranks"
+WITH_MODEL = ("of DDP", "of FSDP", "the backward pass")
 
 
 def rejoin_ranks(script: Script, found: Divergence) -> Patch:
@@ -17,7 +19,7 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
     stmt = _statement(script, found)
     if isinstance(stmt, ast.For | ast.AsyncFor | ast.While) and found.rounds == "count":
         return agree_on_rounds(script, stmt)
-    if found.first.kind.endswith(("of DDP", "of FSDP")) and not found.by & LOCAL and not found.rounds and stmt:
+    if found.first.kind.endswith(WITH_MODEL) and not found.by & LOCAL and not found.rounds and stmt:
         return use_inner_model(script, found, stmt)
     if not isinstance(stmt, ast.If):
         return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")
@@ -33,14 +35,6 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
 
 def _statement(script: Script, found: Divergence) -> ast.stmt | None:
     """Return the statement of the script at which the ranks part."""
-    place = found.decided.line, found.decided.column
     if found.decided.path != script.source.path:
         return None
-    return next(
-        (
-            node
-            for node in script.names.scope_of
-            if isinstance(node, ast.stmt) and (node.lineno, node.col_offset + 1) == place
-        ),
-        None,
-    )
+    return node_at(script.source.tree, found.decided.line, found.decided.column, ast.stmt)

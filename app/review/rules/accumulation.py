@@ -10,7 +10,7 @@ from ...training_script.model.items import Noted
 from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
 from ...training_script.model.reach import Condition, Reach, Run
 from ...training_script.model.sequences import Event
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import node_at
 from ...training_script.syntax import FUNCTIONS, LOOPS
 from ..patches.torch_names import INIT, distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -138,11 +138,8 @@ def _at_step(script: Script, own: Sequence[Condition], its: Sequence[Condition])
 
 def _test(script: Script, condition: Condition) -> ast.expr | None:
     """Return the test of the ``if`` or conditional expression at a place."""
-    site = condition.site
-    for node in nodes_below(script.source.tree):
-        if isinstance(node, ast.If | ast.IfExp) and (node.lineno, node.col_offset + 1) == (site.line, site.column):
-            return node.test
-    return None
+    found = node_at(script.source.tree, condition.site.line, condition.site.column, ast.If, ast.IfExp)
+    return found.test if found else None
 
 
 def _divides_batch(script: Script, call: ast.Call) -> bool:

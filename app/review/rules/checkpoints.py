@@ -1,15 +1,16 @@
-"""DW501, DW502 and DW504: checkpoints that several ranks write to one file, or load onto one device."""
+"""DW501, DW502, DW504 and DW505: checkpoints that several ranks write, load onto one device, or read too early."""
 
 import ast
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.keys import LOCAL, RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
-from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -52,11 +53,13 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
     writes = list(_shared_writes(run))
+    if not writes or is_for_one_node(script):
+        return
     saved = {path.key for _, fact in writes if fact.name not in COPIES and (path := _target(fact))}
-    cached = {path.key for _, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))}
+    loads = [(reach, path.key) for reach, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))]
     for reach, fact in writes:
         path = _target(fact)
-        if path and (path.key in cached or _is_of_node(path.key)):
+        if path and (_is_of_node(path.key) or any(path.key is read and together(reach, at) for at, read in loads)):
             continue  # each node writes what its ranks read then, or by its name what is on its own disk
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
@@ -94,6 +97,29 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
                 0.85 if where else 0.8,
                 patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def check_read(script: Script, run: Run) -> Iterator[Violation]:
+    """DW505: yield the loads of a file that one rank writes just before, without a wait in between."""
+    written: list[tuple[Reach, Key]] = []
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if isinstance(fact, Event):
+            written = []  # the rank that writes comes there when it has written
+        elif fact.name == "torch.save" and isinstance(fact, Noted) and reach.ranks != ALL and not reach.unsure:
+            if path := argument(fact, 1, "f"):
+                written.append((reach, path.key))
+        elif fact.name == LOAD and isinstance(fact, Noted) and (path := argument(fact, 0, "f")):
+            early = [at for at, key in written if key is path.key and together(at, reach) and reach.ranks & ~at.ranks]
+            asks = any(each.test.spread & LOCAL for each in reach.conditions)
+            if early and same_on_ranks(path.key) and not (reach.unsure or reach.attempted or asks):
+                line = early[-1].fact.site.line
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"ranks read this file without waiting for the rank that writes it (line {line})",
+                    0.8,
+                )
 
 
 def _is_loaded(load: Noted, state: Value, only: bool) -> bool:

@@ -107,7 +107,10 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
     on_demand = not found.sure and deciding.side != "after"
     made = ("constructor", "new_group")
-    if any(not event.wrapped or (on_demand and any(word in event.kind for word in made)) for event in _events(found)):
+    if any(
+        not event.wrapped or event.on_demand or (on_demand and any(word in event.kind for word in made))
+        for event in _events(found)
+    ):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:

@@ -37,7 +37,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         losses = [fact.owner, argument(fact, 0, "loss")]
         if any(loss and _is_unreduced(loss) for loss in losses):
-            found |= {id(each[0]): each for each in [each for each in last if together(each[0], reach)][-1:]}
+            latest = [each for each in last if together(each[0], reach)][-1:]
+            found |= {id(each[0]): each for each in latest}
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
         found |= {id(each[0]): each for each in forwards if "unreduced" in each[1].result.facts}
     for reach, fact in found.values():

@@ -31,7 +31,15 @@ class BranchEvaluator(StatementEvaluator):
         if test.is_constant and not self.quick:
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
-        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
+        on_demand = self.on_demand
+
+        def then() -> bool:
+            self.on_demand = on_demand or makes_on_demand(stmt)
+            leaves = self.block(stmt.body)
+            self.on_demand = on_demand
+            return leaves
+
+        return self._branch(test, site, then, lambda: self.block(stmt.orelse), stmt.test)
 
     def _Assert_statement(self, stmt: ast.Assert) -> None:
         test = self._truth(stmt.test)
@@ -75,17 +83,17 @@ class BranchEvaluator(StatementEvaluator):
             return False
         if items_then or items_other:
             unknown = calls_then > calls, self.unknown_calls > calls_then
-            asked = test if waits(items_then) or waits(items_other) else agreed
+            asked = test if test is agreed or waits(items_then) or waits(items_other) else agreed
             self.items.append(Branch(asked, site, items_then, items_other, unknown, text))
         if leaves_then and not leaves_other:
             return False
         if leaves_other and not leaves_then:
             self._restore(env_then)
             return False
-        for name in {*env_then, *self.env}:
-            first, second = env_then.get(name), self.env.get(name)
-            if first is None or second is None:
-                self.env[name] = first or second or self.constant(None)
+        for name, first in env_then.items():
+            second = self.env.get(name)
+            if second is None:
+                self.env[name] = first
             elif first is not second:
                 self.env[name] = self.joined(agreed, first, second)
         return leaves_then and leaves_other
@@ -106,7 +114,7 @@ class BranchEvaluator(StatementEvaluator):
             elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
                 return self.block(case.body)
             else:
-                test = self.keys.make("matches", subject.key, *self.site(case.pattern)[:3])
+                test = self.keys.make("matches", subject.key, *self.place(case.pattern))
             return self._branch(test, self.site(case.pattern), lambda: self.block(case.body), lambda: cases(rest[1:]))
 
         return cases(stmt.cases)
@@ -159,11 +167,11 @@ class BranchEvaluator(StatementEvaluator):
         for handler in stmt.handlers:
             self._restore({**before, **env})
             if handler.name:
-                self.env[handler.name] = Value(self.keys.local("an error", *self.site(handler)[:3]))
+                self.env[handler.name] = Value(self.keys.local("an error", *self.place(handler)))
             self.items = []
             self.block(handler.body)
             if handler in goes_on:
-                test = self.keys.local("an error", *self.site(handler)[:3])
+                test = self.keys.local("an error", *self.place(handler))
                 handled = [Branch(test, self.site(handler), self.items, handled)] if handled else self.items
                 if not _uniform(handler):
                     for name, value in self.env.items():
@@ -258,6 +266,27 @@ class BranchEvaluator(StatementEvaluator):
             key = self.keys.make("changing", name, *site[:2], value.key, after.key)
         facts = after.facts if is_inner(after, value) else value.facts | after.facts
         return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+
+
+def makes_on_demand(stmt: ast.If) -> bool:
+    """Return whether a branch makes what an attribute or a mapping lacks, and keeps it there."""
+    wanted = ""
+    match stmt.test:
+        case ast.Compare(
+            left=ast.Attribute() | ast.Subscript() as left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]
+        ):
+            wanted = ast.unparse(left)
+        case ast.Compare(ops=[ast.NotIn()], comparators=[held]):
+            wanted = ast.unparse(held)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[held, ast.Constant(name)])):
+            wanted = f"{ast.unparse(held)}.{name}"
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Subscript() as held):
+            wanted = ast.unparse(held)
+        case _:
+            return False
+    targets = (each for node in stmt.body if isinstance(node, ast.Assign) for each in node.targets)
+    kept = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
+    return any(isinstance(each, ast.Attribute | ast.Name) and ast.unparse(each) == wanted for each in kept)
 
 
 def asks_for_several(test: Key) -> bool:

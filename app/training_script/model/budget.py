@@ -1,5 +1,8 @@
 """Steps that the evaluation of one script may take: counted, so that the same script always ends the same way."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class OverBudget(Exception):
     """The script needs more steps than are allowed."""
@@ -8,14 +11,20 @@ class OverBudget(Exception):
 class Budget:
     """The steps that are left."""
 
-    __slots__ = ("_whole", "left")
+    __slots__ = ("left",)
 
-    def __init__(self, left: int, whole: "Budget | None" = None) -> None:
-        self.left, self._whole = left, whole
+    def __init__(self, left: int) -> None:
+        self.left = left
 
-    def part(self, most: int) -> "Budget":
-        """Return a budget of at most ``most`` steps, which this one has to pay as well."""
-        return Budget(most, self)
+    @contextmanager
+    def part(self, most: int) -> "Iterator[Budget]":
+        """Give a budget of at most ``most`` of the steps, which this one pays in the end."""
+        part = Budget(min(most, self.left))
+        before = part.left
+        try:
+            yield part
+        finally:
+            self.left -= before - part.left
 
     def spend(self) -> None:
         """Count one step.
@@ -26,5 +35,3 @@ class Budget:
         self.left -= 1
         if self.left < 0:
             raise OverBudget
-        if self._whole:
-            self._whole.spend()

@@ -1,12 +1,13 @@
 """Comparison of the sequences of two ranks, step by step."""
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from .budget import Budget, OverBudget
-from .keys import BY_RANK, LOCAL, Key, Keys, Rank
-from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, leaving
+from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
+from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
 
+COMPOUND = {"not", "and", "or", "if"}  # operations whose truth follows from that of their parts
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 
 
@@ -32,25 +33,46 @@ class Divergence(NamedTuple):
     sure: bool = True
 
 
+class Assumptions:
+    """Conditions that are the same on both ranks, with the truth that was taken since the ranks parted.
+
+    Equal ones are one object. ``settled``: conditions as they follow from these.
+    """
+
+    __slots__ = ("more", "settled", "truths")
+
+    def __init__(self, truths: dict[Key, bool]) -> None:
+        self.truths = truths
+        self.settled: dict[Key, Key] = {}
+        self.more: dict[tuple[Key, bool], Assumptions] = {}
+
+
+Arm = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
+
+
 class Comparison:
     """Comparison of the sequences of two ranks."""
 
     def __init__(self, keys: Keys, first: Rank, second: Rank, budget: Budget) -> None:
         self.keys, self.ranks, self.budget = keys, (first, second), budget
         self.found: list[Divergence] = []
-        self._visits: Counter[tuple[int, int]] = Counter()
-        self._known: set[tuple[int, int, frozenset[tuple[Key, bool]]]] = set()
-        self._joined: dict[tuple[int, int, tuple[Site, ...]], Node] = {}
+        self._views = keys.view(first), keys.view(second)
+        self._nothing = Assumptions({})
+        self._assumptions = {frozenset[tuple[Key, bool]](): self._nothing}
+        self._visits: dict[tuple[int, int], int] = {}
+        self._known: set[tuple[int, int, int]] = set()
+        self._ways: dict[tuple[Site, ...], tuple[Site, ...]] = {}  # of calls that were entered, each once
+        self._joined: dict[tuple[int, int, int], Node] = {}  # by node, what follows, and way
         self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
 
     def run(self, root: Node) -> bool:
         """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
         try:
-            self._compare(root, root, None, 0, ())
+            self._compare(root, root, None, 0, (), self._nothing)
             while self._behind:
                 node, calls = self._behind.pop()
-                self._compare(node, node, None, 0, calls)
+                self._compare(node, node, None, 0, calls, self._nothing)
         except OverBudget:
             return False
         return True
@@ -62,24 +84,21 @@ class Comparison:
         decided: Choice | Loop | None,
         by: int,
         calls: tuple[Site, ...],
-        assumed: "dict[Key, bool] | None" = None,
+        assumed: Assumptions,
     ) -> set[tuple[str, str]]:
-        """Compare from here on; return the pairs of different ends that are reached.
-
-        ``assumed``: conditions that are the same on both ranks, with the truth that was taken since the ranks parted.
-        """
+        """Compare from here on; return the pairs of different ends that are reached."""
         ends: set[tuple[str, str]] = set()
-        assumed = assumed or {}
         while True:
             self.budget.spend()
-            if a is b and not a.spread & (BY_RANK | LOCAL):
-                return ends
             if a is b:
+                if not a.spread & (BY_RANK | LOCAL):
+                    return ends
                 decided, by = None, 0
-            self._visits[id(a), id(b)] += 1
-            if self._visits[id(a), id(b)] > MOST_VISITS:
+            pair = id(a), id(b)
+            visits = self._visits[pair] = self._visits.get(pair, 0) + 1
+            if visits > MOST_VISITS:
                 return ends
-            key = (id(a), id(b), frozenset(assumed.items()))
+            key = (*pair, id(assumed))
             if key in self._known:
                 return ends
             self._known.add(key)
@@ -101,7 +120,9 @@ class Comparison:
                 return ends
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
-                inner = self._compare(a.body, b.body, decided if a is not b else None, by, (*calls, a.site))
+                inner = self._compare(
+                    a.body, b.body, decided if a is not b else None, by, (*calls, a.site), self._nothing
+                )
                 if inside := self.found[before:]:
                     # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
                     del self.found[before:]
@@ -122,11 +143,17 @@ class Comparison:
                 a = self._entered(a) if isinstance(a, Call) else a
                 b = self._entered(b) if isinstance(b, Call) else b
                 continue
+            if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
+                ends |= self._loop(a, b, decided, by, (*calls, *a.via))
+                a, b = a.next, b.next
+                continue
+            if behind := behind_unsure(a, b):
+                before = len(self.found)
+                ends |= self._compare(*behind, decided, by, calls, assumed)
+                if len(self.found) == before:
+                    self._part(a, b, decided, by, calls, assumed)
+                return ends
             if isinstance(a, Loop) or isinstance(b, Loop):
-                if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
-                    ends |= self._loop(a, b, decided, by, (*calls, *a.via))
-                    a, b = a.next, b.next
-                    continue
                 if isinstance(a, Loop) and not a.body.kinds:
                     a = a.next
                     continue
@@ -150,11 +177,9 @@ class Comparison:
             self._part(a, b, decided, by, calls, assumed)
             return ends
 
-    def _arms(
-        self, a: Node, b: Node, decided: "Choice | Loop | None", by: int, assumed: "dict[Key, bool]"
-    ) -> "list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]]":
+    def _arms(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, assumed: Assumptions) -> list[Arm]:
         """Return the pairs of branches that two ranks may take."""
-        first, second = self.ranks
+        first, second = self._views
         if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
             seen_a, seen_b = self._seen(a.test, first, assumed), self._seen(b.test, second, assumed)
             if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
@@ -166,7 +191,7 @@ class Comparison:
                 if seen_a.spread & LOCAL:
                     arms.append((a.then, b.other, a, LOCAL, assumed))
                 return arms
-            reached: list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]] = []
+            reached: list[Arm] = []
             for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
                 for truth_b, arm_b, then_b in self._taken(b, self._seen(b.test, second, then_a), then_a):
                     same = truth_a == truth_b
@@ -180,19 +205,24 @@ class Comparison:
         taken = self._taken(b, self._seen(b.test, second, assumed), assumed)
         return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
 
-    def _seen(self, test: Key, rank: Rank, assumed: "dict[Key, bool]") -> Key:
+    def _seen(self, test: Key, view: View, assumed: Assumptions) -> Key:
         """Return a condition as one rank sees it, with what has been assumed."""
-        seen = self.keys.specialise(test, rank)
-        return self._settled(seen, assumed) if assumed else seen
+        seen = view.key(test)
+        return self._settled(seen, assumed) if assumed.truths else seen
 
-    def _settled(self, key: Key, assumed: "dict[Key, bool]") -> Key:
-        if key in assumed:
-            return self.keys.constant(assumed[key])
-        if key.op in ("not", "and", "or", "if"):
-            return self.keys.make(key.op, *(self._settled(arg, assumed) for arg in key.args))
-        return key
+    def _settled(self, key: Key, assumed: Assumptions) -> Key:
+        truth = assumed.truths.get(key)
+        if truth is not None:
+            return self.keys.true if truth else self.keys.false
+        if key.op not in COMPOUND:
+            return key
+        settled = assumed.settled.get(key)
+        if settled is None:
+            parts = [self._settled(arg, assumed) for arg in key.args]
+            settled = assumed.settled[key] = self.keys.make(key.op, *parts)
+        return settled
 
-    def _assume(self, assumed: "dict[Key, bool]", key: Key, truth: bool) -> "dict[Key, bool]":
+    def _assume(self, assumed: Assumptions, key: Key, truth: bool) -> Assumptions:
         if key.spread & LOCAL or key.is_constant:
             return assumed
         if key.op == "not":
@@ -201,11 +231,14 @@ class Comparison:
             for arg in key.args:
                 assumed = self._assume(assumed, arg, truth)
             return assumed
-        return {**assumed, key: truth}
+        more = assumed.more.get((key, truth))
+        if more is None:
+            truths = {**assumed.truths, key: truth}
+            same = frozenset(truths.items())
+            more = assumed.more[key, truth] = self._assumptions.setdefault(same, Assumptions(truths))
+        return more
 
-    def _taken(
-        self, choice: Choice, seen: Key, assumed: "dict[Key, bool]"
-    ) -> "list[tuple[bool, Node, dict[Key, bool]]]":
+    def _taken(self, choice: Choice, seen: Key, assumed: Assumptions) -> list[tuple[bool, Node, Assumptions]]:
         if seen.is_constant:
             return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
         return [
@@ -217,14 +250,14 @@ class Comparison:
         self, a: Loop, b: Loop, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
     ) -> set[tuple[str, str]]:
         """Compare two runs of one loop: the number of rounds, then a round."""
-        first, second = self.ranks
-        count_a, count_b = self.keys.specialise(a.count, first), self.keys.specialise(b.count, second)
-        reached = first_event(a.body)
+        first, second = self._views
+        count_a, count_b = first.key(a.count), second.key(b.count)
+        reached = first_event(a.body, sure=not is_unsure(a))
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_made_of(a.count, BY_RANK)
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
-        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls)
+        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls, self._nothing)
         for pair in inner:
             rounds = "break" in pair or "next" in pair
             if reached and rounds and not a.free and "raise" not in pair:
@@ -261,13 +294,17 @@ class Comparison:
         decided: Choice | Loop | None,
         by: int,
         calls: tuple[Site, ...],
-        assumed: dict[Key, bool],
+        assumed: Assumptions,
     ) -> None:
         if decided is None or any(isinstance(node, End) and node.kind == "raise" for node in (a, b)):
             return
         event_a, event_b = (
-            first_event(node, lambda choice, rank=rank: self._arms_of(choice, rank, assumed))
-            for node, rank in zip((a, b), self.ranks, strict=True)
+            first_event(
+                node,
+                lambda choice, view=view: self._arms_of(choice, view, assumed),
+                sure=isinstance(node, Loop) and not is_unsure(node),
+            )
+            for node, view in zip((a, b), self._views, strict=True)
         )
         reached = event_a or event_b
         if reached is None:
@@ -278,7 +315,7 @@ class Comparison:
             return
         holds = isinstance(decided, Choice) and any(first.kind in arm.kinds for arm in decided.arms)
         ended = next((node for node in (a, b) if isinstance(node, End)), None) if not holds else None
-        seen = [self._seen(decided.test, rank, {}) for rank in self.ranks] if isinstance(decided, Choice) else []
+        seen = [view.key(decided.test) for view in self._views] if isinstance(decided, Choice) else []
         known = not seen or by & LOCAL or any(each.is_constant for each in seen)
         self._add(
             Divergence(
@@ -295,14 +332,14 @@ class Comparison:
         if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
             self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
 
-    def _arms_of(self, choice: Choice, rank: Rank, assumed: dict[Key, bool]) -> list[Node]:
-        return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, rank, assumed), assumed)]
+    def _arms_of(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
+        return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, view, assumed), assumed)]
 
     def _add(self, found: Divergence) -> None:
         if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
             self.found.append(found)
 
-    def _weaken(self, since: int, arms: "list[tuple[Node, Node, Choice | Loop | None, int, dict[Key, bool]]]") -> None:
+    def _weaken(self, since: int, arms: Sequence[Arm]) -> None:
         """Note that what was found on one arm of a branch behind the parting may not be reached on another."""
         for number, each in enumerate(self.found[since:], since):
             if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
@@ -310,11 +347,13 @@ class Comparison:
 
     def _entered(self, call: Call) -> Node:
         """Return the body of a function followed by what comes after the call."""
-        return self._followed(call.body, call.next, (*call.via, call.site))
+        way = (*call.via, call.site)
+        return self._followed(call.body, call.next, self._ways.setdefault(way, way))
 
     def _followed(self, node: Node, following: Node, via: tuple[Site, ...]) -> Node:
-        key = (id(node), id(following), via)
-        if key not in self._joined:
+        key = id(node), id(following), id(via)
+        joined = self._joined.get(key)
+        if joined is None:
             self.budget.spend()
             match node:
                 case End():
@@ -333,8 +372,17 @@ class Comparison:
                     made = Call(node.body, node.site, self._followed(node.next, following, via), (*via, *node.via))
                 case _:
                     raise AssertionError(node)
-            self._joined[key] = made
-        return self._joined[key]
+            joined = self._joined[key] = made
+        return joined
+
+
+def behind_unsure(a: Node, b: Node) -> tuple[Node, Node] | None:
+    """Return where two ranks go on if a call that one of them makes perhaps needs no other; None if both make it."""
+    if isinstance(a, Step) and isinstance(b, Step) and a.event.kind == b.event.kind:
+        return None
+    if isinstance(a, Step | Loop) and is_unsure(a):
+        return a.next, b
+    return (a, b.next) if isinstance(b, Step | Loop) and is_unsure(b) else None
 
 
 UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of which not every part is known

@@ -1,13 +1,14 @@
 """The places where ranks of a program do different things: all functions of a script, each pair of ranks."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from .budget import OverBudget
 from .comparison import Comparison, Divergence
 from .evaluated import Evaluated
 from .items import sequence
-from .keys import BY_RANK, RANKS
-from .sequences import End
+from .keys import LOCAL, RANKS, Key, Keys
+from .sequences import End, Node, tests_of_ranks
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2))
 MOST_COMPARED = 10_000  # nodes of one function, for one pair of ranks
@@ -24,18 +25,29 @@ def divergences(evaluated: Evaluated) -> Divergences:
     """Return where ranks part in a script and in the functions of it that it does not call itself."""
     found: list[Divergence] = []
     complete = evaluated.complete
-    if not complete:
+    if not complete or evaluated.is_single:
         return Divergences(found, complete)
     try:
         for root in [sequence(root.items, End("return", None)) for root in evaluated.roots]:
-            pairs = PAIRS if root.spread & BY_RANK else PAIRS[:1]  # nothing there tells the ranks apart
-            for first, second in pairs if root.kinds else ():
-                budget = evaluated.budget.part(MOST_COMPARED)
-                comparison = Comparison(evaluated.keys, RANKS[first], RANKS[second], budget)
-                complete &= comparison.run(root)
+            for first, second in _pairs(root, evaluated.keys) if root.kinds else ():
+                with evaluated.budget.part(MOST_COMPARED) as budget:
+                    comparison = Comparison(evaluated.keys, RANKS[first], RANKS[second], budget)
+                    complete &= comparison.run(root)
                 found += [
                     each for each in comparison.found if not any(each.first.site == known.first.site for known in found)
                 ]
     except (OverBudget, RecursionError):
         complete = False
     return Divergences(found, complete)
+
+
+def _pairs(root: Node, keys: Keys) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of ranks to compare: one of those that see the same conditions, and may part there."""
+    tests = tests_of_ranks(root)
+    seen = [tuple([keys.view(rank).key(test) for test in tests]) for rank in RANKS]
+    compared: set[tuple[tuple[Key, ...], tuple[Key, ...]]] = set()
+    for first, second in PAIRS:
+        pair = seen[first], seen[second]
+        if pair not in compared and (seen[first] != seen[second] or root.spread & LOCAL):
+            compared.add(pair)
+            yield first, second

@@ -10,7 +10,8 @@ from .budget import Budget, OverBudget
 from .functions import Evaluation
 from .items import Called, Item
 from .keys import Key
-from .program import Program, concerns_ranks
+from .parsed_modules import ParsedModule, concerns_ranks
+from .program import Program
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
@@ -43,11 +44,11 @@ class Evaluated:
         self.budget = Budget(most_steps)
         self.roots: list[Root] = []
         self.complete = True
-        self._whole = Evaluation(Program(path, changed.get if changed else None), "seed(" in text, self.budget)
+        self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
         if not concerns_ranks(text):
             return
-        module = Module(str(path), tree)
+        module = Module(str(path), ParsedModule(tree))
         try:
             self.roots.append(Root(None, self._whole.run_script(module)))
             for function in _functions(module):
@@ -56,6 +57,11 @@ class Evaluated:
                     self.roots.append(Root(function, self._of_function(function, name)))
         except (OverBudget, RecursionError):
             self.complete = False
+
+    @property
+    def is_single(self) -> bool:
+        """True for a program that sets the number of ranks to one."""
+        return self._whole.is_single
 
     def value(self, node: ast.expr) -> Key | None:
         """Return the value of an expression over all calls of its function; None where nothing leads to it."""
@@ -76,7 +82,7 @@ def _functions(module: Module) -> list[FunctionRef]:
     """
     mentioned = {
         node.id if isinstance(node, ast.Name) else node.attr
-        for node in nodes_below(module.tree)
+        for node in nodes_below(module.parsed.tree)
         if isinstance(node, ast.Name | ast.Attribute)
     }
     found: list[FunctionRef] = []

@@ -43,10 +43,14 @@ def is_inner(value: Value, wrapper: Value) -> bool:
 def may_be_other(key: Key) -> bool:
     """Return whether an object is one that the program makes on some way, and on another way one that is not known."""
     if key.op not in ("one of", "if"):
-        return not key.is_constant and key.op != "instance"
+        return False
     arms = key.args if key.op == "one of" else key.args[1:]
     known = any(arm.op == "instance" for arm in arms)
-    return known and any(may_be_other(arm) for arm in arms)
+    return known and any(_is_unknown(arm) or may_be_other(arm) for arm in arms)
+
+
+def _is_unknown(key: Key) -> bool:
+    return not key.is_constant and key.op not in ("instance", "one of", "if")
 
 
 class ExpressionEvaluator(LibraryEvaluator):
@@ -62,18 +66,15 @@ class ExpressionEvaluator(LibraryEvaluator):
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
-        if not self.quick:
-            self._keep(node, value)
-        return value
-
-    def _keep(self, node: ast.expr, value: Value) -> None:
-        """Keep the value of an expression; a function that is called with other arguments may give it several."""
+        if self.quick:
+            return value
         if self.known is not None:
             self.known[node] = value
-            return
+            return value
         known = self.shared.values.setdefault(node, value.key)
-        if known is not value.key:
+        if known is not value.key:  # the function is called with other arguments as well
             self.shared.values[node] = self.keys.make("one of", known, value.key)
+        return value
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)
@@ -287,11 +288,11 @@ class ExpressionEvaluator(LibraryEvaluator):
         return self.evaluate(node.value)
 
     def _Lambda(self, node: ast.Lambda) -> Value:
-        return Value(self.keys.make("lambda", *self.site(node)[:3]), obj=FunctionRef(self.module, node, self.scope()))
+        return Value(self.keys.make("lambda", *self.place(node)), obj=FunctionRef(self.module, node, self.scope()))
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Value:
         parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
-        return Value(self.keys.make("text", *self.site(node)[:3], *(part.key for part in parts)))
+        return Value(self.keys.make("text", *self.place(node), *(part.key for part in parts)))
 
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
         before = dict(self.env)
@@ -366,28 +367,23 @@ class ExpressionEvaluator(LibraryEvaluator):
         return values, {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
 
     def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
-        obj, site = callee.obj, self.site(node)
+        obj = callee.obj
         if isinstance(obj, FunctionRef):
-            return self.call_function(obj, values, named, site, node.args)
+            return self.call_function(obj, values, named, self.site(node), node.args)
         if isinstance(obj, Bound):
-            result = self.call_function(obj.function, [obj.owner, *values], named, site, node.args)
-            if (
-                obj.held
-                and obj.held.key.op in ("one of", "if")
-                and may_be_other(obj.held.key)
-                and self.items
-                and isinstance(self.items[-1], Called)
-            ):
-                self.items[-1] = self.items[-1]._replace(perhaps=True)
+            result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
+            last = self.items[-1] if self.items else None
+            if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
+                self.items[-1] = last._replace(perhaps=True)
             return result
         if isinstance(obj, ClassRef):
-            return self.instantiate(obj, values, named, site)
+            return self.instantiate(obj, values, named, self.site(node))
         if isinstance(obj, Instance):
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
-                return self.call_function(function, [callee, *values], named, site, node.args)
-        for role in sorted(callee.facts & METHODS.keys()):
+                return self.call_function(function, [callee, *values], named, self.site(node), node.args)
+        for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)
         if started := self.started(node, values, named):

@@ -15,6 +15,7 @@ from .budget import Budget, OverBudget
 from .functions import Evaluation, FunctionEvaluator, is_static
 from .keys import BY_RANK, TOUCHED, Key, Rank
 from .names import Named, Values
+from .parsed_modules import ParsedModule
 from .program import Program
 from .values import Bound, ClassRef, FunctionRef, Instance, Module, Value
 
@@ -106,11 +107,11 @@ class StackEvaluation:
         if path not in self._modules:
             if self._whole is None:
                 self._whole = Evaluation(
-                    Program(Path(path), lambda known: self._tree(str(known))), False, Budget(MOST_STEPS)
+                    Program(Path(path), lambda known: self._tree(str(known))), "", Budget(MOST_STEPS)
                 )
-            module = self._whole.program.given(path) or Module(path, ast.Module([], []))
+            module = self._whole.program.given(path) or Module(path, ParsedModule(ast.Module([], [])))
             self._modules[path] = module
-            for node in ast.walk(module.tree):
+            for node in ast.walk(module.parsed.tree):
                 if isinstance(node, ast.ClassDef):
                     self._class_of |= dict.fromkeys(node.body, node)
             self._whole.budget = Budget(MOST_STEPS)
@@ -122,7 +123,7 @@ class StackEvaluation:
     def _run_the_rest(self, module: Module) -> None:
         """Evaluate the functions that nothing calls, each for unknown arguments."""
         assert self._whole
-        for node in ast.walk(module.tree):
+        for node in ast.walk(module.parsed.tree):
             if isinstance(node, FUNCTIONS) and node not in self._whole.evaluated:
                 reference, _ = self._reference(module, node, None)
                 self._whole.run_function(reference)

@@ -34,8 +34,8 @@ LONGEST_FLAG = 3  # statements of a function whose result is rather known than s
 class Evaluation(Shared):
     """One evaluation of a program: what all functions share."""
 
-    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
-        super().__init__(program, seeded, budget)
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        super().__init__(program, text, budget)
         self.depth = 0
         self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()
@@ -48,8 +48,8 @@ class Evaluation(Shared):
         module.evaluated = True
         module.env["__name__"] = Value(self.keys.constant("__main__"))
         evaluator = FunctionEvaluator(self, module, module.env, {}, None)
-        evaluator.hoist(module.tree.body)
-        evaluator.block(module.tree.body)
+        evaluator.hoist(module.parsed.tree.body)
+        evaluator.block(module.parsed.tree.body)
         return evaluator.items
 
     def run_function(self, function: FunctionRef) -> Summary:
@@ -205,9 +205,9 @@ class FunctionEvaluator(BranchEvaluator):
             elif name in defaults and not self._suggests(name):
                 given = self.evaluate(defaults[name])
                 if given.key.is_constant and not called:
-                    given = Value(self.keys.make("parameter", *self.site(parameter)[:3]))
+                    given = Value(self.keys.make("parameter", *self.place(parameter)))
             else:
-                given = Value(self.keys.make("at", *self.site(parameter)[:3]))
+                given = Value(self.keys.make("at", *self.place(parameter)))
                 if name in ("accelerator", "fabric"):
                     given = Value(given.key, frozenset({name}))
                 elif name == "model" and not called and self.function and gives_loss_to_trainer(self.function):
@@ -215,7 +215,7 @@ class FunctionEvaluator(BranchEvaluator):
             self.env[name] = self.named(name, given)
         for extra in (spec.vararg, spec.kwarg):
             if extra:
-                self.env[extra.arg] = Value(self.keys.make("at", *self.site(extra)[:3]))
+                self.env[extra.arg] = Value(self.keys.make("at", *self.place(extra)))
 
     def _suggests(self, name: str) -> bool:
         return self.by_name(name) is not None
@@ -296,10 +296,10 @@ class FunctionEvaluator(BranchEvaluator):
             return None
         module.asked.add(name)
         evaluator = FunctionEvaluator(self.whole, module, module.env, {}, None)
-        if stmt := module.bound_by.get(name):
+        if stmt := module.parsed.bound_by.get(name):
             evaluator.block([stmt])
         else:
-            for star in [each for bound, each in module.bound_by.items() if bound.startswith("*")]:
+            for star in [each for bound, each in module.parsed.bound_by.items() if bound.startswith("*")]:
                 assert isinstance(star, ast.ImportFrom)
                 inner = self.program.imported(star.module or "", star.level, module)
                 if inner is not None and (found := self.module_value(inner, name)):

@@ -5,7 +5,6 @@ object. ``specialise`` gives the key as one rank sees it: a constant where the r
 """
 
 import operator
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files
 TOUCHED = 4  # made by a call that cannot be followed from something that differs by rank: it may differ too
 DIFFERS = BY_RANK | LOCAL
 MOST_DEPTH = 40  # of an expression; a deeper one is a value of its own
+UNTIL_KNOWN = "a number until the rank is known"
 LARGEST = 1 << 40  # no number in a condition on ranks is larger
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -44,6 +44,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "BitXor": operator.xor,
     "RShift": operator.rshift,
 }
+WITH_SIZES = {"world", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
 SIMPLIFIED = {"not", "one of", "if", "and", "or", "item", "min", "max", "compare", "binary"}
 
 
@@ -116,38 +117,37 @@ class Keys:
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Key] = {}
+        self._constants: dict[tuple[type, Any], Key] = {}
+        self._views: dict[Rank, View] = {}
         self.kinds_read: set[str] = set()  # kinds of ranks of which the program shows where they are read from
-        self._seen_by: defaultdict[Rank, dict[Key, Key]] = defaultdict(dict)
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
 
     def make(self, op: str, *args: Any, spread: int = 0) -> Key:
         """Return the expression, simplified where its parts are constants."""
+        identity = op, spread, args
+        made = self._made.get(identity)
+        if made is None:
+            simpler = self._simplify(op, args) if op in SIMPLIFIED else None
+            made = self._made[identity] = simpler or self._new(op, args, spread)
+        return made
+
+    def _new(self, op: str, args: tuple[Any, ...], spread: int) -> Key:
         depth = 1
-        parts: list[Any] = []
         for arg in args:
             if type(arg) is Key:
                 spread |= arg.spread
                 if arg.depth >= depth:
                     depth = arg.depth + 1
-                parts.append(id(arg))
-            else:
-                parts.append((type(arg), arg))
-        if op in SIMPLIFIED and (simpler := self._simplify(op, args)):
-            return simpler
-        if depth > MOST_DEPTH:
-            op, args, parts, depth = "deep", (op,), [(str, op)], 1
-        identity = (op, spread, *parts)
-        made = self._made.get(identity)
-        if made is None:
-            made = self._made[identity] = Key(op, args, spread, depth)
-        return made
+        return Key(op, args, spread, depth) if depth <= MOST_DEPTH else self.make("deep", op, spread=spread)
 
     def constant(self, value: Any) -> Key:
         try:
-            hash(value)
+            made = self._constants.get((type(value), value))
         except TypeError:
-            value = repr(value)
-        return self.make("constant", value)
+            value, made = repr(value), None
+        if made is None:
+            made = self._constants.setdefault((type(value), value), Key("constant", (value,), 0, 1))
+        return made
 
     def local(self, why: str, *site: Any) -> Key:
         """Return a value that each rank has of its own: ``why`` says what it is."""
@@ -157,9 +157,9 @@ class Keys:
         """Return the rank of this process: global, local, node or spawned (the number that ``mp.spawn`` gives).
 
         A rank in a group has no known number. ``source``: the variable or the function that it is read from; empty if
-        only a name suggests it.
+        only a name suggests it, UNTIL_KNOWN if it is a number that a rank has in runs of one process.
         """
-        if source:
+        if source not in ("", UNTIL_KNOWN):
             self.kinds_read.add(kind)
         return self.make("rank", kind, source, spread=BY_RANK)
 
@@ -174,28 +174,14 @@ class Keys:
 
     def specialise(self, key: Key, rank: Rank) -> Key:
         """Return ``key`` as ``rank`` sees it."""
-        if not key.spread & BY_RANK:
-            return self._sized(key, rank) if key.op in ("world", "compare", "binary", "not", "and", "or", "if") else key
-        known = self._seen_by[rank]
-        if key not in known:
-            known[key] = self._specialise(key, rank)
-        return known[key]
+        return self.view(rank).key(key)
 
-    def _sized(self, key: Key, rank: Rank) -> Key:
-        known = self._seen_by[rank]
-        if key not in known:
-            known[key] = self._specialise(key, rank)
-        return known[key]
-
-    def _specialise(self, key: Key, rank: Rank) -> Key:
-        if key.op == "rank":
-            value = {"global": rank.rank, "local": rank.local, "node": rank.node, "spawned": rank.rank}.get(key.args[0])
-            return key if value is None else self.constant(value)
-        if key.op == "world":
-            size = rank.local_world_size if key.args[0] == "local" else rank.world_size
-            return key if size is None else self.constant(size)
-        args = tuple(self.specialise(arg, rank) if isinstance(arg, Key) else arg for arg in key.args)
-        return self.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
+    def view(self, rank: Rank) -> "View":
+        """Return the keys as ``rank`` sees them."""
+        view = self._views.get(rank)
+        if view is None:
+            view = self._views[rank] = View(self, rank)
+        return view
 
     def _simplify(self, op: str, args: tuple[Any, ...]) -> Key | None:
         match op, args:
@@ -265,6 +251,35 @@ class Keys:
         return self.constant(value) if not isinstance(value, int) or abs(value) < LARGEST else None
 
 
+class View:
+    """The keys as one rank sees them."""
+
+    def __init__(self, keys: Keys, rank: Rank) -> None:
+        self.rank = rank
+        self._keys = keys
+        self._known: dict[Key, Key] = {}
+
+    def key(self, key: Key) -> Key:
+        """Return ``key`` as the rank sees it: a constant where the rank decides it."""
+        if not key.spread & BY_RANK and key.op not in WITH_SIZES:
+            return key
+        seen = self._known.get(key)
+        if seen is None:
+            seen = self._known[key] = self._key(key)
+        return seen
+
+    def _key(self, key: Key) -> Key:
+        rank = self.rank
+        if key.op == "rank":
+            value = {"global": rank.rank, "local": rank.local, "node": rank.node, "spawned": rank.rank}.get(key.args[0])
+            return key if value is None else self._keys.constant(value)
+        if key.op == "world":
+            size = rank.local_world_size if key.args[0] == "local" else rank.world_size
+            return key if size is None else self._keys.constant(size)
+        args = tuple([self.key(arg) if type(arg) is Key else arg for arg in key.args])
+        return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
+
+
 def rank_in(key: Key) -> Key | None:
     """Return the rank that a value is, the constants of runs without ranks left aside; the least sure of several."""
     if key.op == "rank":
@@ -276,4 +291,5 @@ def rank_in(key: Key) -> Key | None:
     ranks = [each for each in found if each]
     if not ranks or len(ranks) < len(parts) or len({each.args[0] for each in ranks}) > 1:
         return None
-    return min(ranks, key=lambda each: bool(each.args[1]))
+    read = [each for each in ranks if each.args[1] != UNTIL_KNOWN] or ranks
+    return min(read, key=lambda each: bool(each.args[1]))

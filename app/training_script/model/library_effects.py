@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .buffers import has_no_buffers
+from .buffers import has_buffers
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
@@ -86,17 +86,17 @@ class LibraryEvaluator(RankEvaluator):
             )
             return found or self.unknown(node)
         if name == "deepspeed.initialize":
-            engine = Value(self.keys.make("at", *self.site(node)[:3]), frozenset({"engine"}))
+            engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
         if name in NAMESPACES and not values:
-            return Value(self.keys.make("at", *self.site(node)[:3]), obj=Record(named))
+            return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
-            return Value(self.keys.local(LOCAL_RESULTS[name], *self.site(node)[:3]))
+            return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
         if last in UNIQUE:
-            return Value(self.keys.local(last, *self.site(node)[:3]))
+            return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
             return self._exists(name, values[0], node)
         if name in TRANSPARENT and values:
@@ -107,7 +107,7 @@ class LibraryEvaluator(RankEvaluator):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
             if name == "len" and values and values[0].key.op == "selected":
-                return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
+                return Value(self.keys.local(SELECTED, *self.place(node)))
             if name == "len" and values and is_of_batch(values[0].key):
                 return self.unknown(node)  # loaders give all ranks batches of one size
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
@@ -144,19 +144,19 @@ class LibraryEvaluator(RankEvaluator):
 
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
         """Return whether a file exists: data of one rank if the module itself writes it."""
-        if any(part.is_constant and part.value in self.module.written for part in parts(path.key)):
-            return Value(self.keys.local(OF_FILE, *self.site(node)[:3], path.key))
+        if any(part.is_constant and part.value in self.module.parsed.written for part in parts(path.key)):
+            return Value(self.keys.local(OF_FILE, *self.place(node), path.key))
         return self._computed(name, [path])
 
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
             return self.unknown(node, owner)
-        return Value(self.keys.make("selected", owner.key, *self.site(node)[:3]), owner.facts & CARRIED)
+        return Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
 
     def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
-        for role in sorted(owner.facts & METHODS.keys()):
+        for role in sorted(owner.facts & METHODS.keys()) if owner.facts else ():
             if effect := METHODS[role].get(name):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
@@ -199,7 +199,9 @@ class LibraryEvaluator(RankEvaluator):
             return self.unknown(node, *values, *named.values(), facts=effect.result)
         if effect.event and self._in_all_ranks(effect, values, named):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
-            self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped))
+            if effect.event == FORWARD and owner:
+                wrapped = "buffered" in owner.facts
+            self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped, self.on_demand))
         if effect.fills is not None and (filled := filled_argument(node, effect)):
             self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []))
         if "loader" in effect.result:
@@ -224,9 +226,10 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
-            cls = self.shared.classes.get(model.key)
-            if cls and has_no_buffers(cls):
-                return made._replace(facts=made.facts | {"unbuffered"})
+            if (buffered := has_buffers(model.key, self.shared.classes)) is None and self.shared.normalises:
+                buffered = True
+            if buffered is not None:
+                return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
@@ -254,7 +257,7 @@ class LibraryEvaluator(RankEvaluator):
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("filled", *self.site(target)[:3], *by))
+        value = Value(self.keys.make("filled", *self.place(target), *by))
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
@@ -268,11 +271,11 @@ class LibraryEvaluator(RankEvaluator):
 
     def _loader(self, node: ast.Call, values: Values, named: Named) -> Value:
         sampler = named.get("sampler") or named.get("batch_sampler")
-        key = self.keys.make("loader", *self.site(node)[:3])
+        key = self.keys.make("loader", *self.place(node))
         if not (sampler and "sampler" in sampler.facts) and (
             dataset := named.get("dataset") or (values[0] if values else None)
         ):
-            key = self.keys.make("loader", *self.site(node)[:3], dataset.key)
+            key = self.keys.make("loader", *self.place(node), dataset.key)
         return Value(key, frozenset({"loader"}))
 
     def count(self, iterable: Value, node: ast.AST) -> Key:
@@ -288,9 +291,9 @@ class LibraryEvaluator(RankEvaluator):
         """Return what a loop over an iterable gets in a round."""
         key = iterable.key
         if "loader" in iterable.facts or is_loader_by_name(node):
-            return Value(self.keys.local(BATCH, *self.site(node)[:3]))
+            return Value(self.keys.local(BATCH, *self.place(node)))
         if key.op == "enumerate":
-            number = Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread & BY_RANK))
+            number = Value(self.keys.make("number", *self.place(node), spread=key.spread & BY_RANK))
             inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)
             element = self.element(inner, node.args[0] if isinstance(node, ast.Call) and node.args else node)
             return Value(self.keys.make("sequence", number.key, element.key), obj=(number, element))
@@ -303,13 +306,13 @@ class LibraryEvaluator(RankEvaluator):
             parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
             return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
         if key.spread & LOCAL and key.op not in COUNTED and is_call_of(node, "keys", "items"):
-            name, held = self.unknown(node), Value(self.keys.make("element", key, *self.site(node)[:3]))
+            name, held = self.unknown(node), Value(self.keys.make("element", key, *self.place(node)))
             if is_call_of(node, "keys"):
                 return name  # data of one rank are held under the same names on every rank
             return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held))
         if key.op == "range":
-            return Value(self.keys.make("number", *self.site(node)[:3], spread=key.spread))
-        return Value(self.keys.make("element", key, *self.site(node)[:3]), iterable.facts & CARRIED)
+            return Value(self.keys.make("number", *self.place(node), spread=key.spread))
+        return Value(self.keys.make("element", key, *self.place(node)), iterable.facts & CARRIED)
 
 
 def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:

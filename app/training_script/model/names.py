@@ -1,6 +1,7 @@
 """Values of names and attributes: the one assigned in the program, else the one that the name suggests."""
 
 import ast
+import re
 from collections.abc import Sequence
 
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
@@ -8,7 +9,7 @@ from .. import rank_names
 from ..syntax import last_name
 from .budget import Budget
 from .items import Item
-from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
@@ -27,6 +28,7 @@ from .values import (
     is_elements,
 )
 
+NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
@@ -52,16 +54,22 @@ Named = dict[str, Value]
 class Shared:
     """State of the evaluators of all functions of a program.
 
-    ``seeded``: the script sets seeds of random numbers. ``values``: of each expression, over all calls of its function.
+    ``seeded``: the script sets seeds of random numbers. ``normalises``: it mentions the normalisation of batches.
+    ``values``: of each expression, over all calls of its function.
     """
 
-    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
-        self.program, self.seeded, self.budget = program, seeded, budget
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        self.program, self.budget = program, budget
+        self.seeded, self.normalises = "seed(" in text, bool(NORMALISES.search(text))
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
+        self.constants: dict[Key, Value] = {}
+        self.libraries: dict[str, Value] = {}
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
+        self.is_single = False  # the program makes itself a job of one rank
+        self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
 
 
 class NameEvaluator:
@@ -75,6 +83,7 @@ class NameEvaluator:
         self.no_sync = False
         self.no_grad = False
         self.free = False  # in a context in which ranks may run different numbers of rounds
+        self.on_demand = False  # where something is made that is kept then
         self.quick = False  # the first of two evaluations of a loop
         self.path: list[Key] = []  # the conditions of the branches around the statement
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
@@ -119,6 +128,10 @@ class NameEvaluator:
             self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
         )
 
+    def place(self, node: ast.AST) -> tuple[str, int, int]:
+        """Return the path, the line and the column of a node."""
+        return self.module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
         spread = 0
@@ -126,10 +139,21 @@ class NameEvaluator:
             spread |= part.key.spread & LOCAL
             spread |= TOUCHED if part.key.spread & (BY_RANK | TOUCHED) else 0
             facts |= part.facts & CARRIED
-        return Value(self.keys.make("at", *self.site(node)[:3], spread=spread), facts)
+        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
     def constant(self, value: object) -> Value:
-        return Value(self.keys.constant(value))
+        key = self.keys.constant(value)
+        known = self.shared.constants.get(key)
+        if known is None:
+            known = self.shared.constants[key] = Value(key)
+        return known
+
+    def library(self, name: str) -> Value:
+        """Return something of a library by its qualified name."""
+        known = self.shared.libraries.get(name)
+        if known is None:
+            known = self.shared.libraries[name] = Value(self.keys.make("library", name), obj=Library(name))
+        return known
 
     def by_name(self, name: str, called: bool = False) -> Value | None:
         """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
@@ -156,18 +180,21 @@ class NameEvaluator:
             return value
         if value.key.is_constant and not (value.key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value
-        return self.by_name(name) or value
+        suggested = self.by_name(name) or value
+        if value.key.is_constant and suggested.key.op == "rank":
+            return Value(self.keys.rank(suggested.key.args[0], UNTIL_KNOWN))
+        return suggested
 
     def lookup(self, name: str) -> Value | None:
-        for env in (self.env, self.outer, self.module.env):
-            if name in env:
-                return env[name] if env is not self.module.env else self._held(self.module, name, env[name])
-        found = None if self.module.evaluated else self.module_value(self.module, name)
-        return found and self._held(self.module, name, found)
+        module = self.module
+        if self.env is not module.env and (found := self.env.get(name) or self.outer.get(name)):
+            return found
+        found = module.env.get(name) or (None if module.evaluated else self.module_value(module, name))
+        return found and self._held(module, name, found)
 
     def _held(self, module: Module, name: str, value: Value) -> Value:
         """Return the value of a name of a module, unknown if it is None until some function assigns it."""
-        if value.key is self.keys.none and name in module.rebound and self.env is not module.env:
+        if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
         return value
 
@@ -177,7 +204,7 @@ class NameEvaluator:
     def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
         obj = owner.obj
         if isinstance(obj, Library):
-            return Value(self.keys.make("library", f"{obj.name}.{name}"), obj=Library(f"{obj.name}.{name}"))
+            return self.library(f"{obj.name}.{name}")
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
@@ -194,7 +221,7 @@ class NameEvaluator:
             return obj.fields[name]
         if isinstance(obj, Super):
             return self._inherited(obj, name) or self.unknown(node)
-        if owner.facts & {"accelerator", "fabric", "trainer"}:
+        if owner.facts and owner.facts & {"accelerator", "fabric", "trainer"}:
             if name in RANK_ATTRIBUTES:
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:
@@ -207,6 +234,8 @@ class NameEvaluator:
             return Value(self.keys.make("attribute", owner.key, name), UNWRAPPED if "ddp" in owner.facts else NO_FACTS)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
+            if kind and (kept := self.shared.ranks.get(f"{id(owner.key)}.{name}")) and kept.key.args[0] != kind:
+                return kept  # whatever its name says
             if kind and (name != "rank" or self._owns_rank(node)):
                 return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
             if not kind and (suggested := self.by_name(name)):
@@ -219,8 +248,8 @@ class NameEvaluator:
     def extent(self, owner: Value, node: ast.AST) -> Value:
         """Return the size of a tensor: the same on every rank, except of elements selected by their values."""
         if owner.key.op == "selected":
-            return Value(self.keys.local(SELECTED, *self.site(node)[:3]))
-        return Value(self.keys.make("at", *self.site(node)[:3]))
+            return Value(self.keys.local(SELECTED, *self.place(node)))
+        return Value(self.keys.make("at", *self.place(node)))
 
     def _inherited(self, obj: Super, name: str) -> Value | None:
         if found := obj.cls.find_above(obj.method, name):

@@ -1,5 +1,6 @@
 """The calls that rules of the review ask for, by qualified name, or by the name of the method."""
 
+from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..torch_classes import DDP_CLASSES, LOADER_CLASSES
 from .keys import Key
 from .values import Bound, Library, Method, Value
@@ -10,6 +11,7 @@ NOTED_FUNCTIONS = {
     *("shutil.copy", "shutil.copyfile", "shutil.copy2", "os.replace", "os.rename", "wandb.log"),
     *("wandb.init", "torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
+    *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
     *DDP_CLASSES,
@@ -61,6 +63,8 @@ def noted_name(callee: Value) -> str:
         if isinstance(obj, Bound)
         else ""
     )
+    if isinstance(obj, Bound) and name == "save_pretrained":
+        return ""  # what it writes is in its own statements
     return f".{name}" if name in NOTED_METHODS else ""
 
 

@@ -4,6 +4,7 @@ import ast
 
 from .. import rank_names
 from ..syntax import dotted_name, last_name
+from .items import Called
 from .keys import Key
 from .names import Named, NameEvaluator, Values
 from .values import Bound, FunctionRef, Value, is_elements
@@ -52,8 +53,10 @@ class RankEvaluator(NameEvaluator):
     def started(self, node: ast.Call, values: Values, named: Named) -> Value | None:
         """Follow the function that processes are started with: by ``mp.spawn``, or each by ``Process``."""
         name = last_name(node.func)
+        if name != "Process" and name not in STARTS:
+            return None
         target = named.get("target") or named.get("fn") or (values[0] if values else None)
-        if not target or not isinstance(target.obj, FunctionRef | Bound) or name not in STARTS | {"Process"}:
+        if not target or not isinstance(target.obj, FunctionRef | Bound):
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
         rank = Value(self.keys.rank("spawned", name))
@@ -61,9 +64,15 @@ class RankEvaluator(NameEvaluator):
             given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop
         else:
             given = [rank, *given]
+        before = len(self.items)
         if isinstance(target.obj, Bound):
-            return self.call_function(target.obj.function, [target.obj.owner, *given], {}, self.site(node))
-        return self.call_function(target.obj, given, {}, self.site(node))
+            result = self.call_function(target.obj.function, [target.obj.owner, *given], {}, self.site(node))
+        else:
+            result = self.call_function(target.obj, given, {}, self.site(node))
+        self.items[before:] = [
+            item._replace(starts=True) if isinstance(item, Called) else item for item in self.items[before:]
+        ]
+        return result
 
     def _first_of_node(self, name: str, values: Values, named: Named) -> Value | None:
         if name != "is_master_ordinal":

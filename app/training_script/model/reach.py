@@ -58,7 +58,8 @@ class Condition(NamedTuple):
 class Reach(NamedTuple):
     """A fact and the way to it. ``calls``: outermost first.
 
-    ``attempted``: an error there is passed over, or ranks take turns.
+    ``attempted``: an error there is passed over, or ranks take turns. ``started``: in a process that the program
+    starts.
     """
 
     fact: Noted | Event | Read
@@ -68,6 +69,7 @@ class Reach(NamedTuple):
     conditions: tuple[Condition, ...]
     loops: tuple[Rounds, ...]
     attempted: bool = False
+    started: bool = False
 
     @property
     def name(self) -> str:
@@ -113,7 +115,8 @@ def runs(evaluated: Evaluated) -> list[Run]:
     found: list[Run] = []
     try:
         for root in evaluated.roots:
-            found.append(reader.run(root))
+            run = reader.run(root)
+            found.append(run._replace(evidence=[]) if evaluated.is_single else run)
     except (OverBudget, RecursionError):
         pass
     return found
@@ -178,7 +181,7 @@ class _Reader:
 
     def run(self, root: Root) -> Run:
         way = _Way(self, root.items)
-        facts = way.facts
+        facts = _with_parent(way.facts)
         evidence = [each for each in facts if each.several and _shows_ranks(each)]
         if any(_is_single(each.fact) for each in facts):
             evidence = []
@@ -315,6 +318,7 @@ class _Way:
                         (*self._conditions, *each.conditions),
                         (*self._loops, *each.loops),
                         self._attempted or each.attempted,
+                        each.started or item.starts,
                     )
                 )
         return ranks & inner.returns
@@ -323,6 +327,17 @@ class _Way:
         self.reader.spend()
         if len(self.facts) < MOST_FACTS:
             self.facts.append(reach)
+
+
+def _with_parent(facts: list[Reach]) -> list[Reach]:
+    """Return facts with the ranks that reach each: what comes before processes are started runs in one process.
+
+    This also holds if the program can call the function of these processes instead of starting some.
+    """
+    of_ranks = {each.fact.site for each in facts if each.started}
+    if not of_ranks or any(_shows_ranks(each) for each in facts if each.fact.site not in of_ranks):
+        return facts
+    return [each if each.fact.site in of_ranks else each._replace(ranks=each.ranks & 1) for each in facts]
 
 
 def _is_single(fact: Noted | Event | Read) -> bool:

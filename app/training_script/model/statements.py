@@ -9,7 +9,7 @@ from .expressions import ExpressionEvaluator
 from .items import Leave
 from .keys import DIFFERS
 from .names import CARRIED
-from .values import ClassRef, FunctionRef, Instance, Library, Module, Value, is_elements
+from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
 
 class StatementEvaluator(ExpressionEvaluator):
@@ -75,7 +75,7 @@ class StatementEvaluator(ExpressionEvaluator):
     def _imported(self, name: str, module: Module | None) -> Value:
         if module is not None:
             return Value(self.keys.make("module", module.path), obj=module)
-        return Value(self.keys.make("library", name), obj=Library(name))
+        return self.library(name)
 
     def _ImportFrom_statement(self, stmt: ast.ImportFrom) -> None:
         module = self.program.imported(stmt.module or "", stmt.level, self.module)
@@ -86,7 +86,7 @@ class StatementEvaluator(ExpressionEvaluator):
                 inner = self.program.imported(full, stmt.level, self.module)
                 self.env[name] = self._imported(full, inner)
             elif alias.name == "*":
-                for bound in module.bound_by:
+                for bound in module.parsed.bound_by:
                     if not bound.startswith(("_", "*")) and (each := self.module_value(module, bound)):
                         self.env[bound] = each
             else:
@@ -130,7 +130,10 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Attribute(value=owner, attr=name):
                 self._store(self.evaluate(owner), name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
-                self._store(self.evaluate(owner), name, self.named(name, value))
+                held = self.evaluate(owner)
+                if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and not self.path:
+                    self.shared.is_single = value.key.is_constant and str(value.key.value) == "1"
+                self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner):
                 held = self.evaluate(owner)
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
@@ -155,6 +158,8 @@ class StatementEvaluator(ExpressionEvaluator):
             owner.obj.cls.attributes[name] = value
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
+            if value.key.op == "rank":
+                self.shared.ranks[f"{id(owner.key)}.{name}"] = value
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value

@@ -11,10 +11,12 @@ from ...system.files import read_regular_file
 from ..source import decode_source
 from .comparison import Divergence
 from .divergences import divergences
+from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .items import Branch, Called, Item
 from .keys import BY_RANK
-from .program import LARGEST_BYTES, concerns_ranks, project_roots
+from .parsed_modules import LARGEST_BYTES, PARSED_MODULES, concerns_ranks
+from .program import project_roots
 
 MOST_USERS = 2  # of one module
 MOST_FILES = 80  # of a directory, read for their imports
@@ -100,17 +102,23 @@ class _Sources:
             known = self._imports[path] = version, names
         return known[1]
 
+    def keep(self, evaluated: Evaluated, path: Path, text: str, found: list[Divergence]) -> None:
+        """Keep where ranks part in a script, if the text is that of the file, for the modules that it imports."""
+        few_steps = evaluated.budget.left >= MOST_STEPS_OF_SCRIPT - MOST_STEPS
+        source = self.source(path) if few_steps and path.is_absolute() and "__main__" in text else None
+        if source and source.text == text:
+            self._divergences[path] = source.version, found
+
     def divergences(self, path: Path, changed: Mapping[Path, ast.Module]) -> list[Divergence]:
         """Return where ranks part in a script and all that it calls."""
         source = self.source(path)
         known = self._divergences.get(path)
         if source is None or (known and known[0] == source.version and not changed):
             return known[1] if source and known else []
-        try:
-            tree = ast.parse(source.text.removeprefix("\ufeff"))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        module = PARSED_MODULES.get(path)
+        if module is None:
             return []
-        found = divergences(Evaluated(tree, path, source.text, most_steps=MOST_STEPS, changed=changed)).found
+        found = divergences(Evaluated(module.tree, path, source.text, most_steps=MOST_STEPS, changed=changed)).found
         if not changed:
             self._divergences[path] = source.version, found
         return found

@@ -2,65 +2,23 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..nodes import nodes_below
 from .keys import Key
-from .written_files import written_names
+from .parsed_modules import ParsedModule
 
 NO_FACTS: frozenset[str] = frozenset()
 
 
 class Module:
-    """One file. ``env``: its names as far as they have been asked for; ``bound_by``: the statement that binds each."""
+    """One file. ``env``: its names as far as they have been asked for."""
 
-    def __init__(self, path: str, tree: ast.Module) -> None:
-        self.path, self.tree = path, tree
+    def __init__(self, path: str, parsed: ParsedModule) -> None:
+        self.path, self.parsed = path, parsed
         self.is_package = path.endswith("__init__.py")
         self.env: dict[str, Value] = {}
         self.evaluated = False
         self.asked: set[str] = set()
-
-    @cached_property
-    def rebound(self) -> frozenset[str]:
-        """The names that functions of the module assign."""
-        return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
-
-    @cached_property
-    def written(self) -> frozenset[str]:
-        """The names of files that the module writes."""
-        return written_names(self.tree)
-
-    @cached_property
-    def bound_by(self) -> dict[str, ast.stmt]:
-        """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
-        found: dict[str, ast.stmt] = {}
-        pending: list[ast.stmt] = self.tree.body[::-1]
-        while pending:
-            stmt = pending.pop()
-            match stmt:
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    found[name] = stmt
-                case ast.Import(names=names) | ast.ImportFrom(names=names):
-                    for alias in names:
-                        star = f"*{len(found)}"
-                        found[star if alias.name == "*" else alias.asname or alias.name.partition(".")[0]] = stmt
-                case ast.Assign(targets=targets):
-                    found |= dict.fromkeys(
-                        (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)), stmt
-                    )
-                case ast.AnnAssign(target=ast.Name(id=name)):
-                    found[name] = stmt
-                case ast.If(body=body, orelse=orelse):
-                    pending += [*body, *orelse][::-1]
-                case ast.Try(body=body, handlers=handlers, orelse=orelse):
-                    pending += [*(each for handler in handlers for each in handler.body), *body, *orelse][::-1]
-                case ast.With(body=body):
-                    pending += body[::-1]
-                case _:
-                    pass
-        return found
 
 
 class FunctionRef(NamedTuple):
@@ -106,6 +64,8 @@ class ClassRef:
         return next(((each, each.methods[name]) for each in order[place + 1 :] if name in each.methods), None)
 
     def find(self, name: str) -> "tuple[ClassRef, ast.FunctionDef | ast.AsyncFunctionDef] | None":
+        if name in self.methods:
+            return self, self.methods[name]
         for each in self.ancestry():
             if name in each.methods:
                 return each, each.methods[name]

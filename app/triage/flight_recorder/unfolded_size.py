@@ -58,8 +58,8 @@ class SizeBudget:
         """
         if not entries:
             return
-        for column in zip(*map(itemgetter(*keys), entries), strict=True):
-            self._take_column(column)
+        for key in keys:
+            self._take_column(list(map(itemgetter(key), entries)))
         stacks = [each[frames] for each in entries]
         if not set(map(type, stacks)) <= LISTS:
             raise DumpError("not a Flight Recorder dump (the frames of an entry are not a list)")

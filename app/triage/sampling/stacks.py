@@ -58,7 +58,7 @@ async def sample_stacks(processes: Sequence[Process], *, may_pause: bool = False
     alive = [process for process in processes if samples[process.pid].problem != GONE]
     dumps = await dump_stacks([process.pid for process in alive], may_pause=may_pause)
     for _ in range(REREADS):
-        torn = [pid for pid, dump in dumps.items() if samples[pid].process_state == "R" and is_torn(dump, pid)]
+        torn = [pid for pid, dump in dumps.items() if samples[pid].process_state == "R" and _is_torn(dump, pid)]
         dumps |= await dump_stacks(torn, may_pause=may_pause)
     answers = dict(
         await asyncio.gather(*(_ask(process, samples[process.pid]) for process in alive if dumps[process.pid].problem))
@@ -145,7 +145,13 @@ def split_threads(threads: Sequence[SpyThread], pid: int) -> tuple[SpyThread | N
     return main, [thread for thread in threads if thread is not main]
 
 
-def is_torn(dump: StackDump, pid: int) -> bool:
+def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:
+    """Return the frames of the main thread, innermost first."""
+    main, _ = split_threads(dump.threads, pid)
+    return _frames(main, cwd) if main else []
+
+
+def _is_torn(dump: StackDump, pid: int) -> bool:
     """Return whether the outer frames of the main thread are missing.
 
     A generator that is suspended while it is read without a pause has no outer frame. A process that exits calls its
@@ -153,12 +159,6 @@ def is_torn(dump: StackDump, pid: int) -> bool:
     """
     main, _ = split_threads(dump.threads, pid)
     return main is not None and main.frames != [] and main.frames[-1].name not in OUTERMOST
-
-
-def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:
-    """Return the frames of the main thread, innermost first."""
-    main, _ = split_threads(dump.threads, pid)
-    return _frames(main, cwd) if main else []
 
 
 async def _ask(process: Process, sample: Sample) -> tuple[int, tuple[list[StackFrame], list[ThreadStack]] | None]:

@@ -14,6 +14,7 @@ from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.system import procfs
 from ddpwizard.app.triage.sampling import deaths
 from helpers.jobs import wait_for
+from helpers.memory_group import memory_group
 
 BOOT = 1_000_000.0  # seconds since the epoch, in the recorded cases
 # Recorded on Linux 6.18, with another cgroup, names and pids.
@@ -185,24 +186,9 @@ class TestErrorFiles:
 
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
-    """Create a memory cgroup of version 1 or 2 with a limit of 64 MB; its processes are killed at the end."""
-    for root, limit in ((deaths.CGROUPS / "memory", "memory.limit_in_bytes"), (deaths.CGROUPS, "memory.max")):
-        group = root / f"ddpwizard-test-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            (group / limit).write_text("64M")
-        except OSError:
-            group.rmdir()
-            continue
-        break
-    else:
-        pytest.skip("no memory cgroup can be created here")
-    yield group
-    wait_for(lambda: not (group / "cgroup.procs").read_text().strip(), "the cgroup is empty")
-    group.rmdir()
+    """A memory cgroup of 64 MB."""
+    with memory_group(64 << 20) as group:
+        yield group
 
 
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_ns.h; the kernel log has its pids

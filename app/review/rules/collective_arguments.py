@@ -1,0 +1,153 @@
+"""DW416 to DW419: arguments of collectives that do not fit the ranks that pass them, and receives that none answers."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
+from ...training_script.edits import Edit
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank
+from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.reaching_values import values_at
+from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
+
+PREFIX = "torch.distributed."
+# Place of the argument that names the one rank, and its name.
+FROM_ONE = {
+    "broadcast": (1, "src"),
+    "broadcast_object_list": (1, "src"),
+    "scatter": (2, "src"),
+    "scatter_object_list": (2, "src"),
+}
+TO_ONE = {"gather": (2, "dst"), "gather_object": (2, "dst"), "reduce": (1, "dst")}
+OF_ONE = FROM_ONE | TO_ONE
+# The list that only that rank may pass.
+LISTS = {
+    "gather": (1, "gather_list"),
+    "gather_object": (1, "object_gather_list"),
+    "scatter": (1, "scatter_list"),
+}
+FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
+RECEIVES = ("recv", "recv_object_list")
+ONE_FOR_ALL, ROOT_LIST, OWN_TENSORS = "one-root", "list-on-root", "own-tensors"
+
+
+def check_root(script: Script, run: Run) -> Iterator[Violation]:
+    """DW416: yield the collectives in which each rank names a root of its own."""
+    for reach, fact, name in _of_all(run, OF_ONE):
+        root = argument(fact, *OF_ONE[name])
+        if root is None:
+            continue
+        named = {seen for rank in _ranks(reach) if (seen := run.keys.specialise(root.key, rank)).is_constant}
+        if len(named) > 1:
+            word = OF_ONE[name][1]
+            yield from violation_at(
+                script,
+                reach,
+                f"each rank passes another {word} to {name}: ranks that name different ones do not exchange anything",
+                0.9,
+            )
+
+
+def check_list(script: Script, run: Run) -> Iterator[Violation]:
+    """DW417: yield the lists that ranks pass although only the root may, or that the root lacks."""
+    for reach, fact, name in _of_all(run, LISTS):
+        if {"**", f"group_{OF_ONE[name][1]}"} & fact.named.keys():
+            continue
+        given, root = argument(fact, *LISTS[name]), argument(fact, *OF_ONE[name])
+        for rank in _ranks(reach):
+            at = run.keys.specialise(root.key, rank) if root else run.keys.constant(0)
+            if not at.is_constant:
+                break
+            held = run.keys.specialise(given.key, rank) if given else run.keys.none
+            is_root = at.value == rank.rank
+            if (is_root and held is run.keys.none) or (not is_root and _is_full(held)):
+                word = LISTS[name][1]
+                problem = f"the root lacks {word}" if is_root else f"ranks other than the root pass {word}"
+                yield from violation_at(script, reach, f"{problem}: {name} raises an error there", 0.9)
+                break
+
+
+def check_elements(script: Script, run: Run) -> Iterator[Violation]:
+    """DW418: yield the lists for the tensors of all ranks that hold one tensor several times."""
+    for reach, fact in run.of(*(PREFIX + name for name in FILLED_LISTS)):
+        name = fact.name.removeprefix(PREFIX)
+        given = argument(fact, *FILLED_LISTS[name])
+        if given and _repeats(given.key):
+            yield from violation_at(
+                script,
+                reach,
+                f"the list for {name} holds one tensor several times: each rank's part overwrites the last",
+                0.9,
+                patch=(lambda fact=fact, name=name: _own_tensors(script, fact, name))
+                if script.is_here(reach)
+                else None,
+            )
+
+
+def check_receive(script: Script, run: Run) -> Iterator[Violation]:
+    """DW419: yield the first point-to-point call of a run if all ranks wait in it for a message."""
+    if not run.distributed:
+        return
+    first = next(iter(run.of(*(PREFIX + name for name in sorted(POINT_TO_POINT)))), None)
+    if first is None or first[1].name.removeprefix(PREFIX) not in RECEIVES:
+        return
+    reach, fact = first
+    decided = any(not each.test.is_constant for each in reach.conditions)
+    apart = any(loop.amount.spread & (BY_RANK | LOCAL) for loop in reach.loops)
+    if reach.ranks == ALL and reach.several and not (reach.attempted or decided or apart):
+        yield from violation_at(
+            script,
+            reach,
+            f"every rank waits in {fact.name.removeprefix(PREFIX)} here before any of them sends",
+            0.9,
+        )
+
+
+def _of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach, Noted, str]]:
+    """Yield the calls that surely several ranks reach, in the group of all ranks."""
+    for reach, fact in run.of(*(PREFIX + name for name in names)):
+        name = fact.name.removeprefix(PREFIX)
+        group = argument(fact, GROUP_PLACE[name], "group")
+        if reach.several and (group is None or group.key is run.keys.none):
+            yield reach, fact, name
+
+
+def _ranks(reach: Reach) -> list[Rank]:
+    return [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
+
+
+def _is_full(held: Key) -> bool:
+    """Return whether a value is surely a list with elements."""
+    return held.op == "built" or (held.op == "sequence" and bool(held.args)) or _multiplied(held) is not None
+
+
+def _multiplied(held: Key) -> Key | None:
+    """Return the sequence that is repeated in ``[x] * n``."""
+    if held.op != "binary" or held.args[0] != "Mult":
+        return None
+    return next((each for each in held.args[1:] if each.op == "sequence" and each.args), None)
+
+
+def _repeats(held: Key) -> bool:
+    repeated = _multiplied(held)
+    return repeated is not None and not all(each.is_constant for each in repeated.args)
+
+
+def _own_tensors(script: Script, fact: Noted, name: str) -> Patch:
+    place, word = FILLED_LISTS[name]
+    passed = [*fact.node.args[place : place + 1], *(each.value for each in fact.node.keywords if each.arg == word)]
+    values: list[object] = [*passed]
+    if passed and isinstance(passed[0], ast.Name):
+        values = [*values_at(script.names, passed[0], script.source.statement_of(fact.node))]
+    why = "make the list with one new tensor for each rank"
+    if len(values) != 1 or not isinstance(made := values[0], ast.BinOp):
+        return no_patch(OWN_TENSORS, why)
+    held, times = (made.left, made.right) if isinstance(made.left, ast.List) else (made.right, made.left)
+    if not isinstance(held, ast.List) or len(held.elts) != 1:
+        return no_patch(OWN_TENSORS, why)
+    source, element = script.source, held.elts[0]
+    tensor = source.code(element) if isinstance(element, ast.Call) else f"{source.code(element)}.clone()"
+    edits: list[Edit] = [source.replace(made, f"[{tensor} for _ in range({source.code(times)})]")]
+    return Patch(id=OWN_TENSORS, safety="safe", edits=edits)

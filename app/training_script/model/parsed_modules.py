@@ -1,0 +1,171 @@
+"""The syntax trees of imported modules, kept for the next scripts that import them, and what follows from a tree.
+
+A module that mentions nothing of distributed training is not parsed.
+"""
+
+import ast
+from collections import OrderedDict
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import UserError
+from ...system.files import read_regular_file
+from ..nodes import nodes_below
+from ..source import decode_source
+from .written_files import written_names
+
+LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
+MOST_PARSED_BYTES = 1_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
+ABOUT_RANKS = (
+    "Distributed",
+    *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
+    *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
+    *("world_size", "map_location"),
+)
+EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
+
+
+def concerns_ranks(text: str) -> bool:
+    """Return whether a module mentions anything of distributed training."""
+    return any(word in text for word in ABOUT_RANKS)
+
+
+class ParsedModule:
+    """The syntax tree of a file."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+
+    @cached_property
+    def rebound(self) -> frozenset[str]:
+        """The names that functions of the module assign."""
+        return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The names of files that the module writes."""
+        return written_names(self.tree)
+
+    @cached_property
+    def bound_by(self) -> dict[str, ast.stmt]:
+        """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
+        found: dict[str, ast.stmt] = {}
+        pending: list[ast.stmt] = self.tree.body[::-1]
+        while pending:
+            stmt = pending.pop()
+            match stmt:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found[name] = stmt
+                case ast.Import(names=names) | ast.ImportFrom(names=names):
+                    for alias in names:
+                        star = f"*{len(found)}"
+                        found[star if alias.name == "*" else alias.asname or alias.name.partition(".")[0]] = stmt
+                case ast.Assign(targets=targets):
+                    found |= dict.fromkeys(
+                        (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)), stmt
+                    )
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    found[name] = stmt
+                case ast.If(body=body, orelse=orelse):
+                    pending += [*body, *orelse][::-1]
+                case ast.Try(body=body, handlers=handlers, orelse=orelse):
+                    pending += [*(each for handler in handlers for each in handler.body), *body, *orelse][::-1]
+                case ast.With(body=body):
+                    pending += body[::-1]
+                case _:
+                    pass
+        return found
+
+
+Version = tuple[int, int]  # time of the last change, size
+
+
+class _Kept(NamedTuple):
+    module: ParsedModule
+    digest: bytes
+    count_bytes: int
+
+
+class ParsedModules:
+    """The modules that were reviewed or imported last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Path, _Kept] = OrderedDict()
+        self._as_read: dict[Path, tuple[Version, bytes]] = {}  # no digest: the file has nothing to do with ranks
+        self._count_bytes = 0
+
+    def get(self, path: Path) -> ParsedModule | None:
+        """Return the module in a file, or None if it cannot be read or has nothing to do with ranks."""
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            return None
+        version = status.st_mtime_ns, status.st_size
+        known, kept = self._as_read.get(path), self._kept.get(path)
+        if known and known[0] == version:
+            if not known[1]:
+                return None
+            if kept and kept.digest == known[1]:
+                self._kept.move_to_end(path)
+                return kept.module
+        text = _text_about_ranks(path)
+        module = self.of_text(path, text) if text is not None else None
+        if module is None and text is not None and (module := _parsed(text)):
+            self.keep(path, text, module)
+        self._as_read[path] = version, _digest(text) if module and text is not None else b""
+        return module
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._kept
+
+    def of_text(self, path: Path, text: str) -> ParsedModule | None:
+        """Return the module that was parsed from this text of a file, if it is kept."""
+        kept = self._kept.get(path)
+        if kept is None or kept.digest != _digest(text):
+            return None
+        self._kept.move_to_end(path)
+        return kept.module
+
+    def keep(self, path: Path, text: str, module: ParsedModule) -> None:
+        """Keep the module that was parsed from the text of a file."""
+        if path in self._kept:
+            self._drop(path)
+        self._kept[path] = _Kept(module, _digest(text), len(text))
+        self._count_bytes += len(text)
+        while self._count_bytes > MOST_PARSED_BYTES:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, path: Path) -> None:
+        self._count_bytes -= self._kept.pop(path).count_bytes
+
+
+PARSED_MODULES = ParsedModules()
+
+
+def parse_again(path: Path) -> ParsedModule | None:
+    """Return the module in a file with a syntax tree that no other has."""
+    text = _text_about_ranks(path)
+    return _parsed(text) if text is not None else None
+
+
+def _parsed(text: str) -> ParsedModule | None:
+    try:
+        return ParsedModule(ast.parse(text.removeprefix("\ufeff")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _text_about_ranks(path: Path) -> str | None:
+    """Return the text of a module that may concern ranks."""
+    try:
+        text, _ = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)
+    except (OSError, UserError, ValueError):
+        return None
+    needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in EFFECTS)
+    return text if needed else None
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
