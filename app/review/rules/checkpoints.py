@@ -64,7 +64,8 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
             continue  # data are copied to the disks of all nodes on purpose
-        if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
+        tests = [each.test for each in reach.conditions]
+        if reach.ranks == FIRST_OF_NODES and any(map(_is_local_rank, tests)) and not any(map(_is_chosen, tests)):
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
             )
@@ -143,6 +144,16 @@ def _if_missing(reach: Reach) -> bool:
 
 def _is_local_rank(test: Key) -> bool:
     return any(each.op == "rank" and each.args[0] == "local" for each in parts(test))
+
+
+def _is_chosen(test: Key) -> bool:
+    """Return whether an option decides if one rank of all writes, or one of each node."""
+    kinds = [
+        {each.args[0] for arm in part.args[1:] for each in parts(arm) if each.op == "rank"}
+        for part in parts(test)
+        if part.op == "if"
+    ]
+    return any({"local", "global"} <= each for each in kinds)
 
 
 def _is_of_node(path: Key) -> bool:

@@ -226,7 +226,10 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
-            if (buffered := has_buffers(model.key, self.shared.classes)) is None and self.shared.normalises:
+            buffered = has_buffers(model.key, self.shared.classes)
+            if sent := named.get("broadcast_buffers"):
+                buffered = buffered if sent.key is self.keys.true else False if sent.key is self.keys.false else None
+            elif buffered is None and self.shared.normalises:
                 buffered = True
             if buffered is not None:
                 return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
