@@ -319,7 +319,7 @@ class ExpressionEvaluator(LibraryEvaluator):
             self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
         self.env.clear()
         self.env.update(before)
-        key = self.keys.make("built", *(value.key for value in (*iterables, *values)))
+        key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
         return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
 
     def _ListComp(self, node: ast.ListComp) -> Value:

@@ -122,7 +122,7 @@ def runs(evaluated: Evaluated) -> list[Run]:
     found: list[Run] = []
     try:
         for root in evaluated.roots:
-            run = reader.run(root)
+            run = reader.run(root, evaluated.is_interactive)
             found.append(run._replace(evidence=[]) if evaluated.is_single else run)
     except (OverBudget, RecursionError):
         pass
@@ -186,9 +186,11 @@ class _Reader:
         self._tests: dict[Key, tuple[int, int]] = {}
         self._left = MOST_VISITED
 
-    def run(self, root: Root) -> Run:
+    def run(self, root: Root, interactive: bool) -> Run:
         way = _Way(self, root.items)
         facts = _with_parent(way.facts)
+        if interactive and root.function is None:
+            facts = [each if each.started else each._replace(ranks=each.ranks & 1) for each in facts]
         evidence = [each for each in facts if each.several and _shows_ranks(each)]
         if any(_is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
             evidence = []

@@ -535,6 +535,56 @@ PAIRS = {
         "if True:",
         "DW501",
     ),
+    "a checkpoint that is saved from the CPU": Pair(
+        """
+        def save(model):
+            if rank == 0:
+                torch.save({name: part.cpu() for name, part in model.state_dict().items()}, "last.pt")
+        def load(model):
+            model.load_state_dict(torch.load("last.pt"))
+        load(DDP(torch.nn.Linear(2, 2)))
+        """,
+        "part.cpu()",
+        "part.detach()",
+        "DW504",
+    ),
+    "the state of a scheduler": Pair(
+        """
+        def load(optimizer, scheduler):
+            scheduler.load_state_dict(torch.load("last.pt"))
+        load(1, 2)
+        """,
+        "scheduler.load_state_dict",
+        "optimizer.load_state_dict",
+        "DW504",
+    ),
+    "a list of one length that holds data of a rank": Pair(
+        """
+        def evaluate(model, batch, levels):
+            parts = [model(batch[level:]) for level in range(levels)]
+            for number in range(len(parts)):
+                dist.all_reduce(parts[number])
+        def main(loader):
+            model = torch.nn.Linear(2, 2)
+            for batch in loader:
+                evaluate(model, batch, 3)
+        main(DataLoader(torch.ones(8, 2)))
+        """,
+        "for level in range(levels)]",
+        "for level in range(levels) if batch.sum().item() > 3]",
+        "DW405",
+    ),
+    "a flag that is named after a rank": Pair(
+        """
+        def setup(options):
+            has_local_rank = hasattr(options, "local_rank")
+            if has_local_rank:
+                dist.barrier()
+        """,
+        "if has_local_rank:",
+        "if options.local_rank:",
+        "DW401",
+    ),
     "a script that its text starts on one node": Pair(
         """
         # torchrun --nnodes=1 --nproc-per-node=4 train.py
