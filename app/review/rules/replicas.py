@@ -137,7 +137,7 @@ def _unread_layer(cls: ClassRef, script: Script) -> tuple[str, str] | None:
     plain = all(isinstance(base.obj, Library) and base.obj.name.endswith("nn.Module") for base in cls.bases)
     if found is None or "forward" not in cls.methods or not plain or cls.node.decorator_list:
         return None
-    trees = [cls.module.tree, script.source.tree]
+    trees = [cls.module.parsed.tree, script.source.tree]
     if ASKS_FOR_NAMES.search(ast.unparse(cls.node)):
         return None
     for stmt in found.body:

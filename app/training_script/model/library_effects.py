@@ -283,6 +283,8 @@ class LibraryEvaluator(RankEvaluator):
         if is_elements(iterable.obj) and iterable.key.op == "sequence":
             return self.keys.constant(len(iterable.obj))
         key = iterable.key
+        if (limit := limit_of(key)) is not None:
+            return self.keys.make("length", limit)
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", key)
@@ -320,6 +322,16 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     if effect.fills is not None and effect.fills < len(node.args):
         return node.args[effect.fills]
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
+
+
+def limit_of(key: Key) -> Key | None:
+    """Return the number at which a slice cuts sequences of different lengths to one, if it is the same on all ranks."""
+    if key.op != "item" or key.args[1].op != "slice":
+        return None
+    first, last, step = key.args[1].args
+    counts = last.op not in ("constant", "unary") or (last.is_constant and type(last.value) is int and last.value >= 0)
+    whole = first.is_constant and first.value in (None, 0) and step.is_constant and step.value in (None, 1)
+    return last if whole and counts and not last.spread & DIFFERS else None
 
 
 def is_received(key: Key) -> bool:
