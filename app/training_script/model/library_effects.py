@@ -25,7 +25,7 @@ from .library_calls import (
     UNIQUE,
     Effect,
 )
-from .names import CARRIED, Named, Values
+from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
@@ -197,7 +197,8 @@ class LibraryEvaluator(RankEvaluator):
         site = self.site(node)
         if owner and "unbuffered" in owner.facts and effect.event == FORWARD:
             return self.unknown(node, *values, *named.values(), facts=effect.result)
-        if effect.event and self._in_all_ranks(effect, values, named):
+        alone = named.get("use_local_synchronization")  # only the members of a new group make it
+        if effect.event and self._in_all_ranks(effect, values, named) and not (alone and alone.key is self.keys.true):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
             if effect.event == FORWARD and owner:
                 wrapped = "buffered" in owner.facts
@@ -226,11 +227,21 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
+            self._note_wrapped(node, model)
             if (buffered := has_buffers(model.key, self.shared.classes)) is None and self.shared.normalises:
                 buffered = True
             if buffered is not None:
                 return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
+
+    def _note_wrapped(self, node: ast.Call, model: Value) -> None:
+        """Note that the name and the attributes that hold a model hold from now on the one inside of a wrapper."""
+        inner = model._replace(facts=model.facts | UNWRAPPED)
+        if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.env:
+            self.env[node.args[0].id] = inner
+        if self.function and self.function.owner:
+            held = self.function.owner.attributes
+            held |= {name: inner for name, value in held.items() if value.key is model.key and value.obj is model.obj}
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
         """Return whether a new group has only some of the ranks as members."""

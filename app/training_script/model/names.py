@@ -195,7 +195,7 @@ class NameEvaluator:
 
     def _held(self, module: Module, name: str, value: Value) -> Value:
         """Return the value of a name of a module, unknown if it is None until some function assigns it."""
-        if name in module.parsed.rebound and name in module.parsed.signalled and self.env is not module.env:
+        if name in module.parsed.rebound and name in module.parsed.signalled:
             return Value(self.keys.local(SIGNAL, module.path, name))
         if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
