@@ -136,7 +136,7 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_grad = True
             if name in ("join", "Join"):
                 self.free = True
-            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name))
+            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name)) or "turns" in value.facts
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)

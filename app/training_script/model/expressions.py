@@ -12,7 +12,7 @@ from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
 from .library_effects import LibraryEvaluator, is_of_batches, is_received
 from .module_api import DDP_API
 from .names import CARRIED, Named, Values
-from .noted_calls import noted_device, noted_name, owner_of
+from .noted_calls import is_past_wrapper, noted_device, noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
@@ -391,7 +391,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
-                return self.call_function(function, [callee, *values], named, self.site(node), node.args)
+                result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
+                return result._replace(facts=result.facts | {"unreduced"}) if is_past_wrapper(callee) else result
         for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)

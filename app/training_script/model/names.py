@@ -30,6 +30,7 @@ from .values import (
 
 NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
+SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
 # Objects whose attribute ``rank`` is this process's rank.
@@ -194,6 +195,8 @@ class NameEvaluator:
 
     def _held(self, module: Module, name: str, value: Value) -> Value:
         """Return the value of a name of a module, unknown if it is None until some function assigns it."""
+        if name in module.parsed.rebound and name in module.parsed.signalled:
+            return Value(self.keys.local(SIGNAL, module.path, name))
         if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
         return value
@@ -207,6 +210,8 @@ class NameEvaluator:
             return self.library(f"{obj.name}.{name}")
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
+        if isinstance(obj, Instance) and name in obj.cls.module.parsed.signalled:
+            return Value(self.keys.local(SIGNAL, obj.cls.module.path, name))
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
             return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
