@@ -8,7 +8,7 @@ import sys
 from .. import rank_names
 from ..syntax import last_name
 from .buffers import has_buffers
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FORWARD,
@@ -20,6 +20,7 @@ from .library_calls import (
     SELECTED,
     SELECTING_METHODS,
     SELECTIONS,
+    TIMES,
     TRANSPARENT,
     TRANSPARENT_METHODS,
     UNIQUE,
@@ -95,6 +96,8 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in TIMES:
+            return Value(self.keys.make("at", *self.site(node)[:3], spread=TOUCHED))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
