@@ -67,6 +67,7 @@ class Shared:
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
+        self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.is_single = False  # the program makes itself a job of one rank
