@@ -15,6 +15,7 @@ from .rules import (
     gradient_scaling,
     loaders,
     process_group,
+    replicas,
     state_dicts,
     unwrapped_forward,
     wrapped_attributes,
@@ -27,13 +28,17 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW105": process_group.check_rank,
     "DW202": loaders.check_sampler,
     "DW204": loaders.check_shuffle,
+    "DW206": replicas.check_start,
     "DW207": unwrapped_forward.check,
     "DW212": accumulation.check_missing,
     "DW213": accumulation.check_predicate,
+    "DW216": replicas.check_unused,
     "DW218": wrapped_attributes.check,
     "DW219": state_dicts.check,
     "DW220": accumulation.check_share,
     "DW221": gradient_scaling.check,
+    "DW225": replicas.check_late_load,
+    "DW226": replicas.check_schedule,
     "DW302": fsdp_order.check_optimizer,
     "DW303": fsdp_order.check_clip,
     "DW304": fsdp_order.check_checkpointing,
@@ -47,6 +52,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
     "DW504": checkpoints.check_load,
+    "DW505": checkpoints.check_read,
 }
 
 

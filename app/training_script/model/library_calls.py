@@ -183,6 +183,8 @@ FIRST_ATTRIBUTES = {
 # Results that differ between ranks, with what they are.
 LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), "the time"),
+    **dict.fromkeys(("time.strftime", "time.localtime", "time.gmtime", "time.ctime", "time.asctime"), "the time"),
+    **dict.fromkeys((f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")), "the time"),
     **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
@@ -207,7 +209,8 @@ TRANSPARENT = {
     "round",
     "tqdm.tqdm",
 }
-TRANSPARENT |= {"tqdm.auto.tqdm", "tqdm.trange", "copy.deepcopy", "copy.copy"}
+TRANSPARENT |= {"tqdm.auto.tqdm", "tqdm.trange", "copy.deepcopy", "copy.copy", "bytes", "bytearray"}
+TRANSPARENT |= {"pickle.loads", "pickle.dumps", "json.loads", "json.dumps"}
 TRANSPARENT_METHODS = {
     "item",
     "cpu",

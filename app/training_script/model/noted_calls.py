@@ -63,6 +63,8 @@ def noted_name(callee: Value) -> str:
         if isinstance(obj, Bound)
         else ""
     )
+    if isinstance(obj, Bound) and name == "save_pretrained":
+        return ""  # what it writes is in its own statements
     return f".{name}" if name in NOTED_METHODS else ""
 
 
