@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.reaching_values import values_at
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -38,7 +38,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
     """DW416: yield the collectives in which each rank names a root of its own."""
     for reach, fact, name in _of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
-        if root is None:
+        if root is None or not is_read(root.key):
             continue
         named = {seen for rank in _ranks(reach) if (seen := run.keys.specialise(root.key, rank)).is_constant}
         if len(named) > 1:
@@ -57,6 +57,8 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
         if {"**", f"group_{OF_ONE[name][1]}"} & fact.named.keys():
             continue
         given, root = argument(fact, *LISTS[name]), argument(fact, *OF_ONE[name])
+        if root and not is_read(root.key):
+            continue
         for rank in _ranks(reach):
             at = run.keys.specialise(root.key, rank) if root else run.keys.constant(0)
             if not at.is_constant:

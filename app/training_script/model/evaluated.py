@@ -28,7 +28,8 @@ class Root(NamedTuple):
 class Evaluated:
     """The steps of a script and of the functions of it that it does not call itself.
 
-    ``complete``: the steps that are allowed were enough.
+    ``complete``: the steps that are allowed were enough. ``is_interactive``: these are cells of a notebook, which run
+    in one process; a script that a cell writes is none.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Evaluated:
         """Take the trees of ``changed`` modules instead of their files."""
         self.budget = Budget(most_steps)
         self.roots: list[Root] = []
+        self.is_interactive = path.suffix == ".ipynb" and "__main__" not in text
         self.complete = True
         self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys

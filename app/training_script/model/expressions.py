@@ -129,12 +129,21 @@ class ExpressionEvaluator(LibraryEvaluator):
                 single = self.keys.constant(isinstance(op, ast.In))
             elif _is_text(right.key) and left.key is self.keys.true:
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
+            if isinstance(op, ast.Eq | ast.NotEq) and right.key.is_constant and left.key.spread & LOCAL:
+                single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
             left = right
         assert result is not None
         return Value(result)
+
+    def _chosen_test(self, value: Key, number: Key, equal: bool) -> Key | None:
+        """Return the condition under which a branch has chosen a number instead of data; None for other values."""
+        if value.op != "if" or value.args[0].spread & LOCAL or number not in value.args[1:]:
+            return None
+        chosen = value.args[0] if value.args[1] is number else self.keys.make("not", value.args[0])
+        return chosen if equal else self.keys.make("not", chosen)
 
     def _is_launch_variable(self, name: Value, owner: Value) -> bool:
         """Return whether a variable of the environment is one that torchrun sets for every rank."""
@@ -310,7 +319,7 @@ class ExpressionEvaluator(LibraryEvaluator):
             self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
         self.env.clear()
         self.env.update(before)
-        key = self.keys.make("built", *(value.key for value in (*iterables, *values)))
+        key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
         return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
 
     def _ListComp(self, node: ast.ListComp) -> Value:

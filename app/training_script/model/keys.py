@@ -280,6 +280,11 @@ class View:
         return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
 
 
+def is_read(key: Key) -> bool:
+    """Return whether the program shows where each rank in a value is read from, rather than a name suggests it."""
+    return all(part.args[1] not in ("", UNTIL_KNOWN) for part in parts(key) if part.op == "rank")
+
+
 def rank_in(key: Key) -> Key | None:
     """Return the rank that a value is, the constants of runs without ranks left aside; the least sure of several."""
     if key.op == "rank":

@@ -119,8 +119,8 @@ class LibraryEvaluator(RankEvaluator):
                 return self.constant(len(values[0].obj))
             if name == "len" and values and values[0].key.op == "selected":
                 return Value(self.keys.local(SELECTED, *self.place(node)))
-            if name == "len" and values and is_of_batch(values[0].key):
-                return self.unknown(node)  # loaders give all ranks batches of one size
+            if name == "len" and values and values[0].key.spread & LOCAL:
+                return self._length(values[0].key, node)
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
         if (
@@ -158,6 +158,15 @@ class LibraryEvaluator(RankEvaluator):
         if any(part.is_constant and part.value in self.module.parsed.written for part in parts(path.key)):
             return Value(self.keys.local(OF_FILE, *self.place(node), path.key))
         return self._computed(name, [path])
+
+    def _length(self, key: Key, node: ast.AST) -> Value:
+        """Return the length of data of one rank: the same on all, unless their values decide what is in a sequence."""
+        if key.op == "built":
+            iterables = key.args[1 : 1 + key.args[0]]
+            return Value(self.keys.make("length", *iterables))
+        if key.op in COUNTED or not is_of_batch(key):
+            return Value(self.keys.make("length", key))
+        return self.unknown(node)  # loaders give all ranks batches of one size
 
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
@@ -243,7 +252,10 @@ class LibraryEvaluator(RankEvaluator):
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
             self._note_wrapped(node, model)
-            if (buffered := has_buffers(model.key, self.shared.classes)) is None and self.shared.normalises:
+            buffered = has_buffers(model.key, self.shared.classes)
+            if sent := named.get("broadcast_buffers"):
+                buffered = buffered if sent.key is self.keys.true else False if sent.key is self.keys.false else None
+            elif buffered is None and self.shared.normalises:
                 buffered = True
             if buffered is not None:
                 return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
