@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..diagnosis.job_evidence import script_of_session
 from ..diagnosis.symptoms import symptom_of
 from ..errors import UserError
 from ..exit_codes import ExitCode
@@ -102,6 +103,8 @@ def _row(session: Session) -> dict[str, Any]:
     about = (
         [symptom.label] if symptom else [f"{question}={answer}" for question, answer in answers.items() if answer][:1]
     )
+    script = script_of_session(session)
+    about += [script.name] if script else []
     about += [best[0][0]] if best else []
     outcome = proof_outcome(proof) if proof else None
     about += [outcome] if outcome else []

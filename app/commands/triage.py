@@ -138,7 +138,7 @@ def _save(reports: list[JobReport], target: str, force: bool) -> None:
 
 
 def _exit_code(reports: list[JobReport]) -> ExitCode:
-    found = any(report.verdict.state in TROUBLE or report.verdict.culprits for report in reports)
+    found = any(report.verdict.is_failure or report.verdict.culprits for report in reports)
     return ExitCode.FOUND if found else ExitCode.OK
 
 
@@ -178,12 +178,8 @@ def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
     code = rank_groups.source_excerpt(report)
     if code:
         lines += ["", *(_code_line(line) for line in code)]
-    if further := other_hosts.commands_for_other_hosts(report):
-        lines += [
-            "",
-            "  Ranks on other hosts were not inspected. To include them:",
-            *(f"    {line}" for line in further),
-        ]
+    if further := other_hosts.other_hosts_lines(report):
+        lines += ["", *(f"  {line}" for line in further)]
     if verdict.state in TROUBLE and verdict.cause is None and not report.observed.records and report.job.processes:
         lines += ["", f"  Not inspected: {flight_recorder_dumps.how_to_enable(report.job)}."]
     lines += [f"  Not inspected: {problem}" for problem in report.observed.problems]

@@ -20,6 +20,7 @@ LAUNCH_LINES = {
 }
 TORCHRUN = "torchrun --nproc-per-node=2 {script}"
 RUN = "ddpwizard run -- {launch}"
+OWN_COMMAND = "Write your own command in place of: {launch}"
 
 
 class Experiment(NamedTuple):
@@ -31,42 +32,49 @@ class Experiment(NamedTuple):
 
 def choose_experiment(case: Case, launch_command: Sequence[str] = ()) -> Experiment:
     """Return the experiment for the symptom of a case. ``launch_command``: that of its job, if it is known."""
+    if where := _where_it_runs(case.answer_to(WHERE_IS_JOB)):
+        return where
     script = shlex.quote(case.script or SCRIPT)
     launched = LAUNCH_LINES.get(case.answer_to("how-launched"), TORCHRUN)
     launch = shlex.join(launch_command) if launch_command else launched.format(script=script)
-    run = RUN.format(launch=launch)
-    if where := _where_it_runs(case.answer_to(WHERE_IS_JOB)):
-        return where
     symptom = symptom_of(case.answers)
-    match symptom.id if symptom else "":
+    found = _of_symptom(symptom.id if symptom else "", script, launch)
+    return found if launch_command else found._replace(shows=f"{found.shows} {OWN_COMMAND.format(launch=launch)}")
+
+
+def _of_symptom(symptom: str, script: str, launch: str) -> Experiment:
+    run = RUN.format(launch=launch)
+    match symptom:
         case "slow":
             return Experiment(
-                "The inspection names the rank that sets the pace and shows where its time goes; the measurement "
-                "compares the links with what they can do.",
+                "While the job runs, the second command names the rank that sets the pace, and where its time goes. "
+                "The third compares the links with what they can do.",
                 [f"{launch} &", "ddpwizard triage", "ddpwizard doctor --bench"],
             )
         case "wrong":
             return Experiment(
-                "The review finds what makes ranks train on wrong data or step differently. If one rank with the same "
-                "total batch gives right numbers, the error is between the ranks.",
+                "The review finds what makes ranks train on wrong data or step differently. Then train on one rank "
+                "with the same total batch: if the numbers are right there, the error is between the ranks.",
                 [f"ddpwizard review {script}", f"torchrun --nproc-per-node=1 {script}"],
             )
         case "memory":
             return Experiment(
-                "The plan shows what fills the memory, and which strategy fits; the watched run keeps the message of "
-                "the rank that ran out first.",
+                "The plan shows what fills the memory, and which strategy fits. The second command watches the run, "
+                "and keeps the message of the rank that ran out first.",
                 [f"ddpwizard plan --script {script}", run],
             )
         case "dead-start":
             return Experiment(
-                "The check names what this machine lacks; the watched run shows which rank does not come.",
+                "The check names what this machine lacks. The second command watches the run, and shows which rank "
+                "does not join.",
                 ["ddpwizard doctor", run],
             )
         case "crashed":
-            return Experiment("A watched run keeps the first error of the first rank that fails.", [run])
+            return Experiment("It watches the run, and keeps the first error of the first rank that fails.", [run])
         case _:
             return Experiment(
-                "A watched run is inspected as soon as it stops moving: the rank that is missing, its line, and why.",
+                "It watches the run. Once the run stops making progress, it names the rank that the others wait for, "
+                "its line, and why.",
                 [run],
             )
 

@@ -20,7 +20,7 @@ from ..launchers.arguments import LauncherCommand, parse_launcher
 from ..launchers.rank_variables import local_world_size
 from ..launchers.recognise import parse_python
 from ..launchers.rewrite import REPLACED, start_again
-from ..logs.tracebacks import LIBRARY
+from ..logs.first_failure import script_location
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
@@ -164,8 +164,7 @@ class CaseFacts:
     def error_place(self) -> Place | None:
         """The line of the user's code with the first error of a log, or None."""
         event = self.first_error[1]
-        location = event.values.get("location", "") if event else ""
-        place = None if LIBRARY.search(location) else self.place(location, "the first error")
+        place = self.place(script_location(event), "the first error") if event else None
         code = event.values.get("code", "") if event else ""  # the file may have changed since
         return msgspec.structs.replace(place, text=code) if place and code else place
 

@@ -28,7 +28,7 @@ from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, is_started_by_fix, plan_command_proof, plan_job_proof
 from .records import AppliedFix
-from .state_before import FAILED, check_result, failure_before, wrong_before
+from .state_before import check_result, failure_before, wrong_before
 from .types import Fix
 from .undo import undo_fix
 from .watch_relaunch import Progress
@@ -138,7 +138,7 @@ class FixFlow:
         if (
             job_known
             and self.report
-            and self.report.verdict.state in FAILED
+            and self.report.verdict.is_failure
             and (fix.patches or fix.environ or not by_probe)
         ):
             return "job"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ..logs.first_failure import script_location
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..system.paths import relative_to_cwd
 from ..text.units import rank_ranges
@@ -59,4 +60,5 @@ def log_values(timeline: Timeline | None) -> Iterator[tuple[str, str]]:
     yield "host", timeline.culprit_host or (track.host if track else "")
     if event:
         yield "error", event.text.partition("   at ")[0]
-        yield "where", relative_to_cwd(event.values["location"].partition(" in ")[0])
+        where = script_location(event).partition(" in ")[0]
+        yield "where", relative_to_cwd(where) if where else ""

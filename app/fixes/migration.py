@@ -1,5 +1,7 @@
 """A migration of a script as a fix: read, shown with its notes, written, and undone like one."""
 
+import ast
+import shlex
 from pathlib import Path
 
 from ..errors import UserError
@@ -7,7 +9,7 @@ from ..review.migrations.engine import migrate
 from ..review.migrations.targets import TARGETS
 from ..review.migrations.types import Migration, Note
 from ..system.paths import relative_to_cwd
-from ..training_script.source import read_source
+from ..training_script.source import ScriptSource, read_source
 from .apply import apply_fix
 from .records import AppliedFix
 from .types import FilePatch, Fix
@@ -57,7 +59,27 @@ def outcome_line(migration: Migration) -> str:
         return f"{path}: not migrated to {migration.target}, nothing changes"
     if not changes_script(migration):
         return f"{path}: nothing to change for {migration.target}"
-    return f"try it with: torchrun --standalone --nproc-per-node=2 {path}"
+    if migration.target == "resume":
+        return "try it: start the script as before, end it when it has saved, and start it again"
+    module, directory = _as_module(migration)
+    if not module:
+        return f"try it with: torchrun --standalone --nproc-per-node=2 {shlex.quote(path)}"
+    above = relative_to_cwd(str(directory))
+    place = f", in {above}" if directory != Path.cwd() else ""
+    return f"try it with: torchrun --standalone --nproc-per-node=2 -m {module}{place}"
+
+
+def _as_module(migration: Migration) -> tuple[str, Path]:
+    """Return how ``python -m`` names a script with relative imports, and where it starts; "" for any other script."""
+    source = ScriptSource.tolerant(migration.before, migration.path)
+    levels = [node.level for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom)]
+    path = Path(migration.path).absolute()
+    names, directory = [path.stem], path.parent
+    if not max(levels, default=0):
+        return "", directory
+    while len(names) <= max(levels) or (directory / "__init__.py").is_file():
+        names, directory = [directory.name, *names], directory.parent
+    return ".".join(names), directory
 
 
 def written_line(migration: Migration, applied: AppliedFix) -> str:

@@ -35,7 +35,7 @@ from .sandbox import (
     write_limit_problem,
     write_plan,
 )
-from .state_before import FAILED, CheckResult, check_result
+from .state_before import CheckResult, check_result
 from .watch_relaunch import MARK, NAME_SIGNALS, Progress, RunResult, wait_until_gone, watch
 
 MOST_ABORTED = 2  # runs that torch aborted at their end, before that is the result
@@ -172,7 +172,7 @@ def _compare_runs(plan: ProofPlan, report: JobReport | None, result: RunResult) 
         return "still there", result.what
     if result.outcome != "proved":
         return result.outcome, result.what
-    if report is not None and report.verdict.state not in FAILED:
+    if report is not None and not report.verdict.is_failure:
         return "not shown here", f"{result.what}, but the job was {report.verdict.state} before: this proves nothing"
     if not plan.seen_here:
         return "not shown here", f"{result.what}, and its failure was not seen on this machine before"

@@ -3,8 +3,9 @@
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,6 @@ from ..session import Session, SessionEvent, proof_outcome
 from ..snapshot import Snapshot, snapshot_from_plain
 from .log_facts import named_hosts
 
-FAILED = ("hung", "dead")  # states of a job that is wrong
 LOG_LIMIT_BYTES = 50_000_000
 
 
@@ -51,10 +51,15 @@ def check_result(verify: Verification, snapshot: Snapshot) -> CheckResult:
 def failure_before(session: Session) -> str:
     """Return the failure that the session records: an error of a log, or the verdict on a job; "" if it has none."""
     jobs = [job for event in session.events if event.kind == "triage" for job in event.data.get("jobs", [])]
-    states = [job["verdict"] for job in jobs if job.get("verdict", {}).get("state") in FAILED]
+    states = [job["verdict"] for job in jobs if _is_failure(job.get("verdict", {}))]
     if states:
         return f"the job was {states[-1]['state']}: {states[-1]['why']}"
     return next((str(data.get("what", "")) for data in _log_evidence(session)), "")
+
+
+def _is_failure(verdict: Mapping[str, Any]) -> bool:
+    """Return whether a recorded verdict is that of a job that failed, as ``Verdict.is_failure``."""
+    return verdict.get("state") == "hung" or (verdict.get("state") == "dead" and bool(verdict.get("findings")))
 
 
 def last_failure_here(session: Session, script: Path) -> float | None:
@@ -64,7 +69,7 @@ def last_failure_here(session: Session, script: Path) -> float | None:
     """
     seen: list[float] = []
     for event in session.events:
-        if event.kind == "triage" and any(job["verdict"]["state"] in FAILED for job in event.data.get("jobs", [])):
+        if event.kind == "triage" and any(_is_failure(job["verdict"]) for job in event.data.get("jobs", [])):
             seen.append(event.at)
         if event.kind == "proof" and proof_outcome(event) == "still there":
             seen.append(event.at)

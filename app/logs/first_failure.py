@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from .timeline import ENDED_BY_LAUNCHER, own_failures
+from .tracebacks import LIBRARY
 from .types import LOCATION_MARK, Attempt, Timeline, TimelineEvent, Track
 
 SEPARATORS = re.compile(r"[/\\]")
@@ -55,9 +56,15 @@ def _who_failed(found: FirstError) -> str:
 
 
 def _short_location(event: TimelineEvent) -> str:
-    """Return the text of an event; of the file of an exception only the name."""
-    error, _, location = event.text.partition(LOCATION_MARK)
+    """Return the text of an event; of the user's file that raised an exception only the name."""
+    error, location = event.text.partition(LOCATION_MARK)[0], script_location(event)
     return f"{error} at {SEPARATORS.split(location)[-1]}" if location else error
+
+
+def script_location(event: TimelineEvent) -> str:
+    """Return where an exception was raised as ``path:line in function``; "" if no frame is in the user's code."""
+    location = event.values.get("location", "")
+    return "" if LIBRARY.search(location.rpartition(":")[0]) else location
 
 
 def is_exception(event: TimelineEvent) -> bool:

@@ -55,7 +55,7 @@ def findings_in(
     Raises:
         UserError: The text is not valid Python, or no notebook with Python code; or a rule failed.
     """
-    with _every_error_in_one_line(path):
+    with every_error_in_one_line(path):
         return [
             finding
             for code, notebook in _parts(text, path)
@@ -64,7 +64,7 @@ def findings_in(
 
 
 @contextmanager
-def _every_error_in_one_line(path: str) -> Iterator[None]:
+def every_error_in_one_line(path: str) -> Iterator[None]:
     """Raise every error, those of a rule too, as a ``UserError`` that names the file."""
     try:
         yield
@@ -85,7 +85,7 @@ def review_or_skip(
 ) -> ReviewedFile | SkippedFile:
     """Return the review of a file with its patches of these levels of safety, or why it could not be reviewed."""
     try:
-        with _every_error_in_one_line(str(path)):
+        with every_error_in_one_line(str(path)):
             _, text, encoding = read_source(path)
             absolute = str(path.absolute())
             findings, excerpts, complete = review_source(text, absolute, settings, knowledge)

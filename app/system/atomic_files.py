@@ -16,6 +16,7 @@ from . import paths
 
 LOCK_LIMIT_S = 5.0
 LOCK_PAUSE_S = 0.05
+ACCESS_LIST = "system.posix_acl_access"
 TEMPORARY = ".ddpwizard"  # the ending of temporary files
 APPLY_AGAIN = "review the fix again, then apply it"
 
@@ -163,21 +164,24 @@ def _stage(write: FileWrite) -> Path | None:
         raise PermissionError(errno.EACCES, "the file is read-only")
     if not os.access(write.path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return _stage_file(write.path, write.after, status.st_mode & 0o7777, owner=(status.st_uid, status.st_gid))
+    return _stage_file(write.path, write.after, status.st_mode & 0o7777, like=write.path)
 
 
-def _stage_file(
-    path: Path, content: bytes, mode: int, *, owner: tuple[int, int] | None = None, sync: bool = True
-) -> Path:
-    """Write ``content`` to a temporary file in the directory of ``path``, which a rename puts in its place."""
+def _stage_file(path: Path, content: bytes, mode: int, *, like: Path | None = None, sync: bool = True) -> Path:
+    """Write ``content`` to a temporary file in the directory of ``path``, which a rename puts in its place.
+
+    It gets the owner and the extended attributes (with the access control list) of the file ``like``.
+    """
     fd, name = tempfile.mkstemp(prefix=_prefix(path), suffix=TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             file.flush()
-            if owner:
-                _keep_owner(fd, *owner)
+            if like:
+                _keep_owner(fd, like)
             os.fchmod(fd, mode)
+            if like:
+                _keep_attributes(fd, like)
             if sync:
                 os.fsync(fd)
     except BaseException:
@@ -187,13 +191,30 @@ def _stage_file(
     return Path(name)
 
 
-def _keep_owner(fd: int, user: int, group: int) -> None:
-    status = os.fstat(fd)
-    if (status.st_uid, status.st_gid) != (user, group):
+def _keep_owner(fd: int, like: Path) -> None:
+    status, wanted = os.fstat(fd), like.stat()
+    if (status.st_uid, status.st_gid) != (wanted.st_uid, wanted.st_gid):
         try:
-            os.fchown(fd, user, group)
+            os.fchown(fd, wanted.st_uid, wanted.st_gid)
         except PermissionError as error:
             raise PermissionError(errno.EPERM, "its owner or group could not be kept") from error
+
+
+def _keep_attributes(fd: int, like: Path) -> None:
+    for name in _attributes(like):
+        value = os.getxattr(like, name)
+        try:
+            os.setxattr(fd, name, value)
+        except OSError as error:
+            if name == ACCESS_LIST:  # the mode alone could give more rights
+                raise PermissionError(errno.EPERM, "its access control list could not be kept") from error
+
+
+def _attributes(path: Path) -> list[str]:
+    try:
+        return os.listxattr(path)
+    except OSError:  # a file system without them
+        return []
 
 
 def _put(write: FileWrite, temporary: Path | None) -> None:

@@ -24,6 +24,7 @@ GROUP_RANK = re.compile(r"\w+_(?:rank|rank_in_\w+)|rank_in_\w+|group_rank\w*")
 NOT_OWN_RANK = re.compile(
     r"_?(?:\w+_)?(?:lora|adapter|matrix|low|full|page|search|max|min|num|n|src|source|dst|dest|destination|root|target)_rank"
 )
+QUESTION = re.compile(r"(?:has|is|use|with|no|needs)_")
 GLOBAL_GETTER = re.compile(r"(?:get_)?(?:global_|world_)?rank|Get_rank|(?:get_|global_)ordinal|process_index")
 LOCAL_GETTER = re.compile(r"(?:get_)?(?:node_)?local_(?:process_)?rank|(?:get_)?local_ordinal")
 NODE_GETTER = re.compile(r"(?:get_)?(?:node|machine|host)_rank")
@@ -52,7 +53,7 @@ DEVICE_COUNT = re.compile(
     r"device_count|n(?:um)?_?gpus?(?:_per_node)?|gpus_per_node|local_world_size|nproc(?:_per_node)?", re.IGNORECASE
 )
 DISTRIBUTED = re.compile(
-    r"_?(?:is_|use_|in_|using_)?(?:distributed|ddp|dist|multi_?gpu|multiprocessing_distributed|torchrun|parallel)"
+    r"_?(?:is_|use_|in_|using_)?(?:distributed(?:_data_parallel)?|ddp|dist|multi_?gpu|multiprocessing_distributed|torchrun|parallel)"
     r"(?:_run|_mode|_training)?"
     r"|is_dist_avail_and_initialized|is_available|is_initialized|is_dist_initialized|is_torchelastic_launched"
 )
@@ -72,6 +73,8 @@ def rank_kind(name: str) -> RankKind | None:
         # The variable GROUP_RANK of torchrun is the rank of a node; as a name, group_rank is a rank within a group.
         return RANK_SCOPES[name.upper()] if name.isupper() or name.upper() != "GROUP_RANK" else "group"
     lower = name.lower().lstrip("_")
+    if QUESTION.match(lower):
+        return None
     if LOCAL_RANK.fullmatch(lower):
         return "local"
     if NODE_RANK.fullmatch(lower):

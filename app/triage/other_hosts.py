@@ -8,6 +8,7 @@ from .types import JobReport
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SAVE_FROM_HOST = "ssh HOST ddpwizard triage --save - > triage-HOST.json   # for each host of the job"
 MERGE = "ddpwizard triage --merge triage-*.json*"
+NOT_INSPECTED = "Ranks on other hosts were not inspected. To include them:"
 SLURM_JOB_ID = re.compile(r"[0-9][0-9_]{0,30}")
 SAVE = 'ddpwizard triage --save "triage-$(hostname).json.gz"'
 
@@ -26,6 +27,12 @@ def runs_on_one_node(report: JobReport) -> bool | None:
     loopback = report.job.master.rpartition(":")[0].strip("[]") in LOOPBACK
     missing = any(row.state == "missing" for row in report.ranks)
     return True if here or loopback or not missing else None
+
+
+def other_hosts_lines(report: JobReport) -> list[str]:
+    """Return how to include the hosts that were not inspected, as indented lines; [] if all were."""
+    commands = commands_for_other_hosts(report)
+    return [NOT_INSPECTED, *(f"  {command}" for command in commands)] if commands else []
 
 
 def commands_for_other_hosts(report: JobReport) -> list[str]:

@@ -21,6 +21,7 @@ SHOWN_PLACES = 4  # places of source shown at most
 COLUMNS = ("rank", "state", "where", "call", "last moved")
 RESOURCE_COLUMNS = ("group", "seq", "CPU", "GPU", "memory", "I/O")
 MOVING = ("running", "starting")
+CAUSE = "cause"  # the mark of the line that separates the ranks
 NOTE_WIDTH = 48  # a longer note is shortened in the table
 NAMED_WIDTH = 24  # if the numbers of ranks take more characters, the ranks are counted
 
@@ -60,7 +61,10 @@ class ResourceUse(NamedTuple):
 
 
 class CodeLine(NamedTuple):
-    """One line of source; ``number`` is None for omitted lines. ``mark`` names the ranks that are there."""
+    """One line of source; ``number`` is None for omitted lines and for the name of a file.
+
+    ``mark`` names the ranks that are there, and the line of the cause.
+    """
 
     number: int | None
     text: str
@@ -219,13 +223,13 @@ def source_excerpt(report: JobReport, at: str | None = None) -> list[CodeLine]:
     if at is not None and at not in shown and at.rpartition(":")[0] in report.sources:
         shown = [at]
     elif report.verdict.branch:
-        shown.append(report.verdict.branch)
+        shown.insert(0, report.verdict.branch)
+    paths = [path for path in dict.fromkeys(where.rpartition(":")[0] for where in shown) if path in report.sources]
     lines: list[CodeLine] = []
-    for path in dict.fromkeys(where.rpartition(":")[0] for where in shown):
-        if path in report.sources:
-            numbers = [phrases.line_number(where) for where in shown if where.rpartition(":")[0] == path]
-            lines += [CodeLine(None, path)] if lines else []
-            lines += _file(path, report.sources[path].splitlines(), numbers, marks, report)
+    for path in paths:
+        numbers = [phrases.line_number(where) for where in shown if where.rpartition(":")[0] == path]
+        lines += [CodeLine(None, path)] if len(paths) > 1 else []
+        lines += _file(path, report.sources[path].splitlines(), numbers, marks, report)
     return lines
 
 
@@ -289,8 +293,10 @@ def _file(
     for number in sorted(wanted):
         if lines and number > previous + 1:
             lines.append(CodeLine(None, ""))
-        here = marks.get(f"{path}:{number}", [])
-        mark = ranks_label(here) if here else ""
-        lines.append(CodeLine(number, text[number - 1], mark, bool(set(here) & set(report.verdict.culprits))))
+        where = f"{path}:{number}"
+        here = marks.get(where, [])
+        mark = ", ".join([*([ranks_label(here)] if here else []), *([CAUSE] if where == branch else [])])
+        is_culprit = where == branch or bool(set(here) & set(report.verdict.culprits))
+        lines.append(CodeLine(number, text[number - 1], mark, is_culprit))
         previous = number
     return lines

@@ -141,6 +141,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     findings: list[str] = []
 
+    @property
+    def is_failure(self) -> bool:
+        """True for a job that hangs, or that has ended with a known failure: it may also have ended as it should."""
+        return self.state == "hung" or (self.state == "dead" and bool(self.findings))
+
 
 class ProcessSamples(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a job with everything that was collected of it. ``samples`` oldest first."""

@@ -36,8 +36,8 @@ def follow_job(before: WatchedJob | None, now: JobReport) -> WatchedJob:
 
 def report_at_end(watched: WatchedJob, last: JobReport) -> JobReport:
     """Return the report of a job that has ended: a hang that lasted, not the progress of ranks that are being ended."""
-    ends = last.verdict.state in ("progressing", "starting", "unknown")
-    return watched.lasting if ends and watched.lasting.verdict.state == "hung" else last
+    hung = watched.lasting.verdict.state == "hung"
+    return watched.lasting if hung and not last.verdict.is_failure else last
 
 
 def _essence(verdict: Verdict) -> tuple[object, ...]:

@@ -8,10 +8,10 @@ from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
 from ..diagnosis.intake import add_to_case
 from ..evidence import Evidence, RankedCause
-from ..logs.first_failure import first_error
+from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
-from ..logs.types import LOCATION_MARK, Speaker, Timeline
+from ..logs.types import Speaker, Timeline
 from ..system import run_directory
 from ..text.units import percent_text
 from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
@@ -86,7 +86,7 @@ def _killed_for_memory(ended: Iterable[EndedRank]) -> list[Evidence]:
 
 def _first_location(timeline: Timeline) -> str:
     found = first_error(timeline)
-    return found.event.text.partition(LOCATION_MARK)[2] if found else ""
+    return script_location(found.event) if found else ""
 
 
 def _cause_lines(case: Case, cause: RankedCause, timeline: Timeline | None, describe_fix: DescribeFix) -> list[str]:

@@ -52,7 +52,7 @@ class ExitWatcher:
 
     def watch(self, pid: int) -> None:
         """Watch this process too; ignored if it has ended or the kernel has no process descriptors."""
-        if pid in self._pids.values() or pid in self.seen:
+        if pid in list(self._pids.values()) or pid in self.seen:
             return
         with suppress(OSError):
             descriptor = os.pidfd_open(pid)
@@ -75,6 +75,8 @@ class ExitWatcher:
                 pid = self._pids[descriptor]
                 self.seen[pid] = ProcessExit(time.time(), exit_status(pid, descriptor))
                 self._poll.unregister(descriptor)
+                del self._pids[descriptor]
+                os.close(descriptor)
 
 
 def exit_status(pid: int, descriptor: int) -> int | None:

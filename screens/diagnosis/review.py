@@ -33,6 +33,7 @@ from ..widgets.source import diff_line, excerpt
 from .migration import MigrationDialog
 
 WALK_KEYS = "y accepts the patch, n skips it, s stops and writes what is accepted"
+NO_FINDINGS = "m migrates the script to DDP, FSDP2 or a resumable run; tab goes back to the path."
 
 
 class ReviewScreen(WizardScreen):
@@ -92,7 +93,7 @@ class ReviewScreen(WizardScreen):
             self.wizard.show_error(error)
             return
         if target:
-            self._show_migration(given, target)
+            self._migrate_to(target, given)
             return
         self.show_status("reviewing …")
         self.run_worker(self._review(typed), exclusive=True)
@@ -124,8 +125,8 @@ class ReviewScreen(WizardScreen):
             left_out.append(f"(and {more} more)")
         self.show_status("\n".join([summary, *([" ".join(left_out)] if left_out else [])]))
         self._show_rows(first=True)
-        if event.walk.findings:
-            self.query_one("#findings", Choices).focus()
+        if event.walk.findings or self._is_script():
+            self.query_one("#findings", Choices).focus()  # keys are letters in the line for the path
         self._show_marked()
 
     def _show_rows(self, first: bool = False) -> None:
@@ -152,6 +153,8 @@ class ReviewScreen(WizardScreen):
             rows += safe_content(walk.patch_line(at), "$muted").wrap(width)
             rows += self._patch(finding, width)
             rows += [Content(""), *safe_content(finding.why).wrap(width)]
+        elif walk and not walk.findings and self._is_script():
+            rows += safe_content(NO_FINDINGS, "$muted").wrap(width)
         self._show_detail(rows)
 
     def _show_detail(self, rows: list[Content]) -> None:
@@ -176,7 +179,7 @@ class ReviewScreen(WizardScreen):
             finding = self._marked()
             return self._open and finding is not None and (parameters != (True,) or _has_patch(finding))
         if action == "migrate":
-            return self._walk is not None and self._path.suffix == ".py"
+            return self._walk is not None and self._is_script()
         if action == "stop":
             return self._open
         return self._written is not None if action == "undo" else True
@@ -261,17 +264,22 @@ class ReviewScreen(WizardScreen):
     def action_migrate(self) -> None:
         rows = [Choice(name, safe_content(f"{name}: {what}")) for name, what in TARGETS.items()]
         dialog = PickDialog(f"Migrate {self._path.name} to", rows)
-        self.app.push_screen(dialog, callback=lambda id_: self._show_migration(str(self._path), id_))
+        self.app.push_screen(dialog, callback=lambda id_: self._migrate_to(id_, str(self._path)))
 
-    def _show_migration(self, typed: str, target: str | None) -> None:
-        if target is None:
-            return
+    def _migrate_to(self, target: str | None, typed: str) -> None:
+        if target:
+            self.run_worker(self._migrate(target, typed), exclusive=True)
+
+    async def _migrate(self, target: str, typed: str) -> None:
         try:
-            migration = migrate_script(expand_user(typed), target)
+            migration = await asyncio.to_thread(migrate_script, expand_user(typed), target)
         except UserError as error:
             self.wizard.show_error(error)
         else:
             self.app.push_screen(MigrationDialog(migration))
+
+    def _is_script(self) -> bool:
+        return self._path.suffix == ".py" and not self._path.is_dir()
 
     async def action_diagnosis(self) -> None:
         await self.wizard.open("diagnosis")

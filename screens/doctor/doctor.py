@@ -38,7 +38,7 @@ class DoctorScreen(WizardScreen):
     TITLE = "This machine"
     ABOUT = (
         "All checks of this machine, failures first. Next to the list: what the marked check means, and how to fix it. "
-        "The all-reduce test starts real processes, so it runs only when you start it."
+        "The all-reduce test starts real processes, so here it runs only when you start it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "bench", "all-reduce test", id="check.bench", tooltip="Run a real all-reduce on this machine"),

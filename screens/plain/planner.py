@@ -50,7 +50,7 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
     }
     while True:
         values = form_fields.initial_values(machine, Path.cwd()) | state.plan_form
-        prompt.write("", "Describe the training run. Press Enter to accept the value in brackets.")
+        prompt.write("", "Describe the training run. Enter accepts the value in brackets; h home · q quit.")
         for name, check in checks.items():
             usual = values[name] or _default(values, machine, name)
             answer = _asked(prompt, ASKED[name], usual, check)
@@ -163,9 +163,11 @@ def _refuse(prompt: Prompt, error: UserError) -> None:
 
 
 def _asked(prompt: Prompt, question: str, usual: str, check: Callable[[str], T]) -> str:
-    """Ask until the answer passes the check, and return it."""
+    """Ask until the answer passes the check, and return it; ``h`` and ``q`` leave, as everywhere."""
     while True:
         given = prompt.ask(f"{question} [{usual}]: ").strip() or usual
+        if given in ("h", "q"):
+            raise Quit(home=given == "h")
         try:
             check(given)
         except UserError as error:

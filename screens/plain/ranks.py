@@ -6,6 +6,7 @@ from ...app.text.numbers import parse_count
 from ...app.text.terminal import align_columns
 from ...app.text.units import probability_text
 from ...app.triage import phrases, rank_details, rank_groups
+from ...app.triage.other_hosts import other_hosts_lines
 from ...app.triage.time_shares import extend_history, share_lines
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -28,6 +29,8 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
     if verdict.state == "progressing" and (shares := share_lines(extend_history({}, report))):
         prompt.write("", *(f"  {line}" for line in shares))
     prompt.write("", *(f"  {line}" for line in source_lines(report)), "")
+    if further := other_hosts_lines(report):
+        prompt.write(*(f"  {line}" for line in further), "")
 
 
 def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:

@@ -17,6 +17,7 @@ from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ...app.triage import rank_details
 from ...app.triage.job_text import problems, sample_time
+from ...app.triage.other_hosts import other_hosts_lines
 from ...app.triage.rank_groups import rank_groups
 from ...app.triage.types import JobReport
 from ..dialogs.confirm import ConfirmDialog
@@ -37,6 +38,8 @@ VALUES = (
 def stacks_page(report: JobReport, width: int) -> TextDialog:
     """Return a page with the problems and the distinct stacks of a job."""
     unread = [safe_content(line, "$warning") for line in problems(report)]
+    if further := other_hosts_lines(report):
+        unread += [*map(safe_content, further), Content("")]
     found = stacks_of_ranks(report, [row.rank for row in report.ranks], width)
     return TextDialog("All stacks, grouped", join_lines(*unread, *found), _seen(report))
 

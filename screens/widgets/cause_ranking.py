@@ -1,8 +1,10 @@
 """The ranking of the causes, with the reasons for the first."""
 
+from collections.abc import Sequence
+
 from textual.content import Content
 
-from ...app.evidence import Diagnosis, ReasonLine
+from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.system.paths import relative_to_cwd
 from .base import BaseWidget
 from .formatting import join_lines, probability_cell, safe_content, share_bar, truncate_middle
@@ -11,6 +13,7 @@ BAR_WIDTH = 6
 BAR_FROM = 36  # columns from which titles leave room for a bar
 SHOWN_CAUSES = 4
 SHOWN_REASONS = 4
+LEAST_REASONS = 3  # rows of reasons: fewer causes are shown to have room for them
 SOURCE_WIDTH = 7
 SOURCES = {"description": "words"}
 
@@ -40,14 +43,23 @@ class CauseRanking(BaseWidget):
                 Content.styled("Most likely", "bold"),
                 *safe_content("No evidence yet. Each answer updates this list.", "$muted").wrap(max(8, width)),
             )
-        rest = 1 - sum(cause.confidence for cause in named)
-        rows = [row for cause in named for row in _rows(cause.confidence, cause.title, width, "$accent")]
-        rows += _rows(rest, "something else", width, "$muted")
         reasons = [row for reason in named[0].because[:SHOWN_REASONS] for row in reason_rows(reason, width)]
-        gap = [Content("")] if self.size.height > len(rows) + len(reasons) + 2 else []
+        least = min(len(reasons), LEAST_REASONS)
+        fitting = [_causes(named[:count], width) for count in range(len(named), 0, -1)]
+        rows = next((rows for rows in fitting if len(rows) + least + 2 <= self.size.height), fitting[-1])
+        room = max(1, self.size.height - len(rows) - 2)
+        gap = [Content("")] if room > len(reasons) else []
+        if len(reasons) > room:
+            reasons = [*reasons[: room - 1], Content.styled("… d shows all", "$muted")]
         return join_lines(
             Content.styled("Most likely", "bold"), *rows, *gap, Content.styled("Because", "bold"), *reasons
         )
+
+
+def _causes(named: Sequence[RankedCause], width: int) -> list[Content]:
+    """Render causes, and the probability of all others."""
+    rows = [row for cause in named for row in _rows(cause.confidence, cause.title, width, "$accent")]
+    return rows + _rows(1 - sum(cause.confidence for cause in named), "something else", width, "$muted")
 
 
 def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:

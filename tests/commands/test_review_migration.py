@@ -45,6 +45,16 @@ def test_fix_writes_and_undo_reverts(script: Path):
     assert script.read_text() == SCRIPT
 
 
+def test_a_module_of_a_package_is_started_by_its_name(script: Path):
+    package = script.parent / "project" / "tools"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text(SCRIPT.replace("from data", "from ..data"))
+    done = ddpwizard("review", "--to", "ddp", "project/tools/train.py", cwd=script.parent)
+    assert "--nproc-per-node=2 -m project.tools.train\n" in done.stdout
+    done = ddpwizard("review", "--to", "ddp", "train.py", cwd=package)
+    assert f"-m project.tools.train, in {script.parent}\n" in done.stdout
+
+
 def test_json_has_notes_and_diff(script: Path):
     script.write_text(SCRIPT.replace("Linear(4, 1)", "Sequential(torch.nn.Linear(4, 1), torch.nn.Dropout())"))
     done = ddpwizard("review", "--to", "ddp", "train.py", "--json", cwd=script.parent)

@@ -40,6 +40,14 @@ def test_list_shows_the_outcome_of_the_last_proof(outcome: str):
     assert (row["outcome"], row["about"]) == (outcome, f"My job hangs, {outcome}")
 
 
+def test_list_names_the_script(tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    verdict = {"state": "hung", "where": f"{script}:1", "why": "", "findings": []}
+    a_session().append("triage", jobs=[{"id": "1", "verdict": verdict}])
+    assert ddpwizard("sessions", "list").stdout.rstrip().endswith("My job hangs, train.py")
+
+
 def test_list_skips_a_damaged_session(state: Path):
     session = a_session()
     (state / "sessions" / "20200101-000000-dead.jsonl").write_text("{not json}\n{}\n")

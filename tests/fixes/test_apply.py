@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -399,6 +400,25 @@ def test_file_of_another_user_keeps_its_owner(script: Path) -> None:
     apply_fix(wanted, script.parent)
     status = script.stat()
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (65534, 65534, 0o664)
+
+
+def test_access_control_list_and_attributes_are_kept(script: Path) -> None:
+    wanted = fix([patch_of(script, "1", "2")])
+    read, read_and_write, anybody = 4, 6, 0xFFFFFFFF
+    entries = [(1, read_and_write, anybody), (2, read_and_write, 65534), (4, read, anybody)]
+    entries += [(16, read_and_write, anybody), (32, read, anybody)]
+    given = {
+        "user.origin": b"a template",
+        atomic_files.ACCESS_LIST: struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *each) for each in entries),
+    }
+    try:
+        for name, value in given.items():
+            os.setxattr(script, name, value)
+    except OSError as error:
+        pytest.skip(f"the file system keeps no such attributes: {error}")
+    apply_fix(wanted, script.parent)
+    assert script.read_text() == "x = 2\n"
+    assert {name: os.getxattr(script, name) for name in given} == given
 
 
 def test_only_one_of_many_concurrent_applies_succeeds(script: Path) -> None:

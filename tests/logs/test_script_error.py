@@ -42,6 +42,8 @@ def test_a_log_without_ranks_has_its_first_error_first():
         1.0,
     )
     assert read(raised(None, "ImportError: no x"))[1] == 0.0, "one process without a launcher"
+    of_launcher = raised(None, "DistNetworkError: EADDRINUSE", "/opt/conda/bin/torchrun", LIBRARY)
+    assert read(of_launcher) == ("The first error: DistNetworkError: EADDRINUSE", 0.0), "no line of the user's code"
 
 
 @pytest.mark.parametrize(

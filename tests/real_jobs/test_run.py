@@ -371,6 +371,7 @@ class TestErrorBeforeTorch:
             with wizard("--", *command, cwd=tmp_path) as run:
                 assert run.code() == 1
                 assert "died first: DistNetworkError" in run.err, run.err
+                assert "raised at" not in run.err, "the line is one of torch"
                 assert "The rendezvous port is already taken" in run.err
                 shutil.rmtree(kept(run))
 

@@ -107,6 +107,20 @@ async def test_a_refused_migration_names_the_place(project: Path) -> None:
 
 
 @walk
+async def test_a_script_without_findings_can_be_migrated(project: Path) -> None:
+    (project / "e.py").write_text((SCRIPTS / "data_parallel.py").read_text())
+    async with WizardApp(RecordedState(), "review").run_test(size=(80, 40)) as pilot:
+        await pilot.press(*"e.py", "enter")
+        await shows(pilot, "e.py: none of the", "m migrates the script to DDP")
+        await pilot.press("m")
+        await shows(pilot, "Migrate e.py to")
+        await pilot.press("1")
+        await shows(pilot, "Migrate to ddp", "y write")
+        await pilot.press("escape", "tab", "!")
+        await shows(pilot, "e.py!")
+
+
+@walk
 async def test_stop_without_an_accepted_patch_writes_nothing(project: Path) -> None:
     async with WizardApp(RecordedState(), "review").run_test(size=(60, 20)) as pilot:
         await pilot.press(".", "enter")

@@ -58,8 +58,17 @@ def test_source_shows_the_condition_and_both_places(report: JobReport) -> None:
     lines = source_excerpt(report)
     assert [line.number for line in lines] == [1, 2, 3, 4, 5, None, 7, 8, 9]
     marked = {line.number: (line.mark, line.culprit) for line in lines if line.mark}
-    assert marked == {4: ("rank 0", True), 8: ("ranks 1–63", False)}
+    assert marked == {2: ("cause", True), 4: ("rank 0", True), 8: ("ranks 1–63", False)}
     assert lines[1].text == "    if rank == 0:"
+
+
+def test_the_line_of_the_cause_is_first_with_its_file(report: JobReport) -> None:
+    sources = {**report.observed.sources, "/home/me/metrics.py": "def log():\n    if is_main():\n        mean()\n"}
+    verdict = msgspec.structs.replace(report.verdict, branch="/home/me/metrics.py:2")
+    observed = msgspec.structs.replace(report.observed, sources=sources)
+    lines = source_excerpt(msgspec.structs.replace(report, verdict=verdict, observed=observed))
+    assert [(line.number, line.mark) for line in lines[:5]] == [(None, ""), (1, ""), (2, "cause"), (3, ""), (None, "")]
+    assert [line.text for line in lines if line.number is None and line.text] == ["/home/me/metrics.py", SCRIPT]
 
 
 def test_source_excerpt_of_another_place(report: JobReport) -> None:

@@ -7,7 +7,7 @@ import pytest
 from ddpwizard.app.jobs.types import Job
 from ddpwizard.app.launchers.arguments import LaunchRequest
 from ddpwizard.app.training_script.frame import StackFrame
-from ddpwizard.app.triage.types import Launcher, RankRow, Sample, Verdict
+from ddpwizard.app.triage.types import Launcher, ProcessDeath, RankRow, Sample, Verdict
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, sample_at, stack, still, verdict_of
 
@@ -288,8 +288,13 @@ class TestMissingRanks:
         rows, verdict = rows_and_verdict(job(2), {100: still(wait), 101: still([], "Z")}, {SCRIPT: TWO_LINES})
         assert (verdict.culprits, rows[1].state) == ([1], "zombie")
 
-    def test_all_ranks_dead(self) -> None:
-        assert judge_job(observation(job(2), {100: still([], "Z"), 101: still([], "")}, {})).verdict.state == "dead"
+    @pytest.mark.parametrize("killed", [False, True], ids=["perhaps as it should", "killed"])
+    def test_all_ranks_dead(self, killed: bool) -> None:
+        deaths = [ProcessDeath(pid=101, rank=1, how="signal", what="SIGKILL", where="kernel log")] if killed else []
+        seen = observation(job(2), {100: still([], "Z"), 101: still([], "")}, {})
+        verdict = judge_job(msgspec.structs.replace(seen, deaths=deaths)).verdict
+        assert (verdict.state, verdict.findings) == ("dead", ["job.rank-dead"] if killed else [])
+        assert verdict.is_failure is killed, verdict.why
 
     def test_no_rank_started(self) -> None:
         assert judge_job(observation(job(1, []), {}, {})).verdict.state == "starting"

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from ddpwizard.app.watchdog.exit_events import ExitWatcher, ProcessExit, exit_status
@@ -40,11 +41,16 @@ def test_exit_events_have_order_and_cause() -> None:
         first, second = exits.seen[ranks[1].pid], exits.seen[ranks[0].pid]
         assert (first.how, second.how) == ("killed by SIGKILL", "ended with code 1")
         assert first.at < second.at
+        assert not pidfds(), "no descriptor is kept for a process that has ended"
         exits.watch(2**22 - 1)
     finally:
         for rank in ranks:
             rank.wait()
         exits.close()
+
+
+def pidfds() -> list[Path]:
+    return [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and "pidfd" in str(link.readlink())]
 
 
 @pytest.mark.parametrize(("end", "status"), [("os.kill(os.getpid(), 9)", 9), ("sys.exit(3)", 3 << 8)])

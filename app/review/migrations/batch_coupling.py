@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
 from .facts import TrainingFacts
+from .imported_code import ImportedCode
 from .losses import creation, loss_sources
 from .types import Refusal
 
@@ -22,6 +23,11 @@ def check_coupling(facts: TrainingFacts) -> None:
     for node in _nodes_of_loss(facts):
         if _couples(node):
             raise Refusal(getattr(node, "lineno", 1), WHY)
+    imported = ImportedCode(facts)
+    for source in loss_sources(facts):
+        for each in imported.used_by((creation(facts, source) or source).func):
+            if coupled := next((node for node in ast.walk(each.node) if _couples(node)), None):
+                raise Refusal(source.lineno, f"{WHY} ({each.place(coupled)})")
 
 
 def _couples(node: ast.AST) -> bool:

@@ -6,7 +6,8 @@ import re
 from ...training_script.syntax import call_argument, dotted_name, last_name
 from .batch_coupling import check_coupling
 from .facts import TrainingFacts
-from .losses import creation, functional_name, is_model_call, loss_sources, option
+from .imported_code import Definition, ImportedCode
+from .losses import creation, is_model_call, is_sum, loss_sources, option, returned_sources
 from .rewriting import Rewriting
 from .types import Refusal
 
@@ -19,6 +20,9 @@ ALREADY = {
     "lightning.Fabric": "Fabric distributes it already",
 }
 LIGHTNING = re.compile(r"(?:pytorch_)?lightning(?:\.pytorch)?\.(?:Trainer|LightningModule)")
+SUM = "the loss is a sum over samples, no mean: DDP divides it by the number of ranks"
+NORMALISES = "BatchNorm: each rank normalises with the statistics of its own part of the batch"
+DROPS = "dropout: the ranks draw other masks than one process does"
 BATCH_NORM = re.compile(r"(?:Sync)?BatchNorm\d?d?|LazyBatchNorm\dd")
 DROPOUT = re.compile(r"(?:Alpha|Feature)?Dropout\d?d?")
 
@@ -56,9 +60,9 @@ def report_changes(made: Rewriting) -> None:
     for call in facts.calls:
         name = last_name(call.func)
         if BATCH_NORM.fullmatch(name) and "Sync" not in name:
-            made.report(call, "BatchNorm: each rank normalises with the statistics of its own part of the batch")
+            made.report(call, NORMALISES)
         elif DROPOUT.fullmatch(name) or facts.named(call) == "torch.nn.functional.dropout":
-            made.report(call, "dropout: the ranks draw other masks than one process does")
+            made.report(call, DROPS)
         elif name == "random_split" and not splits_alike(facts, call):
             made.report(call, "random_split: seed it, or each rank splits the data differently")
         elif option(call, "download") is True:
@@ -74,6 +78,33 @@ def report_changes(made: Rewriting) -> None:
                 module,
                 "this loss is a mean over weights or tokens: each rank's mean counts alike, however many it has",
             )
+    _report_imported(made)
+
+
+def _report_imported(made: Rewriting) -> None:
+    """Report what the model gets from other files, and losses that are not read."""
+    facts, imported = made.facts, ImportedCode(made.facts)
+    for root in (each for each in facts.model_roots if isinstance(each, ast.Call)):
+        layers: dict[str, str] = {}
+        for each in imported.used_by(root.func):
+            for call in (node for node in ast.walk(each.node) if isinstance(node, ast.Call)):
+                name = last_name(call.func)
+                if BATCH_NORM.fullmatch(name) and "Sync" not in name:
+                    layers.setdefault(NORMALISES, each.place(call))
+                elif DROPOUT.fullmatch(name):
+                    layers.setdefault(DROPS, each.place(call))
+        for message, place in layers.items():
+            made.report(root, f"{message} ({place})")
+    for source in loss_sources(facts):
+        called = (creation(facts, source) or source).func
+        name = next(filter(None, map(facts.names.qualified, (called, *_names_for(facts, called)))), "")
+        is_unknown = bool(name) and not name.startswith("torch.") and not is_model_call(facts, source)
+        if is_unknown and imported.definition(called) is None:
+            made.report(source, f"{name} is not read: the result is the same only if it is a mean over samples")
+
+
+def _names_for(facts: TrainingFacts, called: ast.expr) -> list[ast.expr]:
+    return [each for each in facts.names.origins(called) if isinstance(each, (ast.Name, ast.Attribute))]
 
 
 def _check_not_distributed(facts: TrainingFacts) -> None:
@@ -135,22 +166,36 @@ def _calls_model(facts: TrainingFacts, source: ast.Call) -> bool:
 
 
 def _check_loss(facts: TrainingFacts) -> None:
+    imported = ImportedCode(facts)
     for source in loss_sources(facts):
         module = creation(facts, source)
-        is_sum = option(source, "reduction") == "sum" or (module is not None and option(module, "reduction") == "sum")
-        if is_sum or (functional_name(source) == "sum" and isinstance(source.func, ast.Attribute)):
+        if (module is not None and option(module, "reduction") == "sum") or is_sum(source):
             at = module if module is not None and option(module, "reduction") == "sum" else source
-            raise Refusal(at.lineno, "the loss is a sum over samples, no mean: DDP divides it by the number of ranks")
+            raise Refusal(at.lineno, SUM)
+        definition = imported.definition((module or source).func)
+        if definition and (place := _place_of_sum(definition)):
+            raise Refusal(source.lineno, f"{SUM} ({place})")
         if is_model_call(facts, source):
-            _check_loss_of_model(facts, source)
+            _check_loss_of_model(facts, imported)
 
 
-def _check_loss_of_model(facts: TrainingFacts, source: ast.Call) -> None:
-    for made in facts.model_roots:
+def _place_of_sum(loss: Definition) -> str:
+    """Return where a loss of another file sums over samples, or "" if it does not."""
+    found = returned_sources(loss.names, loss.run) if loss.run else []
+    inside = (node for node in ast.walk(loss.node) if isinstance(node, ast.Call))
+    found = [each for each in found if is_sum(each)] + [each for each in inside if option(each, "reduction") == "sum"]
+    return loss.place(found[0]) if found else ""
+
+
+def _check_loss_of_model(facts: TrainingFacts, imported: ImportedCode) -> None:
+    for made in (each for each in facts.model_roots if isinstance(each, ast.Call)):
         owner = facts.names.class_of(made)
-        for node in ast.walk(owner) if owner else []:
+        other = imported.definition(made.func) if owner is None else None
+        inside = owner or (other.node if other else None)
+        for node in ast.walk(inside) if inside else []:
             if isinstance(node, ast.Call) and option(node, "reduction") == "sum":
-                raise Refusal(node.lineno, "the loss is a sum over samples, no mean: DDP would divide it")
+                line, place = (made.lineno, f" ({other.place(node)})") if other else (node.lineno, "")
+                raise Refusal(line, f"{SUM}{place}")
 
 
 def splits_alike(facts: TrainingFacts, call: ast.Call) -> bool:

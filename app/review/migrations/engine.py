@@ -1,9 +1,12 @@
 """Migrations of a training script: read it once into facts, then rewrite it, or refuse with the place."""
 
+import ast
+import difflib
 from collections.abc import Callable
 
 from ...errors import UserError
 from ...training_script.source import BOM, NEWLINE
+from ..file_review import every_error_in_one_line
 from . import ddp, fsdp2, resume
 from .types import Migration, Note, Refusal
 
@@ -17,16 +20,31 @@ def migrate(text: str, path: str, target: str) -> Migration:
     """Return the migration of the text of a script.
 
     Raises:
-        UserError: The text is not valid Python, or a notebook.
+        UserError: The text is not valid Python, a notebook, or nested too deeply; or the migration failed.
     """
     if path.endswith(".ipynb"):
         raise UserError(f"{path}: a notebook", "export it first: jupyter nbconvert --to script")
-    newline = found[0] if (found := NEWLINE.search(text)) else "\n"
     plain = NEWLINE.sub("\n", text.removeprefix(BOM))
-    try:
-        after, reports = REWRITES[target](plain, path)
-    except Refusal as refusal:
-        return Migration(target=target, path=path, before=text, after=text, refusals=[refusal.note])
-    if NEWLINE.sub("\n", text) != text or text.startswith(BOM):
-        after = (BOM if text.startswith(BOM) else "") + after.replace("\n", newline)
+    with every_error_in_one_line(path):
+        try:
+            after, reports = REWRITES[target](plain, path)
+        except Refusal as refusal:
+            return Migration(target=target, path=path, before=text, after=text, refusals=[refusal.note])
+        ast.parse(after)
+    if plain != text:
+        after = (BOM if text.startswith(BOM) else "") + _with_newlines(after, plain, text.removeprefix(BOM))
     return Migration(target=target, path=path, before=text, after=after, reports=sorted(set(reports)))
+
+
+def _with_newlines(after: str, plain: str, text: str) -> str:
+    """Return ``after`` with the newlines of ``text``; in new lines, that of its first line."""
+    kinds = [match[0] for match in NEWLINE.finditer(text)]
+    first = kinds[0] if kinds else "\n"
+    if len(set(kinds)) < 2:
+        return after.replace("\n", first)
+    old, new = plain.split("\n"), after.split("\n")
+    ends = [first] * len(new)
+    for kind, start, end, to, _ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            ends[to : to + end - start] = [*kinds, first][start:end]
+    return "".join(line + end for line, end in zip(new[:-1], ends, strict=False)) + new[-1]

@@ -132,8 +132,9 @@ class TrainingFacts:
         """The expression for the model where the optimizer gets its parameters."""
         found = [expr for call in self.optimizers for expr in self._models_of(call)]
         if not found:
-            line = self.optimizers[0].lineno if self.optimizers else 1
-            raise Refusal(line, "no optimizer gets model.parameters() here: the model is not known")
+            raise Refusal(
+                self._line_of_optimizer(), "no optimizer gets model.parameters() here: the model is not known"
+            )
         return found[0]
 
     @cached_property
@@ -220,6 +221,14 @@ class TrainingFacts:
         return self.main_block.body if self.main_block else self.source.tree.body
 
     # ---- private
+
+    def _line_of_optimizer(self) -> int:
+        """Return the line where an optimizer is made whose model is not known, else 1."""
+        steps = (call.func for call in self.calls if last_name(call.func) == "step")
+        of_steps = (
+            leaf for each in steps if isinstance(each, ast.Attribute) for leaf in self.names.origins(each.value)
+        )
+        return next((each.lineno for each in (*self.optimizers, *of_steps) if isinstance(each, ast.expr)), 1)
 
     def _batch_loops(self) -> Iterator[ast.For | ast.AsyncFor]:
         for call in self.backwards:

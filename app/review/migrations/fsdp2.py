@@ -9,13 +9,16 @@ from . import ddp
 from .blocks import repeated_blocks
 from .facts import TrainingFacts
 from .helper_code import MIGRATION, HelperCode, taken_names
+from .imported_code import ImportedCode
 from .losses import is_model_call
 from .rewriting import Rewriting
 from .shard_model import shard_model
 from .sharded_state import gather_state, read_full_norm
 from .types import Note, Refusal
+from .weight_reads import refuse_weight_reads
 
 SHARDED = ("fully_shard", "FullyShardedDataParallel", "FSDP")
+GRADIENT = ".grad has the part of this rank only: use torch.nn.utils.clip_grad_norm_"
 HOST_BYTES = "ranks × 4 bytes/parameter"
 
 
@@ -51,6 +54,7 @@ def _from_ddp(text: str, path: str) -> tuple[str, list[Note]]:
     )
     made = Rewriting(facts, helpers)
     shard_model(made, blocks)
+    refuse_weight_reads(made)
     gather_state(made)
     read_full_norm(made)
     if not blocks:
@@ -66,10 +70,7 @@ def _check(facts: TrainingFacts) -> None:
         raise Refusal(facts.wraps[1].lineno, "a second DDP model: shard each by hand")
     if len(facts.models) > 1:
         raise Refusal(facts.models[1].lineno, "the optimizer trains several models: shard each by hand")
-    for node in facts.nodes:
-        is_read = isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load)
-        if isinstance(node, ast.Attribute) and is_read and not isinstance(facts.source.parents[node], ast.Compare):
-            raise Refusal(node.lineno, ".grad has the part of this rank only: use torch.nn.utils.clip_grad_norm_")
+    _check_gradients(facts)
     for call in facts.calls:
         function = facts.names.function(call)
         runs_model = is_model_call(facts, call) or (
@@ -78,6 +79,27 @@ def _check(facts: TrainingFacts) -> None:
         )
         if runs_model and is_under_rank_condition(facts.script, call):
             raise Refusal(call.lineno, "only some ranks run the model here: a sharded model needs all of them")
+
+
+def _check_gradients(facts: TrainingFacts) -> None:
+    imported = ImportedCode(facts)
+    for node in facts.nodes:
+        if _reads_gradient(node) and not isinstance(facts.source.parents[node], ast.Compare):
+            raise Refusal(getattr(node, "lineno", 1), GRADIENT)
+    for call in facts.calls:
+        if any(facts.is_model(each) for each in (*call.args, *(keyword.value for keyword in call.keywords))):
+            for each in imported.used_by(call.func):
+                if found := next((node for node in ast.walk(each.node) if _reads_gradient(node)), None):
+                    raise Refusal(call.lineno, f"{GRADIENT} ({each.place(found)})")
+
+
+def _reads_gradient(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="grad", ctx=ast.Load()):
+            return True
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value="grad"), *_]):
+            return True
+    return False
 
 
 def _autocasts(facts: TrainingFacts) -> list[ast.Call]:

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.syntax import call_argument, dotted_name, last_name
+from ...training_script.name_resolution import Names
+from ...training_script.syntax import Function, call_argument, dotted_name, last_name
 from .facts import TrainingFacts
 
 SCALES = {"scale", "item", "detach", "float", "cpu", "clone", "double", "squeeze"}
@@ -25,8 +26,22 @@ def loss_sources(facts: TrainingFacts) -> list[ast.Call]:
     """Return the calls that compute the loss: ``criterion(…)``, ``F.cross_entropy(…)``, ``x.mean()``, ``model(…)``."""
     found: dict[ast.Call, None] = {}
     for call in facts.backwards:
-        found |= dict.fromkeys(_sources(facts, _receiver(call), set()))
+        found |= dict.fromkeys(_sources(facts.names, _receiver(call), set()))
     return [*found]
+
+
+def returned_sources(names: Names, function: Function) -> list[ast.Call]:
+    """Return the calls that compute what a loss function returns."""
+    found: dict[ast.Call, None] = {}
+    for value in names.returned_values(function):
+        found |= dict.fromkeys(_sources(names, value, set()))
+    return [*found]
+
+
+def is_sum(source: ast.Call) -> bool:
+    """Return whether a call sums over samples: ``x.sum()``, ``f(…, reduction="sum")``."""
+    is_method = isinstance(source.func, ast.Attribute)
+    return option(source, "reduction") == "sum" or (is_method and functional_name(source) == "sum")
 
 
 def creation(facts: TrainingFacts, source: ast.Call) -> ast.Call | None:
@@ -49,29 +64,29 @@ def _receiver(call: ast.Call) -> ast.expr:
     return call.func.value
 
 
-def _sources(facts: TrainingFacts, expr: ast.AST, seen: set[ast.AST]) -> Iterator[ast.Call]:
+def _sources(names: Names, expr: ast.AST, seen: set[ast.AST]) -> Iterator[ast.Call]:
     if expr in seen:
         return
     seen.add(expr)
     match expr:
         case ast.BinOp(left=left, right=right):
-            yield from _sources(facts, left, seen)
-            yield from _sources(facts, right, seen)
+            yield from _sources(names, left, seen)
+            yield from _sources(names, right, seen)
         case ast.Call(func=ast.Attribute(attr="scale"), args=[inner, *_]):
-            yield from _sources(facts, inner, seen)
+            yield from _sources(names, inner, seen)
         case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in SCALES:
-            yield from _sources(facts, value, seen)
+            yield from _sources(names, value, seen)
         case ast.Call():
-            leaves = facts.names.origins(expr)
+            leaves = names.origins(expr)
             if leaves == [expr]:
                 yield expr
             else:
                 for leaf in leaves:
-                    yield from _sources(facts, leaf, seen)
+                    yield from _sources(names, leaf, seen)
         case ast.Name() | ast.Attribute():
-            for leaf in facts.names.origins(expr):
+            for leaf in names.origins(expr):
                 if leaf is not expr:
-                    yield from _sources(facts, leaf, seen)
+                    yield from _sources(names, leaf, seen)
         case _:
             return
 

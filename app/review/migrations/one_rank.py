@@ -6,7 +6,16 @@ from collections.abc import Callable
 from ...training_script.syntax import FUNCTIONS, call_argument, last_name
 from .rewriting import Rewriting
 
-WRITERS = {"savefig", "to_csv", "savez", "save_pretrained", "makedirs", "mkdir", "write_text", "write_bytes"}
+WRITERS = {
+    *("savefig", "imsave", "imwrite", "save_image", "to_csv", "to_parquet", "to_json", "to_pickle", "to_feather"),
+    *("savez", "savez_compressed", "savetxt", "save_file", "save_pretrained", "save_to_disk"),
+    *("makedirs", "mkdir", "write_text", "write_bytes", "touch", "unlink"),
+}
+WRITING_FUNCTIONS = {
+    *("numpy.save", "json.dump", "pickle.dump", "os.remove", "os.rename", "os.replace", "os.symlink", "os.link"),
+    *("shutil.rmtree", "shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move"),
+}
+READERS = {"open", "load", "load_file", "safe_open", "loadtxt", "read_csv", "read_json", "read_parquet", "read_pickle"}
 LOGS = {"info", "debug", "log"}
 PROGRESS = {"tqdm", "trange"}
 
@@ -62,11 +71,28 @@ def _save_once(made: Rewriting, call: ast.Call) -> None:
 
 def _writes(made: Rewriting, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Name) and call.func.id == "open":
-        mode = call_argument(call, "mode", 1)
-        return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
+        return _opens_to_write(call)
     if last_name(call.func) in ("makedirs", "mkdir"):
         return not any(keyword.arg == "exist_ok" for keyword in call.keywords)
-    return last_name(call.func) in WRITERS or made.facts.named(call) in ("numpy.save", "json.dump", "pickle.dump")
+    return last_name(call.func) in WRITERS or made.facts.named(call) in WRITING_FUNCTIONS
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    mode = call_argument(call, "mode", 1)
+    return isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
+
+
+def _is_read_back(made: Rewriting, call: ast.Call) -> bool:
+    """Return whether a call that reads gets the same path, or an argument written alike."""
+    given = {ast.dump(each) for each in call.args if not isinstance(each, ast.Starred)}
+    return any(
+        last_name(other.func) in READERS
+        and other.args
+        and ast.dump(other.args[0]) in given
+        and not _opens_to_write(other)
+        for other in made.facts.calls
+        if other is not call
+    )
 
 
 def _guard(made: Rewriting, call: ast.Call) -> None:
@@ -79,8 +105,11 @@ def _guard(made: Rewriting, call: ast.Call) -> None:
         made.report(call, "every rank writes this file: let rank 0 do it")
         return
     made.changed.add(stmt)
-    made.insert_before(stmt, f"if {made.helpers.name('dist')}.get_rank() == 0:")
+    dist = made.helpers.name("dist")
+    made.insert_before(stmt, f"if {dist}.get_rank() == 0:")
     made.indent([stmt])
+    if _is_read_back(made, call):
+        made.insert_after(stmt, f"{dist}.barrier()  # the others read it")
 
 
 def _above(made: Rewriting, stmt: ast.stmt) -> list[ast.AST]:

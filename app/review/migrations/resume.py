@@ -1,6 +1,7 @@
 """``--to resume``: the run saves its whole state every few steps, and continues there when it is started again."""
 
 import ast
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -27,6 +28,7 @@ ENGINES = {
     "pytorch_lightning.Trainer": "Lightning: call fit(ckpt_path=...)",
 }
 VARIABLES = ("checkpoint", "run_state", "saved_run")
+NO_NAME = re.compile(r"[^\w.-]")
 SHARDED = {"FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
 OWN_RANDOM = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
 
@@ -61,10 +63,17 @@ def _create(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:
     """Insert the call that makes the checkpoint before the outermost loop."""
     outermost = loop.epochs or loop.batches
     parts = "".join(f", {name}={code}" for name, code in saved_parts(made.facts, outermost))
-    path = f"{Path(made.source.path).stem}_checkpoint" + ("" if _is_sharded(made.facts) else ".pt")
+    path = _path_of_run(made) + ("" if _is_sharded(made.facts) else ".pt")
     made.insert_before(
         outermost, f'{checkpoint} = {made.helpers.name("Checkpoint")}("{path}", every={STEPS_BETWEEN}{parts})'
     )
+
+
+def _path_of_run(made: Rewriting) -> str:
+    """Return a path for the saved run, without its ending, that the script does not name itself."""
+    stem = NO_NAME.sub("_", Path(made.source.path).stem)
+    names = [f"{stem}_{each}" for each in VARIABLES]
+    return next((name for name in names if name not in made.source.text), names[-1])
 
 
 def _pass_on(made: Rewriting, loop: TrainingLoop, checkpoint: str) -> None:

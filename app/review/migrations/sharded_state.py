@@ -14,8 +14,10 @@ CLIP = ("clip_grad_norm_", "clip_grad_norm")
 def gather_state(made: Rewriting) -> None:
     """Gather and shard states where the script saves and loads them, and use the model without ``.module``."""
     for call in made.facts.calls:
+        around = made.facts.names.enclosing_function(call)
+        in_helper = around is not None and around.name == "save_once"
         saves = made.facts.named(call) == "torch.save" or last_name(call.func) == "save_once"
-        if saves and call.args and made.facts.is_model(call.args[0]):
+        if not in_helper and saves and call.args and made.facts.is_model(call.args[0]):
             raise Refusal(call.lineno, "it saves the model object, of which each rank has a part: save its state_dict")
         match call.func:
             case ast.Attribute(value=owner, attr="state_dict") if _is_sharded(made, owner, call):

@@ -11,6 +11,7 @@ from .use_inner_model import use_inner_model
 from .work_under_condition import work_under_condition
 
 BY_HAND = "rejoin-ranks"
+WITH_MODEL = ("of DDP", "of FSDP", "the backward pass")
 
 
 def rejoin_ranks(script: Script, found: Divergence) -> Patch:
@@ -18,7 +19,7 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
     stmt = _statement(script, found)
     if isinstance(stmt, ast.For | ast.AsyncFor | ast.While) and found.rounds == "count":
         return agree_on_rounds(script, stmt)
-    if found.first.kind.endswith(("of DDP", "of FSDP")) and not found.by & LOCAL and not found.rounds and stmt:
+    if found.first.kind.endswith(WITH_MODEL) and not found.by & LOCAL and not found.rounds and stmt:
         return use_inner_model(script, found, stmt)
     if not isinstance(stmt, ast.If):
         return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")

@@ -9,11 +9,13 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, no_patch
 
 INNER = "use-inner-model"
-FORWARD = "the forward pass of DDP"
+FORWARD, BACKWARD = "the forward pass of DDP", "the backward pass"
 
 
 def use_inner_model(script: Script, found: Divergence, guard: ast.stmt) -> Patch:
     """Return the patch for the forward pass of DDP that ``guard`` lets only some ranks reach."""
+    if found.first.kind == BACKWARD:
+        return no_patch(INNER, "its gradients need every rank: call it on all of them")
     calls = {_site(script, node): node for node in ast.walk(guard) if isinstance(node, ast.Call)}
     sites = [*found.calls, found.first.site]
     first = next((number for number, site in enumerate(sites) if site[:3] in calls), None)

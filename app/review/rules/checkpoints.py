@@ -1,15 +1,18 @@
-"""DW501, DW502 and DW504: checkpoints that several ranks write to one file, or load onto one device."""
+"""DW501, DW502, DW504 and DW505: checkpoints that several ranks write, load onto one device, or read too early."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.keys import LOCAL, RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
-from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ...training_script.syntax import FUNCTIONS, last_name
+from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -25,6 +28,7 @@ CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
+OF_NUMBERS = re.compile(r"sched|scaler", re.IGNORECASE)  # objects whose states hold numbers, not tensors
 GUARD = "guard-save"
 TO_CPU = "load-to-cpu"
 
@@ -52,16 +56,19 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     """DW502: yield the saves of one rank of each node to one file."""
     writes = list(_shared_writes(run))
+    if not writes or is_for_one_node(script):
+        return
     saved = {path.key for _, fact in writes if fact.name not in COPIES and (path := _target(fact))}
-    cached = {path.key for _, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))}
+    loads = [(reach, path.key) for reach, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))]
     for reach, fact in writes:
         path = _target(fact)
-        if path and (path.key in cached or _is_of_node(path.key)):
+        if path and (_is_of_node(path.key) or any(path.key is read and together(reach, at) for at, read in loads)):
             continue  # each node writes what its ranks read then, or by its name what is on its own disk
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
             continue  # data are copied to the disks of all nodes on purpose
-        if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
+        tests = [each.test for each in reach.conditions]
+        if reach.ranks == FIRST_OF_NODES and any(map(_is_local_rank, tests)) and not any(map(_is_chosen, tests)):
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
             )
@@ -72,7 +79,13 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
     distributed = run.distributed or any(each.distributed for each in script.runs)
     loads = list(run.of(LOAD))
     only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
-    given = [(reach, fact.values[0]) for reach, fact in run.of(".load_state_dict") if fact.values]
+    if _saves_from_cpu(script):
+        return
+    given = [
+        (reach, fact.values[0])
+        for reach, fact in run.of(".load_state_dict")
+        if fact.values and not _is_of_numbers(fact.node.func)
+    ]
     for reach, fact in loads:
         if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
@@ -94,6 +107,48 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
                 0.85 if where else 0.8,
                 patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def _is_of_numbers(method: ast.expr) -> bool:
+    """Return whether the object of a method has a state without tensors, by its name."""
+    return isinstance(method, ast.Attribute) and bool(OF_NUMBERS.search(last_name(method.value)))
+
+
+def _saves_from_cpu(script: Script) -> bool:
+    """Return whether what the script saves is moved to the CPU before, wherever it saves something."""
+    saving = [
+        {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+        for function in script.names.scope_of
+        if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in ast.walk(function))
+    ]
+    return bool(saving) and all("cpu" in called for called in saving)
+
+
+def _is_save(script: Script, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and script.names.qualified(node.func) == "torch.save"
+
+
+def check_read(script: Script, run: Run) -> Iterator[Violation]:
+    """DW505: yield the loads of a file that one rank writes just before, without a wait in between."""
+    written: list[tuple[Reach, Key]] = []
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if isinstance(fact, Event):
+            written = []  # the rank that writes comes there when it has written
+        elif fact.name == "torch.save" and isinstance(fact, Noted) and reach.ranks != ALL and not reach.unsure:
+            if path := argument(fact, 1, "f"):
+                written.append((reach, path.key))
+        elif fact.name == LOAD and isinstance(fact, Noted) and (path := argument(fact, 0, "f")):
+            early = [at for at, key in written if key is path.key and together(at, reach) and reach.ranks & ~at.ranks]
+            asks = any(each.test.spread & LOCAL for each in reach.conditions)
+            if early and same_on_ranks(path.key) and not (reach.unsure or reach.attempted or asks):
+                line = early[-1].fact.site.line
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"ranks read this file without waiting for the rank that writes it (line {line})",
+                    0.8,
+                )
 
 
 def _is_loaded(load: Noted, state: Value, only: bool) -> bool:
@@ -140,6 +195,16 @@ def _if_missing(reach: Reach) -> bool:
 
 def _is_local_rank(test: Key) -> bool:
     return any(each.op == "rank" and each.args[0] == "local" for each in parts(test))
+
+
+def _is_chosen(test: Key) -> bool:
+    """Return whether an option decides if one rank of all writes, or one of each node."""
+    kinds = [
+        {each.args[0] for arm in part.args[1:] for each in parts(arm) if each.op == "rank"}
+        for part in parts(test)
+        if part.op == "if"
+    ]
+    return any({"local", "global"} <= each for each in kinds)
 
 
 def _is_of_node(path: Key) -> bool:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from ...launchers.rank_variables import LOCAL_RANK_OF
 from ...training_script.edits import Edit
-from ...training_script.model.keys import rank_in
+from ...training_script.model.keys import UNTIL_KNOWN, rank_in
 from ...training_script.name_resolution import Names
 from ...training_script.nodes import nodes_below
-from ...training_script.rank_names import WORLD_SIZE
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
+from ..one_node import is_for_one_node
 from ..rule_context import Patch, Script, Violation, no_patch
 
 FIX = "use-local-rank"
@@ -44,7 +44,7 @@ def check(script: Script) -> list[Violation]:
         rank = _rank(script, place)
         if rank and rank.kind == "global" and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]:
             by_scope[script.names.scope_of[place]].append((place, rank))
-    if not any(by_scope.values()) or _for_one_node(script):
+    if not any(by_scope.values()) or is_for_one_node(script):
         return []
     return [_finding(script, places) for places in by_scope.values() if places]
 
@@ -117,40 +117,6 @@ def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
 def _device_name(expr: ast.expr) -> bool:
     name = dotted_name(expr.func if isinstance(expr, ast.Call) else expr).rpartition(".")[2]
     return name in DEVICE_NAMES or (isinstance(expr, ast.Call) and "device" in name)
-
-
-# ---- scripts for one node
-
-
-def _for_one_node(script: Script) -> bool:
-    """Return whether the script runs on one node only, so that the global rank is the local rank."""
-    names = script.names
-    for node in nodes_below(script.source.tree):
-        match node:
-            case ast.Compare(left=left, comparators=[right]):
-                texts = ast.unparse(left), ast.unparse(right)
-                for one, other in (texts, texts[::-1]):
-                    if "device_count" in one and WORLD_SIZE.search(other):
-                        return True
-            case ast.Assign(targets=[target], value=value) if WORLD_SIZE.fullmatch(
-                dotted_name(target).rpartition(".")[2]
-            ):
-                if "device_count()" in ast.unparse(value):
-                    return True
-            case ast.Call() if names.qualified(node.func).endswith("init_process_group"):
-                rank = call_argument(node, "rank")
-                given = _rank(script, rank) if rank else None
-                if given and given.kind == "local" and names.spawned:
-                    return True
-            case ast.Subscript(slice=ast.Constant(value="CUDA_VISIBLE_DEVICES"), ctx=ast.Store()):
-                return True
-            case ast.ClassDef(bases=bases) if any(
-                dotted_name(base).endswith(("TestCase", "TestBase")) for base in bases
-            ):
-                return True
-            case ast.Import(names=[ast.alias(name="pytest" | "unittest"), *_]):
-                return True
-    return False
 
 
 # ---- the patch
@@ -273,7 +239,7 @@ def _rank(script: Script, expr: ast.expr) -> Rank | None:
     """Return the rank that an expression is, if the script shows where it comes from; that of a spawn is local."""
     value = script.evaluated.value(expr)
     rank = rank_in(value) if value else None
-    if rank is None or not rank.args[1]:
+    if rank is None or rank.args[1] in ("", UNTIL_KNOWN):
         return None
     kind, source = rank.args
     return Rank("local" if kind == "spawned" else kind, source)

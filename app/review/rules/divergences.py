@@ -23,13 +23,15 @@ RULES = frozenset(CONFIDENCE)
 def check(script: Script) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``RULES``, each place once."""
     reported: set[tuple[str, int]] = set()
-    found = [*script.divergences.found, *script.divergences_in_use]
+    found = sorted([*script.divergences.found, *script.divergences_in_use], key=lambda each: not each.sure)
     served = served_kinds(script) if found else set[str]()
     for each in found:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
+        if site and each.rounds and each.by & LOCAL:
+            site = each.decided  # what one rank decides by its own data is to be repaired there
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))
             yield rule, _violation(script, rule, deciding.found, site, deciding)
@@ -107,7 +109,10 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
     on_demand = not found.sure and deciding.side != "after"
     made = ("constructor", "new_group")
-    if any(not event.wrapped or (on_demand and any(word in event.kind for word in made)) for event in _events(found)):
+    if any(
+        not event.wrapped or event.on_demand or (on_demand and any(word in event.kind for word in made))
+        for event in _events(found)
+    ):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:

@@ -16,6 +16,7 @@ FSDP1 = (
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
 )
+FSDP2 = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing"
 CLIP, ORDER = "clip-by-fsdp", "optimizer-after-wrap"
@@ -23,7 +24,7 @@ CLIP, ORDER = "clip-by-fsdp", "optimizer-after-wrap"
 
 def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
     """DW302: yield the optimizers that are made from parameters that FSDP replaces afterwards."""
-    for at, wrapped in _wraps(run):
+    for at, wrapped in run.of(*FSDP1, *FSDP2):
         flag = wrapped.named.get("use_orig_params")
         model = argument(wrapped, 0, "module")
         if model is None or "**" in wrapped.named or (flag and not (flag.key.is_constant and flag.key.value is False)):

@@ -17,11 +17,26 @@ PADDED = re.compile(r"""padding\s*=\s*["']max_length["']|pad_to_max_length""")
 FILLED_UP = "pad_to_length"  # to a length that may be the same on all ranks
 PER_TOKEN = re.compile(r"logits\w*\[[^\]\n]*, ?:-1\b")  # logits for each token: the last one predicts nothing
 MOST_INNER = 3  # sequences in each other
+# Gathers that need one shape on all ranks, with the place of the tensor.
+GATHERS = {
+    "torch.distributed.all_gather": (1, "tensor"),
+    "torch.distributed.all_gather_into_tensor": (1, "input_tensor"),
+    "torch.distributed.gather": (0, "tensor"),
+}
 FIX = "pad-before-gather"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the gathering of parts of a batch that is padded to its own longest text."""
+    """Yield the gathering of parts of a batch that is padded to its own longest text, and of selected elements."""
+    for reach, fact in run.of(*GATHERS):
+        given = argument(fact, *GATHERS[fact.name])
+        if given and given.key.op == "selected" and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "the ranks gather elements that they select by their values: their number differs between ranks",
+                0.8,
+            )
     text, gathers = script.source.text, list(run.of(".gather", ".gather_for_metrics"))
     if not gathers or PADDED.search(text):
         return

@@ -31,7 +31,15 @@ class BranchEvaluator(StatementEvaluator):
         if test.is_constant and not self.quick:
             return self.block(stmt.body if test.value else stmt.orelse)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
-        return self._branch(test, site, lambda: self.block(stmt.body), lambda: self.block(stmt.orelse), stmt.test)
+        on_demand = self.on_demand
+
+        def then() -> bool:
+            self.on_demand = on_demand or makes_on_demand(stmt)
+            leaves = self.block(stmt.body)
+            self.on_demand = on_demand
+            return leaves
+
+        return self._branch(test, site, then, lambda: self.block(stmt.orelse), stmt.test)
 
     def _Assert_statement(self, stmt: ast.Assert) -> None:
         test = self._truth(stmt.test)
@@ -128,7 +136,7 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_grad = True
             if name in ("join", "Join"):
                 self.free = True
-            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name))
+            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name)) or "turns" in value.facts
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
@@ -258,6 +266,27 @@ class BranchEvaluator(StatementEvaluator):
             key = self.keys.make("changing", name, *site[:2], value.key, after.key)
         facts = after.facts if is_inner(after, value) else value.facts | after.facts
         return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+
+
+def makes_on_demand(stmt: ast.If) -> bool:
+    """Return whether a branch makes what an attribute or a mapping lacks, and keeps it there."""
+    wanted = ""
+    match stmt.test:
+        case ast.Compare(
+            left=ast.Attribute() | ast.Subscript() as left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]
+        ):
+            wanted = ast.unparse(left)
+        case ast.Compare(ops=[ast.NotIn()], comparators=[held]):
+            wanted = ast.unparse(held)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[held, ast.Constant(name)])):
+            wanted = f"{ast.unparse(held)}.{name}"
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Subscript() as held):
+            wanted = ast.unparse(held)
+        case _:
+            return False
+    targets = (each for node in stmt.body if isinstance(node, ast.Assign) for each in node.targets)
+    kept = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
+    return any(isinstance(each, ast.Attribute | ast.Name) and ast.unparse(each) == wanted for each in kept)
 
 
 def asks_for_several(test: Key) -> bool:

@@ -2,41 +2,63 @@
 
 import ast
 import re
+from collections.abc import Mapping
 
 from ..syntax import last_name
+from .keys import Key, parts
 from .values import ClassRef, FunctionRef, Library, Value
 
 MODULES = "torch.nn."
 WITH_BUFFERS = re.compile(
     r"\w*BatchNorm(?:\dd)?|(?:Lazy)?InstanceNorm\dd|spectral_norm|register_buffer|Buffer|FakeQuantize"
+    r"|convert_sync(?:_)?batchnorm\w*"
 )
+# Collections of models that normalise by batches, or keep the places of tokens in buffers.
+MODELS = ("torchvision.models.", "timm.", "transformers.", "segmentation_models_pytorch.", "efficientnet_pytorch.")
 WITHOUT = ("torch.", "numpy.", "math.", "einops.", "typing.", "logging.", "copy.", "collections.", "functools.")
 MOST_CLASSES = 60
 
 
-def has_no_buffers(cls: ClassRef) -> bool:
-    """Return whether a model surely has no buffers: neither its class nor any that it may make registers one."""
+def has_buffers(model: Key, classes: Mapping[Key, ClassRef]) -> bool | None:
+    """Return whether a model has buffers, by what it is made of; None if that is not known."""
+    if cls := classes.get(model):
+        return _registers(cls)
+    for part in parts(model):
+        name = str(part.args[0]) if part.op in ("call", "library") and part.args else ""
+        if WITH_BUFFERS.fullmatch(name.rpartition(".")[2]) or name.startswith(MODELS):
+            return True
+        if part in classes and _registers(classes[part]):
+            return True
+    return None
+
+
+def _registers(cls: ClassRef) -> bool | None:
+    """Return whether the class of a model, or any class that it may make, registers a buffer; None if not known."""
     pending: list[ClassRef | FunctionRef] = [cls]
     seen: set[int] = set()
+    known = True
     while pending:
         each = pending.pop()
         if id(each.node) in seen:
             continue
         seen.add(id(each.node))
         if len(seen) > MOST_CLASSES:
-            return False
+            return None
         if isinstance(each, ClassRef):
             bases = [base.obj for base in each.bases]
-            if not all(isinstance(base, ClassRef) or _is_plain(base) for base in bases):
-                return False
+            known &= all(isinstance(base, ClassRef) or _is_plain(base) for base in bases)
             pending += [base for base in bases if isinstance(base, ClassRef)]
         for call in (node for node in ast.walk(each.node) if isinstance(node, ast.Call)):
             made = _made(call.func, each)
-            if WITH_BUFFERS.fullmatch(last_name(call.func)) or (isinstance(made, Library) and not _is_plain(made)):
-                return False
+            if WITH_BUFFERS.fullmatch(last_name(call.func)):
+                return True
+            if isinstance(made, Library) and not _is_plain(made):
+                if f"{made.name}.".startswith(MODELS):
+                    return True
+                known = False
             if isinstance(made, ClassRef | FunctionRef):
                 pending.append(made)
-    return True
+    return False if known else None
 
 
 def _made(func: ast.expr, within: ClassRef | FunctionRef) -> object:

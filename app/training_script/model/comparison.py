@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from .budget import Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
-from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, leaving
+from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
 
 COMPOUND = {"not", "and", "or", "if"}  # operations whose truth follows from that of their parts
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
@@ -143,11 +143,17 @@ class Comparison:
                 a = self._entered(a) if isinstance(a, Call) else a
                 b = self._entered(b) if isinstance(b, Call) else b
                 continue
+            if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
+                ends |= self._loop(a, b, decided, by, (*calls, *a.via))
+                a, b = a.next, b.next
+                continue
+            if behind := behind_unsure(a, b):
+                before = len(self.found)
+                ends |= self._compare(*behind, decided, by, calls, assumed)
+                if len(self.found) == before:
+                    self._part(a, b, decided, by, calls, assumed)
+                return ends
             if isinstance(a, Loop) or isinstance(b, Loop):
-                if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
-                    ends |= self._loop(a, b, decided, by, (*calls, *a.via))
-                    a, b = a.next, b.next
-                    continue
                 if isinstance(a, Loop) and not a.body.kinds:
                     a = a.next
                     continue
@@ -246,8 +252,9 @@ class Comparison:
         """Compare two runs of one loop: the number of rounds, then a round."""
         first, second = self._views
         count_a, count_b = first.key(a.count), second.key(b.count)
-        reached = first_event(a.body)
-        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_made_of(a.count, BY_RANK)
+        reached = first_event(a.body, sure=not is_unsure(a))
+        by_rank = is_made_of(a.count, BY_RANK) or (a.count.op == "length" and a.count.args[0].op == "range")
+        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
@@ -293,7 +300,11 @@ class Comparison:
         if decided is None or any(isinstance(node, End) and node.kind == "raise" for node in (a, b)):
             return
         event_a, event_b = (
-            first_event(node, lambda choice, view=view: self._arms_of(choice, view, assumed))
+            first_event(
+                node,
+                lambda choice, view=view: self._arms_of(choice, view, assumed),
+                sure=isinstance(node, Loop) and not is_unsure(node),
+            )
             for node, view in zip((a, b), self._views, strict=True)
         )
         reached = event_a or event_b
@@ -364,6 +375,15 @@ class Comparison:
                     raise AssertionError(node)
             joined = self._joined[key] = made
         return joined
+
+
+def behind_unsure(a: Node, b: Node) -> tuple[Node, Node] | None:
+    """Return where two ranks go on if a call that one of them makes perhaps needs no other; None if both make it."""
+    if isinstance(a, Step) and isinstance(b, Step) and a.event.kind == b.event.kind:
+        return None
+    if isinstance(a, Step | Loop) and is_unsure(a):
+        return a.next, b
+    return (a, b.next) if isinstance(b, Step | Loop) and is_unsure(b) else None
 
 
 UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of which not every part is known

@@ -25,7 +25,7 @@ def divergences(evaluated: Evaluated) -> Divergences:
     """Return where ranks part in a script and in the functions of it that it does not call itself."""
     found: list[Divergence] = []
     complete = evaluated.complete
-    if not complete:
+    if not complete or evaluated.is_single:
         return Divergences(found, complete)
     try:
         for root in [sequence(root.items, End("return", None)) for root in evaluated.roots]:

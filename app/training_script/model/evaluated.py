@@ -28,7 +28,8 @@ class Root(NamedTuple):
 class Evaluated:
     """The steps of a script and of the functions of it that it does not call itself.
 
-    ``complete``: the steps that are allowed were enough.
+    ``complete``: the steps that are allowed were enough. ``is_interactive``: these are cells of a notebook, which run
+    in one process; a script that a cell writes is none.
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class Evaluated:
         """Take the trees of ``changed`` modules instead of their files."""
         self.budget = Budget(most_steps)
         self.roots: list[Root] = []
+        self.is_interactive = path.suffix == ".ipynb" and "__main__" not in text
         self.complete = True
         self.count_steps = 0
-        self._whole = Evaluation(Program(path, changed.get if changed else None), "seed(" in text, self.budget)
+        self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
         self._module = Module(str(path), ParsedModule(tree))
         if not concerns_ranks(text):
@@ -60,6 +62,11 @@ class Evaluated:
         except (OverBudget, RecursionError):
             self.complete = False
         self.count_steps = most_steps - self.budget.left
+
+    @property
+    def is_single(self) -> bool:
+        """True for a program that sets the number of ranks to one."""
+        return self._whole.is_single
 
     def value(self, node: ast.expr) -> Key | None:
         """Return the value of an expression over all calls of its function; None where nothing leads to it."""

@@ -107,7 +107,7 @@ class StackEvaluation:
         if path not in self._modules:
             if self._whole is None:
                 self._whole = Evaluation(
-                    Program(Path(path), lambda known: self._tree(str(known))), False, Budget(MOST_STEPS)
+                    Program(Path(path), lambda known: self._tree(str(known))), "", Budget(MOST_STEPS)
                 )
             module = self._whole.program.given(path) or Module(path, ParsedModule(ast.Module([], [])))
             self._modules[path] = module

@@ -18,7 +18,20 @@ from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
-from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Record, Value, is_elements
+from .values import (
+    NO_FACTS,
+    TURNS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Record,
+    Value,
+    is_elements,
+)
 
 MOST_FLAGS = 3  # combinations of arguments that are True, False or None
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
@@ -34,8 +47,8 @@ LONGEST_FLAG = 3  # statements of a function whose result is rather known than s
 class Evaluation(Shared):
     """One evaluation of a program: what all functions share."""
 
-    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
-        super().__init__(program, seeded, budget)
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        super().__init__(program, text, budget)
         self.depth = 0
         self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()
@@ -238,7 +251,8 @@ class FunctionEvaluator(BranchEvaluator):
         if isinstance(node, FUNCTIONS):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
-                    return Value(self.keys.make("at", *site[:3]))
+                    waits = self.whole.summary(function, values, named).kinds
+                    return Value(self.keys.make("at", *site[:3]), TURNS if waits else NO_FACTS)
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)

@@ -43,11 +43,15 @@ class Attempt(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of a function of the program. ``perhaps``: its object may be one of another class, which is not known."""
+    """A call of a function of the program. ``perhaps``: its object may be one of another class, which is not known.
+
+    ``starts``: it is the function that started processes run, not the process that starts them.
+    """
 
     summary: "Summary"
     site: Site
     perhaps: bool = False
+    starts: bool = False
 
 
 class Noted(NamedTuple):

@@ -12,6 +12,7 @@ BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files
 TOUCHED = 4  # made by a call that cannot be followed from something that differs by rank: it may differ too
 DIFFERS = BY_RANK | LOCAL
 MOST_DEPTH = 40  # of an expression; a deeper one is a value of its own
+UNTIL_KNOWN = "a number until the rank is known"
 LARGEST = 1 << 40  # no number in a condition on ranks is larger
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -156,9 +157,9 @@ class Keys:
         """Return the rank of this process: global, local, node or spawned (the number that ``mp.spawn`` gives).
 
         A rank in a group has no known number. ``source``: the variable or the function that it is read from; empty if
-        only a name suggests it.
+        only a name suggests it, UNTIL_KNOWN if it is a number that a rank has in runs of one process.
         """
-        if source:
+        if source not in ("", UNTIL_KNOWN):
             self.kinds_read.add(kind)
         return self.make("rank", kind, source, spread=BY_RANK)
 
@@ -283,6 +284,11 @@ class View:
         return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
 
 
+def is_read(key: Key) -> bool:
+    """Return whether the program shows where each rank in a value is read from, rather than a name suggests it."""
+    return all(part.args[1] not in ("", UNTIL_KNOWN) for part in parts(key) if part.op == "rank")
+
+
 def rank_in(key: Key) -> Key | None:
     """Return the rank that a value is, the constants of runs without ranks left aside; the least sure of several."""
     if key.op == "rank":
@@ -294,4 +300,5 @@ def rank_in(key: Key) -> Key | None:
     ranks = [each for each in found if each]
     if not ranks or len(ranks) < len(parts) or len({each.args[0] for each in ranks}) > 1:
         return None
-    return min(ranks, key=lambda each: bool(each.args[1]))
+    read = [each for each in ranks if each.args[1] != UNTIL_KNOWN] or ranks
+    return min(read, key=lambda each: bool(each.args[1]))

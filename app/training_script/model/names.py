@@ -1,6 +1,7 @@
 """Values of names and attributes: the one assigned in the program, else the one that the name suggests."""
 
 import ast
+import re
 from collections.abc import Sequence
 
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
@@ -8,7 +9,7 @@ from .. import rank_names
 from ..syntax import last_name
 from .budget import Budget
 from .items import Item
-from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, Keys
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
@@ -27,7 +28,9 @@ from .values import (
     is_elements,
 )
 
+NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
+SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
 # Objects whose attribute ``rank`` is this process's rank.
@@ -52,18 +55,23 @@ Named = dict[str, Value]
 class Shared:
     """State of the evaluators of all functions of a program.
 
-    ``seeded``: the script sets seeds of random numbers. ``values``: of each expression, over all calls of its function.
+    ``seeded``: the script sets seeds of random numbers. ``normalises``: it mentions the normalisation of batches.
+    ``values``: of each expression, over all calls of its function.
     """
 
-    def __init__(self, program: Program, seeded: bool, budget: Budget) -> None:
-        self.program, self.seeded, self.budget = program, seeded, budget
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        self.program, self.budget = program, budget
+        self.seeded, self.normalises = "seed(" in text, bool(NORMALISES.search(text))
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
+        self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
+        self.is_single = False  # the program makes itself a job of one rank
+        self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
 
 
 class NameEvaluator:
@@ -77,6 +85,7 @@ class NameEvaluator:
         self.no_sync = False
         self.no_grad = False
         self.free = False  # in a context in which ranks may run different numbers of rounds
+        self.on_demand = False  # where something is made that is kept then
         self.quick = False  # the first of two evaluations of a loop
         self.path: list[Key] = []  # the conditions of the branches around the statement
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
@@ -177,7 +186,10 @@ class NameEvaluator:
             return value
         if value.key.is_constant and not (value.key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value
-        return self.by_name(name) or value
+        suggested = self.by_name(name) or value
+        if value.key.is_constant and suggested.key.op == "rank":
+            return Value(self.keys.rank(suggested.key.args[0], UNTIL_KNOWN))
+        return suggested
 
     def lookup(self, name: str) -> Value | None:
         module = self.module
@@ -188,6 +200,8 @@ class NameEvaluator:
 
     def _held(self, module: Module, name: str, value: Value) -> Value:
         """Return the value of a name of a module, unknown if it is None until some function assigns it."""
+        if name in module.parsed.rebound and name in module.parsed.signalled:
+            return Value(self.keys.local(SIGNAL, module.path, name))
         if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
         return value
@@ -201,6 +215,8 @@ class NameEvaluator:
             return self.library(f"{obj.name}.{name}")
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
+        if isinstance(obj, Instance) and name in obj.cls.module.parsed.signalled:
+            return Value(self.keys.local(SIGNAL, obj.cls.module.path, name))
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
             return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
@@ -228,6 +244,8 @@ class NameEvaluator:
             return Value(self.keys.make("attribute", owner.key, name), UNWRAPPED if "ddp" in owner.facts else NO_FACTS)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
+            if kind and (kept := self.shared.ranks.get(f"{id(owner.key)}.{name}")) and kept.key.args[0] != kind:
+                return kept  # whatever its name says
             if kind and (name != "rank" or self._owns_rank(node)):
                 return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
             if not kind and (suggested := self.by_name(name)):

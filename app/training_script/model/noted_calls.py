@@ -20,6 +20,7 @@ NOTED_FUNCTIONS = {
     *("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
     *LOADER_CLASSES,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
+    *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
     *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler"),
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
@@ -63,6 +64,8 @@ def noted_name(callee: Value) -> str:
         if isinstance(obj, Bound)
         else ""
     )
+    if isinstance(obj, Bound) and name == "save_pretrained":
+        return ""  # what it writes is in its own statements
     return f".{name}" if name in NOTED_METHODS else ""
 
 

@@ -4,6 +4,7 @@ import ast
 
 from .. import rank_names
 from ..syntax import dotted_name, last_name
+from .items import Called
 from .keys import Key
 from .names import Named, NameEvaluator, Values
 from .values import Bound, FunctionRef, Value, is_elements
@@ -63,9 +64,15 @@ class RankEvaluator(NameEvaluator):
             given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop
         else:
             given = [rank, *given]
+        before = len(self.items)
         if isinstance(target.obj, Bound):
-            return self.call_function(target.obj.function, [target.obj.owner, *given], {}, self.site(node))
-        return self.call_function(target.obj, given, {}, self.site(node))
+            result = self.call_function(target.obj.function, [target.obj.owner, *given], {}, self.site(node))
+        else:
+            result = self.call_function(target.obj, given, {}, self.site(node))
+        self.items[before:] = [
+            item._replace(starts=True) if isinstance(item, Called) else item for item in self.items[before:]
+        ]
+        return result
 
     def _first_of_node(self, name: str, values: Values, named: Named) -> Value | None:
         if name != "is_master_ordinal":
@@ -76,6 +83,8 @@ class RankEvaluator(NameEvaluator):
     def rank_of_node(self, op: str, left: Key, right: Key, node: ast.BinOp) -> Key | None:
         """Return the rank that scripts compute: from the number of GPUs of a node, or from that of the node."""
         if op in ("Mod", "FloorDiv") and left.op == "rank" and left.args[0] == "global":
+            if op == "Mod" and (_is_of_all_nodes(right) or (right.op == "world" and right.args[0] == "global")):
+                return left
             by_devices = right.op == "devices" or rank_names.DEVICE_COUNT.search(last_name(node.right))
             return self.keys.rank("local" if op == "Mod" else "node", left.args[1]) if by_devices else None
         if op == "Add":
@@ -88,3 +97,13 @@ class RankEvaluator(NameEvaluator):
 
 def _elements(value: Value | None) -> list[Value]:
     return list(value.obj) if value and is_elements(value.obj) else []
+
+
+def _is_of_all_nodes(size: Key) -> bool:
+    """Return whether a number is that of the GPUs of a node times something: the number of nodes."""
+    if size.op != "binary" or size.args[0] != "Mult":
+        return False
+    return any(
+        each.op == "devices" or (each.op == "attribute" and bool(rank_names.DEVICE_COUNT.fullmatch(each.args[1])))
+        for each in size.args[1:]
+    )

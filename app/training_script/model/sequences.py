@@ -22,7 +22,8 @@ class Site(NamedTuple):
 class Event(NamedTuple):
     """A call that needs all ranks of a group. ``implied``: the text does not say collective (backward of DDP).
 
-    ``wrapped``: if only a sharded model makes it communicate, the model is known to be one.
+    ``wrapped``: if only a sharded model, or one with buffers, makes it communicate, the model is known to be one.
+    ``on_demand``: what it makes is kept, so that the call is not made again.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class Event(NamedTuple):
     implied: bool = False
     sure: bool = True
     wrapped: bool = True
+    on_demand: bool = False
 
 
 class Reached(NamedTuple):
@@ -131,30 +133,49 @@ class Call(Node):
         self.body, self.site, self.next, self.via = body, site, following, via
 
 
-def first_event(node: Node, taken: "Callable[[Choice], Sequence[Node]] | None" = None) -> Reached | None:
+def first_event(
+    node: Node, taken: "Callable[[Choice], Sequence[Node]] | None" = None, *, sure: bool = False
+) -> Reached | None:
     """Return the first event that a sequence may reach, in the order of the text, and the calls that lead to it.
 
-    ``taken`` gives the arms of a branch that may be taken.
+    ``taken`` gives the arms of a branch that may be taken. ``sure``: leave out calls that perhaps need no other rank.
     """
     pending: list[tuple[Node, tuple[Site, ...], bool]] = [(node, (), True)]
     seen: set[int] = set()
     while pending:
-        node, via, sure = pending.pop()
+        node, via, always = pending.pop()
         if id(node) in seen or not node.kinds:
             continue
         seen.add(id(node))
         match node:
+            case Step() if sure and not node.event.wrapped:
+                pending.append((node.next, via, always))
             case Step():
-                return Reached(node.event, (*via, *node.via), sure)
+                return Reached(node.event, (*via, *node.via), always)
             case Choice():
                 arms = taken(node) if taken else (node.then, node.other)
-                sure = sure and all(arm.kinds for arm in arms)
-                pending += [(arm, via, sure) for arm in reversed(arms)]
+                always = always and all(arm.kinds for arm in arms)
+                pending += [(arm, via, always) for arm in reversed(arms)]
             case Loop():
-                pending += [(node.next, via, sure), (node.body, (*via, *node.via), sure)]
+                pending += [(node.next, via, always), (node.body, (*via, *node.via), always)]
             case Call():
-                pending += [(node.next, via, sure), (node.body, (*via, *node.via, node.site), sure)]
+                pending += [(node.next, via, always), (node.body, (*via, *node.via, node.site), always)]
     return None
+
+
+def is_unsure(node: Step | Loop) -> bool:
+    """Return whether a call, or all calls of a loop, perhaps need no other rank: too little is known of a model."""
+    if isinstance(node, Step):
+        return not node.event.wrapped
+    pending, seen = [node.body], set[int]()
+    while pending:
+        for each in nodes(pending.pop()):
+            if isinstance(each, Step) and each.event.wrapped:
+                return False
+            if isinstance(each, Call) and id(each.body) not in seen:
+                seen.add(id(each.body))
+                pending.append(each.body)
+    return bool(node.body.kinds)
 
 
 def leaving(body: Node, pair: tuple[str, str]) -> tuple[Site | None, int]:

@@ -130,7 +130,10 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Attribute(value=owner, attr=name):
                 self._store(self.evaluate(owner), name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
-                self._store(self.evaluate(owner), name, self.named(name, value))
+                held = self.evaluate(owner)
+                if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and not self.path:
+                    self.shared.is_single = value.key.is_constant and str(value.key.value) == "1"
+                self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner):
                 held = self.evaluate(owner)
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
@@ -155,6 +158,8 @@ class StatementEvaluator(ExpressionEvaluator):
             owner.obj.cls.attributes[name] = value
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
+            if value.key.op == "rank":
+                self.shared.ranks[f"{id(owner.key)}.{name}"] = value
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value

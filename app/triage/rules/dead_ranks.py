@@ -20,8 +20,9 @@ def all_dead(context: JobContext) -> Verdict | None:
         return None
     deaths = sorted(context.observed.deaths, key=_time_of_death)
     text = "No rank of this job is alive."
-    if deaths:
-        text += f" The first known death: {_death_text(deaths[0])}."
+    if not deaths:  # it may have ended as it should
+        return make_verdict("dead", f"{text} Its output shows whether it ended with an error.", 0.95)
+    text += f" The first known death: {_death_text(deaths[0])}."
     return make_verdict("dead", text, 0.95, ["job.rank-dead", *_findings(deaths)])
 
 

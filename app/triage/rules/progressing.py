@@ -52,7 +52,7 @@ def _some_wait(context: JobContext) -> Verdict:
         return make_verdict("progressing", text, 0.7, ["job.progressing"])
     if gil_holder(samples):
         at = phrases.short_place(busy[0].row.where)
-        text += f" It held the GIL at {at} in every sample: a long C call, or a loop there."
+        text += f" It held Python's interpreter lock (GIL) at {at} in every sample: a long C call, or a loop there."
     confidence = 0.75 if len(samples) >= SUFFICIENT_SAMPLES else 0.6
     return slow_rank_verdict(context, busy[0], text, confidence, with_rank_test=0.85)
 
@@ -78,9 +78,10 @@ def culprits_sleeping(context: JobContext) -> Verdict | None:
 def _keeps_gil(context: JobContext, busy: RankState) -> Verdict:
     """One rank is in a C call that may be long or may never return: its other threads cannot know either."""
     text = (
-        f"Rank {busy.rank} was at {phrases.short_place(busy.row.where)} in every sample, in one C call that keeps the "
-        f"GIL from its other threads, which request it. {waiting_sentence(context.waiting)}. A long call ends, an "
-        "endless loop in C does not: run triage again in a minute."
+        f"Rank {busy.rank} was at {phrases.short_place(busy.row.where)} in every sample, in one C call. It holds "
+        "Python's interpreter lock (GIL), so that its other threads cannot run. "
+        f"{waiting_sentence(context.waiting)}. A long call ends, an endless loop in C does not: run triage again in a "
+        "minute."
     )
     findings = ["job.rank-keeps-gil"]
     return make_verdict("unknown", text, 0.6, findings, cause="python-lock", culprits=[busy], waiting=context.waiting)

@@ -1,7 +1,11 @@
 """``--to ddp``: the text of the migrated script. tests/real_jobs runs migrated scripts on one and two ranks."""
 
+from pathlib import Path
+
 import pytest
+from ddpwizard.app.errors import UserError
 from ddpwizard.app.review.migrations.engine import migrate
+from ddpwizard.app.review.migrations.types import Migration
 
 SCRIPT = """import torch
 from torch import nn
@@ -73,6 +77,18 @@ def test_crlf_and_byte_order_mark_are_kept():
     assert migrate(windows, "train.py", "ddp").after == "\ufeff" + migrated(SCRIPT).replace("\n", "\r\n")
 
 
+def test_each_line_keeps_its_newline_where_they_are_mixed():
+    mixed = SCRIPT.replace("\n", "\r\n", 8).replace("    main()\n", "    main()\r\n")
+    after = migrate(mixed, "train.py", "ddp").after
+    assert after.replace("\r\n", "\n") == migrated(SCRIPT)
+    assert "    criterion = nn.CrossEntropyLoss()\n" in after and after.endswith("main()\r\n    finish()\r\n")
+
+
+def test_script_that_is_nested_too_deeply_is_one_line():
+    with pytest.raises(UserError, match=r"train\.py: nested too deeply"):
+        migrate(f"x = {'+'.join(['1'] * 50_000)}\n{SCRIPT}", "train.py", "ddp")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
@@ -97,3 +113,61 @@ def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
     assert migration.after == text
     assert [note.line for note in migration.refusals] == [line]
     assert message in migration.refusals[0].message
+
+
+LOSSES = """import torch
+from torch import nn
+
+
+def total(out, y):
+    return nn.functional.cross_entropy(out, y, reduction="sum")
+
+
+def mean(out, y):
+    return nn.functional.cross_entropy(out, y)
+
+
+class Contrast(nn.Module):
+    def forward(self, out, y):
+        return (out @ out.T).mean()
+"""
+NET = "from torch import nn\n\nfrom .blocks import Block\n\n\nclass Net(nn.Module):\n    kind = Block\n"
+BLOCKS = "from torch import nn\n\n\nclass Block(nn.Module):\n    norm = nn.BatchNorm1d(4)\n"
+
+
+def migrated_in_package(directory: Path, loss: str, imports: str) -> Migration:
+    """Migrate the script as a module of a package with losses and a model."""
+    package = directory / "project"
+    package.mkdir()
+    for name, text in {"__init__": "", "losses": LOSSES, "net": NET, "blocks": BLOCKS}.items():
+        (package / f"{name}.py").write_text(text)
+    text = SCRIPT.replace("nn.CrossEntropyLoss()", loss).replace("from data import train_set", imports)
+    return migrate(text, str(package / "train.py"), "ddp")
+
+
+@pytest.mark.parametrize(
+    ("loss", "imports", "message"),
+    [
+        ("total", "from .losses import total", "ranks (losses.py:6)"),
+        ("losses.total", "from . import losses", "(losses.py:6)"),
+        ("losses.total", "import project.losses as losses", "(losses.py:6)"),
+        ("Contrast()", "from project.losses import Contrast", "compares the samples of a batch with each other"),
+    ],
+)
+def test_a_loss_of_another_file_is_read(loss: str, imports: str, message: str, tmp_path: Path):
+    (note,) = migrated_in_package(tmp_path, loss, f"from data import train_set\n{imports}").refusals
+    assert note.line == 17
+    assert message in note.message
+
+
+def test_layers_of_a_model_of_another_file_are_reported(tmp_path: Path):
+    imports = "from data import train_set\nfrom .losses import mean\nfrom .net import Net as nn_Linear\nimport monai"
+    migration = migrated_in_package(tmp_path, "mean", imports)
+    assert not migration.refusals and not migration.reports
+    text = migration.before.replace("nn.Linear(4, 2)", "nn_Linear()").replace("= mean", "= monai.losses.DiceLoss()")
+    reports = migrate(text, migration.path, "ddp").reports
+    assert [(note.line, note.message[:40]) for note in reports] == [
+        (14, "BatchNorm: each rank normalises with the"),
+        (19, "monai.losses.DiceLoss is not read: the r"),
+    ]
+    assert "(blocks.py:5)" in reports[0].message

@@ -1,5 +1,7 @@
 """``--to fsdp2``: the text of the migrated script, from one process and from DDP."""
 
+from pathlib import Path
+
 import pytest
 from ddpwizard.app.review.migrations.engine import migrate
 
@@ -89,6 +91,20 @@ def test_autocast_gives_the_precision_of_the_shards_on_gpus():
         ("    model = DDP(model)\n", "    model = DDP(model)\n    other = DDP(Block())\n", 25, "a second DDP"),
         ("    model = DDP(", "    optimizer.zero_grad()\n    model = DDP(", 23, "before the model is sharded"),
         ('(last["model"])', '(last["model"], strict=False)', 27, "load_state_dict with options"),
+        (
+            "            print(norm)\n",
+            "            print([p.detach().norm() for p in model.parameters()])\n",
+            37,
+            "by hand",
+        ),
+        ("print(norm)\n", "print({n: p.numpy() for n, p in model.module.named_parameters()})\n", 37, "by hand"),
+        ("print(norm)\n", "print(model.module[0].linear.weight.norm())\n", 37, "by hand"),
+        (
+            "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+            "[getattr(p, 'grad') for p in model.parameters()]",
+            33,
+            ".grad",
+        ),
     ],
 )
 def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
@@ -97,6 +113,45 @@ def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
     assert migration.after == text
     assert [note.line for note in migration.refusals] == [line]
     assert message in migration.refusals[0].message
+
+
+def test_a_model_that_saves_itself_is_refused_and_counting_weights_is_not():
+    save = "    def save(self, path):\n        torch.save(self.state_dict(), path)\n\n\ndef main"
+    text = DDP.replace("    model = nn.Sequential(*[Block() for _ in range(2)]).to", "    model = Block().to")
+    (note,) = migrate(text.replace("\ndef main", save), "train.py", "fsdp2").refusals
+    assert (note.line, "calls its own state_dict" in note.message) == (18, True)
+    counted = text.replace(
+        "print(norm)", "print(sum(p.numel() for n, p in model.named_parameters() if p.requires_grad))"
+    )
+    assert not migrate(counted, "train.py", "fsdp2").refusals
+
+
+def test_gradients_that_another_file_reads_are_found(tmp_path: Path):
+    tools = "def grad_norm(model):\n    return sum(p.grad.norm() ** 2 for p in model.parameters()) ** 0.5\n"
+    (tmp_path / "tools.py").write_text(tools)
+    text = DDP.replace("print(norm)", "print(norm, grad_norm(model))").replace(
+        "import os", "import os\nfrom tools import *"
+    )
+    assert not migrate(text, str(tmp_path / "train.py"), "fsdp2").refusals, "a star import is not followed"
+    named = text.replace("import *", "import grad_norm")
+    (note,) = migrate(named, str(tmp_path / "train.py"), "fsdp2").refusals
+    assert note.line == 38
+    assert note.message.startswith(".grad has the part of this rank") and note.message.endswith("(tools.py:2)")
+
+
+def test_a_saved_model_object_of_a_plain_script_is_refused_at_its_line():
+    plain = """import torch
+from torch.utils.data import DataLoader
+from data import rows
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(rows, batch_size=4):
+    model(x).square().mean().backward()
+    optimizer.step()
+torch.save(model, "m.pt")
+"""
+    (note,) = migrate(plain, "train.py", "fsdp2").refusals
+    assert (note.line, note.message[:26]) == (9, "it saves the model object,")
 
 
 def test_a_save_of_one_rank_in_a_function_is_called_by_all():

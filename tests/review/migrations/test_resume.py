@@ -49,6 +49,14 @@ def test_loops_go_through_the_checkpoint() -> None:
     assert lines[-1] == "        checkpoint.save()"
 
 
+def test_path_of_the_run_is_one_that_the_script_does_not_use_and_a_plain_name() -> None:
+    lines = resumable(SCRIPT + 'torch.save(model.state_dict(), f"train_checkpoint.pt")\n')
+    assert any('Checkpoint("train_run_state.pt", ' in line for line in lines)
+    after = migrate(SCRIPT, 'it"s\n\udcff.py', "resume").after
+    ast.parse(after)
+    assert 'Checkpoint("it_s___checkpoint.pt", ' in after
+
+
 def test_second_migration_changes_nothing() -> None:
     once = migrate(SCRIPT, "train.py", "resume").after
     assert refusal(once)[1] == "it saves and resumes already"

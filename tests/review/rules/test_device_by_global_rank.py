@@ -13,6 +13,38 @@ RANK = {
     "only when there is one": "rank = dist.get_rank() if dist.is_initialized() else 0",
     "Slurm": 'rank = int(os.environ["SLURM_PROCID"])',
 }
+OBJECTS = {
+    "an attribute that is None first": """
+        class Optimizer:
+            def __init__(self):
+                self._rank = None
+                if dist.is_initialized():
+                    self._rank = dist.get_rank()
+                else:
+                    self._rank = 0
+            def step(self):
+                return torch.device(f"cuda:{self._rank}")
+    """,
+    "an option named local_rank that holds another rank": """
+        def evaluate(args):
+            return torch.device(f"cuda:{args.local_rank}")
+        def main():
+            args = parse()
+            torch.cuda.set_device(args.local_rank)
+            args.local_rank = dist.get_rank()
+            evaluate(args)
+        main()
+    """,
+    "a variable that is 0 without a process group": """
+        def setup():
+            if dist.is_initialized():
+                rank = dist.get_rank()
+            else:
+                rank = 0
+            return torch.device(f"cuda:{rank}")
+        setup()
+    """,
+}
 USE = {
     "set_device": "torch.cuda.set_device(rank)",
     "a device": 'device = torch.device("cuda", rank)',
@@ -31,6 +63,12 @@ USE = {
 @pytest.mark.parametrize("rank", RANK)
 def test_every_source_of_the_global_rank_is_recognised(rank: str) -> None:
     assert lines(f"{RANK[rank]}\ntorch.cuda.set_device(rank)\n", "DW101") == ["torch.cuda.set_device(rank)"]
+
+
+@pytest.mark.parametrize("held", OBJECTS)
+def test_the_global_rank_is_recognised_where_it_is_kept(held: str) -> None:
+    (line,) = lines(OBJECTS[held], "DW101")
+    assert line.startswith("return torch.device")
 
 
 @pytest.mark.parametrize("use", USE)

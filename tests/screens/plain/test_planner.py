@@ -6,6 +6,7 @@ from pathlib import Path
 
 # An interpreter without torch answers the probes sooner.
 PLAIN = ["--plain", "--python", sys._base_executable]  # type: ignore[attr-defined]
+LEFT = ["7", "", "h"]
 RUN = ["7", "", "4096", "16", "h100"]
 SHOWN = ["1", "0", "c", "1", "3", "g", "48"]
 WRITTEN = ["w", "1", "", "", "n", "w", "1", "", "", "y", "q"]
@@ -14,7 +15,7 @@ WRITTEN = ["w", "1", "", "", "n", "w", "1", "", "", "y", "q"]
 def test_plain_planner_answers_as_the_screen(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ddpwizard", *PLAIN],
-        input="\n".join([*RUN, *SHOWN, *WRITTEN]) + "\n",
+        input="\n".join([*LEFT, *RUN, *SHOWN, *WRITTEN]) + "\n",
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -38,5 +39,6 @@ def test_plain_planner_answers_as_the_screen(tmp_path: Path) -> None:
     ):
         assert words in output, words
     assert output.count("Write these into") == 2
+    assert output.count("What is wrong?") == 2, "h leaves the form"
     assert (tmp_path / "ddpwizard-plan" / "launch.sh").is_file()
     assert "\x1b" not in output

@@ -1,0 +1,62 @@
+"""Scripts that run on one node only: there the global rank is the local rank, and one rank of a node is one of all."""
+
+import ast
+import re
+
+from ..training_script.model.keys import rank_in
+from ..training_script.nodes import nodes_below
+from ..training_script.rank_names import WORLD_SIZE
+from ..training_script.syntax import call_argument, dotted_name
+from .rule_context import Script
+
+THIS_HOST = re.compile(r"(?:\w+://)?(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::.*)?")
+STARTED_ON_ONE = re.compile(r"--standalone\b|--nnodes[= ]1\b")  # as its documentation says
+
+
+def is_for_one_node(script: Script) -> bool:
+    """Return whether the script runs on one node only, as far as it shows this itself."""
+    return bool(STARTED_ON_ONE.search(script.source.text)) or any(
+        _shows_one_node(script, node) for node in nodes_below(script.source.tree)
+    )
+
+
+def _shows_one_node(script: Script, node: ast.AST) -> bool:
+    match node:
+        case ast.Compare(left=left, comparators=[right]):
+            texts = ast.unparse(left), ast.unparse(right)
+            pairs = (texts, texts[::-1])
+            return any("device_count" in one and WORLD_SIZE.search(other) for one, other in pairs)
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value="MASTER_ADDR"))], value=value):
+            return _is_this_host(value) and not _is_conditional(script, node)
+        case ast.Assign(targets=[target], value=value) if WORLD_SIZE.fullmatch(dotted_name(target).rpartition(".")[2]):
+            return "device_count()" in ast.unparse(value)
+        case ast.Call() if script.names.qualified(node.func).endswith("init_process_group"):
+            method = call_argument(node, "init_method", 1)
+            return _is_spawned_rank(script, call_argument(node, "rank")) or bool(method and _is_this_host(method))
+        case ast.Subscript(slice=ast.Constant(value="CUDA_VISIBLE_DEVICES"), ctx=ast.Store()):
+            return True
+        case ast.ClassDef(bases=bases):
+            return any(dotted_name(base).endswith(("TestCase", "TestBase")) for base in bases)
+        case ast.Import(names=[ast.alias(name="pytest" | "unittest"), *_]):
+            return True
+    return False
+
+
+def _is_this_host(value: ast.expr) -> bool:
+    """Return whether a text is the address of the host itself."""
+    text = value.values[0] if isinstance(value, ast.JoinedStr) and value.values else value
+    return isinstance(text, ast.Constant) and isinstance(text.value, str) and bool(THIS_HOST.fullmatch(text.value))
+
+
+def _is_conditional(script: Script, node: ast.AST) -> bool:
+    """Return whether a statement is below a condition, as a default of what a launcher sets."""
+    above = script.source.parents.get(node)
+    while above is not None and not isinstance(above, ast.If | ast.Try):
+        above = script.source.parents.get(above)
+    return above is not None and "__name__" not in ast.unparse(getattr(above, "test", above))
+
+
+def _is_spawned_rank(script: Script, rank: ast.expr | None) -> bool:
+    value = script.evaluated.value(rank) if rank else None
+    given = rank_in(value) if value else None
+    return bool(given and given.args[0] in ("local", "spawned") and given.args[1] and script.names.spawned)

@@ -1,0 +1,253 @@
+"""DW205, DW206, DW216 and DW225 to DW228: copies of a model that begin, change or learn differently on the ranks."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.items import Noted
+from ...training_script.model.keys import BY_RANK, LOCAL
+from ...training_script.model.reach import ALL, SET_UP, Reach, Run, alternatives, argument, together
+from ...training_script.model.sequences import Event
+from ...training_script.model.values import ClassRef, Instance, Library
+from ...training_script.syntax import dotted_name, last_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+SEED = "torch.manual_seed"
+PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
+# What gives all ranks the same parameters, or makes them one model.
+SYNCHRONISES = re.compile(r"broadcast|load|init_?weights|prepare|initialize|Trainer|sync_p")
+WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
+SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
+SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
+RANDOM_INIT = re.compile(
+    r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
+)
+GRADIENT = re.compile(r"\.grad\b")
+ASKS_FOR_NAMES = re.compile(
+    r"\b(?:getattr|children|modules|named_modules|_modules|__dict__|vars|parameters_to_vector)\b"
+)
+LAYER = re.compile(
+    r"(?:Lazy)?(?:Linear|Conv\dd|ConvTranspose\dd|Embedding|Bilinear|LSTM|GRU|(?:Batch|Layer|Group)Norm\d?d?)"
+)
+
+
+def check_start(script: Script, run: Run) -> Iterator[Violation]:
+    """DW206: yield the seed of each rank from which models are made that nothing makes equal."""
+    text = script.source.text
+    reduces = [reach for reach, _ in run.of("torch.distributed.all_reduce")]
+    if not reduces or not GRADIENT.search(text) or SYNCHRONISES.search(text) or any(run.of(*WRAPS)):
+        return
+    first = next(run.of(SEED), None)
+    if first is None:
+        return
+    reach, fact = first
+    given = argument(fact, 0, "seed")
+    before, after = _around(run, reach)
+    made, made_before = (any(each.name.startswith("torch.optim.") for each in part) for part in (after, before))
+    if given and given.key.spread & BY_RANK and reach.several and made and not made_before:
+        yield from violation_at(
+            script,
+            _where_given(script, reach, fact),
+            "each rank makes its model from a seed of its own, and only the gradients are reduced: "
+            "the copies of the model differ from the start",
+            0.8,
+        )
+
+
+def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
+    """DW205: yield the samplers that shuffle by a seed of each rank."""
+    for reach, fact in run.of(*SAMPLERS):
+        seed = argument(fact, 4, "seed")
+        if seed and seed.key.spread & BY_RANK and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "each rank shuffles by a seed of its own: the parts of the ranks overlap, and some samples are in none",
+                0.9,
+            )
+
+
+def check_split(script: Script, run: Run) -> Iterator[Violation]:
+    """DW227: yield the random splits of data for which each rank has a seed of its own."""
+    seeds: Reach | None = None
+    for each in run.reached:
+        if each.name == SEED and isinstance(each.fact, Noted):
+            given = argument(each.fact, 0, "seed")
+            seeds = each if given and given.key.spread & BY_RANK and each.several else None
+        elif each.name in SPLITS and isinstance(each.fact, Noted) and seeds and each.several:
+            if argument(each.fact, 2, "generator") or "**" in each.fact.named:
+                continue
+            yield from violation_at(
+                script,
+                each,
+                f"each rank splits the data by a seed of its own (line {seeds.fact.site.line}): "
+                "what one rank validates on, another trains on",
+                0.85,
+            )
+
+
+def check_late_change(script: Script, run: Run) -> Iterator[Violation]:
+    """DW228: yield parts and parameters that a model gets after DDP has made all copies equal."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        wrap = script.source.statement_of(fact.node) if script.is_here(reach) and reach.several else None
+        targets = [dotted_name(each) for each in wrap.targets] if isinstance(wrap, ast.Assign) else []
+        for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
+            if targets[0] in _assigned(stmt):
+                break  # it is made, or wrapped, again
+            if problem := _changes(script, stmt, targets[0]):
+                yield Violation(
+                    line=stmt.lineno,
+                    column=stmt.col_offset + 1,
+                    end_line=stmt.end_lineno or stmt.lineno,
+                    message=f"{problem} after DDP made all copies equal (line {fact.site.line}): "
+                    "each rank has random numbers of its own there, or gradients that are not reduced",
+                    confidence=0.8,
+                )
+
+
+def check_unused(script: Script, run: Run) -> Iterator[Violation]:
+    """DW216: yield the models in DDP with a layer that nothing in the program reads."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        model = argument(fact, 0, "module")
+        unused = "find_unused_parameters" in fact.named or "static_graph" in fact.named or "**" in fact.named
+        if unused or model is None or not isinstance(model.obj, Instance) or not reach.several:
+            continue
+        layer = _unread_layer(model.obj.cls, script)
+        if layer:
+            name, line = layer
+            yield from violation_at(
+                script,
+                reach,
+                f"no forward pass uses the layer `{name}` of this model ({line}): DDP waits for its gradients",
+                0.8,
+            )
+
+
+def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
+    """DW225: yield the states that some ranks load into a model after DDP has made all copies equal."""
+    wraps = list(run.of(*DDP_CLASSES))
+    inner = {(_text(fact.node.args[0]), fact.values[0].key) for _, fact in wraps if fact.node.args and fact.values}
+    for reach, fact in run.of(".load_state_dict"):
+        if fact.owner is None or reach.ranks == ALL or reach.unsure or not run.distributed:
+            continue
+        before, after = _around(run, reach)
+        inside = bool(fact.owner.facts & {"ddp", "unwrapped"}) or (_text(fact.node.func), fact.owner.key) in inner
+        wrapped = any(each in before and together(each, reach) for each, _ in wraps)
+        if inside and wrapped and not any(_shares(each) for each in after):
+            yield from violation_at(
+                script,
+                reach,
+                "some ranks load this state after DDP made all copies of the model equal: the others go on without it",
+                0.85,
+            )
+
+
+def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
+    """DW226: yield the steps of a scheduler by a value of one rank: the ranks get different learning rates."""
+    made = {fact.result.key for _, fact in run.of(PLATEAU)}
+    for reach, fact in run.of(".step") if made and run.distributed else ():
+        given = argument(fact, 0, "metrics")
+        owned = fact.owner and any(key in made for key in alternatives(fact.owner.key))
+        if owned and given and given.key.spread & LOCAL and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "the scheduler steps by a value of this rank alone: the ranks lower their learning rates at "
+                "different times",
+                0.75,
+            )
+
+
+def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
+    """Return the statements behind one in its block."""
+    parent = script.source.parents.get(wrap)
+    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
+    block: list[ast.stmt] = next((each for each in blocks if isinstance(each, list) and wrap in each), [])
+    return block[block.index(wrap) + 1 :] if block else []
+
+
+def _assigned(stmt: ast.stmt) -> list[str]:
+    return [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
+
+
+def _changes(script: Script, stmt: ast.stmt, model: str) -> str:
+    """Return how a statement gives the model in DDP other parameters, or an empty string."""
+    match stmt:
+        case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=made)):
+            if dotted_name(target).startswith(f"{model}.module.") and _makes_parameters(script, made):
+                return f"`{dotted_name(target)}` is replaced"
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="apply"), args=[function])):
+            name = dotted_name(function)
+            defined = (each for each in ast.walk(script.source.tree) if isinstance(each, ast.FunctionDef))
+            body = next((each for each in defined if each.name == name), None)
+            if dotted_name(owner) in (model, f"{model}.module") and body and RANDOM_INIT.search(ast.unparse(body)):
+                return f"`{name}` draws new parameters"
+        case _:
+            pass
+    return ""
+
+
+def _makes_parameters(script: Script, made: ast.expr) -> bool:
+    name = script.names.qualified(made)
+    return name.startswith("torch.nn.") and bool(
+        LAYER.fullmatch(name.rpartition(".")[2]) or name.endswith("Sequential")
+    )
+
+
+def _where_given(script: Script, reach: Reach, fact: Noted) -> Reach:
+    """Return a call as the one that passes its argument, where the function around it only hands that on."""
+    function = script.names.enclosing_function(fact.node) if script.is_here(reach) and reach.calls else None
+    seed = fact.node.args[0] if fact.node.args else None
+    if not isinstance(function, ast.FunctionDef) or not isinstance(seed, ast.Name):
+        return reach
+    handed_on = seed.id in (each.arg for each in function.args.args)
+    return reach._replace(fact=fact._replace(site=reach.calls[-1]), calls=reach.calls[:-1]) if handed_on else reach
+
+
+def _around(run: Run, reach: Reach) -> tuple[list[Reach], list[Reach]]:
+    """Return the facts before and after one."""
+    at = next(n for n, each in enumerate(run.reached) if each is reach)
+    return run.reached[:at], run.reached[at + 1 :]
+
+
+def _text(node: ast.expr) -> str:
+    """Return the name of an object, or of that of a method."""
+    return dotted_name(node).removesuffix(".load_state_dict")
+
+
+def _shares(reach: Reach) -> bool:
+    """Return whether parameters may be sent from one rank to the others there."""
+    kind = reach.fact.kind if isinstance(reach.fact, Event) else ""
+    return "broadcast" in kind or kind.startswith("the constructor of")
+
+
+def _unread_layer(cls: ClassRef, script: Script) -> tuple[str, str] | None:
+    """Return a layer with parameters that the class of a model makes and nothing reads, and where it is made."""
+    found = cls.methods.get("__init__")
+    plain = all(isinstance(base.obj, Library) and base.obj.name.endswith("nn.Module") for base in cls.bases)
+    if found is None or "forward" not in cls.methods or not plain or cls.node.decorator_list:
+        return None
+    trees = [cls.module.parsed.tree, script.source.tree]
+    if ASKS_FOR_NAMES.search(ast.unparse(cls.node)):
+        return None
+    for stmt in found.body:
+        match stmt:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call() as made):
+                if LAYER.fullmatch(last_name(made)) and not any(_mentions(tree, name, stmt) for tree in trees):
+                    return name, f"{cls.module.path.rpartition('/')[2]}:{stmt.lineno}"
+            case _:
+                pass
+    return None
+
+
+def _mentions(tree: ast.AST, name: str, but: ast.stmt) -> bool:
+    """Return whether anything but a statement names an attribute, as such or in a text."""
+    own = {id(node) for node in ast.walk(but)}
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == name)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and name in node.value)
+        for node in ast.walk(tree)
+        if id(node) not in own
+    )
