@@ -73,6 +73,31 @@ FOUND = {
         """,
         "model(torch.ones(2)).sum().backward()",
     ),
+    "a random number from the seed of the rank": (
+        "DW406",
+        """
+        import random
+        random.seed(7 + rank)
+        for step in range(9):
+            if random.random() < 0.5:
+                dist.barrier()
+        """,
+        "dist.barrier()",
+    ),
+    "a random tensor from the seed of the rank": (
+        "DW406",
+        """
+        numbers = torch.Generator().manual_seed(rank)
+        if torch.rand(1, generator=numbers).item() < 0.5:
+            dist.barrier()
+        """,
+        "dist.barrier()",
+    ),
+    "a distributed tensor that rank 0 puts together": (
+        "DW403",
+        "if rank == 0:\n    print(model.weight.grad.full_tensor())",
+        "print(model.weight.grad.full_tensor())",
+    ),
     "a group that its members make": (
         "DW401",
         "if rank in list(range(2)):\n    group = dist.new_group([0, 1])",
@@ -107,6 +132,16 @@ SILENT = {
     "a signal that is only noted": (
         "DW405",
         SIGNAL + "for step in range(9):\n" + STEP + '    if stop:\n        print("asked to stop")',
+    ),
+    "a random number from one seed": (
+        "DW406",
+        """
+        import random
+        random.seed(7)
+        for step in range(9):
+            if random.random() < 0.5 or torch.rand(1).item() < 0.5:
+                dist.barrier()
+        """,
     ),
     "an epoch that rank 0 sends": (
         "DW217",
