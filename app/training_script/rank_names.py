@@ -12,6 +12,7 @@ from ..launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZ
 # "group": a rank whose number within the job does not follow from its name (tensor parallel, pipeline, a subgroup).
 RankKind = Literal["global", "local", "node", "group"]
 Size = Literal["global", "local"]
+Meaning = Literal["rank", "first", "last", "size", "flag"]
 MOST_NAMES = 10_000  # whose meaning is kept
 
 OWN = r"(?:global|world|ddp|dist|my|cur|current|proc|process|mpi|trainer|worker)_?"
@@ -86,6 +87,20 @@ def rank_kind(name: str) -> RankKind | None:
 
 
 @lru_cache(MOST_NAMES)
+def meaning(name: str, called: bool) -> tuple[Meaning, str] | None:
+    """Return what a variable of this name holds, or a function returns if ``called``, and the kind of it."""
+    if kind := (getter_kind(name) if called else None) or rank_kind(name):
+        return "rank", kind
+    if first := first_process(name, called):
+        return "first", first
+    if is_last(name):
+        return "last", ""
+    if size := world_size(name):
+        return "size", size
+    return ("flag", "") if is_distributed_flag(name) else None
+
+
+@lru_cache(MOST_NAMES)
 def getter_kind(name: str) -> RankKind | None:
     """Return the kind of rank that a function of this name returns when it is called without arguments, or None."""
     if LOCAL_GETTER.fullmatch(name):
@@ -97,7 +112,6 @@ def getter_kind(name: str) -> RankKind | None:
     return "group" if GROUP_GETTER.fullmatch(name) else None
 
 
-@lru_cache(MOST_NAMES)
 def first_process(name: str, called: bool = False) -> Size | Literal["node"] | None:
     """Return which first process a flag (or a function, if ``called``) of this name asks for, or None.
 
@@ -111,7 +125,6 @@ def first_process(name: str, called: bool = False) -> Size | Literal["node"] | N
     return "local" if "local" in lower else "global"
 
 
-@lru_cache(MOST_NAMES)
 def is_last(name: str) -> bool:
     """Return whether a flag or function of this name asks for the last rank."""
     return bool(LAST_PROCESS.fullmatch(name.lower()))

@@ -1,4 +1,4 @@
-"""DW416 to DW419: arguments of collectives that do not fit the ranks that pass them, and receives that none answers."""
+"""DW415 to DW419: results that nothing waits for, arguments that do not fit the ranks, and receives without a send."""
 
 import ast
 from collections.abc import Iterator
@@ -29,6 +29,7 @@ LISTS = {
     "scatter": (1, "scatter_list"),
 }
 FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
+BEGIN = ("isend", "irecv")
 RECEIVES = ("recv", "recv_object_list")
 ONE_FOR_ALL, ROOT_LIST, OWN_TENSORS = "one-root", "list-on-root", "own-tensors"
 
@@ -105,6 +106,20 @@ def check_receive(script: Script, run: Run) -> Iterator[Violation]:
             f"every rank waits in {fact.name.removeprefix(PREFIX)} here before any of them sends",
             0.9,
         )
+
+
+def check_result(script: Script, run: Run) -> Iterator[Violation]:
+    """DW415: yield the calls that only begin something, and for whose end nothing can wait."""
+    for reach, fact in run.of(*(PREFIX + name for name in (*GROUP_PLACE, *BEGIN))):
+        name = fact.name.removeprefix(PREFIX)
+        begins = name in BEGIN or ((flag := fact.named.get("async_op")) and flag.key is run.keys.true)
+        if begins and script.is_here(reach) and isinstance(script.source.parents.get(fact.node), ast.Expr):
+            yield from violation_at(
+                script,
+                reach,
+                f"nothing waits for the end of this {name}: what is read next may be as before it",
+                0.85,
+            )
 
 
 def _of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach, Noted, str]]:

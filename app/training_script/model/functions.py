@@ -18,7 +18,20 @@ from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
-from .values import NO_FACTS, TURNS, Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+from .values import (
+    NO_FACTS,
+    TURNS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Record,
+    Value,
+    is_elements,
+)
 
 MOST_FLAGS = 3  # combinations of arguments that are True, False or None
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
@@ -59,6 +72,15 @@ class Evaluation(Shared):
             self.prepare(function.owner)
             owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
         return self.summary(function, [owner] if owner else [], {}, called=False)
+
+    def forget(self) -> None:
+        """Empty what refers to itself."""
+        self.program.forget()
+        self.keys.forget()
+        for cls in self.classes.values():
+            cls.attributes.clear()
+        for summary in self.summaries.values():
+            summary.forget()
 
     def prepare(self, cls: ClassRef) -> None:
         """Evaluate the constructor of a class, so that the attributes of its objects are known."""
@@ -118,6 +140,8 @@ def _kind(value: Value) -> tuple[Any, ...]:
         identity = (obj.function.node, id(obj.owner.key))
     elif isinstance(obj, Method):
         identity = "method"
+    elif isinstance(obj, Record):
+        identity = tuple([(name, _kind(field)) for name, field in obj.fields.items()])
     key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
     return id(key) if key else None, bool(value.key.spread & TOUCHED), value.facts, identity
 

@@ -163,6 +163,10 @@ class Keys:
             self.kinds_read.add(kind)
         return self.make("rank", kind, source, spread=BY_RANK)
 
+    def forget(self) -> None:
+        """Empty the views, which refer to the keys."""
+        self._views.clear()
+
     def is_first(self, kind: str) -> Key:
         return self.make("compare", "Eq", self.rank(kind), self.constant(0))
 

@@ -122,6 +122,8 @@ FUNCTIONS: dict[str, Effect] = {
 # They are not read where they are found next to a script, as in their own repository.
 LIBRARIES = {name.partition(".")[0] for name in FUNCTIONS}
 
+# Methods of distributed tensors.
+FULL_TENSOR = Effect("full_tensor", implied=True, same=True)
 # By the role of the object: its methods.
 METHODS: dict[str, dict[str, Effect]] = {
     "ddp": {
@@ -193,6 +195,14 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
 }
 RANDOM = "a random number"
+# What seeds the generators of random numbers, by the module whose numbers it decides.
+SEEDS = {
+    "random.seed": "random",
+    "numpy.random.seed": "numpy",
+    "torch.manual_seed": "torch",
+}
+# Tensors of random numbers, from the generator of torch or from one that is passed.
+RANDOM_TENSORS = {f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal", "bernoulli")}
 UNIQUE = {"uuid1", "uuid4", "token_hex", "mkdtemp", "mkstemp"}  # functions of any library that name what is new
 # Calls that give back what they are given, as far as ranks are concerned.
 TRANSPARENT = {

@@ -12,11 +12,14 @@ from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FORWARD,
+    FULL_TENSOR,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
     OF_FILE,
     RANDOM,
+    RANDOM_TENSORS,
+    SEEDS,
     SELECTED,
     SELECTING_METHODS,
     SELECTIONS,
@@ -92,9 +95,17 @@ class LibraryEvaluator(RankEvaluator):
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
         if name in LOCAL_RESULTS:
-            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
+            own = name.partition(".")[0] in self.shared.seeded_by_rank
+            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in SEEDS and values:
+            change = set.add if values[0].key.spread & BY_RANK else set.discard
+            change(self.shared.seeded_by_rank, SEEDS[name])
+        if name in RANDOM_TENSORS:
+            generator = named.get("generator")
+            if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
+                return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
@@ -172,6 +183,10 @@ class LibraryEvaluator(RankEvaluator):
                 return self.effect(effect, node, values, named, owner)
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
+        if name == "full_tensor":
+            return self.effect(FULL_TENSOR, node, values, named, owner)
+        if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
+            return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
@@ -308,6 +323,8 @@ class LibraryEvaluator(RankEvaluator):
         key = iterable.key
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
+        if key.op == "built":
+            return self._length(key, node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", key)

@@ -18,7 +18,7 @@ from .signal_handlers import names_set_by_signals
 from .written_files import written_names
 
 LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
-MOST_PARSED_BYTES = 1_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
+MOST_PARSED_BYTES = 3_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
 ABOUT_RANKS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
