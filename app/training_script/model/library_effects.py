@@ -326,6 +326,8 @@ class LibraryEvaluator(RankEvaluator):
         key = iterable.key
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
+        if key.op == "built":
+            return self._length(key, node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", key)
