@@ -8,6 +8,7 @@ from typing import Any
 
 from ..app.errors import UserError
 from ..app.options import Options
+from ..app.text.terminal import print_progress
 from .shell.limits import LEAST_COLUMNS, LEAST_ROWS
 
 FRAMES_PER_S = "200"  # upper limit; with the 60 of Textual a finished screen waits 8 ms, and nothing is animated
@@ -42,6 +43,8 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     app = WizardApp(state, screen, **arguments)
     gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)
+    if farewell := state.farewell():
+        print_progress(farewell)
     if app.ended_by:
         return 128 + app.ended_by
     if app.problem:

@@ -27,6 +27,7 @@ from .types import Job, Process
 from .zombie_ranks import zombie_ranks
 
 Key = tuple[int, str, str, int, str]
+KTHREADD = 2  # the pid of the parent of all kernel threads, outside containers
 
 
 class _Rank(NamedTuple):
@@ -96,7 +97,9 @@ def job_of_pid(pid: int, processes: dict[int, Proc] | None = None) -> list[Job]:
 
 
 def _jobs(candidates: Iterable[Proc], processes: dict[int, Proc]) -> list[Job]:
-    pythons = [proc for proc in candidates if proc.parent != 2 and proc.is_python and not _is_ours(proc)]
+    pythons = [
+        proc for proc in candidates if not _is_kernel_thread(proc, processes) and proc.is_python and not _is_ours(proc)
+    ]
     assigned = [
         _Rank(proc, found)
         for proc in pythons
@@ -121,6 +124,12 @@ def _jobs(candidates: Iterable[Proc], processes: dict[int, Proc]) -> list[Job]:
         if _is_job(members):
             jobs += [_job(part, processes) for part in _split(members, processes)]
     return sorted(jobs, key=lambda job: min(process.pid for process in job.processes))
+
+
+def _is_kernel_thread(proc: Proc, processes: dict[int, Proc]) -> bool:
+    """Return whether kthreadd started a process; in a container process 2 may be any program, such as torchrun."""
+    parent = processes.get(KTHREADD) if proc.parent == KTHREADD else None
+    return parent is not None and not parent.command
 
 
 def _is_ours(proc: Proc) -> bool:

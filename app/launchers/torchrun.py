@@ -17,7 +17,7 @@ ASSUMED_NODES = 2
 def advice_only(what: str) -> GeneratedFix:
     """Return text alone: what a generator needs, and how to get it."""
     return GeneratedFix(
-        text=f"To write this, {what} must be known: run ddpwizard, or ddpwizard diagnose with --probe, on that machine."
+        text=f"This fix needs {what}: run ddpwizard, or ddpwizard diagnose with --probe, on that machine."
     )
 
 

@@ -17,7 +17,8 @@ from ..training_script.model.branch_sides import (
 from ..training_script.model.comparison import Divergence
 from ..training_script.model.keys import BY_RANK, PER_NODE, RANKS
 from ..training_script.model.sequences import Site
-from ..training_script.nodes import node_at
+from ..training_script.nodes import node_at, nodes_below
+from ..training_script.syntax import FUNCTIONS
 from .rule_context import Script
 
 EVERY = {rank.rank for rank in RANKS}
@@ -61,8 +62,18 @@ class DecidingBranch:
             return None
         own = {call.site for call in self.calls}
         way = [site for site in (*self.found.calls, self.found.first.site) if site.path == path]
+        around = self._lines_of_function  # in a loop it may be before the condition: a call of the function is not it
+        way = [site for site in way if site.line in around] or way
         behind = [site for site in way if site.line >= self.found.decided.line]
         return next((site for site in way if site in own), (behind or way or [None])[-1])
+
+    @cached_property
+    def _lines_of_function(self) -> range:
+        """The lines of the innermost function around the condition, or those of the file."""
+        line = self.found.decided.line
+        functions = (node for node in nodes_below(self.script.source.tree) if isinstance(node, FUNCTIONS))
+        spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in functions]
+        return max((span for span in spans if line in span), key=lambda span: span.start, default=range(1 << 30))
 
     @cached_property
     def guard(self) -> ast.If | None:

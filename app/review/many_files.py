@@ -13,9 +13,9 @@ from .types import ReviewedFile, SkippedFile
 
 FILES_PER_WORKER = 20  # below that, starting processes takes longer than it saves
 MOST_WORKERS = 32
-# New objects between two collections of garbage (a syntax tree has more than the usual 700), and collections of younger
-# objects between two of older ones: the models of reviewed scripts refer to themselves, and get old.
-COLLECTIONS = 50_000, 5, 2
+# New objects between two collections of garbage, and collections of younger objects between two of older ones: nearly
+# all that a review makes is freed without one (``Script.forget``).
+COLLECTIONS = 200_000, 10, 10
 
 
 def review_files(

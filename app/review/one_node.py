@@ -10,11 +10,14 @@ from ..training_script.syntax import call_argument, dotted_name
 from .rule_context import Script
 
 THIS_HOST = re.compile(r"(?:\w+://)?(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::.*)?")
+STARTED_ON_ONE = re.compile(r"--standalone\b|--nnodes[= ]1\b")  # as its documentation says
 
 
 def is_for_one_node(script: Script) -> bool:
     """Return whether the script runs on one node only, as far as it shows this itself."""
-    return any(_shows_one_node(script, node) for node in nodes_below(script.source.tree))
+    return bool(STARTED_ON_ONE.search(script.source.text)) or any(
+        _shows_one_node(script, node) for node in nodes_below(script.source.tree)
+    )
 
 
 def _shows_one_node(script: Script, node: ast.AST) -> bool:

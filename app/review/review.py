@@ -66,10 +66,12 @@ def review_script(
             for rule, finding in found
             if rules is None or rule in rules
         ]
+        complete = not through_calls or script.divergences.complete
+        script.forget()
     except RecursionError as error:
         raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
     findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
-    return findings, not through_calls or script.divergences.complete
+    return findings, complete
 
 
 def apply_patches(
@@ -222,6 +224,7 @@ class _Trials:
         if unbound := result.names.unresolved() - self.unbound:
             return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
         left = _keys(result, _detect(result, through_calls=rule in OF_PROGRAM))
+        result.forget()
         key = _key(self.script, rule, found)
         if left[key] >= self.before[key]:
             return "was tried and is not offered: the finding would stay", ""

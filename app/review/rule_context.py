@@ -61,8 +61,7 @@ class Script:
         from ..training_script.model.users import SOURCES
 
         found = divergences(self.evaluated)
-        if found.complete:
-            SOURCES.keep(self.evaluated, Path(self.source.path), self.source.text, found.found)
+        SOURCES.keep(self.evaluated, Path(self.source.path), self.source.text, found)
         return found
 
     @cached_property
@@ -71,6 +70,11 @@ class Script:
         from ..training_script.model.evaluated import Evaluated
 
         return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+
+    def forget(self) -> None:
+        """Free the memory of the model, of which nothing can be asked after this."""
+        if "evaluated" in vars(self):
+            self.evaluated.forget()
 
     @cached_property
     def divergences_in_use(self) -> "list[Divergence]":

@@ -12,6 +12,7 @@ from ..launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZ
 # "group": a rank whose number within the job does not follow from its name (tensor parallel, pipeline, a subgroup).
 RankKind = Literal["global", "local", "node", "group"]
 Size = Literal["global", "local"]
+Meaning = Literal["rank", "first", "last", "size", "flag"]
 MOST_NAMES = 10_000  # whose meaning is kept
 
 OWN = r"(?:global|world|ddp|dist|my|cur|current|proc|process|mpi|trainer|worker)_?"
@@ -23,6 +24,7 @@ GROUP_RANK = re.compile(r"\w+_(?:rank|rank_in_\w+)|rank_in_\w+|group_rank\w*")
 NOT_OWN_RANK = re.compile(
     r"_?(?:\w+_)?(?:lora|adapter|matrix|low|full|page|search|max|min|num|n|src|source|dst|dest|destination|root|target)_rank"
 )
+QUESTION = re.compile(r"(?:has|is|use|with|no|needs)_")
 GLOBAL_GETTER = re.compile(r"(?:get_)?(?:global_|world_)?rank|Get_rank|(?:get_|global_)ordinal|process_index")
 LOCAL_GETTER = re.compile(r"(?:get_)?(?:node_)?local_(?:process_)?rank|(?:get_)?local_ordinal")
 NODE_GETTER = re.compile(r"(?:get_)?(?:node|machine|host)_rank")
@@ -51,7 +53,7 @@ DEVICE_COUNT = re.compile(
     r"device_count|n(?:um)?_?gpus?(?:_per_node)?|gpus_per_node|local_world_size|nproc(?:_per_node)?", re.IGNORECASE
 )
 DISTRIBUTED = re.compile(
-    r"_?(?:is_|use_|in_|using_)?(?:distributed|ddp|dist|multi_?gpu|multiprocessing_distributed|torchrun|parallel)"
+    r"_?(?:is_|use_|in_|using_)?(?:distributed(?:_data_parallel)?|ddp|dist|multi_?gpu|multiprocessing_distributed|torchrun|parallel)"
     r"(?:_run|_mode|_training)?"
     r"|is_dist_avail_and_initialized|is_available|is_initialized|is_dist_initialized|is_torchelastic_launched"
 )
@@ -71,6 +73,8 @@ def rank_kind(name: str) -> RankKind | None:
         # The variable GROUP_RANK of torchrun is the rank of a node; as a name, group_rank is a rank within a group.
         return RANK_SCOPES[name.upper()] if name.isupper() or name.upper() != "GROUP_RANK" else "group"
     lower = name.lower().lstrip("_")
+    if QUESTION.match(lower):
+        return None
     if LOCAL_RANK.fullmatch(lower):
         return "local"
     if NODE_RANK.fullmatch(lower):
@@ -80,6 +84,20 @@ def rank_kind(name: str) -> RankKind | None:
     if GROUP_RANK.fullmatch(lower) and not (NOT_OWN_RANK.fullmatch(lower) or first_process(name) or is_last(name)):
         return "group"
     return None
+
+
+@lru_cache(MOST_NAMES)
+def meaning(name: str, called: bool) -> tuple[Meaning, str] | None:
+    """Return what a variable of this name holds, or a function returns if ``called``, and the kind of it."""
+    if kind := (getter_kind(name) if called else None) or rank_kind(name):
+        return "rank", kind
+    if first := first_process(name, called):
+        return "first", first
+    if is_last(name):
+        return "last", ""
+    if size := world_size(name):
+        return "size", size
+    return ("flag", "") if is_distributed_flag(name) else None
 
 
 @lru_cache(MOST_NAMES)
@@ -94,7 +112,6 @@ def getter_kind(name: str) -> RankKind | None:
     return "group" if GROUP_GETTER.fullmatch(name) else None
 
 
-@lru_cache(MOST_NAMES)
 def first_process(name: str, called: bool = False) -> Size | Literal["node"] | None:
     """Return which first process a flag (or a function, if ``called``) of this name asks for, or None.
 
@@ -108,7 +125,6 @@ def first_process(name: str, called: bool = False) -> Size | Literal["node"] | N
     return "local" if "local" in lower else "global"
 
 
-@lru_cache(MOST_NAMES)
 def is_last(name: str) -> bool:
     """Return whether a flag or function of this name asks for the last rank."""
     return bool(LAST_PROCESS.fullmatch(name.lower()))

@@ -39,9 +39,9 @@ class QuestionScreen(WizardScreen):
     TITLE = "One question at a time"
     ABOUT = (
         "Answer by number. The list shows the causes that your answers and the probes support. Probes are checks of "
-        "this machine that run in the background; beside a job only those that read. You can go back, skip a question, "
-        f"or leave at any time. If {dialogue.MOST_QUESTIONS} answers do not single out a cause, a command to run next "
-        "is shown."
+        "this machine that run in the background; while a job runs, only those that read. You can go back, skip a "
+        f"question, or leave at any time. If {dialogue.MOST_QUESTIONS} answers do not single out a cause, a command to "
+        "run next is shown."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "skip", "skip", id="step.skip", tooltip="Skip this question"),

@@ -87,12 +87,10 @@ class PlainWizard:
 
     def close(self) -> None:
         """Close the session if a fix was proved; else show how to resume it."""
-        session = self.state.case.session if self.state.has_case else None
         if self.state.proved:
             self.state.close()
-        elif session:
-            kept = f"session {session.id} is kept: ddpwizard sessions resume {session.id}"
-            self.prompt.show_progress(session.problem or kept)
+        elif farewell := self.state.farewell():
+            self.prompt.show_progress(farewell)
 
     # -- Home
 

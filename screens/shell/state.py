@@ -194,6 +194,13 @@ class WizardState:
             granted=self.granted,
         )
 
+    def farewell(self) -> str:
+        """Return how to continue the case that is left, or why it could not be saved; "" without an open case."""
+        session = self._case.session if self._case else None
+        if session is None or session.last("closed"):
+            return ""
+        return session.problem or f"session {session.id} is kept: ddpwizard sessions resume {session.id}"
+
     def close(self) -> None:
         """Mark the session as done, so that it is not offered again."""
         if self._case and self._case.session:

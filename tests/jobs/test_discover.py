@@ -102,6 +102,18 @@ def test_ranks_with_one_master_are_one_job(port: str) -> None:
         assert job.processes[0].python == sys.executable
 
 
+@pytest.mark.parametrize("command", [["python", "/v/bin/torchrun", "train.py"], []], ids=["container", "kthreadd"])
+def test_process_2_of_a_container_is_no_kernel_thread(port: str, command: list[str]) -> None:
+    with processes(rank(0, 2, port), rank(1, 2, port)) as pids:
+        found = procfs.all_processes()
+        found[2] = procfs.Proc(2, 1, "S", 0.0, 0.0, os.getuid())
+        found[2].__dict__["command"] = command
+        for pid in pids:
+            found[pid].parent = 2
+        jobs = [job for job in discover.find_jobs(found) if job.master == f"127.0.0.1:{port}"]
+        assert [(job.launcher, len(job.processes)) for job in jobs] == ([("torchrun", 2)] if command else [])
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a network namespace")
 def test_loopback_master_in_another_container_is_another_job(port: str) -> None:
     if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:

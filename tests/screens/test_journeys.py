@@ -516,14 +516,18 @@ class TestLeaving:
 
     @walk
     async def test_quitting_closes_a_case_only_at_its_diagnosis(self) -> None:
-        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await begin_questions(pilot)
             await pilot.press("q")
         assert Session.load("last").last("closed") is None
-        async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
+        assert state.farewell().endswith(f"ddpwizard sessions resume {Session.load('last').id}")
+        state = RecordedState()
+        async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
             await pilot.press("q")
+        assert not state.farewell()
         newest = max(all_sessions(), key=lambda session: session.events[-1].at)
         assert newest.last("closed") is not None
 

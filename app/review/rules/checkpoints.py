@@ -1,6 +1,7 @@
 """DW501, DW502, DW504 and DW505: checkpoints that several ranks write, load onto one device, or read too early."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
@@ -10,6 +11,7 @@ from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ...training_script.syntax import FUNCTIONS, last_name
 from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -26,6 +28,7 @@ CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
+OF_NUMBERS = re.compile(r"sched|scaler", re.IGNORECASE)  # objects whose states hold numbers, not tensors
 GUARD = "guard-save"
 TO_CPU = "load-to-cpu"
 
@@ -64,7 +67,8 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
             continue  # data are copied to the disks of all nodes on purpose
-        if reach.ranks == FIRST_OF_NODES and any(_is_local_rank(each.test) for each in reach.conditions):
+        tests = [each.test for each in reach.conditions]
+        if reach.ranks == FIRST_OF_NODES and any(map(_is_local_rank, tests)) and not any(map(_is_chosen, tests)):
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
             )
@@ -75,7 +79,13 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
     distributed = run.distributed or any(each.distributed for each in script.runs)
     loads = list(run.of(LOAD))
     only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
-    given = [(reach, fact.values[0]) for reach, fact in run.of(".load_state_dict") if fact.values]
+    if _saves_from_cpu(script):
+        return
+    given = [
+        (reach, fact.values[0])
+        for reach, fact in run.of(".load_state_dict")
+        if fact.values and not _is_of_numbers(fact.node.func)
+    ]
     for reach, fact in loads:
         if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
             continue
@@ -97,6 +107,25 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
                 0.85 if where else 0.8,
                 patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def _is_of_numbers(method: ast.expr) -> bool:
+    """Return whether the object of a method has a state without tensors, by its name."""
+    return isinstance(method, ast.Attribute) and bool(OF_NUMBERS.search(last_name(method.value)))
+
+
+def _saves_from_cpu(script: Script) -> bool:
+    """Return whether what the script saves is moved to the CPU before, wherever it saves something."""
+    saving = [
+        {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+        for function in script.names.scope_of
+        if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in ast.walk(function))
+    ]
+    return bool(saving) and all("cpu" in called for called in saving)
+
+
+def _is_save(script: Script, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and script.names.qualified(node.func) == "torch.save"
 
 
 def check_read(script: Script, run: Run) -> Iterator[Violation]:
@@ -166,6 +195,16 @@ def _if_missing(reach: Reach) -> bool:
 
 def _is_local_rank(test: Key) -> bool:
     return any(each.op == "rank" and each.args[0] == "local" for each in parts(test))
+
+
+def _is_chosen(test: Key) -> bool:
+    """Return whether an option decides if one rank of all writes, or one of each node."""
+    kinds = [
+        {each.args[0] for arm in part.args[1:] for each in parts(arm) if each.op == "rank"}
+        for part in parts(test)
+        if part.op == "if"
+    ]
+    return any({"local", "global"} <= each for each in kinds)
 
 
 def _is_of_node(path: Key) -> bool:

@@ -1,4 +1,4 @@
-"""DW416 to DW419: arguments of collectives that do not fit the ranks that pass them, and receives that none answers."""
+"""DW415 to DW419: results that nothing waits for, arguments that do not fit the ranks, and receives without a send."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.reaching_values import values_at
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -29,6 +29,7 @@ LISTS = {
     "scatter": (1, "scatter_list"),
 }
 FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
+BEGIN = ("isend", "irecv")
 RECEIVES = ("recv", "recv_object_list")
 ONE_FOR_ALL, ROOT_LIST, OWN_TENSORS = "one-root", "list-on-root", "own-tensors"
 
@@ -37,7 +38,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
     """DW416: yield the collectives in which each rank names a root of its own."""
     for reach, fact, name in _of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
-        if root is None:
+        if root is None or not is_read(root.key):
             continue
         named = {seen for rank in _ranks(reach) if (seen := run.keys.specialise(root.key, rank)).is_constant}
         if len(named) > 1:
@@ -56,6 +57,8 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
         if {"**", f"group_{OF_ONE[name][1]}"} & fact.named.keys():
             continue
         given, root = argument(fact, *LISTS[name]), argument(fact, *OF_ONE[name])
+        if root and not is_read(root.key):
+            continue
         for rank in _ranks(reach):
             at = run.keys.specialise(root.key, rank) if root else run.keys.constant(0)
             if not at.is_constant:
@@ -103,6 +106,20 @@ def check_receive(script: Script, run: Run) -> Iterator[Violation]:
             f"every rank waits in {fact.name.removeprefix(PREFIX)} here before any of them sends",
             0.9,
         )
+
+
+def check_result(script: Script, run: Run) -> Iterator[Violation]:
+    """DW415: yield the calls that only begin something, and for whose end nothing can wait."""
+    for reach, fact in run.of(*(PREFIX + name for name in (*GROUP_PLACE, *BEGIN))):
+        name = fact.name.removeprefix(PREFIX)
+        begins = name in BEGIN or ((flag := fact.named.get("async_op")) and flag.key is run.keys.true)
+        if begins and script.is_here(reach) and isinstance(script.source.parents.get(fact.node), ast.Expr):
+            yield from violation_at(
+                script,
+                reach,
+                f"nothing waits for the end of this {name}: what is read next may be as before it",
+                0.85,
+            )
 
 
 def _of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach, Noted, str]]:

@@ -23,13 +23,15 @@ RULES = frozenset(CONFIDENCE)
 def check(script: Script) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``RULES``, each place once."""
     reported: set[tuple[str, int]] = set()
-    found = [*script.divergences.found, *script.divergences_in_use]
+    found = sorted([*script.divergences.found, *script.divergences_in_use], key=lambda each: not each.sure)
     served = served_kinds(script) if found else set[str]()
     for each in found:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
+        if site and each.rounds and each.by & LOCAL:
+            site = each.decided  # what one rank decides by its own data is to be repaired there
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))
             yield rule, _violation(script, rule, deciding.found, site, deciding)

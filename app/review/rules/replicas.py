@@ -1,4 +1,4 @@
-"""DW206, DW216, DW225 and DW226: copies of a model that begin, change or are stepped differently on the ranks."""
+"""DW205, DW206, DW216 and DW225 to DW228: copies of a model that begin, change or learn differently on the ranks."""
 
 import ast
 import re
@@ -19,6 +19,11 @@ PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 # What gives all ranks the same parameters, or makes them one model.
 SYNCHRONISES = re.compile(r"broadcast|load|init_?weights|prepare|initialize|Trainer|sync_p")
 WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
+SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
+SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
+RANDOM_INIT = re.compile(
+    r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
+)
 GRADIENT = re.compile(r"\.grad\b")
 ASKS_FOR_NAMES = re.compile(
     r"\b(?:getattr|children|modules|named_modules|_modules|__dict__|vars|parameters_to_vector)\b"
@@ -49,6 +54,57 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
             "the copies of the model differ from the start",
             0.8,
         )
+
+
+def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
+    """DW205: yield the samplers that shuffle by a seed of each rank."""
+    for reach, fact in run.of(*SAMPLERS):
+        seed = argument(fact, 4, "seed")
+        if seed and seed.key.spread & BY_RANK and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "each rank shuffles by a seed of its own: the parts of the ranks overlap, and some samples are in none",
+                0.9,
+            )
+
+
+def check_split(script: Script, run: Run) -> Iterator[Violation]:
+    """DW227: yield the random splits of data for which each rank has a seed of its own."""
+    seeds: Reach | None = None
+    for each in run.reached:
+        if each.name == SEED and isinstance(each.fact, Noted):
+            given = argument(each.fact, 0, "seed")
+            seeds = each if given and given.key.spread & BY_RANK and each.several else None
+        elif each.name in SPLITS and isinstance(each.fact, Noted) and seeds and each.several:
+            if argument(each.fact, 2, "generator") or "**" in each.fact.named:
+                continue
+            yield from violation_at(
+                script,
+                each,
+                f"each rank splits the data by a seed of its own (line {seeds.fact.site.line}): "
+                "what one rank validates on, another trains on",
+                0.85,
+            )
+
+
+def check_late_change(script: Script, run: Run) -> Iterator[Violation]:
+    """DW228: yield parts and parameters that a model gets after DDP has made all copies equal."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        wrap = script.source.statement_of(fact.node) if script.is_here(reach) and reach.several else None
+        targets = [dotted_name(each) for each in wrap.targets] if isinstance(wrap, ast.Assign) else []
+        for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
+            if targets[0] in _assigned(stmt):
+                break  # it is made, or wrapped, again
+            if problem := _changes(script, stmt, targets[0]):
+                yield Violation(
+                    line=stmt.lineno,
+                    column=stmt.col_offset + 1,
+                    end_line=stmt.end_lineno or stmt.lineno,
+                    message=f"{problem} after DDP made all copies equal (line {fact.site.line}): "
+                    "each rank has random numbers of its own there, or gradients that are not reduced",
+                    confidence=0.8,
+                )
 
 
 def check_unused(script: Script, run: Run) -> Iterator[Violation]:
@@ -104,6 +160,42 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
+    """Return the statements behind one in its block."""
+    parent = script.source.parents.get(wrap)
+    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
+    block: list[ast.stmt] = next((each for each in blocks if isinstance(each, list) and wrap in each), [])
+    return block[block.index(wrap) + 1 :] if block else []
+
+
+def _assigned(stmt: ast.stmt) -> list[str]:
+    return [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
+
+
+def _changes(script: Script, stmt: ast.stmt, model: str) -> str:
+    """Return how a statement gives the model in DDP other parameters, or an empty string."""
+    match stmt:
+        case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=made)):
+            if dotted_name(target).startswith(f"{model}.module.") and _makes_parameters(script, made):
+                return f"`{dotted_name(target)}` is replaced"
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="apply"), args=[function])):
+            name = dotted_name(function)
+            defined = (each for each in ast.walk(script.source.tree) if isinstance(each, ast.FunctionDef))
+            body = next((each for each in defined if each.name == name), None)
+            if dotted_name(owner) in (model, f"{model}.module") and body and RANDOM_INIT.search(ast.unparse(body)):
+                return f"`{name}` draws new parameters"
+        case _:
+            pass
+    return ""
+
+
+def _makes_parameters(script: Script, made: ast.expr) -> bool:
+    name = script.names.qualified(made)
+    return name.startswith("torch.nn.") and bool(
+        LAYER.fullmatch(name.rpartition(".")[2]) or name.endswith("Sequential")
+    )
+
+
 def _where_given(script: Script, reach: Reach, fact: Noted) -> Reach:
     """Return a call as the one that passes its argument, where the function around it only hands that on."""
     function = script.names.enclosing_function(fact.node) if script.is_here(reach) and reach.calls else None
@@ -137,7 +229,7 @@ def _unread_layer(cls: ClassRef, script: Script) -> tuple[str, str] | None:
     plain = all(isinstance(base.obj, Library) and base.obj.name.endswith("nn.Module") for base in cls.bases)
     if found is None or "forward" not in cls.methods or not plain or cls.node.decorator_list:
         return None
-    trees = [cls.module.tree, script.source.tree]
+    trees = [cls.module.parsed.tree, script.source.tree]
     if ASKS_FOR_NAMES.search(ast.unparse(cls.node)):
         return None
     for stmt in found.body:

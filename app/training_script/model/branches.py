@@ -28,9 +28,6 @@ class BranchEvaluator(StatementEvaluator):
 
     def _If_statement(self, stmt: ast.If) -> bool:
         test = self._truth(stmt.test)
-        if test.is_constant and not self.quick:
-            return self.block(stmt.body if test.value else stmt.orelse)
-        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         on_demand = self.on_demand
 
         def then() -> bool:
@@ -39,6 +36,9 @@ class BranchEvaluator(StatementEvaluator):
             self.on_demand = on_demand
             return leaves
 
+        if test.is_constant and not self.quick:
+            return then() if test.value else self.block(stmt.orelse)
+        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, then, lambda: self.block(stmt.orelse), stmt.test)
 
     def _Assert_statement(self, stmt: ast.Assert) -> None:
@@ -136,7 +136,7 @@ class BranchEvaluator(StatementEvaluator):
                 self.no_grad = True
             if name in ("join", "Join"):
                 self.free = True
-            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name))
+            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name)) or "turns" in value.facts
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)

@@ -253,7 +253,8 @@ class Comparison:
         first, second = self._views
         count_a, count_b = first.key(a.count), second.key(b.count)
         reached = first_event(a.body, sure=not is_unsure(a))
-        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and is_made_of(a.count, BY_RANK)
+        by_rank = is_made_of(a.count, BY_RANK) or (a.count.op == "length" and a.count.args[0].op == "range")
+        differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()

@@ -28,7 +28,8 @@ class Root(NamedTuple):
 class Evaluated:
     """The steps of a script and of the functions of it that it does not call itself.
 
-    ``complete``: the steps that are allowed were enough.
+    ``complete``: the steps that are allowed were enough. ``is_interactive``: these are cells of a notebook, which run
+    in one process; a script that a cell writes is none.
     """
 
     def __init__(
@@ -43,12 +44,15 @@ class Evaluated:
         """Take the trees of ``changed`` modules instead of their files."""
         self.budget = Budget(most_steps)
         self.roots: list[Root] = []
+        self.is_interactive = path.suffix == ".ipynb" and "__main__" not in text
         self.complete = True
+        self.count_steps = 0
         self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
+        self._module = Module(str(path), ParsedModule(tree))
         if not concerns_ranks(text):
             return
-        module = Module(str(path), ParsedModule(tree))
+        module = self._module
         try:
             self.roots.append(Root(None, self._whole.run_script(module)))
             for function in _functions(module):
@@ -57,6 +61,7 @@ class Evaluated:
                     self.roots.append(Root(function, self._of_function(function, name)))
         except (OverBudget, RecursionError):
             self.complete = False
+        self.count_steps = most_steps - self.budget.left
 
     @property
     def is_single(self) -> bool:
@@ -66,6 +71,12 @@ class Evaluated:
     def value(self, node: ast.expr) -> Key | None:
         """Return the value of an expression over all calls of its function; None where nothing leads to it."""
         return self._whole.values.get(node)
+
+    def forget(self) -> None:
+        """Empty what refers to itself, so that its memory is free at once. Nothing can be asked after this."""
+        self._module.env.clear()
+        self._whole.forget()
+        self.roots.clear()
 
     def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
         items: list[Item] = [Called(self._whole.run_function(function), _place(function))]

@@ -12,7 +12,7 @@ from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
 from .library_effects import LibraryEvaluator, is_of_batches, is_received
 from .module_api import DDP_API
 from .names import CARRIED, Named, Values
-from .noted_calls import noted_device, noted_name, owner_of
+from .noted_calls import is_past_wrapper, noted_device, noted_name, owner_of
 from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
@@ -129,12 +129,21 @@ class ExpressionEvaluator(LibraryEvaluator):
                 single = self.keys.constant(isinstance(op, ast.In))
             elif _is_text(right.key) and left.key is self.keys.true:
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
+            if isinstance(op, ast.Eq | ast.NotEq) and right.key.is_constant and left.key.spread & LOCAL:
+                single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
             left = right
         assert result is not None
         return Value(result)
+
+    def _chosen_test(self, value: Key, number: Key, equal: bool) -> Key | None:
+        """Return the condition under which a branch has chosen a number instead of data; None for other values."""
+        if value.op != "if" or value.args[0].spread & LOCAL or number not in value.args[1:]:
+            return None
+        chosen = value.args[0] if value.args[1] is number else self.keys.make("not", value.args[0])
+        return chosen if equal else self.keys.make("not", chosen)
 
     def _is_launch_variable(self, name: Value, owner: Value) -> bool:
         """Return whether a variable of the environment is one that torchrun sets for every rank."""
@@ -310,7 +319,7 @@ class ExpressionEvaluator(LibraryEvaluator):
             self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
         self.env.clear()
         self.env.update(before)
-        key = self.keys.make("built", *(value.key for value in (*iterables, *values)))
+        key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
         return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
 
     def _ListComp(self, node: ast.ListComp) -> Value:
@@ -382,7 +391,8 @@ class ExpressionEvaluator(LibraryEvaluator):
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
-                return self.call_function(function, [callee, *values], named, self.site(node), node.args)
+                result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
+                return result._replace(facts=result.facts | {"unreduced"}) if is_past_wrapper(callee) else result
         for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)

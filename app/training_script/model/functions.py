@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..rank_names import getter_kind, is_size_of_group, one_rank_decorator
+from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
 from .budget import Budget
@@ -18,7 +18,20 @@ from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
 from .names import Named, Shared, Values
 from .program import Program
 from .sequences import Site
-from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Module, Value, is_elements
+from .values import (
+    NO_FACTS,
+    TURNS,
+    Bound,
+    ClassRef,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Module,
+    Record,
+    Value,
+    is_elements,
+)
 
 MOST_FLAGS = 3  # combinations of arguments that are True, False or None
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
@@ -59,6 +72,15 @@ class Evaluation(Shared):
             self.prepare(function.owner)
             owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
         return self.summary(function, [owner] if owner else [], {}, called=False)
+
+    def forget(self) -> None:
+        """Empty what refers to itself."""
+        self.program.forget()
+        self.keys.forget()
+        for cls in self.classes.values():
+            cls.attributes.clear()
+        for summary in self.summaries.values():
+            summary.forget()
 
     def prepare(self, cls: ClassRef) -> None:
         """Evaluate the constructor of a class, so that the attributes of its objects are known."""
@@ -118,6 +140,8 @@ def _kind(value: Value) -> tuple[Any, ...]:
         identity = (obj.function.node, id(obj.owner.key))
     elif isinstance(obj, Method):
         identity = "method"
+    elif isinstance(obj, Record):
+        identity = tuple([(name, _kind(field)) for name, field in obj.fields.items()])
     key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
     return id(key) if key else None, bool(value.key.spread & TOUCHED), value.facts, identity
 
@@ -227,7 +251,11 @@ class FunctionEvaluator(BranchEvaluator):
         if isinstance(node, FUNCTIONS):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
-                    return Value(self.keys.make("at", *site[:3]))
+                    known = node in self.whole.evaluated
+                    waits = self.whole.summary(function, values, named).kinds
+                    if not known:
+                        self.whole.evaluated.pop(node, None)  # its steps are not those of the caller
+                    return Value(self.keys.make("at", *site[:3]), TURNS if waits else NO_FACTS)
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
@@ -238,6 +266,12 @@ class FunctionEvaluator(BranchEvaluator):
                 if 0 <= argument < len(arguments):
                     self.fill(arguments[argument])
         result = self.whole.results[id(summary)]
+        if (
+            isinstance(node, FUNCTIONS)
+            and is_distributed_flag(node.name)
+            and not (result.key.is_constant or result.key.spread & DIFFERS)
+        ):
+            return self.constant(True)  # what it asks of libraries and of the configuration is so in a run of several
         if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (
                 self.by_name(node.name, called=True)

@@ -90,6 +90,12 @@ class Summary:
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
 
+    def forget(self) -> None:
+        """Empty the steps, which may call the function itself."""
+        self.items.clear()
+        self.returned.clear()
+        self._node = None
+
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of events of the function and of all that it calls."""

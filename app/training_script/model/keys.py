@@ -163,6 +163,10 @@ class Keys:
             self.kinds_read.add(kind)
         return self.make("rank", kind, source, spread=BY_RANK)
 
+    def forget(self) -> None:
+        """Empty the views, which refer to the keys."""
+        self._views.clear()
+
     def is_first(self, kind: str) -> Key:
         return self.make("compare", "Eq", self.rank(kind), self.constant(0))
 
@@ -278,6 +282,11 @@ class View:
             return key if size is None else self._keys.constant(size)
         args = tuple([self.key(arg) if type(arg) is Key else arg for arg in key.args])
         return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
+
+
+def is_read(key: Key) -> bool:
+    """Return whether the program shows where each rank in a value is read from, rather than a name suggests it."""
+    return all(part.args[1] not in ("", UNTIL_KNOWN) for part in parts(key) if part.op == "rank")
 
 
 def rank_in(key: Key) -> Key | None:

@@ -8,24 +8,28 @@ import sys
 from .. import rank_names
 from ..syntax import last_name
 from .buffers import has_buffers
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FORWARD,
+    FULL_TENSOR,
     FUNCTIONS,
     LOCAL_RESULTS,
     METHODS,
     OF_FILE,
     RANDOM,
+    RANDOM_TENSORS,
+    SEEDS,
     SELECTED,
     SELECTING_METHODS,
     SELECTIONS,
+    TIMES,
     TRANSPARENT,
     TRANSPARENT_METHODS,
     UNIQUE,
     Effect,
 )
-from .names import CARRIED, Named, Values
+from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
@@ -92,9 +96,19 @@ class LibraryEvaluator(RankEvaluator):
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
         if name in LOCAL_RESULTS:
-            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded:
+            own = name.partition(".")[0] in self.shared.seeded_by_rank
+            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in TIMES:
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
+        if name in SEEDS and values:
+            change = set.add if values[0].key.spread & BY_RANK else set.discard
+            change(self.shared.seeded_by_rank, SEEDS[name])
+        if name in RANDOM_TENSORS:
+            generator = named.get("generator")
+            if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
+                return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
@@ -108,8 +122,8 @@ class LibraryEvaluator(RankEvaluator):
                 return self.constant(len(values[0].obj))
             if name == "len" and values and values[0].key.op == "selected":
                 return Value(self.keys.local(SELECTED, *self.place(node)))
-            if name == "len" and values and is_of_batch(values[0].key):
-                return self.unknown(node)  # loaders give all ranks batches of one size
+            if name == "len" and values and values[0].key.spread & LOCAL:
+                return self._length(values[0].key, node)
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
             return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
         if (
@@ -148,6 +162,15 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.local(OF_FILE, *self.place(node), path.key))
         return self._computed(name, [path])
 
+    def _length(self, key: Key, node: ast.AST) -> Value:
+        """Return the length of data of one rank: the same on all, unless their values decide what is in a sequence."""
+        if key.op == "built":
+            iterables = key.args[1 : 1 + key.args[0]]
+            return Value(self.keys.make("length", *iterables))
+        if key.op in COUNTED or not is_of_batch(key):
+            return Value(self.keys.make("length", key))
+        return self.unknown(node)  # loaders give all ranks batches of one size
+
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
@@ -163,6 +186,10 @@ class LibraryEvaluator(RankEvaluator):
                 return self.effect(effect, node, values, named, owner)
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
+        if name == "full_tensor":
+            return self.effect(FULL_TENSOR, node, values, named, owner)
+        if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
+            return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
@@ -197,7 +224,8 @@ class LibraryEvaluator(RankEvaluator):
         site = self.site(node)
         if owner and "unbuffered" in owner.facts and effect.event == FORWARD:
             return self.unknown(node, *values, *named.values(), facts=effect.result)
-        if effect.event and self._in_all_ranks(effect, values, named):
+        alone = named.get("use_local_synchronization")  # only the members of a new group make it
+        if effect.event and self._in_all_ranks(effect, values, named) and not (alone and alone.key is self.keys.true):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
             if effect.event == FORWARD and owner:
                 wrapped = "buffered" in owner.facts
@@ -226,11 +254,24 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
-            if (buffered := has_buffers(model.key, self.shared.classes)) is None and self.shared.normalises:
+            self._note_wrapped(node, model)
+            buffered = has_buffers(model.key, self.shared.classes)
+            if sent := named.get("broadcast_buffers"):
+                buffered = buffered if sent.key is self.keys.true else False if sent.key is self.keys.false else None
+            elif buffered is None and self.shared.normalises:
                 buffered = True
             if buffered is not None:
                 return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
+
+    def _note_wrapped(self, node: ast.Call, model: Value) -> None:
+        """Note that the name and the attributes that hold a model hold from now on the one inside of a wrapper."""
+        inner = model._replace(facts=model.facts | UNWRAPPED)
+        if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.env:
+            self.env[node.args[0].id] = inner
+        if self.function and self.function.owner:
+            held = self.function.owner.attributes
+            held |= {name: inner for name, value in held.items() if value.key is model.key and value.obj is model.obj}
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
         """Return whether a new group has only some of the ranks as members."""
@@ -283,6 +324,10 @@ class LibraryEvaluator(RankEvaluator):
         if is_elements(iterable.obj) and iterable.key.op == "sequence":
             return self.keys.constant(len(iterable.obj))
         key = iterable.key
+        if (limit := limit_of(key)) is not None:
+            return self.keys.make("length", limit)
+        if key.op == "built":
+            return self._length(key, node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", key)
@@ -320,6 +365,16 @@ def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
     if effect.fills is not None and effect.fills < len(node.args):
         return node.args[effect.fills]
     return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
+
+
+def limit_of(key: Key) -> Key | None:
+    """Return the number at which a slice cuts sequences of different lengths to one, if it is the same on all ranks."""
+    if key.op != "item" or key.args[1].op != "slice":
+        return None
+    first, last, step = key.args[1].args
+    counts = last.op not in ("constant", "unary") or (last.is_constant and type(last.value) is int and last.value >= 0)
+    whole = first.is_constant and first.value in (None, 0) and step.is_constant and step.value in (None, 1)
+    return last if whole and counts and not last.spread & DIFFERS else None
 
 
 def is_received(key: Key) -> bool:

@@ -30,6 +30,7 @@ from .values import (
 
 NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
+SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
 # Objects whose attribute ``rank`` is this process's rank.
@@ -66,6 +67,7 @@ class Shared:
         self.suggested: dict[tuple[str, bool], Value | None] = {}
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
+        self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.is_single = False  # the program makes itself a job of one rank
@@ -163,16 +165,20 @@ class NameEvaluator:
         return known[name, called]
 
     def _by_name(self, name: str, called: bool) -> Value | None:
-        if kind := (rank_names.getter_kind(name) if called else None) or rank_names.rank_kind(name):
-            return Value(self.keys.rank(kind))
-        if first := rank_names.first_process(name, called):
-            return Value(self.keys.is_first(first))
-        if rank_names.is_last(name):
-            last = self.keys.make("binary", "Sub", self.keys.make("world", "global"), self.keys.constant(1))
-            return Value(self.keys.make("compare", "Eq", self.keys.rank("global"), last))
-        if size := rank_names.world_size(name):
-            return Value(self.keys.make("world", size), BY_WORLD)
-        return self.constant(True) if rank_names.is_distributed_flag(name) else None
+        match rank_names.meaning(name, called):
+            case "rank", kind:
+                return Value(self.keys.rank(kind))
+            case "first", kind:
+                return Value(self.keys.is_first(kind))
+            case "last", _:
+                last = self.keys.make("binary", "Sub", self.keys.make("world", "global"), self.keys.constant(1))
+                return Value(self.keys.make("compare", "Eq", self.keys.rank("global"), last))
+            case "size", kind:
+                return Value(self.keys.make("world", kind), BY_WORLD)
+            case "flag", _:
+                return self.constant(True)
+            case _:
+                return None
 
     def named(self, name: str, value: Value) -> Value:
         """Return a value that gets a name: what it is, or what the name says if that is not known."""
@@ -194,6 +200,8 @@ class NameEvaluator:
 
     def _held(self, module: Module, name: str, value: Value) -> Value:
         """Return the value of a name of a module, unknown if it is None until some function assigns it."""
+        if name in module.parsed.rebound and name in module.parsed.signalled:
+            return Value(self.keys.local(SIGNAL, module.path, name))
         if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
         return value
@@ -207,6 +215,8 @@ class NameEvaluator:
             return self.library(f"{obj.name}.{name}")
         if isinstance(obj, Module):
             return self.module_value(obj, name) or self.unknown(node)
+        if isinstance(obj, Instance) and name in obj.cls.module.parsed.signalled:
+            return Value(self.keys.local(SIGNAL, obj.cls.module.path, name))
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
             return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):

@@ -20,6 +20,7 @@ NOTED_FUNCTIONS = {
     *("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
     *LOADER_CLASSES,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
+    *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
     *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler"),
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",

@@ -14,10 +14,11 @@ from ...errors import UserError
 from ...system.files import read_regular_file
 from ..nodes import nodes_below
 from ..source import decode_source
+from .signal_handlers import names_set_by_signals
 from .written_files import written_names
 
 LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
-MOST_PARSED_BYTES = 1_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
+MOST_PARSED_BYTES = 3_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
 ABOUT_RANKS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
@@ -42,6 +43,11 @@ class ParsedModule:
     def rebound(self) -> frozenset[str]:
         """The names that functions of the module assign."""
         return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
+
+    @cached_property
+    def signalled(self) -> frozenset[str]:
+        """The names and attributes that handlers of signals set."""
+        return names_set_by_signals(self.tree)
 
     @cached_property
     def written(self) -> frozenset[str]:

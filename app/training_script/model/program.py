@@ -43,6 +43,12 @@ class Program:
                 self._imported[key] = next((each for each in found if each), None)
         return self._imported[key]
 
+    def forget(self) -> None:
+        """Empty the modules, whose functions refer to them."""
+        for module in self._modules.values():
+            if module:
+                module.env.clear()
+
     def _roots_with(self, name: str) -> list[Path]:
         if name not in self._roots_of:
             self._roots_of[name] = [

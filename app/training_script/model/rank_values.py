@@ -83,6 +83,8 @@ class RankEvaluator(NameEvaluator):
     def rank_of_node(self, op: str, left: Key, right: Key, node: ast.BinOp) -> Key | None:
         """Return the rank that scripts compute: from the number of GPUs of a node, or from that of the node."""
         if op in ("Mod", "FloorDiv") and left.op == "rank" and left.args[0] == "global":
+            if op == "Mod" and (_is_of_all_nodes(right) or (right.op == "world" and right.args[0] == "global")):
+                return left
             by_devices = right.op == "devices" or rank_names.DEVICE_COUNT.search(last_name(node.right))
             return self.keys.rank("local" if op == "Mod" else "node", left.args[1]) if by_devices else None
         if op == "Add":
@@ -95,3 +97,13 @@ class RankEvaluator(NameEvaluator):
 
 def _elements(value: Value | None) -> list[Value]:
     return list(value.obj) if value and is_elements(value.obj) else []
+
+
+def _is_of_all_nodes(size: Key) -> bool:
+    """Return whether a number is that of the GPUs of a node times something: the number of nodes."""
+    if size.op != "binary" or size.args[0] != "Mult":
+        return False
+    return any(
+        each.op == "devices" or (each.op == "attribute" and bool(rank_names.DEVICE_COUNT.fullmatch(each.args[1])))
+        for each in size.args[1:]
+    )

@@ -39,12 +39,19 @@ OF_RANKS = re.compile(
 )
 WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
 # Calls that show that several ranks run this.
-SET_UP = {
-    *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
-    *("accelerate.Accelerator", "horovod.torch.init"),
+WRAPS = {
     *DDP_CLASSES,
     *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
 }
+SET_UP = {
+    *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
+    *("accelerate.Accelerator", "horovod.torch.init"),
+    *WRAPS,
+}
+
+
+WAITS = ("barrier", "wait_for_everyone")
+HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
 
 class Condition(NamedTuple):
@@ -115,7 +122,7 @@ def runs(evaluated: Evaluated) -> list[Run]:
     found: list[Run] = []
     try:
         for root in evaluated.roots:
-            run = reader.run(root)
+            run = reader.run(root, evaluated.is_interactive)
             found.append(run._replace(evidence=[]) if evaluated.is_single else run)
     except (OverBudget, RecursionError):
         pass
@@ -179,11 +186,13 @@ class _Reader:
         self._tests: dict[Key, tuple[int, int]] = {}
         self._left = MOST_VISITED
 
-    def run(self, root: Root) -> Run:
+    def run(self, root: Root, interactive: bool) -> Run:
         way = _Way(self, root.items)
         facts = _with_parent(way.facts)
+        if interactive and root.function is None:
+            facts = [each if each.started else each._replace(unsure=True) for each in facts]
         evidence = [each for each in facts if each.several and _shows_ranks(each)]
-        if any(_is_single(each.fact) for each in facts):
+        if any(_is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
             evidence = []
         called = root.items[0] if root.function and root.items else None
         returned = called.summary.returned if isinstance(called, Called) else []
@@ -241,10 +250,16 @@ class _Way:
         self.facts: list[Reach] = []
         self.returned = 0
         self._unsure = self._attempted = False
+        self._waited = 0  # the ranks that have waited for the others, which have not yet waited for them
         self._conditions: tuple[Condition, ...] = ()
         self._loops: tuple[Rounds, ...] = ()
         self._out_of_round = 0
         self.ranks = self._walk(items, ALL)
+
+    @property
+    def _alone(self) -> bool:
+        """True where an error is passed over, and between the barriers with which ranks take turns."""
+        return self._attempted or bool(self._waited)
 
     def _walk(self, items: list[Item], ranks: int) -> int:
         """Follow items; return the ranks that may go on behind them."""
@@ -254,7 +269,9 @@ class _Way:
             self.reader.spend()
             match item:
                 case Event() | Noted() | Read():
-                    self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._attempted))
+                    self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._alone))
+                    if isinstance(item, Event) and item.kind in WAITS and ranks != ALL:
+                        self._waited = (self._waited | ranks) % ALL
                 case Branch():
                     ranks = self._branch(item, ranks)
                 case Rounds():
@@ -317,7 +334,7 @@ class _Way:
                         self._unsure or each.unsure or item.perhaps,
                         (*self._conditions, *each.conditions),
                         (*self._loops, *each.loops),
-                        self._attempted or each.attempted,
+                        self._alone or each.attempted,
                         each.started or item.starts,
                     )
                 )
@@ -330,14 +347,14 @@ class _Way:
 
 
 def _with_parent(facts: list[Reach]) -> list[Reach]:
-    """Return facts with the ranks that reach each: what comes before processes are started runs in one process.
+    """Return facts, unsure where no rank is: what comes before or after the processes that are started runs in one.
 
     This also holds if the program can call the function of these processes instead of starting some.
     """
     of_ranks = {each.fact.site for each in facts if each.started}
     if not of_ranks or any(_shows_ranks(each) for each in facts if each.fact.site not in of_ranks):
         return facts
-    return [each if each.fact.site in of_ranks else each._replace(ranks=each.ranks & 1) for each in facts]
+    return [each if each.fact.site in of_ranks else each._replace(unsure=True) for each in facts]
 
 
 def _is_single(fact: Noted | Event | Read) -> bool:
@@ -349,10 +366,13 @@ def _is_single(fact: Noted | Event | Read) -> bool:
 
 
 def _shows_ranks(reach: Reach) -> bool:
-    if not isinstance(reach.fact, Event):
-        return reach.fact.name in SET_UP
+    fact = reach.fact
+    # A class of another file wraps a model where its options say so, and calls it then.
+    elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
+    if not isinstance(fact, Event):
+        return fact.name in SET_UP and not (fact.name in WRAPS and elsewhere)
     # A helper several calls away may be for one process as well.
-    return len(reach.calls) <= NEAR and (not reach.fact.implied or reach.fact.kind.endswith(WRAPPED))
+    return len(reach.calls) <= NEAR and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
 
 
 def _is_of_ranks(test: Key) -> bool:

@@ -10,7 +10,7 @@ from ...errors import UserError
 from ...system.files import read_regular_file
 from ..source import decode_source
 from .comparison import Divergence
-from .divergences import divergences
+from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .items import Branch, Called, Item
@@ -102,12 +102,14 @@ class _Sources:
             known = self._imports[path] = version, names
         return known[1]
 
-    def keep(self, evaluated: Evaluated, path: Path, text: str, found: list[Divergence]) -> None:
-        """Keep where ranks part in a script, if the text is that of the file, for the modules that it imports."""
-        few_steps = evaluated.budget.left >= MOST_STEPS_OF_SCRIPT - MOST_STEPS
-        source = self.source(path) if few_steps and path.is_absolute() and "__main__" in text else None
-        if source and source.text == text:
-            self._divergences[path] = source.version, found
+    def keep(self, evaluated: Evaluated, path: Path, text: str, found: Divergences) -> None:
+        """Keep what the fewer steps of a user give of a script, for the modules that it imports."""
+        few_steps = found.complete and evaluated.budget.left >= MOST_STEPS_OF_SCRIPT - MOST_STEPS
+        too_many = evaluated.count_steps > MOST_STEPS
+        if (few_steps or too_many) and path.is_absolute() and "__main__" in text:
+            source = self.source(path)
+            if source and source.text == text:
+                self._divergences[path] = source.version, [] if too_many else found.found
 
     def divergences(self, path: Path, changed: Mapping[Path, ast.Module]) -> list[Divergence]:
         """Return where ranks part in a script and all that it calls."""
@@ -118,7 +120,9 @@ class _Sources:
         module = PARSED_MODULES.get(path)
         if module is None:
             return []
-        found = divergences(Evaluated(module.tree, path, source.text, most_steps=MOST_STEPS, changed=changed)).found
+        evaluated = Evaluated(module.tree, path, source.text, most_steps=MOST_STEPS, changed=changed)
+        found = divergences(evaluated).found
+        evaluated.forget()
         if not changed:
             self._divergences[path] = source.version, found
         return found

@@ -8,6 +8,7 @@ from .keys import Key
 from .parsed_modules import ParsedModule
 
 NO_FACTS: frozenset[str] = frozenset()
+TURNS = frozenset({"turns"})  # a context in which ranks wait for each other
 
 
 class Module:

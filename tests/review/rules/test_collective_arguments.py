@@ -43,6 +43,7 @@ FOUND = {
         dist.all_gather(places, value)
         """,
     ),
+    "a sum that nothing waits for": ("DW415", "dist.all_reduce(value, async_op=True)\nvalue /= world_size"),
     "all ranks receive first": (
         "DW419",
         """
@@ -99,6 +100,16 @@ SILENT = {
         """
         dist.all_gather([torch.zeros(2) for _ in range(world_size)], value)
         dist.all_gather_object([None] * world_size, rank)
+        """,
+    ),
+    "a sum that is waited for": (
+        "DW415",
+        """
+        works = [dist.all_reduce(part, async_op=True) for part in value]
+        for work in works:
+            work.wait()
+        dist.all_reduce(value, async_op=True).wait()
+        dist.all_reduce(value, async_op=False)
         """,
     ),
     "odd ranks receive first": (

@@ -439,6 +439,175 @@ PAIRS = {
         "            return {}\n        prepare",
         "DW502",
     ),
+    "a directory that the first rank makes before the others look": Pair(
+        """
+        def prepare(path):
+            if rank != 0:
+                dist.barrier()
+            if not os.path.exists(path):
+                os.makedirs(path)
+            if rank == 0:
+                dist.barrier()
+        prepare("out")
+        """,
+        "            if rank != 0:\n                dist.barrier()\n",
+        "            dist.barrier()\n",
+        "DW412",
+    ),
+    "a file of each node if the disk is one of a node": Pair(
+        """
+        def save(args, path):
+            local = int(os.environ["LOCAL_RANK"])
+            first = local == 0 if args.own_disks else rank == 0
+            if first:
+                torch.save({}, path)
+        def main():
+            save(load(), "last.pt")
+        main()
+        """,
+        "local == 0 if args.own_disks else rank == 0",
+        "local == 0",
+        "DW502",
+    ),
+    "the first of the GPUs of all nodes": Pair(
+        """
+        def save(num_gpus):
+            if rank % num_gpus == 0:
+                torch.save({}, "last.pt")
+        def main(args):
+            save(args.num_gpus * args.num_nodes)
+        main(load())
+        """,
+        "args.num_gpus * args.num_nodes",
+        "args.num_gpus",
+        "DW502",
+    ),
+    "buffers that are not sent": Pair(
+        """
+        model = DDP(torch.nn.BatchNorm1d(2), broadcast_buffers=False)
+        if rank == 0:
+            with torch.no_grad():
+                print(model(torch.ones(2, 2)))
+        """,
+        "broadcast_buffers=False",
+        "broadcast_buffers=True",
+        "DW402",
+    ),
+    "a root that a caller may choose": Pair(
+        """
+        def reduced(tensor, rank=0):
+            dist.reduce(tensor, dst=rank)
+            return tensor
+        """,
+        "dst=rank",
+        "dst=dist.get_rank()",
+        "DW416",
+    ),
+    "a number that is no loss in some rounds": Pair(
+        """
+        def loss_of(model, number, batch):
+            if number % 3 == 0:
+                loss = model(batch).sum()
+            else:
+                loss = 0
+            return loss
+        def train(loader):
+            model = DDP(torch.nn.Linear(2, 2))
+            for number, batch in enumerate(loader):
+                loss = loss_of(model, number, batch)
+                if loss != 0:
+                    loss.backward()
+        train(DataLoader(torch.ones(8, 2)))
+        """,
+        "if loss != 0:",
+        "if loss.item() > 3:",
+        "DW406",
+    ),
+    "a method of the program that is named like a save": Pair(
+        """
+        class Trainer:
+            def save_pretrained(self, path):
+                if rank == 0:
+                    torch.save({}, path)
+        Trainer().save_pretrained("last.pt")
+        """,
+        "if rank == 0:",
+        "if True:",
+        "DW501",
+    ),
+    "a checkpoint that is saved from the CPU": Pair(
+        """
+        def save(model):
+            if rank == 0:
+                torch.save({name: part.cpu() for name, part in model.state_dict().items()}, "last.pt")
+        def load(model):
+            model.load_state_dict(torch.load("last.pt"))
+        load(DDP(torch.nn.Linear(2, 2)))
+        """,
+        "part.cpu()",
+        "part.detach()",
+        "DW504",
+    ),
+    "a file that is named after the time": Pair(
+        """
+        from datetime import datetime
+        def main(path):
+            path = os.path.join(path, datetime.now().strftime("%H%M%S"))
+            if path:
+                dist.barrier()
+            torch.save({}, path)
+        main("out")
+        """,
+        'datetime.now().strftime("%H%M%S")',
+        '"last.pt"',
+        "DW501",
+    ),
+    "the state of a scheduler": Pair(
+        """
+        def load(optimizer, scheduler):
+            scheduler.load_state_dict(torch.load("last.pt"))
+        load(1, 2)
+        """,
+        "scheduler.load_state_dict",
+        "optimizer.load_state_dict",
+        "DW504",
+    ),
+    "a list of one length that holds data of a rank": Pair(
+        """
+        def evaluate(model, batch, levels):
+            parts = [model(batch[level:]) for level in range(levels)]
+            for number in range(len(parts)):
+                dist.all_reduce(parts[number])
+        def main(loader):
+            model = torch.nn.Linear(2, 2)
+            for batch in loader:
+                evaluate(model, batch, 3)
+        main(DataLoader(torch.ones(8, 2)))
+        """,
+        "for level in range(levels)]",
+        "for level in range(levels) if batch.sum().item() > 3]",
+        "DW405",
+    ),
+    "a flag that is named after a rank": Pair(
+        """
+        def setup(options):
+            has_local_rank = hasattr(options, "local_rank")
+            if has_local_rank:
+                dist.barrier()
+        """,
+        "if has_local_rank:",
+        "if options.local_rank:",
+        "DW401",
+    ),
+    "a script that its text starts on one node": Pair(
+        """
+        # torchrun --nnodes=1 --nproc-per-node=4 train.py
+        torch.cuda.set_device(rank)
+        """,
+        "--nnodes=1",
+        "--nnodes=4",
+        "DW101",
+    ),
     "an object that the first rank sends as bytes": Pair(
         """
         import pickle

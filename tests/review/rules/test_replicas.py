@@ -56,6 +56,32 @@ FOUND = {
         + textwrap.indent(BY_HAND, " " * 8),
         "seed_all(rank)",
     ),
+    "a sampler with the seed of its rank": (
+        "DW205",
+        "sampler = torch.utils.data.DistributedSampler(data, seed=7 + rank)",
+        "sampler = torch.utils.data.DistributedSampler(data, seed=7 + rank)",
+    ),
+    "a split by the seed of the rank": (
+        "DW227",
+        "torch.manual_seed(rank)\ntrain, rest = torch.utils.data.random_split(data, [8, 2])",
+        "train, rest = torch.utils.data.random_split(data, [8, 2])",
+    ),
+    "a head for the model in DDP": (
+        "DW228",
+        "model = DDP(models.resnet18())\nmodel.module.fc = nn.Linear(8, 2)",
+        "model.module.fc = nn.Linear(8, 2)",
+    ),
+    "new parameters for the model in DDP": (
+        "DW228",
+        """
+        def init(module):
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+        model = DDP(nn.Linear(2, 2))
+        model.apply(init)
+        """,
+        "model.apply(init)",
+    ),
     "a layer without a use": (
         "DW216",
         NET + "\n    def forward(self, x):\n        return self.body(x)\nmodel = DDP(Net())",
@@ -129,6 +155,31 @@ SILENT = {
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         """
         + textwrap.indent(BY_HAND, " " * 8),
+    ),
+    "a sampler with one seed": (
+        "DW205",
+        "def make(seed):\n    return torch.utils.data.DistributedSampler(data, seed=seed)\nmake(7)",
+    ),
+    "a split by one seed": (
+        "DW227",
+        """
+        torch.manual_seed(rank)
+        train, rest = torch.utils.data.random_split(data, [8, 2], generator=torch.Generator().manual_seed(7))
+        torch.manual_seed(7)
+        train, rest = torch.utils.data.random_split(data, [8, 2])
+        """,
+    ),
+    "a head for the model before DDP, and again": (
+        "DW228",
+        """
+        model = models.resnet18()
+        model.fc = nn.Linear(8, 2)
+        model = DDP(model)
+        model.module.steps = count()
+        model = model.module
+        model.fc = nn.Linear(8, 3)
+        model = DDP(model)
+        """,
     ),
     "a layer that forward uses": (
         "DW216",
