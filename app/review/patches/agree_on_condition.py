@@ -115,6 +115,11 @@ def _of_for(script: Script, loop: ast.For | ast.AsyncFor, flag: Flag) -> list[Ed
     if isinstance(loop, ast.AsyncFor):
         return None
     match loop.iter:
+        case ast.Call(func=ast.Name(id="range"), args=[first, end, *_]) if script.depends_on_rank(first) and not (
+            script.depends_on_rank(end)
+        ):
+            before = agreement(source, loop.lineno, indent, source.one_line(first), "MAX", flag)
+            return [*before, source.replace(first, f"int({flag.name}.item())")]
         case ast.Call(func=ast.Name(id="range"), args=[count], keywords=[]):
             before = agreement(source, loop.lineno, indent, source.one_line(count), "MIN", flag)
             return [*before, source.replace(count, f"int({flag.name}.item())")]

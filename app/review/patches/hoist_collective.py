@@ -99,6 +99,12 @@ class _Hoist:
             if self.script.depends_on_rank(above.test):
                 raise NoPatch("the collective is under more than one condition on the rank")
             self._refuse_what_may_differ(above.test)
+        asked = {ast.unparse(each) for each in _asked_for(guard.test)}
+        used = {ast.unparse(each.func.value) for each in calls if isinstance(each.func, ast.Attribute)}
+        if missing := asked & used:
+            raise NoPatch(f"`{min(missing)}` may be None on the other ranks: make it on every rank first")
+        if self._waits_for_body():
+            raise NoPatch("it waits for what another rank does at the yield: let that rank call it behind the yield")
         if is_under_rank_condition(self.script, guard):
             raise NoPatch("the collective is under more than one condition on the rank")
         for stmt in guard.body:
@@ -114,6 +120,12 @@ class _Hoist:
                         f"{function.name}() also writes (line {node.lineno}), and would on every rank: "
                         "move the collective out of it, keep the writing under the condition"
                     )
+
+    def _waits_for_body(self) -> bool:
+        """Return whether the condition is in a generator, whose caller does something in the middle."""
+        function = self.script.names.enclosing_function(self.guard)
+        inside = nodes_of_body(function) if function else ()
+        return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside)
 
     def _check_moved(self) -> None:
         """Refuse if a moved statement depends on, or later decides, what only some ranks have."""
@@ -250,6 +262,20 @@ def _reads(node: ast.AST) -> set[str]:
             if path and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
                 found.add(path)
     return found
+
+
+def _asked_for(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield the objects of which a condition asks whether they are there."""
+    match test:
+        case ast.Compare(left=ast.Name() | ast.Attribute() as left, comparators=[ast.Constant(value=None)]):
+            yield left
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _asked_for(value)
+        case ast.Name() | ast.Attribute():
+            yield test
+        case _:
+            pass
 
 
 def _stores(node: ast.AST) -> set[str]:

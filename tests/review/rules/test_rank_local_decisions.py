@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from helpers.review_snippets import found, lines, repaired
+from helpers.review_snippets import found, lines, refused, repaired
 
 START = """
 import signal
@@ -143,6 +143,15 @@ SILENT = {
                 dist.barrier()
         """,
     ),
+    "as many random tensors on each rank": (
+        "DW405",
+        """
+        torch.manual_seed(rank)
+        data = [torch.randn(2) for number in range(5)]
+        for x in data:
+            model(x).sum().backward()
+        """,
+    ),
     "an epoch that rank 0 sends": (
         "DW217",
         """
@@ -198,6 +207,45 @@ def test_what_all_decide_is_not(name: str) -> None:
 
 def test_a_file_that_all_ranks_make_at_once_is_found() -> None:
     assert [each.rule for each in found(code(FILE + "data = read()"), "DW501")] == ["DW501"]
+
+
+def test_all_ranks_begin_with_the_epoch_that_rank_0_has() -> None:
+    rule, snippet, _ = FOUND["an epoch to go on with that only rank 0 has"]
+    after = repaired(code(snippet), rule)
+    assert "rounds = torch.tensor(first)" in after
+    assert "op=dist.ReduceOp.MAX" in after
+    assert "range(int(rounds.item()), 9)" in after
+
+
+NOT_HOISTED = {
+    "an object that the others do not have": (
+        """
+        class Meter:
+            def total(self):
+                dist.all_reduce(torch.ones(1))
+        meter = Meter() if rank == 0 else None
+        if meter is not None:
+            meter.total()
+        """,
+        "`meter` may be None on the other ranks",
+    ),
+    "a wait for the body of a context": (
+        """
+        @contextmanager
+        def first_rank_first():
+            if rank != 0:
+                dist.barrier()
+            yield
+        """,
+        "behind the yield",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_HOISTED)
+def test_a_call_that_other_ranks_cannot_make_is_not_moved(name: str) -> None:
+    snippet, why = NOT_HOISTED[name]
+    assert why in refused(code(snippet), "DW401")
 
 
 def test_a_signal_is_reduced_over_the_ranks() -> None:
