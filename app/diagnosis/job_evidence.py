@@ -11,8 +11,9 @@ from ..errors import UserError
 from ..evidence import Evidence
 from ..jobs.script_path import script_of_job
 from ..logs.analyse import analyse_logs
-from ..logs.read import source_of_text
+from ..logs.read import LogInput, source_of_text
 from ..logs.script_error import script_error_findings
+from ..logs.types import Timeline
 from ..review.types import ReviewFinding
 from ..session import Session
 from ..triage import rank_groups
@@ -36,14 +37,26 @@ def add_triage(case: Case, reports: Sequence[JobReport]) -> None:
 def evidence_of_output(report: JobReport, knowledge: Knowledge) -> list[Evidence]:
     """Return what the last output of the culprits shows: the errors that they printed before they stopped."""
     found: list[Evidence] = []
-    for seen in report.observed.seen:
-        rank = seen.process.rank
-        if rank not in report.verdict.culprits or not seen.output:
-            continue
-        text = "\n".join(f"[rank{rank}]: {line}" for line in seen.output)
-        analysis = analyse_logs([source_of_text(text, seen.output_from or f"output of rank {rank}")], knowledge)
+    for source in _output_of_culprits(report):
+        analysis = analyse_logs([source], knowledge)
         errors = script_error_findings(analysis.timeline, of_job=True) if analysis.timeline else ()
         found += [item for item in (*analysis.evidence, *errors) if not item.id.startswith("message:")]
+    return found
+
+
+def timeline_of_output(report: JobReport, knowledge: Knowledge) -> Timeline | None:
+    """Return the events in the last output of ranks that have failed; None if none has, or they printed nothing."""
+    sources = _output_of_culprits(report) if "job.rank-dead" in report.verdict.findings else []
+    return analyse_logs(sources, knowledge).timeline if sources else None
+
+
+def _output_of_culprits(report: JobReport) -> list[LogInput]:
+    found: list[LogInput] = []
+    for seen in report.observed.seen:
+        rank = seen.process.rank
+        if rank in report.verdict.culprits and seen.output:
+            text = "\n".join(f"[rank{rank}]: {line}" for line in seen.output)
+            found.append(source_of_text(text, seen.output_from or f"output of rank {rank}"))
     return found
 
 

@@ -30,7 +30,7 @@ from ..training_script.syntax import call_argument
 from ..triage.other_hosts import runs_on_one_node
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
-from .job_facts import stuck_workers
+from .job_facts import loader_has_workers, stuck_workers
 from .log_facts import first_error, log_values
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
@@ -48,7 +48,7 @@ TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deep
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
     """The material that a fix is built from. Any of it may be missing. ``script`` is a path, ``launch`` the command
-    line that started the job, if no job was seen."""
+    line that started the job, if no job was seen, ``output`` what ranks that failed printed last."""
 
     snapshot: Snapshot | None = None
     script: str | None = None
@@ -57,6 +57,7 @@ class FixContext(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[Evidence] = []
     timeline: Timeline | None = None
     launch: list[str] = []
+    output: Timeline | None = None
 
 
 class CaseFacts:
@@ -170,8 +171,9 @@ class CaseFacts:
 
     @cached_property
     def first_error(self) -> tuple[Track | None, TimelineEvent | None]:
-        """The first error of the log, and the rank that it is of."""
-        return first_error(self.context.timeline)
+        """The first error of the log, or of the output of the job, and the rank that it is of."""
+        found = first_error(self.context.timeline)
+        return found if found[1] else first_error(self.context.output)
 
     def place(self, where: str, label: str = "") -> Place | None:
         """Return the place of ``path:line`` with the text of its line, or None if it names no line."""
@@ -312,12 +314,10 @@ class CaseFacts:
         if limits and (limits.shm_free_bytes or 0) >= ROOMY_SHM_BYTES:
             yield "case.shm-roomy"
         loaders = [call for _, call in self.calls(["DataLoader"])]
-        if loaders:
-            yield "case.loader-has-workers" if any(map(_has_workers, loaders)) else "case.loader-has-no-workers"
-        if self.context.report and not loaders:
-            children = [child for seen in self.context.report.observed.seen for child in seen.children]
-            if any(child.kind == "loader" for child in children):
-                yield "case.loader-has-workers"
+        has_workers = loader_has_workers(self.context.report)  # the job shows it, whatever the script may say
+        if has_workers is not None or loaders:
+            is_so = any(map(_has_workers, loaders)) if has_workers is None else has_workers
+            yield "case.loader-has-workers" if is_so else "case.loader-has-no-workers"
         if next(stuck_workers(self.context.report), None):
             yield "case.loader-worker-known"
         if any("bytes" in item.values for item in self.context.evidence):

@@ -11,7 +11,13 @@ from typing import Literal
 import msgspec
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
-from ..diagnosis.job_evidence import launch_of_session, review_script, script_of_report, script_of_session
+from ..diagnosis.job_evidence import (
+    launch_of_session,
+    review_script,
+    script_of_report,
+    script_of_session,
+    timeline_of_output,
+)
 from ..evidence import Evidence
 from ..logs.types import Timeline
 from ..probes.context import ProbeContext, level_permitted
@@ -83,6 +89,7 @@ class FixFlow:
             evidence=self._evidence,
             timeline=self._timeline,
             launch=launch_of_session(self._session),
+            output=timeline_of_output(self._job, self._knowledge) if self._job else None,
         )
 
     @property

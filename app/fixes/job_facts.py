@@ -9,6 +9,7 @@ from ..triage.rank_activity.frames import NOT_THE_USERS
 from ..triage.types import JobReport
 
 WORKER_LOOP = "_worker_loop"  # of torch
+FETCH = "torch/utils/data/_utils/fetch.py"
 
 
 class StuckWorker(NamedTuple):
@@ -34,6 +35,18 @@ def stuck_workers(report: JobReport | None) -> Iterator[StuckWorker]:
                 frame = _frame_in_data_set(child.stack)
                 if frame:
                     yield StuckWorker(child.pid, seen.process.rank, frame)
+
+
+def loader_has_workers(report: JobReport | None) -> bool | None:
+    """Return whether the loader of a job has workers, None if the job does not show it.
+
+    A rank without workers fetches the samples itself.
+    """
+    seen = report.observed.seen if report else []
+    if any(child.kind == "loader" for each in seen for child in each.children):
+        return True
+    stacks = [each.samples[-1].stack for each in seen if each.samples]
+    return False if any(frame.path.endswith(FETCH) for stack in stacks for frame in stack) else None
 
 
 def _frame_in_data_set(stack: list[StackFrame]) -> StackFrame | None:

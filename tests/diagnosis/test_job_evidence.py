@@ -9,6 +9,7 @@ from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.job_evidence import add_triage, evidence_of_output, recorded_job
 from ddpwizard.app.fixes.flow import FixFlow
 from ddpwizard.app.session import Session
+from ddpwizard.app.triage.types import JobReport
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import report
@@ -23,15 +24,20 @@ OUTPUT = [
 ]
 
 
-def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
-    base = report(tmp_path)
+def printed_error(base: JobReport) -> JobReport:
+    """Return the job with the traceback in the output of its culprits."""
     seen = [
         msgspec.structs.replace(each, output=OUTPUT, output_from="/home/me/rank0.log")
         if each.process.rank in base.verdict.culprits
         else each
         for each in base.observed.seen
     ]
-    recorded = msgspec.structs.replace(base, observed=msgspec.structs.replace(base.observed, seen=seen))
+    return msgspec.structs.replace(base, observed=msgspec.structs.replace(base.observed, seen=seen))
+
+
+def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
+    base = report(tmp_path)
+    recorded = printed_error(base)
     found = {item.id: item for item in evidence_of_output(recorded, KNOWLEDGE)}
     assert found["log.script-error"].rank in base.verdict.culprits
     assert "KeyError: 'image_path' at train.py:12" in found["log.script-error"].what
@@ -41,6 +47,16 @@ def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
     add_triage(case, [recorded])
     assert [item.id for item in case.evidence].count("log.script-error") == 1
     assert case.diagnosis().causes[0].id == base.verdict.cause, "the verdict stays first"
+
+
+def test_the_fix_of_a_failed_rank_names_the_error_that_it_printed(tmp_path: Path):
+    base = printed_error(report(tmp_path))
+    cause = "rank-died-survivors-wait"
+    verdict = msgspec.structs.replace(base.verdict, cause=cause, findings=["job.rank-dead"])
+    found = msgspec.structs.replace(base, verdict=verdict)
+    fix = FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(), report=found).build()[0]
+    assert fix.text.startswith("Rank 0 failed first at /home/me/train.py:12: KeyError: 'image_path'.")
+    assert (fix.places[0].path, fix.places[0].text) == ("/home/me/train.py", "image = sample['image_path']")
 
 
 def test_the_output_of_other_ranks_is_not_read(tmp_path: Path):

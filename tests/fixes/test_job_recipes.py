@@ -3,6 +3,7 @@
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.build import build_fixes
@@ -262,6 +263,17 @@ class TestWorkerPlace:
         path = tmp_path / "train.py"
         found = report(path, DATA, "dataloader-stall", [("main", 8)], children=self.child(path))
         assert first(found).id == "loader-timeout"
+
+    def test_a_rank_that_fetches_the_samples_itself_has_no_workers(self, tmp_path: Path):
+        path = tmp_path / "train.py"
+        found = report(path, DATA.replace("2", "args.workers"), "dataloader-stall", [("__getitem__", 5), ("main", 8)])
+        (seen,) = found.observed.seen
+        (sample,) = seen.samples
+        stack = [sample.stack[0], StackFrame("fetch", WORKER.replace("worker", "fetch"), 52), sample.stack[1]]
+        samples = [msgspec.structs.replace(sample, stack=stack)]
+        observed = msgspec.structs.replace(found.observed, seen=[msgspec.structs.replace(seen, samples=samples)])
+        assert first(found).id == "loader-timeout"
+        assert first(msgspec.structs.replace(found, observed=observed)).id == "limit-the-read"
 
 
 def test_a_line_is_shown_as_the_ranks_run_it(tmp_path: Path):
