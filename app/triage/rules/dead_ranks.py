@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from .. import phrases
 from ..rank_activity.rank_state import RankState
+from ..rank_activity.wait_reasons import WHILE_EXITING
 from ..types import ProcessDeath, Verdict
 from .context import INIT, JobContext, at_one_place, hang_verdict, make_verdict, rank_numbers, waiting_sentence
 from .divergence import Branch, deciding_condition, early_exits, left_by_error
@@ -12,7 +13,6 @@ DEATH_KNOWN = 0.95
 ONLY_ABSENT = 0.75  # the rank may have ended regularly
 FINISHED_EARLY = 0.7
 LEFT_LOOP = 0.7
-WHILE_EXITING = ", while the process exits"  # at the end of a reason, where the sentence begins with it
 
 
 def all_dead(context: JobContext) -> Verdict | None:
