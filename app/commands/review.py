@@ -99,6 +99,9 @@ def command(list_rules: bool, target: str | None, options: Options, **given: Any
     if target:
         from .review_migration import run_migration
 
+        other = {"--format": request.format_, "--rule": request.rules, "--exclude": request.exclude}
+        if unused := [name for name, value in (other | {"--statistics": request.statistics}).items() if value]:
+            raise UserError(f"{unused[0]} does not go with --to", f"leave {unused[0]} out")
         return run_migration(request.paths, target, knowledge, options, diff=request.diff, fix=request.fix)
     _check(request, knowledge)
     files, skipped = _find(request, knowledge)

@@ -76,3 +76,5 @@ def test_a_refusal_names_the_line_and_writes_nothing(script: Path):
 
 def test_one_script_is_migrated_at_a_time(script: Path):
     assert "--to migrates one script" in refused(ddpwizard("review", "--to", "ddp", ".", cwd=script.parent), 2)
+    with_format = ddpwizard("review", "--to", "ddp", "train.py", "--format", "sarif", cwd=script.parent)
+    assert "--format does not go with --to" in refused(with_format, 2)

@@ -249,7 +249,31 @@ def test_torn_file_and_other_number_of_ranks(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:1000])
     neither = plain(tmp_path)
     assert neither.code != 0
-    assert "delete train_checkpoint.pt and train_checkpoint.pt.previous to start over" in neither.log
+    assert "move train_checkpoint.pt and train_checkpoint.pt.previous away to start over" in neither.log
+
+
+@pytest.mark.calibration
+def test_torn_directory_and_other_number_of_ranks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_resumable(SHARDED_TRAINING, "train.py", every=3))
+    assert _torchrun(tmp_path).code == 0
+    before = torch.load(tmp_path / "model.pt")
+    newest = tmp_path / "train_checkpoint"
+    shard = newest / "__1_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:1000])
+
+    fewer = _torchrun(tmp_path, "--nproc-per-node=1")
+    assert fewer.code == 0, fewer.log
+    assert "rank 0: train_checkpoint cannot be loaded (EOFError())" in fewer.log
+    assert "train_checkpoint.previous: continuing after step" in fewer.log
+    assert "1 ranks continue a run of 2: same global batch" in fewer.log
+    torch.testing.assert_close(torch.load(tmp_path / "model.pt"), before, rtol=1e-5, atol=1e-6)
+
+    for folder in (newest, tmp_path / "train_checkpoint.previous"):
+        (folder / "run.pt").unlink()
+    neither = _torchrun(tmp_path)
+    assert neither.code != 0
+    assert "rank 0: train_checkpoint is no saved run: it has no run.pt" in neither.log
+    assert (newest / ".metadata").is_file(), "nothing was removed"
 
 
 def _run_twice(directory: Path, *in_one_process: str) -> list[dict[str, list[int]]]:

@@ -44,7 +44,7 @@ def _with_newlines(after: str, plain: str, text: str) -> str:
         return after.replace("\n", first)
     old, new = plain.split("\n"), after.split("\n")
     ends = [first] * len(new)
-    for kind, start, end, to, _ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for kind, start, end, to, _ in difflib.SequenceMatcher(None, old, new).get_opcodes():
         if kind == "equal":
             ends[to : to + end - start] = [*kinds, first][start:end]
     return "".join(line + end for line, end in zip(new[:-1], ends, strict=False)) + new[-1]

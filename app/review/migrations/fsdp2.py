@@ -122,7 +122,7 @@ def _options(facts: TrainingFacts) -> str:
 
 def _line_before(after: str, before: str, line: int) -> int:
     """Return the line of a script before its migration to DDP that a line of the result comes from."""
-    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines())
     for _, first, last, start, end in matcher.get_opcodes():
         if start < line <= end:
             return min(first + line - start, max(last, first + 1))

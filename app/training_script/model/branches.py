@@ -28,9 +28,6 @@ class BranchEvaluator(StatementEvaluator):
 
     def _If_statement(self, stmt: ast.If) -> bool:
         test = self._truth(stmt.test)
-        if test.is_constant and not self.quick:
-            return self.block(stmt.body if test.value else stmt.orelse)
-        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         on_demand = self.on_demand
 
         def then() -> bool:
@@ -39,6 +36,9 @@ class BranchEvaluator(StatementEvaluator):
             self.on_demand = on_demand
             return leaves
 
+        if test.is_constant and not self.quick:
+            return then() if test.value else self.block(stmt.orelse)
+        site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         return self._branch(test, site, then, lambda: self.block(stmt.orelse), stmt.test)
 
     def _Assert_statement(self, stmt: ast.Assert) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..rank_names import getter_kind, is_size_of_group, one_rank_decorator
+from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
 from .budget import Budget
@@ -251,7 +251,10 @@ class FunctionEvaluator(BranchEvaluator):
         if isinstance(node, FUNCTIONS):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
+                    known = node in self.whole.evaluated
                     waits = self.whole.summary(function, values, named).kinds
+                    if not known:
+                        self.whole.evaluated.pop(node, None)  # its steps are not those of the caller
                     return Value(self.keys.make("at", *site[:3]), TURNS if waits else NO_FACTS)
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
@@ -263,6 +266,12 @@ class FunctionEvaluator(BranchEvaluator):
                 if 0 <= argument < len(arguments):
                     self.fill(arguments[argument])
         result = self.whole.results[id(summary)]
+        if (
+            isinstance(node, FUNCTIONS)
+            and is_distributed_flag(node.name)
+            and not (result.key.is_constant or result.key.spread & DIFFERS)
+        ):
+            return self.constant(True)  # what it asks of libraries and of the configuration is so in a run of several
         if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
             suggested = (
                 self.by_name(node.name, called=True)
@@ -310,7 +319,10 @@ class FunctionEvaluator(BranchEvaluator):
         self.whole.prepare(cls)
         for each in cls.ancestry():
             if name in each.attributes:
-                return each.attributes[name]
+                value = each.attributes[name]
+                if value.key is self.keys.none and name in each.set_later:
+                    return Value(self.keys.make("held", id(cls), name))
+                return value
         return None
 
     def module_value(self, module: Module, name: str) -> Value | None:

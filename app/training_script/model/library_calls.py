@@ -185,8 +185,6 @@ FIRST_ATTRIBUTES = {
 # Results that differ between ranks, with what they are.
 LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), "the time"),
-    **dict.fromkeys(("time.strftime", "time.localtime", "time.gmtime", "time.ctime", "time.asctime"), "the time"),
-    **dict.fromkeys((f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")), "the time"),
     **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
@@ -194,6 +192,9 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory"), "a temporary file"),
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
 }
+# What names are made of: ranks may make the same ones, or different ones.
+TIMES = {f"time.{name}" for name in ("strftime", "localtime", "gmtime", "ctime", "asctime")}
+TIMES |= {f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")}
 RANDOM = "a random number"
 # What seeds the generators of random numbers, by the module whose numbers it decides.
 SEEDS = {

@@ -8,7 +8,7 @@ import sys
 from .. import rank_names
 from ..syntax import last_name
 from .buffers import has_buffers
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
 from .library_calls import (
     FILLED_NAMES,
     FORWARD,
@@ -23,6 +23,7 @@ from .library_calls import (
     SELECTED,
     SELECTING_METHODS,
     SELECTIONS,
+    TIMES,
     TRANSPARENT,
     TRANSPARENT_METHODS,
     UNIQUE,
@@ -99,6 +100,8 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in TIMES:
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
         if name in SEEDS and values:
             change = set.add if values[0].key.spread & BY_RANK else set.discard
             change(self.shared.seeded_by_rank, SEEDS[name])

@@ -190,7 +190,7 @@ class _Reader:
         way = _Way(self, root.items)
         facts = _with_parent(way.facts)
         if interactive and root.function is None:
-            facts = [each if each.started else each._replace(ranks=each.ranks & 1) for each in facts]
+            facts = [each if each.started else each._replace(unsure=True) for each in facts]
         evidence = [each for each in facts if each.several and _shows_ranks(each)]
         if any(_is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
             evidence = []
@@ -347,14 +347,14 @@ class _Way:
 
 
 def _with_parent(facts: list[Reach]) -> list[Reach]:
-    """Return facts with the ranks that reach each: what comes before processes are started runs in one process.
+    """Return facts, unsure where no rank is: what comes before or after the processes that are started runs in one.
 
     This also holds if the program can call the function of these processes instead of starting some.
     """
     of_ranks = {each.fact.site for each in facts if each.started}
     if not of_ranks or any(_shows_ranks(each) for each in facts if each.fact.site not in of_ranks):
         return facts
-    return [each if each.fact.site in of_ranks else each._replace(ranks=each.ranks & 1) for each in facts]
+    return [each if each.fact.site in of_ranks else each._replace(unsure=True) for each in facts]
 
 
 def _is_single(fact: Noted | Event | Read) -> bool:

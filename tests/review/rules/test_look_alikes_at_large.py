@@ -548,6 +548,20 @@ PAIRS = {
         "part.detach()",
         "DW504",
     ),
+    "a file that is named after the time": Pair(
+        """
+        from datetime import datetime
+        def main(path):
+            path = os.path.join(path, datetime.now().strftime("%H%M%S"))
+            if path:
+                dist.barrier()
+            torch.save({}, path)
+        main("out")
+        """,
+        'datetime.now().strftime("%H%M%S")',
+        '"last.pt"',
+        "DW501",
+    ),
     "the state of a scheduler": Pair(
         """
         def load(optimizer, scheduler):
