@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.review.rule_context import Script
+from ddpwizard.app.training_script.model import users
 
 SCORE = """\
 import torch.distributed as dist
@@ -65,3 +66,11 @@ def test_a_changed_script_is_read_again(module: Path) -> None:
     assert lines(module, SCORE) == [6]
     (module.parent.parent / "train.py").write_text(MAIN.replace("score(net", "print(net") + "\n")
     assert lines(module, SCORE) == []
+
+
+def test_a_reviewed_script_is_not_evaluated_again(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Script(MAIN, str(module.parent.parent / "train.py")).divergences.complete
+    reviewed = Script(SCORE, str(module))
+    assert reviewed.evaluated.complete
+    monkeypatch.setattr(users, "Evaluated", None)
+    assert [each.first.site.line for each in reviewed.divergences_in_use] == [6]

@@ -286,6 +286,7 @@ def test_rank_that_exits_after_an_error_counts_as_dead() -> None:
     failed = [msgspec.structs.replace(s, output=output if s.process.rank == 1 else []) for s in seen.seen]
     verdict = judge_job(msgspec.structs.replace(seen, seen=failed)).verdict
     assert (verdict.cause, verdict.culprits) == ("rank-died-survivors-wait", [1])
+    assert verdict.why.startswith("Rank 1 is exiting after an error, but it waits for its other threads to end. Rank 0")
 
 
 @pytest.mark.parametrize(

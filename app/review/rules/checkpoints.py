@@ -11,6 +11,7 @@ from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
@@ -76,11 +77,11 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_load(script: Script, run: Run) -> Iterator[Violation]:
     """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
-    distributed = run.distributed or any(each.distributed for each in script.runs)
     loads = list(run.of(LOAD))
-    only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
-    if _saves_from_cpu(script):
+    if not loads or _saves_from_cpu(script):
         return
+    distributed = run.distributed or any(each.distributed for each in script.runs)
+    only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
     given = [
         (reach, fact.values[0])
         for reach, fact in run.of(".load_state_dict")
@@ -116,10 +117,12 @@ def _is_of_numbers(method: ast.expr) -> bool:
 
 def _saves_from_cpu(script: Script) -> bool:
     """Return whether what the script saves is moved to the CPU before, wherever it saves something."""
+    if "save" not in script.source.text:
+        return False
     saving = [
-        {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+        {last_name(node.func) for node in nodes_below(function) if isinstance(node, ast.Call)}
         for function in script.names.scope_of
-        if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in ast.walk(function))
+        if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in nodes_below(function))
     ]
     return bool(saving) and all("cpu" in called for called in saving)
 

@@ -135,13 +135,22 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
         before, after = _around(run, reach)
         inside = bool(fact.owner.facts & {"ddp", "unwrapped"}) or (_text(fact.node.func), fact.owner.key) in inner
         wrapped = any(each in before and together(each, reach) for each, _ in wraps)
-        if inside and wrapped and not any(_shares(each) for each in after):
+        trained = [each for each in before if _trains(each)]
+        again = any(map(_trains, after)) or any(
+            loop is own for each in trained for loop in each.loops for own in reach.loops
+        )
+        ended = bool(trained) and not again
+        if inside and wrapped and not ended and not any(_shares(each) for each in after):
             yield from violation_at(
                 script,
                 reach,
                 "some ranks load this state after DDP made all copies of the model equal: the others go on without it",
                 0.85,
             )
+
+
+def _trains(reach: Reach) -> bool:
+    return "backward" in reach.name
 
 
 def check_schedule(script: Script, run: Run) -> Iterator[Violation]:

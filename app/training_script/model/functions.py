@@ -319,7 +319,10 @@ class FunctionEvaluator(BranchEvaluator):
         self.whole.prepare(cls)
         for each in cls.ancestry():
             if name in each.attributes:
-                return each.attributes[name]
+                value = each.attributes[name]
+                if value.key is self.keys.none and name in each.set_later:
+                    return Value(self.keys.make("held", id(cls), name))
+                return value
         return None
 
     def module_value(self, module: Module, name: str) -> Value | None:

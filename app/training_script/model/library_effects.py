@@ -167,7 +167,8 @@ class LibraryEvaluator(RankEvaluator):
         if key.op == "built":
             iterables = key.args[1 : 1 + key.args[0]]
             return Value(self.keys.make("length", *iterables))
-        if key.op in COUNTED or not is_of_batch(key):
+        by_name = isinstance(node, ast.Call) and bool(node.args) and is_loader_by_name(node.args[0])
+        if (key.op in COUNTED or not is_of_batch(key)) and not (by_name and key.op != "loader"):
             return Value(self.keys.make("length", key))
         return self.unknown(node)  # loaders give all ranks batches of one size
 
@@ -415,8 +416,6 @@ def is_loader_by_name(node: ast.AST) -> bool:
     """Return whether an iterable is a loader by its name."""
     if isinstance(node, ast.Call) and last_name(node.func) in ("tqdm", "enumerate", "iter") and node.args:
         return last_name(node.func) != "enumerate" and is_loader_by_name(node.args[0])
-    return (
-        last_name(node).lower().endswith(("loader", "dataloader"))
-        if isinstance(node, ast.Name | ast.Attribute)
-        else False
-    )
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value).lower().endswith("loader")
+    return isinstance(node, ast.Name | ast.Attribute) and last_name(node).lower().endswith("loader")

@@ -2,8 +2,10 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..nodes import nodes_below
 from .keys import Key
 from .parsed_modules import ParsedModule
 
@@ -41,6 +43,15 @@ class ClassRef:
             each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
         }
         self.prepared = False
+
+    @cached_property
+    def set_later(self) -> frozenset[str]:
+        """The attributes that methods other than the constructor set."""
+        methods = (method for name, method in self.methods.items() if name != "__init__")
+        nodes = (node for method in methods for node in nodes_below(method))
+        return frozenset(
+            node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        )
 
     def ancestry(self) -> "Iterator[ClassRef]":
         """Yield the class and the classes of the program that it inherits from."""

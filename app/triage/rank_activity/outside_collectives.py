@@ -14,6 +14,7 @@ from .wait_reasons import (
     LONG_SLEEP_S,
     POLLING,
     UNTIL_SLEEP_ENDS,
+    WHILE_EXITING,
     WaitReason,
     is_idle,
     kernel_wait_reason,
@@ -41,7 +42,8 @@ def wait_outside_collectives(
     if not progressed and (found is None or found.kind == "files"):
         found = kernel_wait_reason(sample.waits_in) or found
     if _is_exiting(sample, sources):
-        found = WaitReason("exit", f"{found.what if found else 'in Python itself'}, while the process exits")
+        what = found.what.removesuffix(WHILE_EXITING) if found else "in Python itself"
+        found = WaitReason("exit", what + WHILE_EXITING)
     return found, polls
 
 

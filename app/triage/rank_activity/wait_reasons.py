@@ -22,6 +22,7 @@ class WaitReason(NamedTuple):
 
 
 PERSON = "for a person"
+WHILE_EXITING = ", while the process exits"  # at the end of a reason
 WAITS_FOR_QUEUE = WaitReason("lock", "for an item in a queue")
 UNTIL_SLEEP_ENDS = "until its sleep is over"
 WAITS_FOR_NETWORK = WaitReason("service", "for an answer from another machine")
@@ -53,16 +54,16 @@ FRAMES: tuple[tuple[str, str, WaitReason], ...] = (
             *("/fsspec/", "/s3fs/", "/gcsfs/", "/clearml/", "/telnetlib.py", "/poplib.py", "/websockets/"),
         )
     ),
-    ("/threading.py", "_shutdown", WaitReason("exit", "for its other threads to end, while the process exits")),
+    ("/threading.py", "_shutdown", WaitReason("exit", f"for its other threads to end{WHILE_EXITING}")),
     (
         "/multiprocessing/util.py",
         "_exit_function",
-        WaitReason("exit", "for a process it started to end, while the process exits"),
+        WaitReason("exit", f"for a process it started to end{WHILE_EXITING}"),
     ),
     (
         "/concurrent/futures/thread.py",
         "_python_exit",
-        WaitReason("exit", "for its other threads to end, while the process exits"),
+        WaitReason("exit", f"for its other threads to end{WHILE_EXITING}"),
     ),
     ("/subprocess.py", "", WAITS_FOR_CHILD),
     ("/multiprocessing/queues.py", "", WAITS_FOR_QUEUE),

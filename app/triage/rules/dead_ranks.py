@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from .. import phrases
 from ..rank_activity.rank_state import RankState
+from ..rank_activity.wait_reasons import WHILE_EXITING
 from ..types import ProcessDeath, Verdict
 from .context import INIT, JobContext, at_one_place, hang_verdict, make_verdict, rank_numbers, waiting_sentence
 from .divergence import Branch, deciding_condition, early_exits, left_by_error
@@ -53,7 +54,7 @@ def stuck_in_shutdown(context: JobContext) -> Verdict | None:
     others = [state for state in context.rank_states if state not in context.exiting]
     if context.waiting:
         return _exited_before_others(context)
-    text = f"{phrases.ranks_phrase(rank_numbers(context.exiting), 'do')} not exit: {_exit_text(context.exiting[0])}."
+    text = f"{phrases.ranks_phrase(rank_numbers(context.exiting), 'do')} not exit: {_exit_text(context.exiting)}."
     if others and all(state in context.absent for state in others):
         text += f" {phrases.ranks_phrase(rank_numbers(others), 'have')} ended."
     confidence = 0.85 if context.absent and not context.idle else 0.6
@@ -65,14 +66,14 @@ def _exited_before_others(context: JobContext) -> Verdict:
     exiting, waiting = context.exiting, context.waiting
     branch = deciding_condition(waiting, exiting, context.world_size, context.sources)
     who = phrases.ranks_phrase(rank_numbers(exiting), "are")
-    text = f"{who} exiting: {_exit_text(exiting[0])}. {waiting_sentence(waiting)}."
+    text = f"{who} exiting: {_exit_text(exiting)}. {waiting_sentence(waiting)}."
     if branch and branch.sure and branch.how != "raise":
         waits_alone = branch.taken_by == rank_numbers(waiting) and len(waiting) < len(exiting)
         culprits = waiting if waits_alone else exiting
         findings = ["job.culprit-line-under-rank-test"]
         return hang_verdict("rank-conditional-collective", culprits, text, 0.9, findings, branch, waiting)
     if (branch and branch.how == "raise") or _printed_traceback(exiting):
-        text = f"{who} exiting after an error. {waiting_sentence(waiting)}."
+        text = f"{who} exiting after an error, but {_exit_text(exiting)}. {waiting_sentence(waiting)}."
         return hang_verdict("rank-died-survivors-wait", exiting, text, 0.85, ["job.rank-dead"], branch, waiting)
     if left_by_error(waiting[0], context.sources):
         text = f"{who} exiting: an error, to be found in its output, ended a loop that is as long on every rank. "
@@ -95,9 +96,12 @@ def _printed_traceback(states: Sequence[RankState]) -> bool:
     )
 
 
-def _exit_text(state: RankState) -> str:
+def _exit_text(exiting: Sequence[RankState]) -> str:
+    """Return ``it waits for its other threads to end, at train.py:15``, of several ranks what the first one does."""
+    state = exiting[0]
     what = state.wait_reason.what if state.wait_reason else f"in {phrases.operation_text(state)}"
-    return f"it waits {what}, at {phrases.short_place(state.row.where)}" if state.row.where else f"it waits {what}"
+    text = f"{'it waits' if len(exiting) == 1 else 'they wait'} {what.removesuffix(WHILE_EXITING)}"
+    return f"{text}, at {phrases.short_place(state.row.where)}" if state.row.where else text
 
 
 def some_dead(context: JobContext) -> Verdict | None:

@@ -562,6 +562,19 @@ PAIRS = {
         '"last.pt"',
         "DW501",
     ),
+    "the length of a loader that is held with data of a rank": Pair(
+        """
+        def train(model, held, loader):
+            for batch in loader:
+                held = dict(batch=batch, **held)
+            for number in range(len(held["loader"])):
+                model(number).sum().backward()
+        train(DDP(torch.nn.Linear(2, 2)), {}, DataLoader(torch.ones(8, 2)))
+        """,
+        'held["loader"]',
+        'held["items"]',
+        "DW405",
+    ),
     "the state of a scheduler": Pair(
         """
         def load(optimizer, scheduler):

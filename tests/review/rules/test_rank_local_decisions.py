@@ -84,6 +84,22 @@ FOUND = {
         """,
         "dist.barrier()",
     ),
+    "a best loss of one rank that an attribute holds": (
+        "DW406",
+        """
+        class Best:
+            def __init__(self):
+                self.loss = None
+            def update(self, loss):
+                if self.loss is None or loss < self.loss:
+                    self.loss = loss
+                    dist.barrier()
+        best = Best()
+        for x in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedSampler(data)):
+            best.update(model(x).sum().item())
+        """,
+        "dist.barrier()",
+    ),
     "a random tensor from the seed of the rank": (
         "DW406",
         """

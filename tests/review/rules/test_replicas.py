@@ -218,6 +218,16 @@ SILENT = {
             dist.broadcast(parameter.data, 0)
         """,
     ),
+    "the best state for a test of rank 0 after the training": (
+        "DW225",
+        """
+        model = DDP(nn.Linear(2, 2))
+        for batch in batches:
+            model(batch).sum().backward()
+        if rank == 0:
+            model.module.load_state_dict(torch.load("best.pt", map_location="cpu"))
+        """,
+    ),
     "an average of rank 0 alone": (
         "DW225",
         """
