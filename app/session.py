@@ -69,7 +69,32 @@ class _Text(msgspec.Struct):
     errors: list[tuple[str, str]]
 
 
-CONTENT: dict[str, type] = {"answer": _Answer, "truth": _Truth, "text": _Text, "evidence": Evidence}
+class _Job(msgspec.Struct):
+    verdict: dict[str, Any] = {}
+
+
+class _Triage(msgspec.Struct):
+    jobs: list[_Job] = []
+    observed: list[dict[str, Any]] = []
+
+
+class _Diagnosis(msgspec.Struct):
+    causes: list[tuple[str, float]] = []
+
+
+class _Proof(msgspec.Struct):
+    outcome: str | None = None
+
+
+CONTENT: dict[str, type] = {
+    "answer": _Answer,
+    "truth": _Truth,
+    "text": _Text,
+    "evidence": Evidence,
+    "triage": _Triage,
+    "diagnosis": _Diagnosis,
+    "proof": _Proof,
+}
 
 
 class Session:
