@@ -129,7 +129,7 @@ def changed_source_notes(report: JobReport) -> list[str]:
 def end_text(report: JobReport) -> str:
     """Report that a job has ended, and which rank ended first and how if the samples show it."""
     deaths = sorted(report.observed.deaths, key=lambda death: (death.at is None, death.at or 0.0))
-    culprits = report.verdict.culprits
+    culprits = set(report.verdict.culprits)
     gone = [
         row.rank
         for row in report.ranks

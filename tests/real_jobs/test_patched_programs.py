@@ -262,6 +262,29 @@ if distributed:
     assert weights[0] == weights[1]
 """,
     ),
+    "one_tensor_for_all_ranks": Program(
+        "own-tensors",
+        """
+if distributed:
+    parts = [torch.zeros(1)] * world_size
+    dist.all_gather(parts, torch.tensor([float(rank)]))
+    assert torch.cat(parts).tolist() == [0.0, 1.0], parts
+""",
+    ),
+    "the_epoch_of_one_rank": Program(
+        "agree-on-rounds",
+        MODEL
+        + """
+first = 0
+if rank == 0 and os.path.exists(__file__):
+    first = len(data) - 7
+epochs = []
+for epoch in range(first, 3):
+    model(torch.ones(2, 1)).sum().backward()
+    epochs.append(epoch)
+assert epochs == [1, 2], epochs
+""",
+    ),
     "data_for_every_rank": Program(
         "add-sampler",
         MODEL

@@ -1,5 +1,6 @@
 """The display of a report: ranks in groups, excerpts of the source."""
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from ddpwizard.app.triage.rank_groups import (
     RankGroup,
     blocking_children,
     group_cells,
+    group_rows,
     job_title,
     long_notes,
     rank_groups,
@@ -122,6 +124,14 @@ def test_a_thousand_ranks_are_grouped_quickly(tmp_path: Path) -> None:
     assert len(groups) == 301
     assert groups[0].members == (517,)
     assert sum(len(group.members) for group in groups) == 1024
+
+
+def test_as_many_ranks_as_a_job_may_claim_are_grouped_quickly(report: JobReport) -> None:
+    rows = [msgspec.structs.replace(report.ranks[1], rank=rank) for rank in range(100_000)]
+    start = time.process_time()
+    (group,) = group_rows(rows, [*range(100_000)])
+    assert len(group.members) == 100_000
+    assert time.process_time() - start < 20, "with a search in a list for each rank it takes minutes"
 
 
 def test_job_title(report: JobReport) -> None:
