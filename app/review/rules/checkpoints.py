@@ -116,15 +116,23 @@ def _is_of_numbers(method: ast.expr) -> bool:
 
 
 def _saves_from_cpu(script: Script) -> bool:
-    """Return whether what the script saves is moved to the CPU before, wherever it saves something."""
-    if "save" not in script.source.text:
+    """Return whether the parts of what the script saves are moved to the CPU before, wherever it saves something."""
+    if "save" not in script.source.text or ".cpu()" not in script.source.text:
         return False
     saving = [
-        {last_name(node.func) for node in nodes_below(function) if isinstance(node, ast.Call)}
+        any(_moves_parts(node) for node in nodes_below(function))
         for function in script.names.scope_of
         if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in nodes_below(function))
     ]
-    return bool(saving) and all("cpu" in called for called in saving)
+    return bool(saving) and all(saving)
+
+
+def _moves_parts(node: ast.AST) -> bool:
+    """Return whether each part of a mapping is moved to the CPU."""
+    match node:
+        case ast.DictComp(value=value) | ast.Assign(targets=[ast.Subscript()], value=value):
+            return isinstance(value, ast.Call) and last_name(value.func) == "cpu"
+    return False
 
 
 def _is_save(script: Script, node: ast.AST) -> bool:
