@@ -42,6 +42,7 @@ Outcome = Literal["proved", "not shown here", "still there"]
 OUTCOME_STATUS: dict[Outcome, Status] = {"proved": "ok", "not shown here": "skip", "still there": "fail"}
 
 LIMIT_BYTES = 256_000_000
+LATEST_S = 1e11  # a time that strftime accepts
 SHOWN_LINES = 5
 NEW_SESSION = "leave this session, start a new one"
 
@@ -82,6 +83,10 @@ class _Diagnosis(msgspec.Struct):
     causes: list[tuple[str, float]] = []
 
 
+class _Fix(msgspec.Struct):
+    id: str
+
+
 class _Proof(msgspec.Struct):
     outcome: str | None = None
 
@@ -93,6 +98,7 @@ CONTENT: dict[str, type] = {
     "evidence": Evidence,
     "triage": _Triage,
     "diagnosis": _Diagnosis,
+    "fix": _Fix,
     "proof": _Proof,
 }
 
@@ -229,7 +235,9 @@ def _read(path: Path) -> Session:
 
 
 def _is_complete(event: SessionEvent) -> bool:
-    """Return whether an event has the data that its readers rely on."""
+    """Return whether an event has the time and the data that its readers rely on."""
+    if not 0 <= event.at < LATEST_S:
+        return False
     try:
         msgspec.convert(event.data, CONTENT.get(event.kind, dict))
     except msgspec.ValidationError:
