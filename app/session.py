@@ -14,6 +14,7 @@ import msgspec
 
 from .errors import UserError
 from .evidence import Evidence, Status
+from .snapshot import Snapshot
 from .system import paths
 from .system.files import read_regular_file
 from .text import redact
@@ -92,6 +93,7 @@ class _Proof(msgspec.Struct):
 
 
 CONTENT: dict[str, type] = {
+    "snapshot": Snapshot,
     "answer": _Answer,
     "truth": _Truth,
     "text": _Text,
@@ -239,7 +241,7 @@ def _is_complete(event: SessionEvent) -> bool:
     if not 0 <= event.at < LATEST_S:
         return False
     try:
-        msgspec.convert(event.data, CONTENT.get(event.kind, dict))
+        msgspec.convert(event.data, CONTENT.get(event.kind, dict), str_keys=True)
     except msgspec.ValidationError:
         return False
     return True

@@ -53,12 +53,24 @@ def test_incomplete_last_line_is_dropped_and_writing_continues():
         b'{"at": 1, "kind": "evidence", "data": {}}',
         b'{"at": 1e300, "kind": "note", "data": {}}',
         b'{"at": 1, "kind": "fix", "data": {}}',
+        b'{"at": 1, "kind": "snapshot", "data": {"host": 7}}',
         b'{"at": 1, "kind": "triage", "data": {"jobs": "x"}}',
         b'{"at": 1, "kind": "diagnosis", "data": {"causes": [7]}}',
         b'{"at": 1, "kind": "note", "data": {"text": "\xff"}}',
         b'{"at": 1, "kind": "note", "data": {"text": ' + b"[" * 5000 + b"]" * 5000 + b"}}",
     ],
-    ids=["no JSON", "a key is missing", "no evidence", "no time", "no fix", "no job", "no cause", "not UTF-8", "deep"],
+    ids=[
+        "no JSON",
+        "a key is missing",
+        "no evidence",
+        "no time",
+        "no fix",
+        "no snapshot",
+        "no job",
+        "no cause",
+        "not UTF-8",
+        "deep",
+    ],
 )
 def test_damaged_line_is_left_out_and_reported(line: bytes):
     session = Session.new(argv=[])
