@@ -98,7 +98,8 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         return f"does not fit: {gib_text(-room)} of GPU memory are missing"
     if not has_known_shape(setting.model):
         least = f"at least {gib_number(found.device_used_bytes_per_gpu)} of {gib_text(setting.gpu_memory_gib * GIB)}"
-        return f"{least}; activations come in addition, and are counted from layers and hidden size"
+        counted = "activations come in addition, and are counted from layers and hidden size"
+        return f"{least}; {counted}{_fewer_gpus(found, setting)}"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
     reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
     return reason if found.in_practice else f"too slow: {reason}"
@@ -135,11 +136,19 @@ def _pace(found: Candidate, setting: TrainingSetup) -> str:
     slower = f", {slowdown_text(found.slower_than_ideal)}"
     if found.binds == "GPU memory" and found.fits is True:
         slower += ", no room for twice the micro-batch, which would be faster"
-    waits = (found.exposed_comm_seconds or 0.0) / found.step_seconds
+    waits = _waiting_share(found)
     if waits >= 0.01:
         whom = "the network" if setting.nodes > 1 else "other GPUs"
         slower += f" ({percent_text(waits)} of a step waits for {whom})"
-    if waits >= MOSTLY_WAITING and setting.layout.kind == "ddp":
-        slower += "; fewer GPUs may be as fast"
+    slower += _fewer_gpus(found, setting)
     words = {"NVMe": "the NVMe drive", "host memory": "the optimizer on the host", "host link": "the link to the host"}
     return slower + (f"; the bottleneck is {words[found.binds]}" if found.binds in words else "")
+
+
+def _waiting_share(found: Candidate) -> float:
+    return (found.exposed_comm_seconds or 0.0) / found.step_seconds if found.step_seconds else 0.0
+
+
+def _fewer_gpus(found: Candidate, setting: TrainingSetup) -> str:
+    mostly_waits = _waiting_share(found) >= MOSTLY_WAITING and setting.layout.kind == "ddp"
+    return "; fewer GPUs may be as fast" if mostly_waits else ""

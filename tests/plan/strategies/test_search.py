@@ -360,6 +360,7 @@ def test_a_small_model_is_usable_although_its_steps_mostly_wait() -> None:
     assert best.fits is not False
     assert best.slower_than_ideal and best.slower_than_ideal > 100
     assert best.in_practice
+    assert best.why.endswith("; fewer GPUs may be as fast")
 
 
 def test_missing_host_memory_is_given_in_numbers() -> None:
