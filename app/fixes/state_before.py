@@ -14,6 +14,7 @@ from ..logs.types import Timeline
 from ..probes.run_probes import judge_snapshot
 from ..session import Session, SessionEvent, proof_outcome
 from ..snapshot import Snapshot, snapshot_from_plain
+from ..triage.types import is_failure
 from .log_facts import named_hosts
 
 LOG_LIMIT_BYTES = 50_000_000
@@ -51,15 +52,16 @@ def check_result(verify: Verification, snapshot: Snapshot) -> CheckResult:
 def failure_before(session: Session) -> str:
     """Return the failure that the session records: an error of a log, or the verdict on a job; "" if it has none."""
     jobs = [job for event in session.events if event.kind == "triage" for job in event.data.get("jobs", [])]
-    states = [job["verdict"] for job in jobs if _is_failure(job.get("verdict", {}))]
+    states = [job["verdict"] for job in jobs if _has_failed(job)]
     if states:
         return f"the job was {states[-1]['state']}: {states[-1]['why']}"
     return next((str(data.get("what", "")) for data in _log_evidence(session)), "")
 
 
-def _is_failure(verdict: Mapping[str, Any]) -> bool:
-    """Return whether a recorded verdict is that of a job that failed, as ``Verdict.is_failure``."""
-    return verdict.get("state") == "hung" or (verdict.get("state") == "dead" and bool(verdict.get("findings")))
+def _has_failed(job: Mapping[str, Any]) -> bool:
+    """Return whether a recorded job failed."""
+    verdict = job.get("verdict", {})
+    return is_failure(verdict.get("state", ""), verdict.get("findings", ()))
 
 
 def last_failure_here(session: Session, script: Path) -> float | None:
@@ -69,7 +71,7 @@ def last_failure_here(session: Session, script: Path) -> float | None:
     """
     seen: list[float] = []
     for event in session.events:
-        if event.kind == "triage" and any(_is_failure(job["verdict"]) for job in event.data.get("jobs", [])):
+        if event.kind == "triage" and any(_has_failed(job) for job in event.data.get("jobs", [])):
             seen.append(event.at)
         if event.kind == "proof" and proof_outcome(event) == "still there":
             seen.append(event.at)

@@ -3,7 +3,7 @@
 The field names are the public JSON of ``ddpwizard triage`` and of its saved files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -128,6 +128,11 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+def is_failure(state: str, findings: Sequence[str]) -> bool:
+    """Return whether a verdict with this state is that of a job that failed."""
+    return state == "hung" or (state == "dead" and bool(findings))
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on a job. ``findings`` are the evidence ids that it supports (``job.…``)."""
 
@@ -144,7 +149,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_failure(self) -> bool:
         """True for a job that hangs, or that has ended with a known failure: it may also have ended as it should."""
-        return self.state == "hung" or (self.state == "dead" and bool(self.findings))
+        return is_failure(self.state, self.findings)
 
 
 class ProcessSamples(msgspec.Struct, frozen=True, kw_only=True):
