@@ -117,10 +117,13 @@ class ParsedModules:
                 self._kept.move_to_end(path)
                 return kept.module
         text = _text_about_ranks(path)
-        module = self.of_text(path, text) if text is not None else None
-        if module is None and text is not None and (module := _parsed(text)):
-            self.keep(path, text, module)
+        module = None if text is None else self.of_text(path, text) or self._parse(path, text)
         self._as_read[path] = version, _digest(text) if module and text is not None else b""
+        return module
+
+    def _parse(self, path: Path, text: str) -> ParsedModule | None:
+        if module := _parsed(text):
+            self.keep(path, text, module)
         return module
 
     def __contains__(self, path: Path) -> bool:

@@ -48,8 +48,6 @@ SET_UP = {
     *("accelerate.Accelerator", "horovod.torch.init"),
     *WRAPS,
 }
-
-
 WAITS = ("barrier", "wait_for_everyone")
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
