@@ -35,7 +35,7 @@ def gpu_memory_bytes(timeline: Timeline | None) -> int:
 
 
 def named_scripts(timeline: Timeline | None) -> Iterator[str]:
-    """Yield the scripts that a launcher names in a log and that are there: by a path from the log's directory or ours."""
+    """Yield the existing scripts that a launcher names in a log, by a path from the directory of the log or ours."""
     for attempt in timeline.attempts[-1:] if timeline else []:
         for event in [*(event for track in attempt.tracks for event in track.events), *attempt.shared]:
             if name := event.values.get("script", ""):

@@ -349,7 +349,7 @@ def test_the_line_of_an_error_is_quoted_as_it_was_when_it_was_raised(tmp_path: P
     "named",
     [
         "torchrun FAILED table\n========\nsrc/train.py FAILED\n--------\n",
-        "[INFO] [launch.py:319] ['/usr/bin/python', '-u', 'src/train.py', '--local_rank=0'] exits with return code = -6",
+        "[INFO] [launch.py:319] ['/usr/bin/python', '-u', 'src/train.py', '--lr=1'] exits with return code = -6",
         "subprocess.CalledProcessError: Command '['python', 'src/train.py', '--lr', '1']' died with SIGABRT.",
     ],
 )
