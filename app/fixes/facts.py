@@ -31,7 +31,7 @@ from ..triage.other_hosts import runs_on_one_node
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
 from .job_facts import loader_has_workers, stuck_workers
-from .log_facts import first_error, log_values
+from .log_facts import first_error, log_values, named_scripts
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
 
@@ -100,7 +100,8 @@ class CaseFacts:
                 return python.script_words
         if self._launch:
             return self._launch.script_words
-        script = self.context.script or (self.error_place.path if self.error_place else "")
+        of_error = self.error_place.path if self.error_place else ""
+        script = self.context.script or next(named_scripts(self.context.timeline), of_error)
         if not script:
             return []
         script = relative_to_cwd(script)
@@ -246,6 +247,7 @@ class CaseFacts:
             for event in [*(event for track in attempt.tracks for event in track.events), *attempt.shared]:
                 if match := LOCATION.match(event.values.get("location", "")):
                     yield match["path"]
+        yield from named_scripts(context.timeline)
 
     def _from_job(self) -> Iterator[tuple[str, str]]:
         report = self.context.report

@@ -1,6 +1,7 @@
 """The facts of a log's timeline that fixes name: the first error, the ranks, the memory of a GPU."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from ..logs.first_failure import script_location
 from ..logs.types import Timeline, TimelineEvent, Track
@@ -31,6 +32,15 @@ def gpu_memory_bytes(timeline: Timeline | None) -> int:
     events = (e for a in attempts for e in [*(e for t in a.tracks for e in t.events), *a.shared])
     totals = (event.values.get("total", "") for event in events if event.id == "mark:oom")
     return next((int(total) for total in totals if total.isdigit()), 0)
+
+
+def named_scripts(timeline: Timeline | None) -> Iterator[str]:
+    """Yield the existing scripts that a launcher names in a log, by a path from the directory of the log or ours."""
+    for attempt in timeline.attempts[-1:] if timeline else []:
+        for event in [*(event for track in attempt.tracks for event in track.events), *attempt.shared]:
+            if name := event.values.get("script", ""):
+                directories = (Path(event.where.rpartition(":")[0]).parent, Path())
+                yield from (str(path) for path in (each / name for each in directories) if path.is_file())
 
 
 def named_hosts(timeline: Timeline) -> set[str]:

@@ -30,6 +30,9 @@ class Pattern(msgspec.Struct, frozen=True):
         return any(piece in self.pattern for piece in ("\\s", "\\n", "^", "[^", "(?s"))
 
 
+# The command line of a rank as Python prints a list of words; the first that ends in .py is the script.
+COMMAND_WORDS = r"\['[^\]\n]{0,400}?[ ]'(?P<script>[^'\n]{1,400}\.py)'[^\]\n]{0,2000}\]"
+
 MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ("oom", "out of memory. Tried to allocate", r"out of memory\. Tried to allocate [^\n]{0,900}", "error"),
     (
@@ -79,6 +82,9 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ("exit", "Killed", r"(?:^|[\s:])(?P<how>Killed)(?:\s{2,}\S|\s*$)", "exit"),
     ("exit", "Segmentation fault", r"\b(?P<how>Segmentation) fault", "exit"),
     ("exit", "Bus error", r"\b(?P<how>Bus) error", "exit"),
+    ("script", " FAILED", r"(?m)^(?P<script>[^\s][^\n]{0,400}\.py) FAILED[ \t]*$", "note"),
+    ("script", " exits with return code", rf"{COMMAND_WORDS} exits with return code", "note"),
+    ("script", "CalledProcessError: Command", rf"CalledProcessError: Command '{COMMAND_WORDS}'", "note"),
     ("nccl-rank", " cudaDev ", r"\brank (?P<rank>\d{1,9}) n[Rr]anks (?P<of>\d{1,9}) cudaDev (?P<gpu>\d{1,9})", "note"),
     ("nccl-version", "NCCL version ", r"NCCL version (?P<value>\d{1,9}\.\d{1,9}[\w.+]{0,40})", "note"),
     (

@@ -22,6 +22,8 @@ BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
 DEEPEST = 2_000  # a limit of recursion at which Python makes every syntax tree that its parser reads
 LIMIT_BYTES = 20 * 1024 * 1024
+# What may be behind the last argument of a call.
+CLOSED = re.compile(r"(?P<parentheses>(?:\s*\))*)[ \t]*,?\s*(?:#[^\r\n]*[\r\n]\s*)*\Z")
 UNIT = "    "  # one level of indentation, where the script shows no other
 
 
@@ -180,6 +182,18 @@ class ScriptSource:
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Edit:
         """Return the edit that replaces ``node`` by ``text``."""
         return Edit(self.start(node), self.end(node), text)
+
+    def add_argument(self, call: ast.Call, code: str) -> Edit | None:
+        """Return the edit that adds an argument behind the others, or None where that may change what they are."""
+        given = [self.end(each) for each in (*call.args, *(keyword.value for keyword in call.keywords))]
+        close = self.end(call) - 1
+        if not given:
+            return Edit(close, close, code)
+        end = max(given)
+        behind = CLOSED.match(self.text, end, close)
+        if end > close or behind is None:  # a generator without parentheses of its own, or a comment
+            return None
+        return Edit(behind.end("parentheses"), behind.end("parentheses"), f", {code}")
 
     def insert_line(self, before: int, code: str, indent: str) -> Edit:
         """Return the edit that inserts a line of code before a line."""

@@ -345,6 +345,28 @@ def test_the_line_of_an_error_is_quoted_as_it_was_when_it_was_raised(tmp_path: P
     assert place and (place.line, place.text) == (12, 'image = row["image_path"]')
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        "torchrun FAILED table\n========\nsrc/train.py FAILED\n--------\n",
+        "[INFO] [launch.py:319] ['/usr/bin/python', '-u', 'src/train.py', '--lr=1'] exits with return code = -6",
+        "subprocess.CalledProcessError: Command '['python', 'src/train.py', '--lr', '1']' died with SIGABRT.",
+    ],
+)
+def test_a_log_without_a_line_of_code_points_at_the_calls_of_the_script_that_its_launcher_names(
+    named: str, tmp_path: Path
+):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(TRAIN)
+    text = f"what(): op.preamble.length <= op.nbytes. 16 vs 12\n{named}\n"
+    case = Case(KNOWLEDGE)
+    found = add_to_case(case, [source_of_text(text, str(tmp_path / "out.log"))])
+    context = FixContext(evidence=case.evidence, timeline=found.timeline)
+    assert CaseFacts(context).target == [str(tmp_path / "src" / "train.py")]
+    fix = next(iter(fixes("collective-desync", context).values()))
+    assert [(place.path, place.line) for place in fix.places]
+
+
 def test_claims_of_a_process_do_not_enter_commands(tmp_path: Path):
     report = nested_report(tmp_path)
     job = msgspec.structs.replace(report.job, master="$(touch x):29500; rm -rf /", host="a;b")

@@ -10,16 +10,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import UserError
-from ...system.files import read_regular_file
 from ..nodes import nodes_below
-from ..source import decode_source, parse_deep
+from ..project_imports import read_module
+from ..source import parse_deep
 from ..syntax import FUNCTIONS
 from .function_bodies import outline
 from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
-LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
 MOST_PARSED_BYTES = 1_500_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
 MOST_OUTLINED_BYTES = 8_000_000  # of source whose outlines are kept
 ABOUT_RANKS = (
@@ -205,12 +203,12 @@ def _parsed(text: str) -> ParsedModule | None:
 
 def _text_about_ranks(path: Path) -> str | None:
     """Return the text of a module that may concern ranks."""
-    try:
-        text, _ = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)
-    except (OSError, UserError, ValueError):
+    text = read_module(path)
+    if text is None or not (
+        concerns_ranks(text) or path.name == "__init__.py" or any(each in text for each in EFFECTS)
+    ):
         return None
-    needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in EFFECTS)
-    return text if needed else None
+    return text
 
 
 def _digest(text: str) -> bytes:

@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import UserError
-from ...system.files import read_regular_file
-from ..source import decode_source
+from ..project_imports import project_roots, read_module
 from .comparison import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .items import Branch, Called, Item
 from .keys import BY_RANK
-from .parsed_modules import LARGEST_BYTES, PARSED_MODULES, concerns_ranks
-from .program import project_roots
+from .parsed_modules import PARSED_MODULES, concerns_ranks
 
 MOST_USERS = 2  # of one module
 MOST_FILES = 80  # of a directory, read for their imports
@@ -81,10 +78,10 @@ class _Sources:
     def source(self, path: Path) -> _Source | None:
         try:
             status = path.stat()
-            text = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)[0]
-        except (OSError, UserError, ValueError):
+        except OSError:
             return None
-        return _Source((status.st_mtime_ns, status.st_size), text)
+        text = read_module(path)
+        return None if text is None else _Source((status.st_mtime_ns, status.st_size), text)
 
     def imports(self, path: Path) -> frozenset[str]:
         """Return the names in the imports of a script that runs on several ranks; none of another module."""
