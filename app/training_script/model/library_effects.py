@@ -8,6 +8,7 @@ import sys
 from .. import rank_names
 from ..syntax import last_name
 from .buffers import has_buffers
+from .followed import with_more
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
 from .library_calls import (
     FILLED_NAMES,
@@ -32,7 +33,7 @@ from .library_calls import (
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
+from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
@@ -95,6 +96,9 @@ class LibraryEvaluator(RankEvaluator):
             return Value(engine.key, obj=(engine, *rest))
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
+        if name == "dict" and named and not values and "**" not in named:
+            pairs = (each for text, value in named.items() for each in (self.keys.constant(text), value.key))
+            return Value(self.keys.make("mapping", *pairs), obj=Record(named))
         if name in LOCAL_RESULTS:
             own = name.partition(".")[0] in self.shared.seeded_by_rank
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
@@ -201,17 +205,35 @@ class LibraryEvaluator(RankEvaluator):
             return Value(owner.key, owner.facts)
         if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:
+            fields = owner.obj.fields
+            parts = tuple([Value(each.key, obj=(self.constant(text), each)) for text, each in fields.items()])
+            return self.unknown(node, owner)._replace(obj=parts if name == "items" else tuple(fields.values()))
         if name == "get" and values and owner.key.op == "mapping":
             default = values[1].key if len(values) > 1 else self.keys.none
             return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
-            self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
+            target = node.func.value if isinstance(node.func, ast.Attribute) else None
+            more = with_more(owner.obj, values, extends=name != "append") if name in ("append", "extend") else None
+            if target is not None and more is not None:
+                self.collect(target, owner, Value(self.keys.make("changed", owner.key, values[0].key), obj=more))
+                return self.constant(None)
+            self.rebind(target, owner, values)
             return owner
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
         return self._opaque(owner, node, values, named)
+
+    def collect(self, target: ast.expr, before: Value, after: Value) -> None:
+        """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""
+        if isinstance(target, ast.Attribute) and self.path:
+            test = self.keys.true
+            for each in self.path:
+                test = self.keys.make("and", test, each)
+            after = after._replace(obj=Either(test, after, before))
+        self.bind(target, after)
 
     def rebind(self, target: ast.expr | None, owner: Value, values: list[Value]) -> None:
         """A value changed in place depends on what was added to it."""
@@ -338,6 +360,8 @@ class LibraryEvaluator(RankEvaluator):
         key = iterable.key
         if "loader" in iterable.facts or is_loader_by_name(node):
             return Value(self.keys.local(BATCH, *self.place(node)))
+        if isinstance(iterable.obj, Generated):
+            return iterable.obj.element
         if key.op == "enumerate":
             number = Value(self.keys.make("number", *self.place(node), spread=key.spread & BY_RANK))
             inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)

@@ -19,15 +19,29 @@ class StatementEvaluator(ExpressionEvaluator):
         """Make the functions and classes of a block known: a function may call one that is defined later."""
         for stmt in body:
             if isinstance(stmt, FUNCTIONS):
-                self._define(stmt)
+                self._define(stmt, decorated=False)
             elif isinstance(stmt, ast.ClassDef):
                 self._ClassDef_statement(stmt)
 
-    def _define(self, stmt: "ast.FunctionDef | ast.AsyncFunctionDef") -> None:
+    def _define(self, stmt: "ast.FunctionDef | ast.AsyncFunctionDef", *, decorated: bool = True) -> None:
         at_module = self.env is self.module.env
         scope = {} if at_module else self._live_scope()
         key = self.keys.make("function", self.module.path, stmt.lineno)
-        self.env[stmt.name] = Value(key, obj=FunctionRef(self.module, stmt, scope))
+        function = FunctionRef(self.module, stmt, scope)
+        self.env[stmt.name] = Value(key, obj=self.with_decorators(function) if decorated else function)
+
+    def with_decorators(self, function: FunctionRef) -> FunctionRef:
+        """Return the function that the decorators of a function make of it, as far as they are of the program."""
+        made = Value(self.keys.make("function", self.module.path, function.node.lineno), obj=function)
+        for decorator in reversed(getattr(function.node, "decorator_list", [])):
+            by = self.evaluate(decorator)
+            if isinstance(by.obj, FunctionRef):
+                assert isinstance(made.obj, FunctionRef)
+                given = made._replace(obj=made.obj._replace(decorated=True))
+                result = self.call_function(by.obj, [given], {}, self.site(decorator))
+                if isinstance(result.obj, FunctionRef) and result.obj.node is not function.node:
+                    made = result._replace(obj=result.obj._replace(wraps=function))
+        return made.obj
 
     def _live_scope(self) -> dict[str, Value]:
         return self.env if not self.outer else {**self.outer, **self.env}
@@ -82,7 +96,9 @@ class StatementEvaluator(ExpressionEvaluator):
         for alias in stmt.names:
             name = alias.asname or alias.name
             full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
-            if module is None:
+            if module is None and name == "*":
+                self.module.stars.append(stmt.module or "")
+            elif module is None:
                 inner = self.program.imported(full, stmt.level, self.module)
                 self.env[name] = self._imported(full, inner)
             elif alias.name == "*":
@@ -145,8 +161,9 @@ class StatementEvaluator(ExpressionEvaluator):
                 pass
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
-        if isinstance(owner.obj, Instance):
-            known = owner.obj.cls.attributes.get(name)
+        if isinstance(owner.obj, Instance | ClassRef):
+            cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
+            known = cls.attributes.get(name)
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
                     known = None
@@ -155,7 +172,7 @@ class StatementEvaluator(ExpressionEvaluator):
             if known is not None and known.key is not value.key:
                 key = self.keys.make("one of", known.key, value.key)
                 value = Value(key, known.facts | value.facts, value.obj or known.obj)
-            owner.obj.cls.attributes[name] = value
+            cls.attributes[name] = value
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":
